@@ -13,7 +13,7 @@ quick. What a command does is in a module that is imported when it runs:
     ``query``, ``status``, ``checkpoints``   what a daemon answers; ``push_rows``: its pushes
     ``wal_tools``                        the log of a daemon that is stopped
     ``manifest_tools``, ``manifest_facts``   tables in a store, without a daemon
-    ``replicate``                        another database's changes, until a signal;
+    ``replicate``, ``replicate_options``   another database's changes, until a signal;
                                          ``replicate_check``: what could be followed
     ``replication_status``               where that stands: ``replication_facts`` as the daemon has
                                          them, ``replication_rows`` for people

@@ -260,25 +260,57 @@ replicate_app.command("verify")(replication_verify)
 def postgres(
     dsn: Annotated[str, typer.Argument(help="The database, as psql takes it.")],
     namespace: Annotated[str, typer.Argument(help="Where its tables go.", show_default=False)],
-    tables: Annotated[
-        str, typer.Option("--tables", help="a,b,schema.c; default: all. Only where it is made.")
-    ] = "",
+    tables: Annotated[str, typer.Option("--tables", help="a,b,schema.c; default: all.")] = "",
     publication: Annotated[
         str, typer.Option("--publication", help="Made unless it is there.")
     ] = "ingester",
     slot: Annotated[str, typer.Option("--slot", help="Made unless it is there.")] = "ingester",
-    origin: Annotated[str, typer.Option("--origin", help="Who writes, for the daemon.")] = "",
+    origin: Annotated[
+        str, typer.Option("--origin", help="Who writes, for the daemon; default: of the slot.")
+    ] = "",
+    rename: Annotated[
+        list[str] | None, typer.Option("--rename", help="public.t=orders or public.t.col=name.")
+    ] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--values",
+            help="public.t.col=null or =text: what becomes of values that no type here holds.",
+        ),
+    ] = None,
+    on_removed: Annotated[
+        str, typer.Option("--on-removed", help="keep or empty a table that the source has no more.")
+    ] = "keep",
+    resync: Annotated[
+        list[str] | None, typer.Option("--resync", help="A table that is copied anew.")
+    ] = None,
+    resync_all: Annotated[
+        bool, typer.Option("--resync-all", help="Copy all tables anew, by whatever slot there is.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what can be followed, and change nothing.")
+    ] = False,
     endpoint: Endpoint = ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Copy PostgreSQL's tables once, then follow their changes until SIGINT or SIGTERM.
+    """Copy PostgreSQL's tables, then follow their changes until SIGINT or SIGTERM.
 
     Needs wal_level = logical and a primary key on each table. Start it again and it goes on.
     """
-    from .replicate import follow_postgres
+    from .replicate_options import run_postgres
 
-    names = [name.strip() for name in tables.split(",") if name.strip()]
-    follow_postgres(dsn, namespace, names, (publication, slot, origin), endpoint, json)
+    options = {
+        "tables": tables,
+        "publication": publication,
+        "slot": slot,
+        "origin": origin,
+        "rename": rename or [],
+        "values": values or [],
+        "on_removed": on_removed,
+        "resync": resync or [],
+        "resync_all": resync_all,
+    }
+    run_postgres(dsn, namespace, options, None if check else endpoint, json)
 
 
 @app.command()

@@ -3,55 +3,53 @@
 import signal
 import sys
 
+import msgspec
+
 from ingester.client import Client
-from ingester.postgres.collector import ShapeDiffers
-from ingester.postgres.pgoutput import UnknownMessage
-from ingester.postgres.replicator import Plan, Replicator
-from ingester.postgres.source import NoKey, SourceFailed
-from ingester.postgres.types import ValueNotKept
+from ingester.postgres.connection import SourceFailed
+from ingester.postgres.options import Options
+from ingester.postgres.replicator import Replicator
+from ingester.postgres.report_sender import ReportSender
+from ingester.postgres.reporting import report_of
+from ingester.postgres.resyncing import asked_another
+from ingester.postgres.states import BadState
 
 from .exits import FAILED, CommandFailed
 from .printing import print_json, print_line
 
 
-def follow_postgres(
-    dsn: str,
-    namespace: str,
-    tables: list[str],
-    names: tuple[str, str, str],
-    endpoint: str,
-    as_json: bool,
-) -> None:
-    """Replicate until SIGINT or SIGTERM.
-
-    Args:
-        names: of the publication, the slot and the origin (default: the slot's name).
-    """
-    try:
-        import psycopg2  # noqa: F401
-    except ImportError as exc:
-        raise CommandFailed('psycopg2 is missing: pip install "ingester[postgres]"') from exc
-    publication, slot, origin = names
-    plan = Plan(dsn, namespace, tables, publication, slot, origin or f"postgres-{slot}")
+def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
+    """Replicate until SIGINT or SIGTERM."""
     stopped: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda caught, frame: stopped.append(caught))
-    with Client(endpoint) as client:
-        replicator = Replicator(
-            plan,
-            client,
-            say=lambda text: print(f"ingester: {text}", file=sys.stderr, flush=True),
-            stopped=lambda: bool(stopped),
-        )
+    with Client(endpoint) as client, ReportSender(endpoint, _say) as sender:
         try:
-            replicator.run()
-        except (SourceFailed, NoKey, ShapeDiffers, UnknownMessage, ValueNotKept) as exc:
+            if options.resync and (asked := asked_another(options, client)):
+                print_line(asked)
+                return
+            replicator = Replicator(
+                options,
+                client,
+                say=_say,
+                stopped=lambda: bool(stopped),
+                told=lambda each: sender.tell(lambda: report_of(each)),
+            )
+            try:
+                replicator.run()
+            finally:
+                sender.tell(lambda: report_of(replicator, ended=True), last=True)
+        except (SourceFailed, BadState) as exc:
             raise CommandFailed(str(exc), FAILED) from exc
     progress = replicator.progress
     if as_json:
-        print_json(progress._asdict())
+        print_json(msgspec.to_builtins(progress))
         return
     print_line(
-        f"{progress.transactions} transactions, {progress.changes} changes;"
-        f" durable up to {progress.durable}, sent up to {progress.sent}"
+        f"{progress.copied} tables copied, {progress.transactions} transactions,"
+        f" {progress.changes} changes; durable up to {progress.durable}, sent up to {progress.sent}"
     )
+
+
+def _say(text: str) -> None:
+    print(f"ingester: {text}", file=sys.stderr, flush=True)

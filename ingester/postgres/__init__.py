@@ -1,8 +1,9 @@
 """Replicates PostgreSQL's tables: a first copy, then what its write-ahead log says of their rows.
 
-    ``source``: publication, slot ──▶ ``pgoutput`` ──▶ ``collector`` ──▶ sync messages ──▶ daemon
-           ▲                                             └ ``types``                          │
-           └───────────────── the slot advances by durable sequences ◀────────────────────────┘
+    ``starting`` ─▶ ``looking`` ─▶ ``planning`` ─▶ ``copying``: new versions of tables, beside it
+                       ▲                                                       ``slot``
+                       └── ``replicator`` ◀── ``following``: messages ─▶ ``collector`` ─▶ daemon
+                                                 └ ``positions``: what the slot may be told
 
 ``connection`` reaches the source; ``server_errors`` tells what a retry helps. ``catalog`` reads
 what the tables are, as the values of ``facts``, by ``classes`` and ``attributes``. ``conditions``
@@ -12,18 +13,22 @@ what is wrong with a server or slot, and ``checking`` all of that beforehand.
 
 A change stays as it came until it is sent: ``collector`` has it by its table's ``shape``,
 ``settle`` makes net changes of a transaction's whole rows, and ``sync_messages`` makes what is
-sent: ``tuple_data`` reads the cells of many rows at once, ``bytea`` their digits. ``replicator``
-drives it: ``initial_copy`` first, then change by change, a transaction at a time. It keeps no state
-of its own: the daemon's origin says how far it has come. Start reading at ``replicator``.
+sent: ``tuple_data`` reads the cells of many rows at once, ``bytea`` their digits, and ``types``
+says what they become. ``pgoutput`` has the messages; ``truncating`` makes deletes of a TRUNCATE.
+
+``replicator`` drives it, by ``options``. It keeps nothing of its own: ``tables`` has the ``states``
+of the tables, which the daemon keeps with their rows, and the sequences of our origin say which
+transactions each of them has. ``keeping`` moves the slot while nothing happens, ``resyncing`` asks
+another process for a copy. Start reading at ``planning``, then ``following``.
 
 A copy of one table reads a ``snapshot``, whose position in the log is known: ``table_copy`` sends
 its rows, which ``copy_blocks`` has from the server and ``copy_batches`` makes record batches of;
 ``wide_rows`` reads large rows in pieces.
 ``statement_thread`` ends what the server is still at work on, ``blockers`` says who it waits for.
 
-``report`` is what it tells the daemon about itself, for people to see, and ``report_sender`` sends
-that without ever standing in its way. ``states`` are what a table here keeps of where it comes from
-and how far it is. The room ``verify`` compares a source with its copy.
+``report`` is what it tells the daemon about itself, for people to see, ``reporting`` makes one, and
+``report_sender`` sends it without ever standing in its way. The room ``verify`` compares a source
+with its copy.
 
 Started as ``ingester replicate postgres``; needs ``ingester[postgres]``.
 """

@@ -1,75 +1,54 @@
 """The replicator: from the source to the daemon, over restarts of both, each change once.
 
-    ask where the origin stands ─▶ copy, if that is not done ─▶ stream from the slot
-            ▲                                                       │ what it has is left out
-            └──── a connection is lost, or the daemon is a new one ─┘
+    start ─▶ look, plan ─▶ copies that wait, beside it: the stream ─▶ something changed ─┐
+               ▲                                                                         │
+               ├─────────────────────────────────────────────────────────────────────────┘
+               └──── a connection is lost, or the daemon is a new one
 
-Law of this file: a transaction's sequence is its end in the source's log. The slot is advanced to
-the origin's durable sequence, so that whatever the daemon may lose is still there to be read (and,
-by the source's client library, past what concerns no table when all before that is durable).
+Law of this file: a table that cannot be followed is set aside by name, and the others go on. What a
+look finds is applied between transactions, with all that was read before it sent.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Any
+
+import msgspec
 
 from ingester.client import Client, TimedOut, Unavailable, UnknownOutcome, Unreachable
-from ingester.client.sync_stream import SyncAnswer, SyncStream
-from ingester.postgres.collector import Collector, Shape, SyncMessage
-from ingester.postgres.initial_copy import copied
-from ingester.postgres.pgoutput import Begin, Change, Commit, Message, Relation, Truncate
-from ingester.postgres.source import (
-    NoKey,
-    Slot,
-    Source,
-    SourceFailed,
-    SourceTable,
-    keys_of,
-    shape_of,
-    table_name,
-)
+from ingester.postgres.connection import SourceFailed, connect
+from ingester.postgres.copying import Copier
+from ingester.postgres.following import NewSession, Session
+from ingester.postgres.keeping import Keeper
+from ingester.postgres.looking import Look, look
+from ingester.postgres.options import Options
+from ingester.postgres.planning import Step, Wanted, other_files, plan
+from ingester.postgres.positions import Positions, Restarted, catch_up_name
+from ingester.postgres.slot import SlotStream, find_slot
+from ingester.postgres.starting import Started, safe_bound, start
+from ingester.postgres.states import TableState
+from ingester.postgres.tables import now
 
-SEND_BYTES = 8 << 20
-SEND_CHANGES = 50_000
-"""Transactions are sent together until they have so much, or the source has no more for now."""
-IDLE_S = 0.2
-ASK_EVERY_S = 1.0
-FIRST_LSN = 1 << 20
-"""Positions in a log are higher; sequences of a copy, but for its last one, are lower."""
 PASSING = (Unreachable, TimedOut, Unavailable, UnknownOutcome)
-
-
-Keys = dict[tuple[str, str], tuple[str, ...]]
-
-
-class Restarted(Exception):
-    """The daemon is not the one that took the messages before."""
-
-
-class Progress(NamedTuple):
-    """The progress since the start; positions are of the source's log."""
-
-    changes: int
-    transactions: int
-    sent: int | None
-    durable: int | None
+LONGEST_PAUSE_S = 30.0
+TOGETHER_S = 60.0
+"""Tables of a long round of copies are followed at least so often, those that are done."""
 
 
 @dataclass
-class Plan:
-    """The plan of a replication: what goes from where to where."""
+class Progress:
+    """The progress since the start; positions are of the source's log."""
 
-    dsn: str
-    namespace: str
-    tables: list[str] = field(default_factory=list)
-    """The tables of the publication, if it has to be made; all where none is named."""
-    publication: str = "ingester"
-    slot: str = "ingester"
-    origin: str = "postgres"
+    changes: int = 0
+    transactions: int = 0
+    copied: int = 0
+    sent: int | None = None
+    durable: int | None = None
 
 
 class Replicator:
@@ -78,218 +57,290 @@ class Replicator:
     Args:
         say: told what happens, in a line.
         stopped: asked whether to end, several times a second.
+        told: called once in a while, for a report.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        options: Options,
         client: Client,
         *,
         say: Callable[[str], None],
         stopped: Callable[[], bool],
+        told: Callable[[Replicator], None] = lambda replicator: None,
     ) -> None:
-        self.progress = Progress(0, 0, None, None)
-        self._plan = plan
+        self.options = options
+        self.progress = Progress()
+        self.retries = 0
+        self.reason = ""
+        self.looked: Look | None = None
+        self.positions: Positions | None = None
+        self.server_lsn = 0
         self._client = client
-        self._stream: SyncStream = client.sync(plan.namespace, plan.origin)
         self._say = say
         self._stopped = stopped
+        self._told = told
         self._random = Random()
-        self._changes = self._transactions = 0
-        self._sent: int | None = None
-        self._tried: int | None = None
-        """The highest sequence of the origin that any daemon can have."""
-        self._singly_upto = -1
-        self._durable: int | None = None
-        self._asked_at = 0.0
-        self._shapes: dict[int, Shape] = {}
+        self._connection: Any = None
+        self._session: Session | None = None
+        self._stream: SlotStream | None = None
+        self._keeper: Keeper | None = None
+        self._looked_at = self._session_at = 0.0
+        self._truncated: dict[int, set[int]] = {}
+        self._doubts: dict[str, int] = {}
+        self._hold: int | None = None
+        self._copied = 0
+        self.started: Started | None = None
+        self.copier: Copier | None = None
 
     def run(self) -> None:
         """Replicate until stopped.
 
         Raises:
-            SourceFailed, NoKey, ValueNotKept: the source has to be changed first.
-            ClientError: the daemon refuses what no retry helps.
+            SourceFailed: the source has to be changed first.
+            BadState, ClientError: the daemon has, or refuses, what no retry helps.
         """
         import psycopg2
 
-        failures = 0
-        while not self._stopped():
-            try:
-                self._session()
-                return
-            except Restarted:
-                self._say("the daemon has restarted: going on from where it stands")
-                failures = 0
-            except (*PASSING, psycopg2.OperationalError) as exc:
-                failures += 1
-                self._say(f"trying again: {' '.join(str(exc).split())}")
-                self._pause(min(5.0, 0.2 * 2 ** min(failures, 5)) * self._random.uniform(0.5, 1.0))
-
-    def _session(self) -> None:
-        plan = self._plan
-        source = Source(plan.dsn, plan.publication, plan.slot)
         try:
-            source.publish(plan.tables)
-            tables = source.tables()
-            for table in tables:
-                if not table.key:
-                    raise NoKey(f"table {table_name(table.relation)} has no primary key")
-            standing = self._stream.standing()
-            slot = source.slot()
-            known = standing.memory_sequence or 0
-            if known > source.newest_lsn() or (slot.snapshot and known >= FIRST_LSN):
-                raise SourceFailed(
-                    f"origin {plan.origin!r} has followed another slot or server; copy these tables"
-                    " under another --origin"
-                )
-            if slot.snapshot is None and known < FIRST_LSN:
-                self._say("the first copy was not finished, or is lost: copying again")
-                source.drop_slot()
-                slot = source.slot()
-            if slot.snapshot is not None:
-                self._copy(source, tables, slot, standing)
-                standing = self._stream.standing()
-            self._follow(source, tables, standing)
+            while not self._stopped():
+                try:
+                    self._once()
+                except NewSession:
+                    self.retries = 0
+                except Restarted:
+                    self._say("the daemon has restarted: going on from where it stands")
+                except (*PASSING, psycopg2.OperationalError) as exc:
+                    self._failed(exc)
+                except SourceFailed as exc:
+                    if exc.permanent:
+                        raise
+                    self._failed(exc)
         finally:
-            source.close()
+            self._end()
 
-    # The first copy
-
-    def _copy(
-        self, source: Source, tables: list[SourceTable], slot: Slot, standing: SyncAnswer
-    ) -> None:
-        """Copy the tables under sequences below any log position; the last one is the slot's."""
-        assert slot.snapshot is not None
-        sequence = (standing.memory_sequence or 0) + 1
-        waiting: SyncMessage | None = None
-        rows = 0
-        namespace = self._plan.namespace
-        for message in copied(source, tables, slot.snapshot, self._client, namespace):
-            if waiting is not None:
-                self._close([waiting], sequence)
-                sequence += 1
-            waiting = message
-            rows += message.batch.num_rows
-        if waiting is not None:
-            self._close([waiting], slot.confirmed_lsn)
-        self._say(f"copied {rows} rows of {len(tables)} tables")
-
-    # The stream
-
-    def _follow(self, source: Source, tables: list[SourceTable], standing: SyncAnswer) -> None:
-        """Send what comes after that which the daemon has."""
-        keys = keys_of(tables)
-        upto = standing.memory_sequence or -1
-        # A daemon that may have lost its log may have some of these in files of some tables. They
-        # were sent in groups that nobody knows; what is sent singly is judged right.
-        if self._tried is None:
-            self._tried = source.newest_lsn()
-        if upto == standing.durable_sequence:
-            self._singly_upto = self._tried
-        self._shapes.clear()
-        collector = Collector(self._shapes)
-        part: list[Message] = []
-        source.start()
-        while not self._stopped():
-            if collector.upto is not None and collector.upto <= self._singly_upto:
-                self._send(source, collector)
-            waiting = collector.upto is not None
-            message = source.read(0.0 if waiting else IDLE_S)
-            if isinstance(message, Relation):
-                self._learn(source, message, keys)
-                part.append(message)
-            elif isinstance(message, Commit):
-                self._gather(collector, keys, part, message.end_lsn > upto)
-                if message.end_lsn > upto:
-                    collector.commit(message.end_lsn)
-                    self._transactions += 1
-                part = []
-            elif message is not None and not isinstance(message, Begin):
-                part.append(message)
-            if waiting and (message is None or _is_much(collector)) and not part:
-                self._send(source, collector)
-            elif message is None:
-                self._ask(source)
-
-    def _gather(self, collector: Collector, keys: Keys, part: list[Message], wanted: bool) -> None:
-        for each in part:
-            if isinstance(each, Relation):
-                # A table that is gone by now was there when it changed.
-                key = keys.get((each.schema, each.name)) or each.key
-                if not key:
-                    raise NoKey(f"table {table_name(each)} has no primary key")
-                self._shapes[each.oid] = shape_of(each, key)
-                collector.relation(each)
-            elif not wanted:
-                continue
-            elif isinstance(each, Change):
-                collector.add(each)
-            elif isinstance(each, Truncate):
-                names = ", ".join(self._shapes[oid].target for oid in each.relations)
-                raise NoKey(f"TRUNCATE of {names} cannot be followed: drop the slot to copy again")
-
-    def _learn(self, source: Source, relation: Relation, keys: Keys) -> None:
-        """Learn the keys anew: a table may have come after the start."""
-        if (relation.schema, relation.name) not in keys:
-            keys.update(keys_of(source.tables()))
-
-    def _send(self, source: Source, collector: Collector) -> None:
-        upto, changes = collector.upto, collector.changes
-        assert upto is not None
-        messages = [each for each in collector.take() if isinstance(each, SyncMessage)]
-        if messages:
-            self._close(messages, upto)
-            self._changes += changes
-        self._advance(source, reply=False)
-
-    def _close(self, messages: list[SyncMessage], sequence: int) -> None:
-        """Send messages as one transaction."""
-        last = len(messages) - 1
-        self._tried = max(sequence, self._tried or 0)
-        answer: SyncAnswer | None = None
-        for number, (table, columns, batch) in enumerate(messages):
-            answer = self._stream.send(
-                table,
-                columns,
-                batch,
-                begin=number == 0,
-                sequence=sequence if number == last else None,
+    def _once(self) -> None:
+        if self.started is None:
+            started = start(self.options, self._client, self._stopped)
+            self.started, self._connection = started, started.connection
+            self.copier = Copier(
+                self.options, started.tables, self._client, self._say, self._stopped
             )
-            if answer.first:
-                raise Restarted
-            if answer.duplicate:
-                raise SourceFailed(
-                    f"the daemon has sequence {sequence} of origin {self._plan.origin!r} already,"
-                    " from elsewhere; name another --origin"
-                )
-        assert answer is not None, "a transaction has a message"
-        self._sent = sequence
-        self._note(answer)
+            self._order_resyncs(started)
+        if self._connection is None:
+            self._connection = connect(self.options.dsn)
+        try:
+            self._run_session()
+        finally:
+            if self._stream is not None:
+                self._stream.close()
+            self._session = self._stream = None
 
-    def _ask(self, source: Source) -> None:
-        now = time.monotonic()
-        if now - self._asked_at >= ASK_EVERY_S:
-            answer = self._stream.standing()
-            if answer.first:
-                raise Restarted
-            self._asked_at = now
-            self._note(answer)
-            self._advance(source, reply=True)
-
-    def _advance(self, source: Source, *, reply: bool) -> None:
-        if self._durable is not None:
-            source.advance(self._durable, reply=reply)
-
-    def _note(self, answer: SyncAnswer) -> None:
-        self._durable = answer.durable_sequence
-        self.progress = Progress(self._changes, self._transactions, self._sent, self._durable)
-
-    def _pause(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
+    def _failed(self, exc: BaseException) -> None:
+        self.retries += 1
+        self.reason = " ".join(str(exc).split())
+        self._say(f"trying again: {self.reason}")
+        if self._connection is not None:
+            with suppress(Exception):
+                self._connection.close()
+            self._connection = None
+            if self.started is None:
+                return
+        self._told(self)
+        seconds = min(LONGEST_PAUSE_S, 0.1 * 2 ** min(self.retries, 9))
+        until = time.monotonic() + seconds * self._random.uniform(0.5, 1.0)
         while not self._stopped() and (left := until - time.monotonic()) > 0:
             time.sleep(min(0.1, left))
 
+    def _end(self) -> None:
+        if self.copier is not None:
+            self.copier.join(10.0)
+        if self.started is not None:
+            self.started.take_back()
+        if self._connection is not None:
+            self._connection.close()
 
-def _is_much(collector: Collector) -> bool:
-    return collector.nbytes >= SEND_BYTES or collector.changes >= SEND_CHANGES
+    def _order_resyncs(self, started: Started) -> None:
+        tables, options = started.tables, self.options
+        for target, state in list(tables.have.items()):
+            names = {target, state.facts.full_name, state.facts.name}
+            if options.resync_all or names & options.resync:
+                tables.order(target, "somebody asks for it", state.facts.oid)
+
+    # A session
+
+    def _run_session(self) -> None:
+        assert self.started is not None and self.copier is not None
+        tables, options = self.started.tables, self.options
+        if not self.copier.busy:
+            self._hold = None
+        self.copier.take_done()
+        slot = find_slot(self._connection, options.slot)
+        if slot is None:
+            self.started = None  # the next start says what that means
+            raise NewSession
+        self.positions = Positions.begin(self._client, options.namespace, tables.origin, slot)
+        self.positions.bound = safe_bound(tables, self.started.place)
+        self.positions.confirmed = slot.confirmed_lsn
+        self._keeper = Keeper(tables, self.positions, options.heartbeat_s)
+        self._stream = SlotStream(options.dsn, options.slot, options.publication)
+        self._session = Session(tables, self._stream, self.positions, self, self._say)
+        self._session_at = time.monotonic()
+        self._look(self._session)
+        for target, state in tables.following().items():
+            self._session.follow(target, state, self._has(target, state))
+        self.reason = ""
+        try:
+            self._session.run(self._stopped)
+        finally:
+            self._note_progress()
+
+    def _has(self, target: str, state: TableState) -> int:
+        """What a table has: all transactions that end at or before it."""
+        assert self.started is not None
+        tables = self.started.tables
+        found = [state.from_lsn]
+        for name in (tables.origin, catch_up_name(tables.origin)):
+            for each in self._client.origins(name, (tables.namespace, target)):
+                found.append(each.table_sequence or 0)
+        return max(found)
+
+    # Turns
+
+    def hold(self) -> int | None:
+        """The position that the slot may not pass, for tables that are being copied."""
+        return self._hold
+
+    def turn(self) -> None:
+        """Do what is due between transactions."""
+        assert self.copier is not None and self.started is not None
+        session, positions = self._session, self.positions
+        assert session is not None and positions is not None and self._keeper is not None
+        self._note_progress()
+        self._copied += (done := self.copier.take_done())
+        self.progress.copied += done
+        if self._copied and (
+            not self.copier.busy or time.monotonic() - self._session_at > TOGETHER_S
+        ):
+            self._copied = 0
+            session.send()
+            raise NewSession
+        if time.monotonic() - self._looked_at >= self._look_every_s():
+            session.send()
+            self._look(session)
+        if not self.copier.busy and self._hold is None and self.started.tables.due():
+            self._hold = positions.confirmed
+            self.copier.begin(self.started.place)
+        elif not self.copier.busy and self._hold is not None and not self._copied:
+            self._hold = None  # a round of which nothing came
+        if session.idle:
+            self._keeper.keep(self._connection, bool(self._doubts))
+        self._told(self)
+
+    def _look_every_s(self) -> float:
+        return 1.0 if self._doubts else self.options.look_every_s
+
+    def _note_progress(self) -> None:
+        positions, progress = self.positions, self.progress
+        if positions is None:
+            return
+        progress.changes += positions.changes
+        progress.transactions += positions.transactions
+        positions.changes = positions.transactions = 0
+        progress.sent = max(positions.main.memory, positions.catch_up.memory)
+        progress.durable = positions.main.durable
+        if self._session is not None:
+            for oid, xids in self._session.truncated.items():
+                self._truncated.setdefault(oid, set()).update(xids)
+        if self._stream is not None:
+            self.server_lsn = max(self.server_lsn, self._stream.server_lsn, positions.read_upto)
+        if self.looked is not None:
+            self.server_lsn = max(self.server_lsn, self.looked.lsn)
+
+    def _look(self, session: Session) -> None:
+        assert self.started is not None
+        tables, place = self.started.tables, self.started.place
+        self._looked_at = time.monotonic()
+        self.looked = found = look(self._connection, self.options)
+        wanted = {each.target: each for each in reversed(found.tables)}
+        for target in tables.requests():
+            if target in wanted:
+                tables.order(target, "somebody asks for it", wanted[target].facts.oid)
+        for target in list(tables.orders):
+            if target not in wanted:
+                tables.orders.pop(target, None)
+        for step in plan(place, tables.have, tuple(wanted.values())).values():
+            self._apply(session, step, wanted.get(step.target), found.lsn)
+        for target in tables.orders:
+            session.leave(target)
+
+    def _apply(self, session: Session, step: Step, table: Wanted | None, lsn: int) -> None:
+        assert self.started is not None
+        tables, target = self.started.tables, step.target
+        if step.action != "ask":
+            self._doubts.pop(target, None)
+        if step.action == "set_aside":
+            tables.orders.pop(target, None)
+            session.leave(target)
+            if target not in tables.aside or tables.aside[target].reason != step.reason:
+                self._say(f"table {target} is set aside: {step.reason}")
+            tables.set_aside(target, step.reason, step.helps)
+        elif step.action == "leave":
+            session.leave(target)
+            self._leave(target, step.reason)
+        elif table is None:
+            return
+        elif step.action == "copy":
+            session.leave(target)
+            if tables.order(target, step.reason, table.facts.oid):
+                self._say(f"table {target} is copied: {step.reason}")
+        elif step.action == "ask":
+            self._ask(session, step, table, lsn)
+        elif step.action == "widen" and target not in tables.orders:
+            state = tables.have[target]
+            new = msgspec.structs.replace(state, facts=table.facts, columns=table.columns)
+            tables.put(target, new)
+            session.reshape(target, new)
+
+    def _ask(self, session: Session, step: Step, table: Wanted, lsn: int) -> None:
+        """Decide, once the stream is where the look was, whether a TRUNCATE explains new files."""
+        assert self.started is not None and self.positions is not None
+        tables, target = self.started.tables, step.target
+        self._doubts.setdefault(target, lsn)
+        state = tables.have[target]
+        if self.server_lsn_read() < self._doubts[target]:
+            return
+        self._note_progress()
+        self._doubts.pop(target)
+        if table.facts.oid in self._truncated:
+            del self._truncated[table.facts.oid]
+            new = msgspec.structs.replace(state, facts=table.facts, columns=table.columns)
+            tables.put(target, new)
+            session.reshape(target, new)
+            return
+        assert other_files(state.facts, table.facts)
+        session.leave(target)
+        if tables.order(target, step.reason, table.facts.oid):
+            self._say(f"table {target} is copied: {step.reason}")
+
+    def server_lsn_read(self) -> int:
+        """The position up to which all of the source's log was read."""
+        assert self.positions is not None
+        if self._session is not None and self._session.idle and self._stream is not None:
+            return max(self.positions.read_upto, self._stream.server_lsn)
+        return self.positions.read_upto
+
+    def _leave(self, target: str, reason: str) -> None:
+        assert self.started is not None
+        tables = self.started.tables
+        state = tables.have[target]
+        tables.orders.pop(target, None)
+        tables.aside.pop(target, None)
+        if state.phase == "left":
+            return
+        self._say(f"table {target} is not followed any more: {reason}")
+        left = msgspec.structs.replace(state, phase="left", reason=reason, since=now(), helps=())
+        if self.options.on_removed == "empty":
+            self.started.tables.empty(target, left)
+        else:
+            tables.put(target, left)

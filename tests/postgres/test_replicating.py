@@ -27,7 +27,7 @@ from tests.postgres.cluster import Cluster, serve
 LOAD_S = int(os.environ.get("INGESTER_TEST_PGBENCH_S", "8"))
 KILLS = int(os.environ.get("INGESTER_TEST_PGBENCH_KILLS", "2"))
 PATIENCE_S = 90.0
-ORIGIN = "postgres-ingester"
+ORIGIN = "pgbench"
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +102,12 @@ def test_tables_equal_the_sources_after_a_load_with_kills(
     tables = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
     daemon = Daemon.start(tmp_path / "d", replication__max_lag="2s")
     try:
-        with following(cluster, daemon, tmp_path) as follower:
-            until(lambda: "copied 100011 rows" in follower.said(), "the copy", PATIENCE_S)
+        with following(cluster, daemon, tmp_path, "--origin", ORIGIN) as follower:
+            until(
+                lambda: all(f"rows of public.{name}\n" in follower.said() for name in tables),
+                "the copies",
+                PATIENCE_S,
+            )
             port = int(daemon.flight.rsplit(":", 1)[1])
             load = cluster.pgbench("--client=4", "--jobs=1", f"--time={LOAD_S}", "--no-vacuum")
             for _ in range(KILLS):
@@ -125,9 +129,9 @@ def test_tables_equal_the_sources_after_a_load_with_kills(
                     return int(facts["durable_sequence"] or 0)
 
                 until(lambda: durable() > end, "all of it in files", PATIENCE_S)
-                until(lambda: flushed(cluster) >= durable(), "the slot to follow", PATIENCE_S)
+                until(lambda: flushed(cluster) > end, "the slot to follow", PATIENCE_S)
                 facts = follower.stop()
-                assert facts["durable"] == facts["sent"] <= flushed(cluster)
+                assert facts["durable"] == facts["sent"]
                 assert facts["transactions"] > 100
         url = f"file://{daemon.data_dir}/store"
         for table in tables:
@@ -190,48 +194,14 @@ def test_every_kind_of_change_and_type_arrives(cluster: Cluster, tmp_path: Path)
         follower.stop()
 
 
-def test_a_table_without_a_key_is_refused_by_name(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.run("CREATE TABLE keyless (a int)")
-    with Daemon.start(tmp_path / "d") as daemon:
-        options = ("--tables", "keyless", "--slot", "keyless", "--publication", "keyless")
-        with following(cluster, daemon, tmp_path, *options) as follower:
-            assert follower.process.wait(60) == 1
-            assert "table keyless has no primary key" in follower.said()
-            assert "Traceback" not in follower.said()
-
-
-@pytest.mark.parametrize(
-    ("what", "said"),
-    [
-        ("filtered WHERE (a > 1)", "table public.filtered: publication 'part' has a row filter"),
-        ("filtered (a, b)", "table public.filtered: publication 'part' has a list of columns"),
-        ("filtered WITH (publish = 'insert')", "'part' does not publish insert, update and delete"),
-    ],
-)
-def test_a_publication_that_leaves_something_out_is_refused(
-    cluster: Cluster, tmp_path: Path, what: str, said: str
-) -> None:
-    if "WITH" not in what and int(cluster.run("SHOW server_version_num")[0][0]) < 150_000:
-        pytest.skip("this PostgreSQL has neither")
-    cluster.run(
-        "DROP PUBLICATION IF EXISTS part",
-        "DROP TABLE IF EXISTS filtered",
-        "CREATE TABLE filtered (a int PRIMARY KEY, b int, c int)",
-        f"CREATE PUBLICATION part FOR TABLE {what}",
-    )
-    with Daemon.start(tmp_path / "d") as daemon:
-        options = ("--slot", "part", "--publication", "part")
-        with following(cluster, daemon, tmp_path, *options) as follower:
-            assert follower.process.wait(60) == 1
-            assert said in follower.said()
-            assert "Traceback" not in follower.said()
-
-
 def test_a_restart_after_an_idle_spell_goes_on_and_copies_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.run("CREATE TABLE quiet (id int PRIMARY KEY)", "INSERT INTO quiet VALUES (1)")
-    options = ("--tables", "quiet", "--slot", "quiet", "--publication", "quiet")
+    options = (
+        *("--tables", "quiet", "--slot", "quiet", "--publication", "quiet"),
+        *("--origin", "quiet"),
+    )
     with (
         Daemon.start(tmp_path / "d", replication__max_lag="100ms") as daemon,
         fl.connect(daemon.flight) as client,
@@ -245,7 +215,7 @@ def test_a_restart_after_an_idle_spell_goes_on_and_copies_nothing(
             cluster.run("INSERT INTO quiet VALUES (2)")
             until(lambda: keys() == {1, 2}, "the change", PATIENCE_S)
             # The source's log goes on without a word of the table.
-            cluster.run("CREATE TABLE noise AS SELECT generate_series(1, 1000) AS n", "CHECKPOINT")
+            cluster.run("CREATE TABLE noise AS SELECT generate_series(1, 20000) AS n", "CHECKPOINT")
             slot = "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'quiet'"
             end = lsn(cluster, "SELECT pg_current_wal_insert_lsn()")
             until(lambda: lsn(cluster, slot) >= end, "the slot to pass that", PATIENCE_S)
@@ -253,13 +223,15 @@ def test_a_restart_after_an_idle_spell_goes_on_and_copies_nothing(
         cluster.run("DELETE FROM quiet WHERE id = 1", "INSERT INTO quiet VALUES (3)")
         with following(cluster, daemon, tmp_path / "d", *options) as follower:
             until(lambda: keys() == {2, 3}, "what came meanwhile", PATIENCE_S)
-            assert "copy" not in follower.said()
             assert "copied" not in follower.said()
             follower.stop()
-        # Another slot cannot go on from there.
+        # Another slot cannot go on from there, however often it is tried, and is not made.
         again = ("--tables", "quiet", "--slot", "another", "--publication", "quiet")
-        with following(
-            cluster, daemon, tmp_path / "d", *again, "--origin", "postgres-quiet"
-        ) as follower:
-            assert follower.process.wait(60) == 1
-            assert "under another --origin" in follower.said()
+        for _ in range(2):
+            with following(
+                cluster, daemon, tmp_path / "d", *again, "--origin", "quiet"
+            ) as follower:
+                assert follower.process.wait(60) == 1
+                assert "name another --origin" in follower.said()
+        made = cluster.run("SELECT 1 FROM pg_replication_slots WHERE slot_name = 'another'")
+        assert made == []

@@ -1,0 +1,53 @@
+"""The options of ``ingester replicate postgres``, read before anything is asked of anybody."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .exits import FAILED, USAGE, CommandFailed
+
+
+def run_postgres(
+    dsn: str, namespace: str, given: Mapping[str, Any], endpoint: str | None, as_json: bool
+) -> None:
+    """Run the replicator, or look at what it could do.
+
+    Args:
+        given: The options by their names, as texts.
+        endpoint: The daemon's; None to look only.
+        as_json: Whether to print what was done as JSON.
+    """
+    try:
+        import psycopg2  # noqa: F401
+    except ImportError as exc:
+        message = 'psycopg2 is missing: pip install "ingester[postgres]"'
+        raise CommandFailed(message, FAILED) from exc
+    from ingester.postgres.names import BadRename, Names
+    from ingester.postgres.options import BadOption, Options, parse_pairs, parse_policies
+
+    if given["on_removed"] not in ("keep", "empty"):
+        raise CommandFailed(f"--on-removed {given['on_removed']}: keep or empty", USAGE)
+    try:
+        options = Options(
+            dsn=dsn,
+            namespace=namespace,
+            tables=tuple(name.strip() for name in given["tables"].split(",") if name.strip()),
+            publication=given["publication"],
+            slot=given["slot"],
+            origin=given["origin"],
+            renames=parse_pairs("--rename", given["rename"]),
+            policies=parse_policies(given["values"]),
+            on_removed=given["on_removed"],
+            resync=frozenset(given["resync"]),
+            resync_all=given["resync_all"],
+        )
+        Names(options.renames)
+    except (BadOption, BadRename) as exc:
+        raise CommandFailed(str(exc), USAGE) from exc
+    if endpoint is None:
+        from .replicate_check import check_postgres
+
+        check_postgres(options, as_json)
+        return
+    from .replicate import follow_postgres
+
+    follow_postgres(options, endpoint, as_json)

@@ -1,0 +1,368 @@
+"""A session of the stream: from where the slot stands, until something has to be seen to first.
+
+    Begin ─▶ changes of tables that lack the transaction ─▶ Commit ─▶ … ─▶ sent as one
+
+Law of this file: a change is applied to a table exactly if its transaction ends behind what the
+table has, which its state and the daemon say; so a session may begin as early as it likes. What
+cannot be applied changes the table's state, and ends the session. Transactions are sent whole.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ingester.client import InvalidRequest
+from ingester.postgres.collector import Collector, Shape, ShapeDiffers, SyncMessage, TruncatedTable
+from ingester.postgres.connection import SourceFailed
+from ingester.postgres.looking import shape_of
+from ingester.postgres.pgoutput import Begin, Change, Commit, Relation, Truncate
+from ingester.postgres.positions import Positions, Restarted, Sent
+from ingester.postgres.slot import Read, SlotStream
+from ingester.postgres.states import TableState
+from ingester.postgres.tables import Tables
+from ingester.postgres.truncating import TooManyRows, deletes_of_all
+from ingester.postgres.types import ValueNotKept
+
+SEND_BYTES = 8 << 20
+SEND_CHANGES = 50_000
+"""Transactions are sent together until they have so much, or the source has no more for now."""
+MOST_BYTES = 96 << 20
+"""A transaction that has more is not taken apart: its tables are copied anew."""
+NUMERIC = 1700
+"""The type whose digits make another type here."""
+IDLE_S = 0.2
+ASK_EVERY_S = 1.0
+
+
+class NewSession(Exception):
+    """The session is over: a table is followed no more, or one more is."""
+
+
+class Turns(Protocol):
+    """What is done beside the stream, between transactions."""
+
+    def turn(self) -> None:
+        """Do what is due. Raises :class:`NewSession` where the session has to end."""
+
+    def hold(self) -> int | None:
+        """The position that the slot may not pass; None where there is none."""
+
+
+@dataclass
+class Followed:
+    """A table that changes are applied to.
+
+    Attributes:
+        has: The table has all transactions that end at or before it.
+        relation: As the stream said last; ``fresh``: no change came since.
+    """
+
+    target: str
+    state: TableState
+    has: int
+    relation: Relation | None = None
+    fresh: bool = False
+
+
+@dataclass
+class Transaction:
+    """The transaction that is being read."""
+
+    begin: Begin
+    oids: set[int] = field(default_factory=set)
+    """The tables that it has changed."""
+
+
+class Session:
+    """Reads, collects and sends.
+
+    Args:
+        turns: Has a turn now and then; it says, too, how far the slot may be told to be at most.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        stream: SlotStream,
+        positions: Positions,
+        turns: Turns,
+        say: Callable[[str], None],
+    ) -> None:
+        self._tables = tables
+        self._stream = stream
+        self._positions = positions
+        self._turns = turns
+        self._say = say
+        self._followed: dict[int, Followed] = {}
+        self._shapes: dict[int, Shape] = {}
+        self._collector = Collector(self._shapes)
+        self._transaction: Transaction | None = None
+        self._asked_at = 0.0
+        self.truncated: dict[int, set[int]] = {}
+        """The transactions (32 bits) that have truncated each table."""
+
+    def follow(self, target: str, state: TableState, has: int) -> None:
+        """Apply changes to a table from now on, or by another shape. Between transactions."""
+        old = self._followed.get(state.facts.oid)
+        self._followed[state.facts.oid] = Followed(target, state, has)
+        if old is not None and old.relation is not None:
+            self._relation(old.relation)
+
+    def reshape(self, target: str, state: TableState) -> None:
+        """Take note that a followed table has other facts now. Between transactions."""
+        for each in self._followed.values():
+            if each.target == target:
+                each.state = state
+                each.fresh = each.relation is not None
+
+    def leave(self, target: str) -> None:
+        """Apply no more changes to a table. Between transactions, with all of it sent."""
+        for oid, each in list(self._followed.items()):
+            if each.target == target:
+                del self._followed[oid]
+                self._shapes.pop(oid, None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transaction is read in part, and nothing waits to be sent."""
+        return self._transaction is None and self._collector.upto is None
+
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Go on until stopped.
+
+        Raises:
+            NewSession: begin another one.
+            Restarted: the daemon is another one.
+            SourceFailed, ClientError, psycopg2.OperationalError
+        """
+        while not stopped():
+            collector = self._collector
+            waiting = collector.upto is not None
+            read = self._stream.read(0.0 if waiting else IDLE_S)
+            if read is not None:
+                self._take(read)
+            if self._transaction is None and waiting and (read is None or self._is_much()):
+                self.send()
+            if self._transaction is None and (read is None or self._is_time()):
+                self.ask()
+
+    def _is_much(self) -> bool:
+        # ``nbytes`` and ``changes`` walk over the tables: now and then is enough.
+        if self._since_weighed < 1024:
+            self._since_weighed += 1
+            return False
+        self._since_weighed = 0
+        return self._collector.nbytes >= SEND_BYTES or self._collector.changes >= SEND_CHANGES
+
+    _since_weighed = 0
+
+    def _is_time(self) -> bool:
+        return time.monotonic() - self._asked_at >= ASK_EVERY_S
+
+    # What is read
+
+    def _take(self, read: Read) -> None:
+        message = read.message
+        if isinstance(message, Change):
+            self._change(message)
+        elif isinstance(message, Begin):
+            if self._collector.upto is not None and not self._same_origin(message):
+                self.send()
+            self._transaction = Transaction(message)
+        elif isinstance(message, Commit):
+            self._commit(message)
+        elif isinstance(message, Relation):
+            self._relation(message)
+        elif isinstance(message, Truncate):
+            self._truncate(message)
+
+    def _same_origin(self, begin: Begin) -> bool:
+        positions, upto = self._positions, self._collector.upto
+        return upto is None or positions.of(upto) is positions.of(begin.final_lsn + 1)
+
+    def _wanted(self, oid: int) -> Followed | None:
+        """The table, if it lacks the transaction that is read."""
+        followed, transaction = self._followed.get(oid), self._transaction
+        if followed is None or transaction is None or transaction.begin.final_lsn < followed.has:
+            return None
+        if followed.fresh:
+            self._learn(followed)
+        transaction.oids.add(oid)
+        return followed
+
+    def _change(self, change: Change) -> None:
+        if self._wanted(change.relation) is None:
+            return
+        self._collector.add(change)
+        self._weighed += len(change.data)
+        if self._weighed > MOST_BYTES // 8:
+            self._weighed = 0
+            self._check_size()
+
+    _weighed = 0
+
+    def _check_size(self) -> None:
+        """Give a transaction up that has too much: copies of its tables have all of it."""
+        transaction = self._transaction
+        assert transaction is not None
+        if self._collector.nbytes < MOST_BYTES:
+            return
+        reason = f"a transaction has more than {MOST_BYTES >> 20} MiB of changes"
+        for oid in transaction.oids:
+            self._tables.order(self._followed[oid].target, reason, oid)
+        raise NewSession
+
+    def _relation(self, relation: Relation) -> None:
+        followed = self._followed.get(relation.oid)
+        if followed is not None:
+            followed.relation, followed.fresh = relation, True
+
+    def _learn(self, followed: Followed) -> None:
+        """Read changes by the columns that the stream says the table has."""
+        relation, state = followed.relation, followed.state
+        assert relation is not None
+        followed.fresh = False
+        try:
+            self._shapes[relation.oid] = shape_then(followed.target, state, relation)
+            self._collector.relation(relation)
+        except ShapeDiffers as exc:
+            self._tables.order_if_again(followed.target, exc.reason, relation.oid)
+            raise NewSession from exc
+
+    def _truncate(self, message: Truncate) -> None:
+        assert self._transaction is not None
+        for oid in message.relations:
+            followed = self._wanted(oid)
+            if followed is not None:
+                self.truncated.setdefault(oid, set()).add(self._transaction.begin.xid)
+                self._collector.truncate(oid)
+
+    def _commit(self, message: Commit) -> None:
+        transaction, self._transaction = self._transaction, None
+        assert transaction is not None
+        positions = self._positions
+        if transaction.oids:
+            try:
+                self._collector.commit(message.end_lsn)
+            except ShapeDiffers as exc:
+                self._tables.order(exc.target, exc.reason, exc.oid)
+                raise NewSession from exc
+            positions.transactions += 1
+        elif self._collector.upto is None:
+            positions.read_upto = max(positions.read_upto, message.end_lsn)
+        positions.committed_at = transaction.begin.committed_at
+
+    # What is sent
+
+    def send(self) -> None:
+        """Send the transactions that were collected, as one."""
+        collector, positions = self._collector, self._positions
+        upto = collector.upto
+        if upto is None:
+            return
+        changes = collector.changes
+        sent = positions.of(upto)
+        try:
+            self._close(sent, collector, upto)
+        except ValueNotKept as exc:
+            helps = ("correct the value at the source, or name a policy: --values",)
+            self._aside(exc.target, str(exc), helps)
+        except TooManyRows as exc:
+            self._tables.order(exc.target, str(exc), self._oid_of(exc.target))
+            raise NewSession from exc
+        positions.changes += changes
+        positions.read_upto = max(positions.read_upto, upto)
+        self.confirm()
+
+    def _close(self, sent: Sent, collector: Collector, upto: int) -> None:
+        waiting: SyncMessage | None = None
+        begun = False
+        for message in collector.take():
+            if isinstance(message, TruncatedTable):
+                key = self._followed[self._oid_of(message.target)].state
+                parts = deletes_of_all(self._tables, message.target, key)
+            else:
+                parts = iter((message,))
+            for part in parts:
+                if waiting is not None:
+                    self._send_one(sent, waiting, begin=not begun, sequence=None)
+                    begun = True
+                waiting = part
+        if waiting is not None:
+            self._send_one(sent, waiting, begin=not begun, sequence=upto)
+
+    def _send_one(
+        self, sent: Sent, message: SyncMessage, *, begin: bool, sequence: int | None
+    ) -> None:
+        try:
+            answer = sent.stream.send(*message, begin=begin, sequence=sequence)
+        except InvalidRequest as exc:
+            if "max_transaction_bytes" in str(exc):
+                for oid in self._followed:
+                    if self._followed[oid].target == message.table:
+                        self._tables.order(message.table, str(exc), oid)
+                raise NewSession from exc
+            self._aside(message.table, f"the daemon does not take its changes: {exc}")
+            raise AssertionError from exc
+        if answer.first:
+            raise Restarted
+        if answer.duplicate and sequence is not None:
+            raise SourceFailed(
+                f"the daemon has sequence {sequence} of origin {sent.stream.origin!r} already:"
+                " somebody else replicates under it; name another --origin"
+            )
+        sent.note(answer)
+
+    def _aside(self, target: str, reason: str, helps: tuple[str, ...] = ()) -> None:
+        self._say(f"table {target} is set aside: {reason}")
+        oid = self._oid_of(target)
+        self._tables.set_aside(target, reason, helps)
+        self._tables.order(target, reason, oid)
+        self._tables.order_failed(target)
+        raise NewSession
+
+    def _oid_of(self, target: str) -> int:
+        return next(oid for oid, each in self._followed.items() if each.target == target)
+
+    def ask(self) -> None:
+        """Ask the daemon how far it is, tell the slot, and let others have a turn."""
+        if self._is_time():
+            self._asked_at = time.monotonic()
+            self._positions.main.ask()
+            if self._positions.catch_up.memory >= 0:
+                self._positions.catch_up.ask()
+        self._turns.turn()
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Tell the slot what is safe."""
+        positions = self._positions
+        lsn = positions.confirmable(self._turns.hold())
+        if lsn > positions.confirmed or self._is_time():
+            positions.confirmed = max(positions.confirmed, self._stream.confirm(lsn))
+
+
+def shape_then(target: str, state: TableState, relation: Relation) -> Shape:
+    """Return the shape of a table as it was when the stream says that it had these columns.
+
+    Columns that it has got since, with null in all rows that were there, are not in it.
+
+    Raises:
+        ShapeDiffers: it cannot have been this table.
+    """
+    known = {column.name: column for column in state.facts.sent_columns}
+    for column in relation.columns:
+        facts = known.get(column.name)
+        if facts is None:
+            raise ShapeDiffers(relation.oid, target, f"column {column.name!r} is new")
+        if facts.type_oid != column.type_oid or (
+            facts.type_modifier != column.type_modifier and facts.base_oid == NUMERIC
+        ):
+            raise ShapeDiffers(relation.oid, target, f"column {column.name!r} has another type")
+    there = {column.name for column in relation.columns}
+    kept = [column for column in state.columns if column.source in there]
+    shape = shape_of(target, state.facts, kept)
+    return shape._replace(full_identity=relation.identity == "f")

@@ -1,0 +1,124 @@
+"""How far the changes are: read, sent, and in object storage.
+
+    read_upto    all up to here was read, and what is wanted of it sent
+    main         the origin of all tables, in the order of the log
+    catch_up     the origin of tables that were copied, until they are where the others are
+    bound        what a start will find to be safe: the slot is never told more
+
+Law of this file: the slot is told of what is in object storage alone. ``bound`` is known after the
+loss of this process, and of the daemon's disk: it is how a slot is told from another of its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ingester.client import Client
+from ingester.client.sync_stream import SyncAnswer, SyncStream
+from ingester.postgres.slot import FoundSlot
+
+
+class Restarted(Exception):
+    """The daemon is not the one that took the messages before."""
+
+
+@dataclass
+class Sent:
+    """One origin of ours: its stream, and how far the daemon has it."""
+
+    stream: SyncStream
+    memory: int = -1
+    durable: int = -1
+
+    def ask(self) -> None:
+        """Ask the daemon.
+
+        Raises:
+            Restarted: it is another one, and has lost what the one before had. (One that has all
+                of it says ``first``, too.)
+        """
+        answer = self.stream.standing()
+        known = -1 if answer.memory_sequence is None else answer.memory_sequence
+        if answer.first and known < self.memory:
+            raise Restarted
+        self.note(answer)
+
+    def note(self, answer: SyncAnswer) -> None:
+        """Take note of what an answer says."""
+        if answer.memory_sequence is not None:
+            self.memory = answer.memory_sequence
+        if answer.durable_sequence is not None:
+            self.durable = answer.durable_sequence
+
+    @property
+    def waits(self) -> bool:
+        """Whether something of it is not in object storage."""
+        return self.memory > self.durable
+
+
+@dataclass
+class Positions:
+    """The positions of one session."""
+
+    main: Sent
+    catch_up: Sent
+    ahead: int
+    """The origin of all tables has had transactions up to here before the session began."""
+    read_upto: int
+    """The stream was read up to here; at first it is where the stream begins."""
+    bound: int
+    """What the states say to be safe."""
+    committed_at: float = 0.0
+    """The time of the last transaction that was read."""
+    changes: int = 0
+    transactions: int = 0
+    confirmed: int = field(default=0)
+
+    @classmethod
+    def begin(cls, client: Client, namespace: str, origin: str, slot: FoundSlot) -> Positions:
+        """Ask the daemon how far both origins are.
+
+        Raises:
+            ClientError: it does not answer.
+        """
+        streams = [client.sync(namespace, name) for name in (origin, catch_up_name(origin))]
+        sent = [Sent(stream) for stream in streams]
+        for each in sent:
+            # ``first`` is no news: the session begins with what the daemon has.
+            each.note(each.stream.standing())
+        ahead = sent[0].memory
+        return cls(sent[0], sent[1], ahead, slot.confirmed_lsn, 0)
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether what is read now is behind what most tables have."""
+        return self.read_upto < self.ahead
+
+    def of(self, end_lsn: int) -> Sent:
+        """The origin under which a transaction is sent."""
+        return self.main if end_lsn > self.ahead else self.catch_up
+
+    @property
+    def safe(self) -> int:
+        """All up to here is in object storage."""
+        found = self.read_upto
+        for each in (self.main, self.catch_up):
+            if each.waits:
+                found = min(found, each.durable)
+        return found
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was sent is in object storage."""
+        return not (self.main.waits or self.catch_up.waits)
+
+    def confirmable(self, hold: int | None) -> int:
+        """What the slot may be told now; ``hold``: not more than that."""
+        bound = max(self.bound, self.main.durable)
+        found = min(self.safe, bound)
+        return found if hold is None else min(found, hold)
+
+
+def catch_up_name(origin: str) -> str:
+    """Return the name of the origin of tables that catch up."""
+    return f"{origin}.catch-up"

@@ -1,0 +1,194 @@
+"""The start: what has to hold before anything is made, and what is made then.
+
+    server, states, slot ─▶ checked ─▶ publication ─▶ slot ─▶ the place that changes come from
+                               └ refused: nothing was made     └ refused: the publication goes
+
+Law of this file: everything is checked before anything is made, and what is checked is not what a
+start makes: a slot alone lets no start through. What a start has made goes again unless a table is
+followed by it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ingester.client import Client
+from ingester.postgres.catalog import read_server
+from ingester.postgres.connection import SourceFailed, connect
+from ingester.postgres.facts import ServerFacts
+from ingester.postgres.looking import publish
+from ingester.postgres.options import Options
+from ingester.postgres.positions import catch_up_name
+from ingester.postgres.publication import Made
+from ingester.postgres.slot import FoundSlot, drop_slot, find_slot, make_slot
+from ingester.postgres.states import Place, TableState
+from ingester.postgres.tables import Tables, newest_place
+
+
+@dataclass
+class Started:
+    """What a start has found and made."""
+
+    options: Options
+    connection: Any
+    server: ServerFacts
+    tables: Tables
+    place: Place
+    made_slot: bool
+    made: Made | None
+
+    def take_back(self) -> None:
+        """Take back what the start has made, unless a table is followed by it."""
+        if any(state.place == self.place for state in self.tables.following().values()):
+            return
+        with suppress(Exception):
+            if self.made_slot:
+                connection = connect(self.options.dsn)
+                try:
+                    drop_slot(connection, self.options.slot)
+                finally:
+                    connection.close()
+            if self.made is not None:
+                self.made.undo()
+
+
+def start(options: Options, client: Client, stopped: Callable[[], bool]) -> Started:
+    """Check everything, then make what is missing.
+
+    Raises:
+        SourceFailed: something has to be changed first; nothing is left of this start.
+        BadState: a table here has a state that cannot be read.
+        psycopg2.OperationalError, ClientError: a retry may help.
+    """
+    connection = connect(options.dsn)
+    try:
+        return _start(options, client, connection, stopped)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _start(
+    options: Options, client: Client, connection: Any, stopped: Callable[[], bool]
+) -> Started:
+    server = read_server(connection)
+    check_server(server)
+    tables = Tables(client, options.namespace, options.origin or default_origin(options, server))
+    tables.load()
+    slot = find_slot(connection, options.slot)
+    place = _place(options, server, tables, slot)
+    made = publish(connection, options)
+    made_slot = False
+    try:
+        if slot is not None and slot.lost:
+            drop_slot(connection, options.slot)
+            slot = None
+        if slot is None:
+            lsn = interruptible(connection, stopped, lambda: make_slot(connection, options.slot))
+            made_slot = True
+            place = Place(server.system_identifier, server.database, options.slot, lsn)
+    except BaseException:
+        with suppress(Exception):
+            made.undo()
+        raise
+    return Started(options, connection, server, tables, place, made_slot, made)
+
+
+def default_origin(options: Options, server: ServerFacts) -> str:
+    """Return the name that no other system, database or slot has."""
+    return f"postgres-{server.system_identifier}-{server.database}-{options.slot}"[:240]
+
+
+def check_server(server: ServerFacts) -> None:
+    """Raise :class:`SourceFailed` for a server that changes cannot be read from."""
+    if server.in_recovery:
+        raise SourceFailed("the server is a standby: follow its primary")
+    if server.wal_level != "logical":
+        raise SourceFailed(
+            f"wal_level is {server.wal_level!r}: ALTER SYSTEM SET wal_level = 'logical', and"
+            " restart the server"
+        )
+    if not server.may_replicate:
+        raise SourceFailed(
+            f"role {server.role!r} may not replicate: ALTER ROLE {server.role} REPLICATION"
+        )
+
+
+def _place(options: Options, server: ServerFacts, tables: Tables, slot: FoundSlot | None) -> Place:
+    """The place that tables are followed from; where no slot is there yet, one that none has."""
+    confirmed = -1 if slot is None else slot.confirmed_lsn
+    fresh = Place(server.system_identifier, server.database, options.slot, confirmed)
+    elsewhere = tables.elsewhere()
+    if elsewhere:
+        raise SourceFailed(
+            f"origin {tables.origin!r} replicates into namespace {elsewhere[0]!r} already: name"
+            " another --origin and --slot"
+        )
+    newest = newest_place(tables.have.values())
+    if newest is None:
+        return fresh
+    wrong = _wrong(fresh, newest, tables, slot)
+    if wrong is None:
+        return newest
+    if not options.resync_all:
+        raise SourceFailed(f"{wrong}; --resync-all copies all tables anew, from where it is now")
+    return fresh
+
+
+def _wrong(fresh: Place, newest: Place, tables: Tables, slot: FoundSlot | None) -> str | None:
+    """Why changes may be missing between what tables have and what the slot will give."""
+    if not fresh.is_of(newest):
+        return (
+            f"origin {tables.origin!r} follows slot {newest.slot!r} of database"
+            f" {newest.database!r} in system {newest.system_identifier}, and this is slot"
+            f" {fresh.slot!r} of {fresh.database!r} in {fresh.system_identifier}: name another"
+            " --origin for it"
+        )
+    if slot is None:
+        return f"slot {newest.slot!r} is gone, and with it the changes since it was read last"
+    if slot.lost:
+        return f"the server has thrown away the log that slot {newest.slot!r} needs"
+    bound = safe_bound(tables, newest)
+    if slot.confirmed_lsn > bound:
+        return (
+            f"slot {newest.slot!r} stands at {lsn_text(slot.confirmed_lsn)}, and what is here"
+            f" ends at {lsn_text(bound)}: it was made anew, or somebody else reads from it"
+        )
+    return None
+
+
+def safe_bound(tables: Tables, place: Place) -> int:
+    """Return the position up to which the daemon has all changes that the slot has given."""
+    found = [0]
+    states: list[TableState] = [s for s in tables.have.values() if s.place == place]
+    found += [max(state.from_lsn, state.upto) for state in states]
+    for name in (tables.origin, catch_up_name(tables.origin)):
+        found += [each.durable_sequence or 0 for each in tables.client.origins(name)]
+    return max(found)
+
+
+def lsn_text(lsn: int) -> str:
+    """Return a position as PostgreSQL writes it."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def interruptible(connection: Any, stopped: Callable[[], bool], call: Callable[[], int]) -> int:
+    """Return what a call on a connection does, which is cancelled once somebody wants to stop."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            if stopped():
+                connection.cancel()
+
+    watcher = threading.Thread(target=watch, name="postgres-cancel", daemon=True)
+    watcher.start()
+    try:
+        return call()
+    finally:
+        done.set()
+        watcher.join()

@@ -1,0 +1,228 @@
+"""The tables of a replication: their states at the daemon, and what waits to be copied.
+
+    have       states, as the daemon has them
+    aside      what cannot be followed, with the reason; it may have no rows here
+    orders     what waits to be copied, and from when on
+
+Law of this file: a state is changed here once the daemon has it in its log. A table with an order
+is not followed. What fails again and again is tried more and more seldom.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import msgspec
+
+from ingester.client import Client, NotFound
+from ingester.postgres.states import (
+    PREFIX,
+    Place,
+    TableState,
+    decode_state,
+    encode_state,
+    partition_of,
+)
+
+REQUEST = ":resync"
+"""What the name of a partition ends with whose state asks for a new copy of the table."""
+FIRST_RETRY_S, LAST_RETRY_S, SHARE = 2.0, 30.0, 50
+"""What fails is tried again ever more seldom, but in a 50th of the time at most."""
+
+
+class Aside(NamedTuple):
+    """Why a table is set aside, since when (ISO 8601), and what helps."""
+
+    reason: str
+    since: str
+    helps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Order:
+    """A copy that waits.
+
+    Attributes:
+        due: From when on, on the monotonic clock.
+        tries: How often it has failed.
+    """
+
+    reason: str
+    oid: int
+    due: float = 0.0
+    tries: int = 0
+
+
+@dataclass
+class Tables:
+    """The tables of one origin in a namespace. Thread-safe."""
+
+    client: Client
+    namespace: str
+    origin: str
+    have: dict[str, TableState] = field(default_factory=dict)
+    aside: dict[str, Aside] = field(default_factory=dict)
+    orders: dict[str, Order] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lock = threading.RLock()
+        self._doubts: dict[str, str] = {}
+
+    def load(self) -> None:
+        """Read all states of the origin in the namespace.
+
+        Raises:
+            BadState: one cannot be read.
+            ClientError: the daemon does not answer.
+        """
+        partition = partition_of(self.origin)
+        have: dict[str, TableState] = {}
+        for name in self._listed(partition):
+            stored = self.client.checkpoint(self.namespace, name, partition)
+            if stored.state is not None:
+                have[name] = decode_state(stored.state)
+        with self.lock:
+            self.have = have
+            for name, state in have.items():
+                if state.phase == "set_aside" and name not in self.aside:
+                    self.aside[name] = Aside(state.reason, state.since, state.helps)
+
+    def elsewhere(self) -> list[str]:
+        """Return the other namespaces that have tables of the origin."""
+        partition = partition_of(self.origin)
+        listed = self.client.checkpoints()
+        return sorted({e.namespace for e in listed if e.partition == partition} - {self.namespace})
+
+    def put(self, target: str, state: TableState) -> None:
+        """Have the daemon keep a state, which is in its log when this returns."""
+        data = encode_state(state)
+        self.client.put_checkpoint(self.namespace, target, partition_of(self.origin), data)
+        with self.lock:
+            self.have[target] = state
+
+    def is_durable(self, target: str) -> bool:
+        """Return whether the state that the table has here is in object storage."""
+        partition = partition_of(self.origin)
+        return self.client.checkpoint(self.namespace, target, partition).durable
+
+    def set_aside(self, target: str, reason: str, helps: tuple[str, ...] = ()) -> None:
+        """Follow a table no more, and say so in its state where it has one."""
+        with self.lock:
+            state, known = self.have.get(target), self.aside.get(target)
+            if known is not None and known.reason == reason:
+                return
+            since = now() if known is None else known.since
+            self.aside[target] = Aside(reason, since, helps)
+        if state is not None and state.phase != "left":
+            aside = msgspec.structs.replace(
+                state, phase="set_aside", reason=reason, since=since, helps=helps
+            )
+            self.put(target, aside)
+
+    def copied(self, target: str, state: TableState) -> None:
+        """Take note that a table was copied, with this state."""
+        with self.lock:
+            self.have[target] = state
+            self.aside.pop(target, None)
+            self.orders.pop(target, None)
+            self._doubts.pop(target, None)
+
+    def order(self, target: str, reason: str, oid: int) -> bool:
+        """Have a table copied, and follow it no more until it is; return whether that is new."""
+        with self.lock:
+            known = self.orders.get(target)
+            if known is not None:
+                if known.oid != oid:
+                    self.orders[target] = Order(reason, oid)
+                return False
+            self.orders[target] = Order(reason, oid)
+            return True
+
+    def order_if_again(self, target: str, reason: str, oid: int) -> None:
+        """Have a table copied if the stream said so before: once, a look may explain it."""
+        with self.lock:
+            again = self._doubts.get(target) == reason
+            self._doubts[target] = reason
+        if again:
+            self.order(target, reason, oid)
+
+    def order_failed(self, target: str, took_s: float = 0.0) -> None:
+        """Try a copy that has failed, after so long, again: later than the last time."""
+        with self.lock:
+            known = self.orders.get(target)
+            if known is not None:
+                tries = known.tries + 1
+                longest = max(LAST_RETRY_S, SHARE * took_s)
+                pause = min(longest, FIRST_RETRY_S * 1.5 ** min(tries - 1, 40))
+                due = time.monotonic() + pause
+                self.orders[target] = replace(known, due=due, tries=tries)
+
+    def due(self) -> list[str]:
+        """Return the tables whose copy is due, small or new ones in no order."""
+        with self.lock:
+            at = time.monotonic()
+            return sorted(name for name, order in self.orders.items() if order.due <= at)
+
+    def following(self) -> dict[str, TableState]:
+        """Return the states of the tables that changes are applied to."""
+        with self.lock:
+            return {
+                name: state
+                for name, state in self.have.items()
+                if state.phase == "following" and name not in self.orders
+            }
+
+    def requests(self) -> list[str]:
+        """Return the tables of which somebody asks for a new copy, and forget the requests."""
+        partition = partition_of(self.origin) + REQUEST
+        found = self._listed(partition)
+        for name in found:
+            self.client.delete_checkpoint(self.namespace, name, partition)
+        return found
+
+    def empty(self, target: str, state: TableState) -> None:
+        """Make a table empty, by a version of it that has no rows, and put its state."""
+        facts = state.facts
+        by_source = {column.source: column.name for column in state.columns}
+        key = [by_source[name] for name in facts.key]
+        schema = self.client.schema(self.namespace, target)
+        with self.client.copy(self.namespace, target, key, schema=schema) as copy:
+            copy.finish(partition_of(self.origin), encode_state(state))
+        with self.lock:
+            self.have[target] = state
+
+    def request(self, targets: Iterable[str]) -> None:
+        """Ask whoever replicates for a new copy of tables.
+
+        Raises:
+            NotFound: there is no such table here.
+        """
+        for name in targets:
+            partition = partition_of(self.origin) + REQUEST
+            self.client.put_checkpoint(self.namespace, name, partition, b"{}")
+
+    def _listed(self, partition: str) -> list[str]:
+        try:
+            listed = self.client.checkpoints(self.namespace)
+        except NotFound:
+            return []
+        return [each.table for each in listed if each.partition == partition]
+
+
+def now() -> str:
+    """Return the time in ISO 8601, in UTC, to the second."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+
+
+def newest_place(states: Iterable[TableState]) -> Place | None:
+    """Return the newest slot that tables are followed by; None where none is."""
+    places = [state.place for state in states if state.phase == "following"]
+    return max(places, key=lambda place: place.slot_lsn, default=None)
+
+
+__all__ = ["PREFIX", "Aside", "Order", "Tables", "newest_place", "now"]
