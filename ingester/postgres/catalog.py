@@ -223,6 +223,7 @@ def _published(
 ) -> TableFacts:
     """The table with what the publication says of it."""
     entry = classes.entry(table.oid)
+    entries = classes.published.get(table.oid, ())
 
     def is_sent(column: ColumnFacts) -> bool:
         if entry.columns is not None:
@@ -236,7 +237,7 @@ def _published(
         row_filter=entry.row_filter,
         column_list=any(not column.sent and not column.generated for column in sent),
         published=table.oid in classes.published,
-        published_as=classes.published.get(table.oid, ()),
+        published_by=(*entries, facts.altered_by) if entries else (),
     )
 
 

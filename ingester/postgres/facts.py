@@ -152,9 +152,9 @@ class TableFacts(msgspec.Struct, frozen=True):
     row_security: bool = False
     """The role sees the rows only that a policy lets it see, unless it bypasses those."""
     published: bool = True
-    published_as: tuple[int, ...] = ()
-    """The OIDs of the publication's entries by which it has the table. Other ones than before: the
-    table may have been out of it for a while, and changes may be missing."""
+    published_by: tuple[int, ...] = ()
+    """The OIDs of the publication's entries by which it has the table, and the transaction that
+    last changed what it publishes. Others than before: changes may have been left out meanwhile."""
     persistence: str = "p"
     """``p``: in the log; ``u``: unlogged; ``t``: temporary."""
     readable: bool = True

@@ -267,9 +267,16 @@ def test_what_a_publication_leaves_out_is_seen(database: Cluster) -> None:
     tables = tables_of(database.dsn, "p")
     assert [column.name for column in tables["one"].sent_columns] == ["id", "x"]
     assert notes(tables["one"])[0].startswith("g: generated")
-    before = tables["two"].published_as
+    before = tables["two"].published_by
     database.run("ALTER PUBLICATION p DROP TABLE two", "ALTER PUBLICATION p ADD TABLE two")
-    assert tables_of(database.dsn, "p")["two"].published_as != before
+    again = tables_of(database.dsn, "p")["two"].published_by
+    assert again != before
+    database.run("CREATE TABLE later (id int)", "ALTER PUBLICATION p ADD TABLE later")
+    database.run("DROP TABLE later")
+    assert tables_of(database.dsn, "p")["two"].published_by == again
+    database.run("ALTER PUBLICATION p SET (publish = 'insert')")
+    database.run("ALTER PUBLICATION p SET (publish = 'insert, update, delete, truncate')")
+    assert tables_of(database.dsn, "p")["two"].published_by != again
     if server.version_num >= FILTERS_SINCE:
         database.run("ALTER PUBLICATION p SET TABLE one (id), two WHERE (id > 3)")
         assert "has a list of columns" in told()["one"]
