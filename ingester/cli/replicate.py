@@ -37,8 +37,11 @@ def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
             )
             try:
                 replicator.run()
-            finally:
-                sender.tell(lambda: report_of(replicator, ended=True), last=True)
+            except BaseException as exc:
+                why = str(exc) or type(exc).__name__
+                sender.tell(lambda: report_of(replicator, ended=why), last=True)
+                raise
+            sender.tell(lambda: report_of(replicator, ended=""), last=True)
         except (SourceFailed, BadState) as exc:
             raise CommandFailed(str(exc), FAILED) from exc
     progress = replicator.progress

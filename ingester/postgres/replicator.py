@@ -146,10 +146,10 @@ class Replicator:
             self._connection = None
             if self.started is None:
                 return
-        self._told(self)
         seconds = min(LONGEST_PAUSE_S, 0.1 * 2 ** min(self.retries, 9))
         until = time.monotonic() + seconds * self._random.uniform(0.5, 1.0)
         while not self._stopped() and (left := until - time.monotonic()) > 0:
+            self._told(self)
             time.sleep(min(0.1, left))
 
     def _end(self) -> None:

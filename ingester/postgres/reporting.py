@@ -10,12 +10,16 @@ import time
 from ingester.postgres.conditions import notes
 from ingester.postgres.planning import Wanted
 from ingester.postgres.replicator import Replicator
-from ingester.postgres.report import Phase, ReplicationReport, TableReport
+from ingester.postgres.report import Phase, ReplicationReport, State, TableReport
 from ingester.postgres.starting import lsn_text
 
 
-def report_of(replicator: Replicator, *, ended: bool = False) -> ReplicationReport:
-    """Return the report of a replicator."""
+def report_of(replicator: Replicator, *, ended: str | None = None) -> ReplicationReport:
+    """Return the report of a replicator.
+
+    Args:
+        ended: Why it has ended; empty where somebody has stopped it.
+    """
     options, started, positions = replicator.options, replicator.started, replicator.positions
     lag_bytes: int | None = None
     lag_s: float | None = None
@@ -24,7 +28,7 @@ def report_of(replicator: Replicator, *, ended: bool = False) -> ReplicationRepo
         lag_bytes = max(0, replicator.server_lsn - replicator.server_lsn_read())
         behind = lag_bytes > 0 and positions.committed_at > 0
         lag_s = max(0.0, time.time() - positions.committed_at) if behind else 0.0
-        position = lsn_text(max(positions.safe, 0))
+        position = lsn_text(max(positions.safe, positions.confirmed))
     source, origin = "", options.origin
     if started is not None:
         source = f"database {started.server.database}, system {started.server.system_identifier}"
@@ -34,8 +38,8 @@ def report_of(replicator: Replicator, *, ended: bool = False) -> ReplicationRepo
         namespace=options.namespace,
         source=source,
         slot=options.slot,
-        state="ended" if ended else "trying_again" if replicator.reason else "running",
-        reason=replicator.reason,
+        state=_state(replicator, ended),
+        reason=replicator.reason if ended is None else ended,
         position=position,
         lag_bytes=lag_bytes,
         lag_s=lag_s,
@@ -43,6 +47,12 @@ def report_of(replicator: Replicator, *, ended: bool = False) -> ReplicationRepo
         retries=replicator.retries,
         tables=tuple(_tables(replicator, lag_bytes, lag_s)),
     )
+
+
+def _state(replicator: Replicator, ended: str | None) -> State:
+    if ended is not None:
+        return "ended"
+    return "trying_again" if replicator.reason else "running"
 
 
 def _tables(
@@ -78,7 +88,7 @@ def _table(
     elif aside is not None:
         phase, (reason, since, helps) = "set_aside", aside
     elif state is not None and state.phase == "left":
-        phase, reason, since = "set_aside", state.reason, state.since
+        phase, reason, since = "left", state.reason, state.since
     elif order is not None:
         phase, reason = "waiting", order.reason
     elif state is None:
