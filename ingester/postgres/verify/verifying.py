@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ingester.client import Client
 from ingester.postgres.catalog import read_publication, read_server, read_tables
-from ingester.postgres.conditions import hindrance
+from ingester.postgres.conditions import Hindrance, hindrance
 from ingester.postgres.connection import SourceFailed, connect
 from ingester.postgres.facts import ColumnFacts, TableFacts
 from ingester.postgres.names import Names
@@ -248,7 +248,7 @@ class _Verifying:
     def _without_copy(self) -> Iterator[TableVerdict]:
         """Tables of the source that are published, and are not here."""
         names, wanted = self._plan.names, self._plan.tables
-        server = read_server(self._connection)
+        server, aside = read_server(self._connection), self._told_aside()
         known = {state.facts.oid for state in self._states.values()}
         for name in sorted({state.publication for state in self._states.values()}):
             publication = read_publication(self._connection, name)
@@ -258,7 +258,7 @@ class _Verifying:
                     continue
                 if wanted and target not in wanted:
                     continue
-                found = hindrance(facts, server, publication)
+                found = hindrance(facts, server, publication) or aside.get(target)
                 if found is None:
                     reason = "it has no copy here"
                     yield TableVerdict(target, facts.full_name, "differs", reason=reason)
@@ -266,6 +266,18 @@ class _Verifying:
                 yield TableVerdict(
                     target, facts.full_name, "set_aside", reason=found.reason, helps=found.helps
                 )
+
+    def _told_aside(self) -> dict[str, Hindrance]:
+        """What the replicator has told the daemon of tables that are set aside."""
+        found = {}
+        mine = (self._plan.namespace, self._origin)
+        for each in self._client.status().get("replications", ()):
+            if (each["namespace"], each["origin"]) == mine:
+                for table in each["tables"]:
+                    if table["phase"] == "set_aside":
+                        helps = tuple(table.get("helps", ()))
+                        found[table["table"]] = Hindrance(table.get("reason", ""), helps)
+        return found
 
 
 class _Compared(NamedTuple):
