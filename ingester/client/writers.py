@@ -74,24 +74,24 @@ class Writers:
         first = next(given, None)
         if first is None:
             return WriteResult()
-        # What does not fit is refused before anything is sent, where all of it is here.
-        fitted, ready = self._fitted(
-            (namespace, table), schema, [first, *given] if held else [first]
-        )
-        writer: Writer | None = None
-        try:
-            with self.open(namespace, table, fitted.schema, who, deletes=deletes) as writer:
-                _write_each(writer, itertools.chain(ready, map(fitted, given)))
-                return writer.close()
-        except InvalidRequest as exc:
-            self._known.pop((namespace, table), None)
-            if writer is None or not (done := writer.acknowledged).batches:
-                raise
-            raise InvalidRequest(
-                f"{exc}; the {done.rows} rows before, in {done.batches} operations, were written",
-                code=exc.code,
-                details={**exc.details, "rows": done.rows, "batches": done.batches},
-            ) from exc
+        held = held or isinstance(data, pa.RecordBatch)
+        whole, table_known = [first, *given] if held else [first], (namespace, table)
+        while True:
+            was_known = table_known in self._known
+            # What does not fit is refused before anything is sent, where all of it is here.
+            fitted, ready = self._fitted(table_known, schema, whole)
+            writer: Writer | None = None
+            try:
+                with self.open(namespace, table, fitted.schema, who, deletes=deletes) as writer:
+                    _write_each(writer, itertools.chain(ready, map(fitted, given)))
+                    return writer.close()
+            except InvalidRequest as exc:
+                self._known.pop(table_known, None)
+                if writer is None or not writer.acknowledged.batches:
+                    if held and was_known and fitted.schema is not schema:
+                        continue  # it was brought to types that the table had before
+                    raise
+                raise _with_written(exc, writer.acknowledged) from exc
 
     def _fitted(
         self, table: tuple[str, str], sent: pa.Schema, batches: Sequence[pa.RecordBatch]
@@ -171,6 +171,15 @@ class Writers:
     def _position(self, origin: str) -> int | None:
         known = [state.memory_sequence for state in self._connection.origins(origin)]
         return max((sequence for sequence in known if sequence is not None), default=None)
+
+
+def _with_written(exc: InvalidRequest, done: WriteResult) -> InvalidRequest:
+    """A refusal that says what was written before it."""
+    return InvalidRequest(
+        f"{exc}; the {done.rows} rows before, in {done.batches} operations, were written",
+        code=exc.code,
+        details={**exc.details, "rows": done.rows, "batches": done.batches},
+    )
 
 
 def _write_each(writer: Writer, batches: Iterator[pa.RecordBatch]) -> None:
