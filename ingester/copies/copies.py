@@ -99,7 +99,8 @@ class Copies:
         self._takeover = takeover
         self._options = options
         self._copies: dict[CopyName, TableCopy] = {}
-        self._opening: dict[CopyName, trio.Lock] = {}
+        self._opening: dict[TableKey, trio.Lock] = {}
+        """One copy of a table is begun at a time: another gives up versions of those not known."""
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
@@ -128,7 +129,7 @@ class Copies:
             UnknownTable, OwnedElsewhere, StoreAway, Stopping, TooManyStreams
         """
         self._check_not_stopping()
-        lock = self._opening.setdefault(name, trio.Lock())
+        lock = self._opening.setdefault(name.table, trio.Lock())
         try:
             async with lock:
                 copy = self._copies.get(name)
@@ -140,7 +141,7 @@ class Copies:
                 return copy
         finally:
             if not lock.locked():
-                self._opening.pop(name, None)
+                self._opening.pop(name.table, None)
 
     def closed(self, copy: TableCopy) -> None:
         """Note that a stream of the copy has ended."""

@@ -26,6 +26,7 @@ from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits
 from persist.manifest import WriterIdentity, list_versions
 from persist.parquet.partitioned_rows import SplitRows
+from persist.store import PutInfo
 from tests.drivers.memory_store import MemoryStore
 
 ME = WriterIdentity("tested", "0" * 16, 1)
@@ -41,8 +42,8 @@ async def nothing_buffered(*_: object) -> None:
 class Room:
     """Copies into a store in memory."""
 
-    def __init__(self) -> None:
-        self.store: Any = MemoryStore()
+    def __init__(self, store: Any = None) -> None:
+        self.store: Any = MemoryStore() if store is None else store
         self.stopping = False
         self.transformers: tuple[str, ...] = ()
         self.ledger = MemoryLedger(Watermarks(MEMORY, MEMORY, MEMORY))
@@ -115,6 +116,32 @@ def test_a_copy_that_nobody_goes_on_with_is_forgotten_with_all_it_had(
                     await there.copies.finish(gone, 10, STATE)
             await there.copies.abort(idle)
         assert there.catalog.known("ns", "t") is not None
+
+    trio.run(main)
+
+
+class SlowStore(MemoryStore):
+    """Takes its time to say that a table version was claimed."""
+
+    def create(self, path: str, data: Any) -> PutInfo:
+        put = super().create(path, data)
+        if "/_versions/" in path:
+            time.sleep(0.2)
+        return put
+
+
+def test_copies_that_are_begun_together_do_not_give_each_other_up() -> None:
+    async def main() -> None:
+        there = Room(SlowStore())
+        first, *names = [CopyName(("ns", "t"), f"copy {number}") for number in range(3)]
+        async with there.running():
+            await there.bring(first)
+            await there.copies.finish(first, 10, STATE)
+            async with trio.open_nursery() as nursery:
+                for name in names:
+                    nursery.start_soon(there.bring, name)
+            for name in names:
+                assert (await there.copies.finish(name, 10, STATE)).rows == 10
 
     trio.run(main)
 
