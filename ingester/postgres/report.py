@@ -80,6 +80,7 @@ class ReplicationReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         state: Whether it has a session at the source, tries to get one, or has ended.
         reason: Why it tries again, or has ended.
         position: The place in the source's log up to which all is durable here, as ``0/16B3748``.
+        applied: The place up to which queries see what the log has of every table that follows.
         lag_bytes: Bytes of the source's log that were not applied yet.
         lag_s: Age of the copy: seconds by which it is behind the source.
         slot_bytes: Bytes of its log that the source keeps for the slot.
@@ -95,6 +96,7 @@ class ReplicationReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     state: State = "running"
     reason: str = ""
     position: str | None = None
+    applied: str | None = None
     lag_bytes: Count | None = None
     lag_s: Seconds | None = None
     slot_bytes: Count | None = None
@@ -126,6 +128,7 @@ def bounded(report: ReplicationReport) -> ReplicationReport:
         slot=plain(report.slot, _NAME),
         reason=plain(report.reason),
         position=None if report.position is None else plain(report.position, _NAME),
+        applied=None if report.applied is None else plain(report.applied, _NAME),
         lag_bytes=_counted(report.lag_bytes),
         lag_s=_counted(report.lag_s),
         slot_bytes=_counted(report.slot_bytes),

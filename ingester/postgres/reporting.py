@@ -23,12 +23,13 @@ def report_of(replicator: Replicator, *, ended: str | None = None) -> Replicatio
     options, started, positions = replicator.options, replicator.started, replicator.positions
     lag_bytes: int | None = None
     lag_s: float | None = None
-    position = None
+    position = applied = None
     if positions is not None:
         lag_bytes = max(0, replicator.server_lsn - replicator.server_lsn_read())
         behind = lag_bytes > 0 and positions.committed_at > 0
         lag_s = max(0.0, time.time() - positions.committed_at) if behind else 0.0
         position = lsn_text(max(positions.safe, positions.confirmed))
+        applied = lsn_text(max(replicator.server_lsn_read(), 0))
     source, origin = "", options.origin
     if started is not None:
         source = f"database {started.server.database}, system {started.server.system_identifier}"
@@ -41,6 +42,7 @@ def report_of(replicator: Replicator, *, ended: str | None = None) -> Replicatio
         state=_state(replicator, ended),
         reason=replicator.reason if ended is None else ended,
         position=position,
+        applied=applied,
         lag_bytes=lag_bytes,
         lag_s=lag_s,
         slot_bytes=None if positions is None else replicator.server_lsn - positions.confirmed,

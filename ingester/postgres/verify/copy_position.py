@@ -2,11 +2,12 @@
 
     from_lsn      the copy was made at it
     its sequence  changes of the table up to it are here
+    the report    the replicator has applied the log up to it, and the table follows
     the slot      all before it is in object storage, of every table
 
 Law of this file: a copy has passed a place in the log if one of these has. A table without changes
-has no sequence of its own; there the slot tells, which follows what is in object storage. So the
-daemon is asked, now and then, to put what it has there.
+has no sequence of its own; there the replicator's report tells, and it alone. Nobody is made to do
+anything by being asked.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ingester.client import Client, ClientError, NotFound
+import msgspec
+
+from ingester.client import Client, NotFound
 from ingester.postgres.connection import ask
+from ingester.postgres.report import ReplicationReport
 from ingester.postgres.states import TableState, decode_state, partition_of
 
-PERSIST_EVERY_S = 5.0
-PERSIST_WITHIN_S = 30.0
+REPORT_EVERY_S = 0.5
 
 
 class CopyPosition:
@@ -33,7 +36,7 @@ class CopyPosition:
         self._table = table
         self._origin = origin
         self._connection = connection
-        self._persisted_at = time.monotonic()
+        self._reported_at = -REPORT_EVERY_S
 
     def state(self) -> TableState | None:
         """The state that the table has of the origin now.
@@ -58,7 +61,7 @@ class CopyPosition:
             return False
         states = self._client.origins(self._origin, self._table)
         sequences = [each.table_sequence or 0 for each in states]
-        if max([state.from_lsn, state.upto, *sequences]) >= lsn:
+        if max([state.from_lsn, state.upto, *sequences, self._reported()]) >= lsn:
             return True
         rows = ask(
             self._connection,
@@ -77,18 +80,41 @@ class CopyPosition:
         """
         ends_at = time.monotonic() + patience_s
         while not self.passed(lsn):
-            now = time.monotonic()
-            if now > ends_at:
+            if time.monotonic() > ends_at:
                 return False
-            if now - self._persisted_at > PERSIST_EVERY_S:
-                self._persisted_at = now
-                self._persist()
             meanwhile()
         return True
 
-    def _persist(self) -> None:
-        # It helps, and is needed by nothing: the slot moves without it, later.
-        try:
-            self._client.persist(self._table[0], timeout_s=PERSIST_WITHIN_S)
-        except ClientError:
-            return
+    def _reported(self) -> int:
+        """The place up to which the replicator says that it has applied the log to the table."""
+        now = time.monotonic()
+        if now - self._reported_at < REPORT_EVERY_S:
+            return 0
+        self._reported_at = now
+        report = report_of(self._client, self._table[0], self._origin)
+        if report is None or report.applied is None or report.state != "running":
+            return 0
+        phases = {each.table: each.phase for each in report.tables}
+        # Of very many tables those that follow are counted, and not named.
+        others = "following" if set(report.left_out) == {"following"} else "waiting"
+        return lsn_of(report.applied) if phases.get(self._table[1], others) == "following" else 0
+
+
+def report_of(client: Client, namespace: str, origin: str) -> ReplicationReport | None:
+    """What the replicator of an origin has reported last; None where nothing is known of one.
+
+    Raises:
+        ClientError
+    """
+    for each in client.status().get("replications", []):
+        known = {name: each[name] for name in ReplicationReport.__struct_fields__ if name in each}
+        report = msgspec.convert(known, ReplicationReport)
+        if (report.namespace, report.origin) == (namespace, origin):
+            return report
+    return None
+
+
+def lsn_of(text: str) -> int:
+    """A place in the log as a number; PostgreSQL writes it in two parts."""
+    high, _, low = text.partition("/")
+    return (int(high, 16) << 32) + int(low, 16)

@@ -4,9 +4,9 @@
     source's catalogue ───┘   ▲                                │
                               └── one of them has changed ◀────┘
 
-Law of this file: it changes nothing (but that the daemon may be asked to put into object storage
-what it has), and may run at any time beside a replicator. What is compared is what the state says
-that a table has; columns that the source has got since have to be null there, as they are here.
+Law of this file: it changes nothing, and may run at any time beside a replicator. What is compared
+is what the state says that a table has; columns that the source has got since have to be null
+there, as they are here.
 
 Each table is read in a transaction of its own. One for all of them would show no more, as each copy
 is read at another moment anyway, and the source would keep its dead rows all that time.
@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 
 from ingester.client import Client
 from ingester.postgres.catalog import read_publication, read_server, read_tables
-from ingester.postgres.conditions import Hindrance, hindrance
+from ingester.postgres.conditions import hindrance
 from ingester.postgres.connection import SourceFailed, connect
 from ingester.postgres.facts import ColumnFacts, TableFacts
 from ingester.postgres.names import Names
 from ingester.postgres.states import PREFIX, TableState, decode_state, partition_of
 from ingester.postgres.verify.comparing import Comparison, Sides, compare
-from ingester.postgres.verify.copy_position import CopyPosition
+from ingester.postgres.verify.copy_position import CopyPosition, report_of
 from ingester.postgres.verify.copy_rows import CopyRows, SchemaChanged
 from ingester.postgres.verify.copy_texts import NoText
 from ingester.postgres.verify.found_rows import row_difference
@@ -248,8 +248,10 @@ class _Verifying:
     def _without_copy(self) -> Iterator[TableVerdict]:
         """Tables of the source that are published, and are not here."""
         names, wanted = self._plan.names, self._plan.tables
-        server, aside = read_server(self._connection), self._told_aside()
+        server = read_server(self._connection)
         known = {state.facts.oid for state in self._states.values()}
+        report = report_of(self._client, self._plan.namespace, self._origin)
+        reported = {} if report is None else {each.table: each for each in report.tables}
         for name in sorted({state.publication for state in self._states.values()}):
             publication = read_publication(self._connection, name)
             for facts in read_tables(self._connection, name):
@@ -258,26 +260,22 @@ class _Verifying:
                     continue
                 if wanted and target not in wanted:
                     continue
-                found = hindrance(facts, server, publication) or aside.get(target)
-                if found is None:
-                    reason = "it has no copy here"
-                    yield TableVerdict(target, facts.full_name, "differs", reason=reason)
-                    continue
-                yield TableVerdict(
-                    target, facts.full_name, "set_aside", reason=found.reason, helps=found.helps
-                )
-
-    def _told_aside(self) -> dict[str, Hindrance]:
-        """What the replicator has told the daemon of tables that are set aside."""
-        found = {}
-        mine = (self._plan.namespace, self._origin)
-        for each in self._client.status().get("replications", ()):
-            if (each["namespace"], each["origin"]) == mine:
-                for table in each["tables"]:
-                    if table["phase"] == "set_aside":
-                        helps = tuple(table.get("helps", ()))
-                        found[table["table"]] = Hindrance(table.get("reason", ""), helps)
-        return found
+                found = hindrance(facts, server, publication)
+                told = reported.get(target)
+                source = facts.full_name
+                if found is not None:
+                    yield TableVerdict(
+                        target, source, "set_aside", reason=found.reason, helps=found.helps
+                    )
+                elif told is not None and told.phase == "set_aside":
+                    yield TableVerdict(
+                        target, source, "set_aside", reason=told.reason, helps=told.helps
+                    )
+                elif told is not None:
+                    reason = f"it is {told.phase.replace('_', ' ')}: it has no copy here yet"
+                    yield TableVerdict(target, source, "behind", reason=reason)
+                else:
+                    yield TableVerdict(target, source, "differs", reason="it has no copy here")
 
 
 class _Compared(NamedTuple):
