@@ -18,15 +18,20 @@ from ingester.postgres.names import Names
 from ingester.postgres.options import Options
 from ingester.postgres.planning import Wanted
 from ingester.postgres.publication import Made, ensure, why_not
-from ingester.postgres.slot import current_lsn
+from ingester.postgres.slot import current_lsn, kept_from
 from ingester.postgres.states import KeptColumn
 from ingester.postgres.types import column_type
 
 
 class Look(NamedTuple):
-    """What the source had at a position of its log."""
+    """What the source had at a position of its log.
+
+    Attributes:
+        kept_from: The position from which on it kept the log for the slot.
+    """
 
     lsn: int
+    kept_from: int | None
     server: ServerFacts
     publication: PublicationFacts
     tables: tuple[Wanted, ...]
@@ -44,7 +49,8 @@ def look(connection: Any, options: Options) -> Look:
     lsn = current_lsn(connection)
     publication = read_publication(connection, options.publication)
     tables = read_tables(connection, options.publication, everything=True)
-    return Look(lsn, server, publication, wanted_of(tables, server, publication, options))
+    wanted = wanted_of(tables, server, publication, options)
+    return Look(lsn, kept_from(connection, options.slot), server, publication, wanted)
 
 
 def publish(connection: Any, options: Options) -> Made:

@@ -45,10 +45,17 @@ def report_of(replicator: Replicator, *, ended: str | None = None) -> Replicatio
         applied=applied,
         lag_bytes=lag_bytes,
         lag_s=lag_s,
-        slot_bytes=None if positions is None else replicator.server_lsn - positions.confirmed,
+        slot_bytes=_slot_bytes(replicator),
         retries=replicator.retries,
         tables=tuple(_tables(replicator, lag_bytes, lag_s)),
     )
+
+
+def _slot_bytes(replicator: Replicator) -> int | None:
+    looked = replicator.looked
+    if looked is None or looked.kept_from is None:
+        return None
+    return max(0, replicator.server_lsn - looked.kept_from)
 
 
 def _state(replicator: Replicator, ended: str | None) -> State:

@@ -98,6 +98,20 @@ def current_lsn(connection: Any) -> int:
     return int(lsn)
 
 
+def kept_from(connection: Any, slot: str) -> int | None:
+    """Return from where on the source keeps its log for a slot; None where it does not.
+
+    That is before what was confirmed, where a transaction has been open for long.
+    """
+    with told(), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT restart_lsn - '0/0'::pg_lsn FROM pg_replication_slots WHERE slot_name = %s",
+            (slot,),
+        )
+        row = cursor.fetchone()
+    return None if row is None or row[0] is None else int(row[0])
+
+
 def send_heartbeat(connection: Any) -> None:
     """Write a message into the source's log, which moves the stream of an idle table on."""
     with told(), connection.cursor() as cursor:

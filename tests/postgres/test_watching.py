@@ -53,6 +53,13 @@ def test_each_table_is_seen_in_its_phase_and_why_the_replicator_has_ended(
                     "ingester",
                 )
                 assert found["lag_bytes"] is not None and found["position"] != "0/0"
+                # The server keeps more than what is not confirmed yet.
+                [(more,)] = cluster.run(
+                    "SELECT (confirmed_flush_lsn - restart_lsn)::int8 FROM pg_replication_slots"
+                    " WHERE NOT temporary"
+                )
+                assert more > 0
+                until(lambda: seen(shared, namespace)["slot_bytes"] >= more, "what is kept")
                 notes = found["tables"]["notes"]
                 assert "no primary key" in notes["reason"] and notes["since"]
                 assert any("ADD PRIMARY KEY" in each for each in notes["helps"])
