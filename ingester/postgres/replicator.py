@@ -29,7 +29,7 @@ from ingester.postgres.looking import Look, look
 from ingester.postgres.options import Options
 from ingester.postgres.planning import Step, Wanted, other_files, plan
 from ingester.postgres.positions import Positions, Restarted, catch_up_name
-from ingester.postgres.slot import SlotStream, find_slot
+from ingester.postgres.slot import SlotStream, end_sender, find_slot
 from ingester.postgres.starting import Started, safe_bound, start
 from ingester.postgres.states import TableState
 from ingester.postgres.tables import now
@@ -132,9 +132,12 @@ class Replicator:
         try:
             self._run_session()
         finally:
-            if self._stream is not None:
-                self._stream.close()
-            self._session = self._stream = None
+            stream, self._session, self._stream = self._stream, None, None
+            if stream is not None:
+                pid = stream.backend_pid
+                stream.close()
+                with suppress(Exception):
+                    end_sender(self._connection, pid, self.options.slot)
 
     def _failed(self, exc: BaseException) -> None:
         self.retries += 1
@@ -248,7 +251,7 @@ class Replicator:
         progress.transactions += positions.transactions
         positions.changes = positions.transactions = 0
         progress.sent = max(positions.main.memory, positions.catch_up.memory)
-        progress.durable = positions.main.durable
+        progress.durable = positions.main.durable if positions.main.durable >= 0 else None
         if self._session is not None:
             for oid, xids in self._session.truncated.items():
                 self._truncated.setdefault(oid, set()).update(xids)

@@ -90,6 +90,19 @@ def make_slot(connection: Any, name: str) -> int:
     return int(lsn)
 
 
+def end_sender(connection: Any, pid: int, slot: str) -> None:
+    """End the process that sends a slot's stream to us, which nobody reads any more.
+
+    In the middle of a large transaction it would go on for long, and nobody else could read.
+    """
+    with told(), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
+            " WHERE slot_name = %s AND active_pid = %s",
+            (slot, pid),
+        )
+
+
 def current_lsn(connection: Any) -> int:
     """Return the end of the source's log."""
     with told(), connection.cursor() as cursor:
@@ -154,6 +167,11 @@ class SlotStream:
     def close(self) -> None:
         """Drop the connection; the slot stays."""
         self._connection.close()
+
+    @property
+    def backend_pid(self) -> int:
+        """The server's process that sends to us."""
+        return int(self._connection.info.backend_pid)
 
     @property
     def server_lsn(self) -> int:
