@@ -167,6 +167,17 @@ def test_a_snapshot_has_exactly_what_was_committed_up_to_its_position(cluster: C
     cluster.run("SELECT pg_drop_replication_slot('all')")
 
 
+def test_vacuum_leaves_what_a_snapshot_without_its_slot_sees(cluster: Cluster) -> None:
+    cluster.run("CREATE TABLE gone (a int PRIMARY KEY)")
+    cluster.run("INSERT INTO gone SELECT generate_series(1, 5000)")
+    with taken(cluster) as snapshot, snapshot.connection.cursor() as cursor:
+        facts = facts_of(snapshot, "public.gone")
+        cluster.run("DELETE FROM gone", "VACUUM gone", "VACUUM gone")
+        with snapshot.locked(facts):
+            cursor.execute("SELECT count(*) FROM public.gone")
+            assert cursor.fetchall() == [(5000,)]
+
+
 CHANGES = {
     "rewritten": "ALTER TABLE {t} ALTER b TYPE bigint USING b * 2",
     "emptied": "TRUNCATE {t}",
