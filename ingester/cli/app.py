@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ingester import __version__
+from ingester.daemon.process_tuning import do_without_pandas
 
 from .command_options import ENDPOINT, Config, Endpoint, Json, Namespace, TableName
 from .exits import USAGE, CommandFailed, end_on_signals
@@ -297,6 +298,7 @@ def postgres(
 
     Needs wal_level = logical and a primary key on each table. Start it again and it goes on.
     """
+    do_without_pandas()
     from .replicate_options import run_postgres
 
     options = {

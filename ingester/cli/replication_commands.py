@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ingester.daemon.process_tuning import do_without_pandas
+
 from .command_options import ENDPOINT, Endpoint, Json
 from .exits import end_on_signals
 
@@ -60,6 +62,7 @@ def replication_verify(
     with 0 if all tables are equal, else with 1.
     """
     end_on_signals()
+    do_without_pandas()
     from .replicate_verify import VerifyArguments, run_verify
 
     arguments = VerifyArguments(
