@@ -214,6 +214,7 @@ def _table(each: Class, columns: Columns, indexes: list[Index]) -> TableFacts:
         owned=each.owned,
         identity_key=_identity_key(each.identity, indexes),
         created_by=columns.created_by,
+        changed_by=each.changed_by,
         could_be_key=could_be[0] if could_be else "",
     )
 
@@ -254,6 +255,7 @@ def _leaf(leaf: Class, classes: Classes, columns: Columns, indexes: list[Index])
         leaf.persistence,
         leaf.identity,
         _identity_key(leaf.identity, indexes),
+        leaf.changed_by,
     )
 
 

@@ -36,6 +36,7 @@ class Class(NamedTuple):
     row_security: bool
     readable: bool
     owned: bool
+    changed_by: int
 
 
 class Parent(NamedTuple):
@@ -163,7 +164,7 @@ def _classes(connection: Any) -> dict[int, Class]:
         " OR NOT pg_has_role(current_user, c.relowner, 'USAGE')),"
         " COALESCE(has_table_privilege(c.oid, 'SELECT')"
         " AND has_schema_privilege(n.oid, 'USAGE'), false),"
-        " pg_has_role(current_user, c.relowner, 'USAGE')"
+        " pg_has_role(current_user, c.relowner, 'USAGE'), c.xmin::text::bigint"
         " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND c.oid >= %s"
         " AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')",

@@ -121,6 +121,8 @@ class Leaf(msgspec.Struct, frozen=True):
     identity: str = "d"
     key: tuple[str, ...] = ()
     """The columns that the log has of old rows, where it has not all of them."""
+    changed_by: int = 0
+    """As in :class:`TableFacts`."""
 
     @property
     def full_name(self) -> str:
@@ -165,6 +167,9 @@ class TableFacts(msgspec.Struct, frozen=True):
     """The columns that the log has of old rows, under ``d`` and ``i``."""
     created_by: int = 0
     """The transaction (32 bits) that made the table."""
+    changed_by: int = 0
+    """The transaction (32 bits) that last changed the table's entry in the catalogue, as a rewrite
+    or a TRUNCATE does, and many others."""
     could_be_key: str = ""
     """The unique index over columns that are not null that REPLICA IDENTITY could name."""
     heirs: int = 0

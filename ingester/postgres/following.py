@@ -181,7 +181,7 @@ class Session:
 
     def _same_origin(self, begin: Begin) -> bool:
         positions, upto = self._positions, self._collector.upto
-        return upto is None or positions.of(upto) is positions.of(begin.final_lsn + 1)
+        return upto is None or positions.is_ahead(upto) == positions.is_ahead(begin.final_lsn + 1)
 
     def _wanted(self, oid: int) -> Followed | None:
         """The table, if it lacks the transaction that is read."""
@@ -264,9 +264,8 @@ class Session:
         if upto is None:
             return
         changes = collector.changes
-        sent = positions.of(upto)
         try:
-            self._close(sent, collector, upto)
+            self._close(collector, upto)
         except ValueNotKept as exc:
             helps = ("correct the value at the source, or name a policy: --values",)
             self._aside(exc.target, str(exc), helps)
@@ -277,9 +276,10 @@ class Session:
         positions.read_upto = max(positions.read_upto, upto)
         self.confirm()
 
-    def _close(self, sent: Sent, collector: Collector, upto: int) -> None:
-        waiting: SyncMessage | None = None
-        begun = False
+    def _close(self, collector: Collector, upto: int) -> None:
+        """Send a transaction under its origin; or one for each table, where tables catch up."""
+        waiting: dict[str, tuple[Sent, SyncMessage]] = {}
+        begun: set[str] = set()
         for message in collector.take():
             if isinstance(message, TruncatedTable):
                 key = self._followed[self._oid_of(message.target)].state
@@ -287,12 +287,14 @@ class Session:
             else:
                 parts = iter((message,))
             for part in parts:
-                if waiting is not None:
-                    self._send_one(sent, waiting, begin=not begun, sequence=None)
-                    begun = True
-                waiting = part
-        if waiting is not None:
-            self._send_one(sent, waiting, begin=not begun, sequence=upto)
+                sent = self._positions.of(upto, part.table)
+                origin = sent.stream.origin
+                if origin in waiting:
+                    self._send_one(*waiting[origin], begin=origin not in begun, sequence=None)
+                    begun.add(origin)
+                waiting[origin] = (sent, part)
+        for origin, (sent, part) in waiting.items():
+            self._send_one(sent, part, begin=origin not in begun, sequence=upto)
 
     def _send_one(
         self, sent: Sent, message: SyncMessage, *, begin: bool, sequence: int | None
@@ -331,9 +333,7 @@ class Session:
         """Ask the daemon how far it is, tell the slot, and let others have a turn."""
         if self._is_time():
             self._asked_at = time.monotonic()
-            self._positions.main.ask()
-            if self._positions.catch_up.memory >= 0:
-                self._positions.catch_up.ask()
+            self._positions.ask()
         self._turns.turn()
         self.confirm()
 

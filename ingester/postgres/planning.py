@@ -14,7 +14,7 @@ partitions. In doubt the answer is ``copy``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from ingester.postgres.facts import ColumnFacts, TableFacts
@@ -92,6 +92,19 @@ def other_files(old: TableFacts, new: TableFacts) -> set[int]:
     return {oid for oid, file in now.items() if before.get(oid, file) != file}
 
 
+def truncated_by(old: TableFacts, new: TableFacts, transactions: Collection[int]) -> bool:
+    """Return whether all rows that are in another file now were put there after a TRUNCATE.
+
+    Whatever was done before it, the TRUNCATE took the rows out and the stream has those since. It
+    was the last to change the entry in the catalogue: what came after it may have written anew.
+
+    Args:
+        transactions: Those (32 bits) of which the stream has told a TRUNCATE of the table.
+    """
+    by = {leaf.oid: leaf.changed_by for leaf in new.leaves} | {new.oid: new.changed_by}
+    return all(by[oid] in transactions for oid in other_files(old, new))
+
+
 def _changed(state: TableState, table: Wanted) -> str | None:
     """Return what has changed that no message of a row has told; None where nothing has."""
     old, new = state.facts, table.facts
@@ -101,7 +114,7 @@ def _changed(state: TableState, table: Wanted) -> str | None:
         return "it was partitioned, and is not any more, or the other way round"
     if old.key != new.key:
         return f"its key was ({', '.join(old.key)}) and is ({', '.join(new.key)})"
-    if getattr(old, "published_by", 0) != getattr(new, "published_by", 0):
+    if old.published_by != new.published_by:
         return "the publication has got it anew, and may have left out changes"
     return _columns_changed(state, table) or _partitions_changed(old, new)
 
@@ -117,6 +130,8 @@ def _columns_changed(state: TableState, table: Wanted) -> str | None:
     for number, column in now.items():
         if number not in before and column.has_missing:
             return f"column {column.name!r} came with a value for the rows that were there"
+    if len(now) > len(before) and other_files(state.facts, table.facts):
+        return "a column was added and its rows written anew"
     altered = any(now[n].altered_by != each.altered_by for n, each in before.items())
     if altered and other_files(state.facts, table.facts):
         return "a column was altered and its rows written anew"

@@ -2,7 +2,7 @@
 
     read_upto    all up to here was read, and what is wanted of it sent
     main         the origin of all tables, in the order of the log
-    catch_up     the origin of tables that were copied, until they are where the others are
+    catch_up     an origin of each table that was copied, until it is where the others are
     bound        what a start will find to be safe: the slot is never told more
 
 Law of this file: the slot is told of what is in object storage alone. ``bound`` is known after the
@@ -11,6 +11,8 @@ loss of this process, and of the daemon's disk: it is how a slot is told from an
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ingester.client import Client
@@ -60,8 +62,8 @@ class Sent:
 class Positions:
     """The positions of one session."""
 
+    client: Client
     main: Sent
-    catch_up: Sent
     ahead: int
     """The origin of all tables has had transactions up to here before the session began."""
     read_upto: int
@@ -73,6 +75,9 @@ class Positions:
     changes: int = 0
     transactions: int = 0
     confirmed: int = field(default=0)
+    catch_up: dict[str, Sent] = field(default_factory=dict)
+    """By table: of two that were copied one after the other, the later one may lack less, and the
+    sequences of one origin only grow."""
 
     @classmethod
     def begin(cls, client: Client, namespace: str, origin: str, slot: FoundSlot) -> Positions:
@@ -81,28 +86,61 @@ class Positions:
         Raises:
             ClientError: it does not answer.
         """
-        streams = [client.sync(namespace, name) for name in (origin, catch_up_name(origin))]
-        sent = [Sent(stream) for stream in streams]
-        for each in sent:
-            # ``first`` is no news: the session begins with what the daemon has.
-            each.note(each.stream.standing())
-        ahead = sent[0].memory
-        return cls(sent[0], sent[1], ahead, slot.confirmed_lsn, 0)
+        main = Sent(client.sync(namespace, origin))
+        # ``first`` is no news: the session begins with what the daemon has.
+        main.note(main.stream.standing())
+        return cls(client, main, main.memory, slot.confirmed_lsn, 0)
 
     @property
     def catching_up(self) -> bool:
         """Whether what is read now is behind what most tables have."""
         return self.read_upto < self.ahead
 
-    def of(self, end_lsn: int) -> Sent:
-        """The origin under which a transaction is sent."""
-        return self.main if end_lsn > self.ahead else self.catch_up
+    def is_ahead(self, end_lsn: int) -> bool:
+        """Return whether the origin of all tables has no transaction of there yet."""
+        return end_lsn > self.ahead
+
+    def of(self, end_lsn: int, target: str) -> Sent:
+        """Return the origin under which a table's changes are sent.
+
+        Raises:
+            ClientError: the daemon does not say how far it has that of the table.
+        """
+        if self.is_ahead(end_lsn):
+            return self.main
+        found = self.catch_up.get(target)
+        if found is None:
+            stream = self.main.stream
+            name = catch_up_name(stream.origin, target)
+            found = self.catch_up[target] = Sent(self.client.sync(stream.namespace, name))
+            found.note(found.stream.standing())
+        return found
+
+    def ask(self) -> None:
+        """Ask how far the main origin is, and those of which something is not in object storage.
+
+        Raises:
+            ClientError: the daemon does not answer.
+            Restarted: it is another one.
+        """
+        for each in self._all():
+            if each is self.main or each.waits:
+                each.ask()
+
+    def _all(self) -> Iterator[Sent]:
+        yield self.main
+        yield from self.catch_up.values()
+
+    @property
+    def sent(self) -> int:
+        """The last transaction that the daemon has."""
+        return max(each.memory for each in self._all())
 
     @property
     def safe(self) -> int:
         """All up to here is in object storage."""
         found = self.read_upto
-        for each in (self.main, self.catch_up):
+        for each in self._all():
             if each.waits:
                 found = min(found, each.durable)
         return found
@@ -110,7 +148,7 @@ class Positions:
     @property
     def settled(self) -> bool:
         """Whether all that was sent is in object storage."""
-        return not (self.main.waits or self.catch_up.waits)
+        return not any(each.waits for each in self._all())
 
     def confirmable(self, hold: int | None) -> int:
         """What the slot may be told now; ``hold``: not more than that."""
@@ -119,6 +157,6 @@ class Positions:
         return found if hold is None else min(found, hold)
 
 
-def catch_up_name(origin: str) -> str:
-    """Return the name of the origin of tables that catch up."""
-    return f"{origin}.catch-up"
+def catch_up_name(origin: str, target: str) -> str:
+    """Return the name of the origin of a table that catches up."""
+    return f"{origin}.catch-up-{hashlib.sha256(target.encode()).hexdigest()[:16]}"

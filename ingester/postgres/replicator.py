@@ -27,7 +27,7 @@ from ingester.postgres.following import NewSession, Session
 from ingester.postgres.keeping import Keeper
 from ingester.postgres.looking import Look, look
 from ingester.postgres.options import Options
-from ingester.postgres.planning import Step, Wanted, other_files, plan
+from ingester.postgres.planning import Step, Wanted, plan, truncated_by
 from ingester.postgres.positions import Positions, Restarted, catch_up_name
 from ingester.postgres.slot import SlotStream, end_sender, find_slot
 from ingester.postgres.starting import Started, safe_bound, start
@@ -203,7 +203,7 @@ class Replicator:
         assert self.started is not None
         tables = self.started.tables
         found = [state.from_lsn]
-        for name in (tables.origin, catch_up_name(tables.origin)):
+        for name in (tables.origin, catch_up_name(tables.origin, target)):
             for each in self._client.origins(name, (tables.namespace, target)):
                 found.append(each.table_sequence or 0)
         return max(found)
@@ -250,7 +250,7 @@ class Replicator:
         progress.changes += positions.changes
         progress.transactions += positions.transactions
         positions.changes = positions.transactions = 0
-        progress.sent = max(positions.main.memory, positions.catch_up.memory)
+        progress.sent = positions.sent
         progress.durable = positions.main.durable if positions.main.durable >= 0 else None
         if self._session is not None:
             for oid, xids in self._session.truncated.items():
@@ -315,13 +315,12 @@ class Replicator:
             return
         self._note_progress()
         self._doubts.pop(target)
-        if table.facts.oid in self._truncated:
-            del self._truncated[table.facts.oid]
+        known = self._truncated.pop(table.facts.oid, set())
+        if truncated_by(state.facts, table.facts, known):
             new = msgspec.structs.replace(state, facts=table.facts, columns=table.columns)
             tables.put(target, new)
             session.reshape(target, new)
             return
-        assert other_files(state.facts, table.facts)
         session.leave(target)
         if tables.order(target, step.reason, table.facts.oid):
             self._say(f"table {target} is copied: {step.reason}")

@@ -166,7 +166,7 @@ def safe_bound(tables: Tables, place: Place) -> int:
     found = [0]
     states: list[TableState] = [s for s in tables.have.values() if s.place == place]
     found += [max(state.from_lsn, state.upto) for state in states]
-    for name in (tables.origin, catch_up_name(tables.origin)):
+    for name in (tables.origin, *(catch_up_name(tables.origin, target) for target in tables.have)):
         found += [each.durable_sequence or 0 for each in tables.client.origins(name)]
     return max(found)
 

@@ -82,9 +82,15 @@ class Difference:
         said += f"; {self.fault}" if self.fault else ""
         for title, rows in (("only at the source", self.missing), ("only here", self.extra)):
             if rows:
-                shown = "\n    ".join(str(row)[:400] for row in rows[:SHOWN])
+                shown = "\n    ".join(_shown(row) for row in rows[:SHOWN])
                 said += f"\n  {title} ({len(rows)}):\n    {shown}"
         return said
+
+
+def _shown(row: tuple[Any, ...]) -> str:
+    """A row with its large values cut, so that what differs is seen."""
+    texts = (repr(value) for value in row)
+    return ", ".join(text if len(text) <= 40 else f"{text[:40]}…" for text in texts)
 
 
 def _part(name: str) -> str:
@@ -165,7 +171,7 @@ def compare(
     ]
     try:
         source_rows = list(_source_rows(table, texts, names, copy.schema))
-    except ValueError as exc:
+    except (ValueError, KeyError, ArithmeticError) as exc:
         difference.fault = f"a value of the source that the copy's type cannot have: {exc}"
         return difference
     _subtract(difference, source_rows, list(_copy_rows(copy, names)))

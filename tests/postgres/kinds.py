@@ -141,7 +141,7 @@ MEMBERS = [
         [
             Phase(
                 [*_table("logged"), "ALTER TABLE logged SET UNLOGGED"],
-                {"public.logged": LEFT},
+                {"public.logged": "(?i)unlogged"},
             ),
             Phase(["ALTER TABLE logged SET LOGGED"], _equal("public.logged")),
         ],

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ingester.postgres.facts import ColumnFacts, Leaf, TableFacts
-from ingester.postgres.planning import Action, Wanted, plan
+from ingester.postgres.planning import Action, Wanted, plan, truncated_by
 from ingester.postgres.states import (
     BadState,
     KeptColumn,
@@ -66,6 +66,7 @@ REWRITTEN = with_column(NAME, altered_by=9)
         (change(FACTS, leaves=(change(BORN, filenode=15),)), "ask"),
         (change(REWRITTEN, filenode=78), "copy"),
         (more(change(ADDED, has_missing=True)), "copy"),
+        (more(ADDED, filenode=78), "copy"),
         (change(FACTS, oid=9), "copy"),
         (change(FACTS, key=("id", "name")), "copy"),
         (change(FACTS, columns=(ID, NAME)), "copy"),
@@ -81,6 +82,25 @@ REWRITTEN = with_column(NAME, altered_by=9)
 )
 def test_what_no_row_tells_of_is_copied_anew(facts: TableFacts, action: Action) -> None:
     assert plan(PLACE, {"t": STATE}, [wanted(facts)])["t"].action == action
+
+
+@pytest.mark.parametrize(
+    ("facts", "explained"),
+    [
+        (change(FACTS, filenode=78, changed_by=8), True),
+        # Written anew after the TRUNCATE: who knows with which values.
+        (change(FACTS, filenode=78, changed_by=9), False),
+        (change(FACTS, filenode=78, leaves=(change(BORN, filenode=15),), changed_by=8), False),
+        (
+            change(FACTS, leaves=(change(BORN, filenode=15, changed_by=7),), changed_by=9),
+            True,
+        ),
+    ],
+)
+def test_new_files_are_explained_by_a_truncate_that_was_the_last_to_change_them(
+    facts: TableFacts, explained: bool
+) -> None:
+    assert truncated_by(FACTS, facts, {7, 8}) is explained
 
 
 def test_states_decide_together_with_the_source() -> None:
