@@ -87,6 +87,7 @@ class TransactionCommit:
 
         Raises:
             InvalidRequest: what is wrong with its rows.
+            MadeAnew: a copy has made a table of it anew since its first message.
             IngesterError: a table or the log does not take it.
         """
         new = [
@@ -111,6 +112,9 @@ class TransactionCommit:
                     await latches.enter_async_context(
                         latch.exclusive() if keeps else latch.shared()
                     )
+                for share in shares:
+                    # Under the latch it stays so: a copy may have been faster to it.
+                    share.new.table.check_shape(share.definition)
                 transaction = await trio.to_thread.run_sync(
                     self._encoded, shares, (origin, sequence)
                 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.flight as fl
 import pytest
 import trio
 
-from ingester.client import Client, InvalidRequest, NotFound, Unavailable
+from ingester.client import Client, InvalidRequest, NotFound, SyncColumn, Unavailable
 from ingester.client.trio_client import TrioClient
 from persist.manifest import SwitchRefused, list_versions
 from persist.store import open_store
@@ -301,29 +302,44 @@ def test_writers_beside_copies_lose_and_double_nothing(here: Client, table: Tabl
     stop = threading.Event()
     failures: list[BaseException] = []
 
-    def write(first: int) -> None:
+    def write(own: Client, number: int) -> None:
+        own.write(*table, pa.record_batch({"id": pa.array([number])}))
+
+    def change(own: Client, number: int) -> None:
+        """A new row, and one that every copy has keeps all of its values."""
+        olds, news = pa.array([-1, None], pa.int64()), pa.array([-1, number])
+        none, kept = pa.nulls(2, pa.int64()), pa.array([False, False])
+        columns = [SyncColumn(role, "id") for role in ("old_pk", "new_pk")]
+        columns += [SyncColumn(role, "n") for role in ("value", "changed")]
+        batch = pa.record_batch([olds, news, none, kept], names=list("abcd"))
+        stream = own.sync(table[0], f"changes-{table[1]}")
+        stream.send(table[1], columns, batch, begin=True, sequence=number)
+
+    def go_on(work: Callable[[Client, int], None], number: int) -> None:
         try:
             with Client(here.endpoint) as own:
-                number = first
                 while not stop.is_set():
+                    number += 10
                     try:
-                        own.write(*table, pa.record_batch({"id": pa.array([number])}))
+                        work(own, number)
                     except Unavailable as exc:
                         if exc.code != "made_anew":
                             raise
-                        continue  # nothing of it was kept
-                    acknowledged.append(number)
-                    number += 2
+                    else:
+                        acknowledged.append(number)
         except BaseException as exc:
             failures.append(exc)
 
-    threads = [threading.Thread(target=write, args=(first,)) for first in (0, 1)]
+    def is_past(count: int) -> bool:
+        return len(acknowledged) > count or bool(failures)
+
+    works = [(write, 0), (write, 1), (change, 2)]
+    threads = [threading.Thread(target=go_on, args=work) for work in works]
     for thread in threads:
         thread.start()
     try:
         for turn in range(1, 7):
-            while len(acknowledged) < turn * 20 and not failures:
-                pass
+            until(partial(is_past, len(acknowledged) + 20), "more")
             before = set(acknowledged)
             copied(here, table, shapes[turn % 2]())
             after = len(acknowledged)
