@@ -90,18 +90,26 @@ def _copy_rows(
             progress(copy.rows, nbytes, total)
     largest = (0, "")
     for row in wide:
-        batch, size, key = read_wide(snapshot, facts, shape, row)
-        largest = max(largest, (batch.nbytes, key))
+        batch, size, where = read_wide(snapshot, facts, shape, row)
+        largest = max(largest, (batch.nbytes, where))
         try:
             copy.write(batch)
         except InvalidRequest as exc:
-            raise InvalidRequest(
-                f"table {shape.target!r}, row {largest[1]} has {largest[0]} bytes: {exc}"
-            ) from exc
+            raise InvalidRequest(_too_large(shape, *largest, exc)) from exc
         nbytes += size
         del batch  # Not kept while the next one is read.
         progress(copy.rows, nbytes, total)
     return nbytes
+
+
+def _too_large(shape: Shape, nbytes: int, where: str, exc: InvalidRequest) -> str:
+    """What the daemon has said of a large row, if it was about its size."""
+    if "max_batch_bytes" not in str(exc):
+        return str(exc)
+    return (
+        f"table {shape.target!r}, {where}: the row has {nbytes} bytes, more than the daemon takes"
+        " at once: raise its flight.max_batch_bytes"
+    )
 
 
 def estimate_rows(connection: Any, facts: TableFacts) -> int | None:

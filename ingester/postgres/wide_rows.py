@@ -86,7 +86,7 @@ def find_wide(snapshot: Snapshot, facts: TableFacts, shape: Shape) -> list[WideR
 def read_wide(
     snapshot: Snapshot, facts: TableFacts, shape: Shape, row: WideRow
 ) -> tuple[pa.RecordBatch, int, str]:
-    """One row, with the bytes of its texts and its key.
+    """One row, with the bytes of its texts, and where they are: its key and its largest column.
 
     Raises:
         ValueNotKept: with the table's name here, the row's key and the column.
@@ -118,7 +118,8 @@ def read_wide(
                 values[at] = found
             else:
                 texts[at] = found
-    return to_batch(shape, texts, values), nbytes, key
+    largest = shape.columns[row.sizes.index(max(row.sizes))].source
+    return to_batch(shape, texts, values), nbytes, f"row {key}, column {largest!r}"
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -316,8 +316,8 @@ def test_large_rows_are_read_in_pieces_in_bounded_memory(
     assert max(peak for _, peak in said.values()) < MEMORY_BYTES
     assert said["rows_200k"][0].rows == 400
     assert said["rows_40m"][0].rows == 4
-    assert "table 'rows_70m', row a=5 has 70000" in said["rows_70m"][0]
-    assert "flight.max_batch_bytes" in said["rows_70m"][0]
+    assert "table 'rows_70m', row a=5, column 'b': the row has 70000" in said["rows_70m"][0]
+    assert "raise its flight.max_batch_bytes" in said["rows_70m"][0]
     # What the server says of values, here in Arrow's words.
     rows = sorted(rows_of(daemon_client, "rows_40m"), key=lambda row: int(row["a"]))
     assert rows[0]["b"] == 'é,"' * 10_000_000
