@@ -23,6 +23,8 @@ ACTIONS = {
     "checkpoint_put",
     "checkpoint_delete",
     "checkpoints",
+    "copy_finish",
+    "copy_abort",
     "replication_report",
     "status",
 }
