@@ -42,7 +42,9 @@ def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
                 sender.tell(lambda: report_of(replicator, ended=why), last=True)
                 raise
             sender.tell(lambda: report_of(replicator, ended=""), last=True)
-        except (SourceFailed, BadState) as exc:
+        except SourceFailed as exc:
+            raise CommandFailed("; ".join((str(exc), *exc.helps)), FAILED) from exc
+        except BadState as exc:
             raise CommandFailed(str(exc), FAILED) from exc
     progress = replicator.progress
     if as_json:

@@ -56,7 +56,9 @@ def run_verify(endpoint: str, arguments: VerifyArguments, as_json: bool) -> NoRe
             verdicts = verify(plan, client, progress.read)
         except NothingToCompare as exc:
             raise CommandFailed(str(exc), USAGE) from exc
-        except (SourceFailed, BadState) as exc:
+        except SourceFailed as exc:
+            raise CommandFailed("; ".join((str(exc), *exc.helps)), FAILED) from exc
+        except BadState as exc:
             raise CommandFailed(str(exc), FAILED) from exc
         except psycopg2.OperationalError as exc:
             raise CommandFailed(f"PostgreSQL: {exc}", UNREACHABLE) from exc

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,9 +36,12 @@ from ingester.postgres.verify.verifying import NothingToCompare, VerifyPlan, ver
 from tests.bench.peers.installing import Missing
 from tests.cli.conftest import check_refused, run_command
 from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
 from tests.postgres.cluster import Cluster, serve
+from tests.postgres.replicating import replicating
 
 ODD = '"ü %s {0} ""q"""'
+LOAD_S = int(os.environ.get("INGESTER_TEST_PGBENCH_S", "8"))
 FAR = 1 << 60
 """A place in the log that no test comes to."""
 
@@ -343,3 +350,35 @@ def test_the_command_names_what_differs_and_ends_by_it(
     check_refused(run(cluster.dsn, "--rename", "told"), 2, "--rename 'told' is not TABLE=NAME")
     check_refused(run(cluster.dsn, "--origin", "x"), 2, "no table of origin 'x'")
     check_refused(run(f"host={tmp_path} dbname=postgres"), 3, "PostgreSQL: ")
+
+
+def test_no_change_on_its_way_is_taken_for_a_difference(
+    cluster: Cluster, client: Client, tmp_path: Path
+) -> None:
+    """A replicator that is stopped again and again, and a row that never rests."""
+    cluster.run("CREATE DATABASE load")
+    load = copy(cluster)
+    load.dsn = cluster.dsn.replace("dbname=postgres", "dbname=load")
+    said, _ = load.pgbench("--initialize", "--scale=1", "--quiet").communicate(timeout=60)
+    load.run("ALTER TABLE pgbench_history ADD COLUMN hid bigserial PRIMARY KEY")
+    plan = VerifyPlan(load.dsn, "load", "", Names(), patience_s=60.0)
+    with replicating(load.dsn, client.endpoint, "load", tmp_path) as replicator:
+        until(lambda: replicator.said.count(" copied ") >= 4, "the copy", 60.0)
+        clients = load.pgbench("--client=4", "--jobs=1", f"--time={LOAD_S}", "--no-vacuum")
+        verdicts: list[TableVerdict] = []
+        while clients.poll() is None:
+            replicator.process.send_signal(signal.SIGSTOP)
+            waking = threading.Timer(1.0, replicator.process.send_signal, [signal.SIGCONT])
+            waking.start()
+            verdicts += verify(plan, client)
+            waking.join()
+        said, _ = clients.communicate(timeout=60)
+        assert clients.returncode == 0, said
+        assert len(verdicts) >= 4
+        assert [each for each in verdicts if each.verdict not in ("equal", "changing")] == []
+        assert {each.verdict for each in verify(plan, client)} == {"equal"}
+        # What is different is found while others change.
+        client.delete("load", "pgbench_tellers", {"tid": [3]})
+        load.run("UPDATE pgbench_branches SET bbalance = 1")
+        [found] = verify(plan._replace(tables=("pgbench_tellers",)), client)
+        assert told(found) == {("3", "missing", None, None)}

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ingester.client import Client
+from ingester.client import Client, NotFound
 from ingester.postgres.catalog import read_publication, read_server, read_tables
 from ingester.postgres.conditions import hindrance
 from ingester.postgres.connection import SourceFailed, connect
@@ -113,7 +113,10 @@ class _Verifying:
     def _find_origin(self) -> str:
         """The origin that is named, or the only one that has tables in the namespace."""
         namespace, origin = self._plan.namespace, self._plan.origin
-        listed = self._client.checkpoints(namespace)
+        try:
+            listed = self._client.checkpoints(namespace)
+        except NotFound as exc:
+            raise NothingToCompare(str(exc)) from exc
         found = {each.partition for each in listed if each.partition.startswith(PREFIX)}
         origins = sorted(each.removeprefix(PREFIX) for each in found)
         if origin in origins:
