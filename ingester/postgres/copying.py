@@ -58,6 +58,8 @@ class Copier:
     waits: str = ""
     _thread: threading.Thread | None = field(default=None, repr=False)
     _done: int = 0
+    """Counted by the thread alone; ``_taken`` by whoever takes: no count is lost between them."""
+    _taken: int = 0
     _failure: BaseException | None = None
 
     @property
@@ -81,7 +83,8 @@ class Copier:
         Raises:
             BaseException: what has ended a round for good.
         """
-        done, self._done = self._done, 0
+        done = self._done - self._taken
+        self._taken += done
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure

@@ -29,7 +29,7 @@ from ingester.postgres.looking import Look, look
 from ingester.postgres.options import Options
 from ingester.postgres.planning import Step, Wanted, plan, truncated_by
 from ingester.postgres.positions import Positions, Restarted, catch_up_name
-from ingester.postgres.slot import SlotStream, end_sender, find_slot
+from ingester.postgres.slot import SlotStream, end_sender, find_slot, send_heartbeat
 from ingester.postgres.starting import Started, safe_bound, start
 from ingester.postgres.states import TableState
 from ingester.postgres.tables import now
@@ -186,6 +186,7 @@ class Replicator:
         self.positions.bound = safe_bound(tables, self.started.place)
         self.positions.confirmed = slot.confirmed_lsn
         self._keeper = Keeper(tables, self.positions, options.heartbeat_s)
+        send_heartbeat(self._connection)  # The first message of the stream: see ``slot``.
         self._stream = SlotStream(options.dsn, options.slot, options.publication)
         self._session = Session(tables, self._stream, self.positions, self, self._say)
         self._session_at = time.monotonic()
@@ -220,21 +221,22 @@ class Replicator:
         session, positions = self._session, self.positions
         assert session is not None and positions is not None and self._keeper is not None
         self._note_progress()
+        # Invariant: asked before what was copied is taken. A round that ends later than this is
+        # busy for this turn: the slot is held until the stream has begun anew for its tables.
+        busy = self.copier.busy
         self._copied += (done := self.copier.take_done())
         self.progress.copied += done
-        if self._copied and (
-            not self.copier.busy or time.monotonic() - self._session_at > TOGETHER_S
-        ):
+        if self._copied and (not busy or time.monotonic() - self._session_at > TOGETHER_S):
             self._copied = 0
             session.send()
             raise NewSession
         if time.monotonic() - self._looked_at >= self._look_every_s():
             session.send()
             self._look(session)
-        if not self.copier.busy and self._hold is None and self.started.tables.due():
+        if not busy and self._hold is None and self.started.tables.due():
             self._hold = positions.confirmed
             self.copier.begin(self.started.place)
-        elif not self.copier.busy and self._hold is not None and not self._copied:
+        elif not busy and self._hold is not None and not self._copied:
             self._hold = None  # a round of which nothing came
         if session.idle:
             self._keeper.keep(self._connection, bool(self._doubts))

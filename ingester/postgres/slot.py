@@ -5,7 +5,8 @@
 
 Law of this file: the slot moves where it is told, and nowhere else. psycopg2 moves it by itself to
 wherever the server is, once it was told of a position behind the last message; so it is never told
-of one that is not before that.
+of one that is not before that. It does so, too, while no message has come at all: a heartbeat is
+sent before a stream is begun, and is there before the server first asks how far we are.
 """
 
 from __future__ import annotations
@@ -126,9 +127,16 @@ def kept_from(connection: Any, slot: str) -> int | None:
 
 
 def send_heartbeat(connection: Any) -> None:
-    """Write a message into the source's log, which moves the stream of an idle table on."""
+    """Write a message into the source's log, which moves the stream of an idle table on.
+
+    It is on the server's disk when this returns, and so in the log that a stream reads at first.
+    """
     with told(), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_logical_emit_message(true, %s, '')", (HEARTBEAT,))
+        cursor.execute(
+            "SELECT set_config('synchronous_commit', 'local', true),"
+            " pg_logical_emit_message(true, %s, '')",
+            (HEARTBEAT,),
+        )
 
 
 class Read(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
@@ -90,6 +91,18 @@ def flushed(cluster: Cluster) -> int:
         cluster,
         "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'ingester'",
     )
+
+
+def active(cluster: Cluster, slot: str) -> bool:
+    """Whether somebody reads from a slot."""
+    query = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot}' AND active"
+    return bool(cluster.run(query))
+
+
+def answered(cluster: Cluster, end: int, asked: dt.datetime) -> bool:
+    """Whether the reader of the log has answered since, and has had the log up to there."""
+    query = "SELECT sent_lsn - '0/0'::pg_lsn, reply_time FROM pg_stat_replication"
+    return any(sent >= end and at is not None and at >= asked for sent, at in cluster.run(query))
 
 
 def test_tables_equal_the_sources_after_a_load_with_kills(
@@ -210,8 +223,15 @@ def test_a_restart_after_an_idle_spell_goes_on_and_copies_nothing(
         def keys() -> set[int]:
             return set(query(client, ("pg", "quiet"))["id"].to_pylist())
 
+        # Nothing at all comes by the stream, and the server asks how far it was read.
         with following(cluster, daemon, tmp_path, *options) as follower:
             until(lambda: "copied 1 rows" in follower.said(), "the copy", PATIENCE_S)
+            behind = lsn(cluster, "SELECT pg_current_wal_insert_lsn()")
+            [(asked,)] = cluster.run("CHECKPOINT", "SELECT clock_timestamp()")
+            until(lambda: answered(cluster, behind, asked), "the answer", PATIENCE_S)
+            follower.stop()
+        with following(cluster, daemon, tmp_path, *options) as follower:
+            until(lambda: active(cluster, "quiet"), "the stream", PATIENCE_S)
             cluster.run("INSERT INTO quiet VALUES (2)")
             until(lambda: keys() == {1, 2}, "the change", PATIENCE_S)
             # The source's log goes on without a word of the table.
