@@ -135,8 +135,9 @@ class Persisted(msgspec.Struct, frozen=True):
 class OriginState(msgspec.Struct, frozen=True):
     """The progress of an origin, and whether it has an open stream.
 
-    Where a table was named, everything up to ``table_sequence`` is in it, and between two ``marks``
-    all sequences are judged alike.
+    Where a table was named, everything up to ``table_sequence`` is known to be in it, the last
+    sequence that is in it is ``table_newest`` (a table that was made anew does not know of all
+    before), and between two ``marks`` all sequences are judged alike.
     """
 
     origin: str
@@ -144,6 +145,7 @@ class OriginState(msgspec.Struct, frozen=True):
     durable_sequence: int | None = None
     open: bool = False
     table_sequence: int | None = None
+    table_newest: int | None = None
     marks: tuple[int, ...] = ()
 
 

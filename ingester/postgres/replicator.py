@@ -206,7 +206,7 @@ class Replicator:
         found = [state.from_lsn]
         for name in (tables.origin, catch_up_name(tables.origin, target)):
             for each in self._client.origins(name, (tables.namespace, target)):
-                found.append(each.table_sequence or 0)
+                found.append(each.table_newest or 0)
         return max(found)
 
     # Turns

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import NamedTuple
 
 import trio
 
@@ -22,6 +23,22 @@ from persist.manifest.origins import NO_END, durable_of, runs_of, verdict_of
 from persist.table import TableKey
 
 READ_AGAIN_S = 5.0
+
+
+class TableStanding(NamedTuple):
+    """How far an origin is in a table.
+
+    Attributes:
+        upto: All sequences up to it are known to be there.
+        newest: The last one that is there, whatever is known of those before it: a table that was
+            made anew, or that was away, does not know of all.
+        marks: Between two of them, and up to the first, all sequences stand alike in every
+            partition: a client that puts its rows into other batches than before ends one at each.
+    """
+
+    upto: int | None
+    newest: int | None
+    marks: list[int]
 
 
 class KnownOrigins:
@@ -55,12 +72,8 @@ class KnownOrigins:
             await self._read_closed()
         return [facts for facts in self.statistics() if name in (None, facts.origin)]
 
-    def standing(self, name: str, table: TableBuffer) -> tuple[int | None, list[int]]:
-        """The sequence up to which all of an origin is known to be in a table, and all marks.
-
-        Between two marks, and up to the first, all sequences stand alike in every partition: a
-        client that puts its rows into other batches than before ends one at each mark.
-        """
+    def standing(self, name: str, table: TableBuffer) -> TableStanding:
+        """Tell how far an origin is known to be in a table."""
         origin = self.origins.find(name) or Origin(name)
         origin_table = origin.tables.get(table.key) or OriginTable(name, table.key)
         tenures, marks = origin_table.tenures, set(origin_table.fates.under_way)
@@ -70,13 +83,18 @@ class KnownOrigins:
         for one in tenures:
             marks.update((one.first - 1, one.last, one.end - 1, *one.ahead.values()))
         in_order = sorted(mark for mark in marks if 0 <= mark < NO_END - 1)
+        there = [
+            any(one.first <= mark <= one.last for one in tenures)
+            or bool(runs and verdict_of(runs, mark, None).durable)
+            for mark in in_order
+        ]
         upto = None
-        for mark in in_order:
-            in_memory = any(one.first <= mark <= one.last for one in tenures)
-            if not in_memory and not (runs and verdict_of(runs, mark, None).durable):
+        for mark, is_there in zip(in_order, there, strict=True):
+            if not is_there:
                 break
             upto = mark
-        return upto, in_order
+        newest = max((mark for mark, yes in zip(in_order, there, strict=True) if yes), default=None)
+        return TableStanding(upto, newest, in_order)
 
     def _facts(self, name: str, durable: int | None) -> OriginStatus:
         origin = self.origins.find(name) or Origin(name)

@@ -374,3 +374,25 @@ def test_a_name_of_a_copy_that_cannot_be_is_refused(wire: fl.FlightClient, table
     for name in ("", "x" * 129, "a\nb"):
         with pytest.raises(pa.ArrowInvalid, match="copy"):
             act(wire, "copy_abort", namespace=table[0], table=table[1], copy=name)
+
+
+def test_whoever_sends_in_order_is_told_where_to_go_on_behind_a_copy(tmp_path: Path) -> None:
+    table = ("ns", "goes_on")
+    columns = [SyncColumn("old_pk", "id"), SyncColumn("new_pk", "id"), SyncColumn("value", "v")]
+
+    def send(client: Client, key: int, sequence: int) -> None:
+        row = {"0": pa.array([None], pa.int64()), "1": [key], "2": ["x"]}
+        stream = client.sync("ns", "in order")
+        stream.send("goes_on", columns, pa.record_batch(row), begin=True, sequence=sequence)
+
+    daemon = Daemon.start(tmp_path / "d", replication__max_lag="1h")
+    with daemon, Client(daemon.flight) as client:
+        copied(client, table, numbered(0, 3))
+        send(client, 5, 20)
+        copied(client, table, numbered(0, 3))
+        send(client, 6, 40)
+        daemon.kill()
+    # Nobody knows of the sequences between the two copies.
+    with daemon.again() as again, Client(again.flight) as client:
+        [told] = client.origins("in order", table)
+        assert told.table_newest == 40

@@ -60,7 +60,7 @@ class CopyPosition:
         if state is None:
             return False
         states = self._client.origins(self._origin, self._table)
-        sequences = [each.table_sequence or 0 for each in states]
+        sequences = [each.table_newest or 0 for each in states]
         if max([state.from_lsn, state.upto, *sequences, self._reported()]) >= lsn:
             return True
         rows = ask(

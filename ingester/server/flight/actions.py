@@ -143,8 +143,9 @@ async def _origins(services: Services, body: OriginsBody) -> Objects:
     await services.catalog.refresh(table, -1.0)
     found = await known.find(body.origin)
     facts = found[0] if found else OriginStatus(origin=body.origin)
-    upto, marks = known.standing(body.origin, table)
-    return [msgspec.structs.asdict(facts) | {"table_sequence": upto, "marks": marks}]
+    upto, newest, marks = known.standing(body.origin, table)
+    told = {"table_sequence": upto, "table_newest": newest, "marks": marks}
+    return [msgspec.structs.asdict(facts) | told]
 
 
 async def _status(services: Services, _body: EmptyBody) -> Objects:
