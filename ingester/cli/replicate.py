@@ -43,7 +43,7 @@ def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
                 raise
             sender.tell(lambda: report_of(replicator, ended=""), last=True)
         except SourceFailed as exc:
-            raise CommandFailed("; ".join((str(exc), *exc.helps)), FAILED) from exc
+            raise CommandFailed(exc.with_help, FAILED) from exc
         except BadState as exc:
             raise CommandFailed(str(exc), FAILED) from exc
     progress = replicator.progress

@@ -50,7 +50,7 @@ def check_postgres(options: CheckOptions, as_json: bool) -> None:
     except BadRename as exc:
         raise CommandFailed(str(exc), USAGE) from exc
     except SourceFailed as exc:
-        raise CommandFailed("; ".join((str(exc), *exc.helps)), FAILED) from exc
+        raise CommandFailed(exc.with_help, FAILED) from exc
     except psycopg2.OperationalError as exc:
         raise CommandFailed(str(exc), UNREACHABLE) from exc
     if as_json:

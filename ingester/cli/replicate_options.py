@@ -21,7 +21,7 @@ def run_postgres(
     except ImportError as exc:
         message = 'psycopg2 is missing: pip install "ingester[postgres]"'
         raise CommandFailed(message, FAILED) from exc
-    from ingester.postgres.names import BadRename, Names
+    from ingester.postgres.names import BadRename, Names, split_name
     from ingester.postgres.options import BadOption, Options, parse_pairs, parse_policies
 
     if given["on_removed"] not in ("keep", "empty"):
@@ -41,6 +41,8 @@ def run_postgres(
             resync_all=given["resync_all"],
         )
         Names(options.renames)
+        for name in options.tables:
+            split_name(name)
     except (BadOption, BadRename) as exc:
         raise CommandFailed(str(exc), USAGE) from exc
     if endpoint is None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ingester.postgres.catalog import read_publication, read_server, read_tables
 from ingester.postgres.collector import Shape, ShapeColumn
 from ingester.postgres.facts import PublicationFacts, ServerFacts, TableFacts
-from ingester.postgres.names import Names
+from ingester.postgres.names import Names, choose
 from ingester.postgres.options import Options
 from ingester.postgres.planning import Wanted
 from ingester.postgres.publication import Made, ensure, why_not
@@ -64,8 +64,8 @@ def publish(connection: Any, options: Options) -> Made:
 
 
 def wanted_tables(tables: Sequence[TableFacts], options: Options) -> list[TableFacts]:
-    """Return those that the options name, without views and foreign tables."""
-    return [each for each in tables if each.kind in "rp" and is_named(each, options.tables)]
+    """Return those that the options name; views and foreign tables by name alone."""
+    return choose(tables, options.tables)[0]
 
 
 def wanted_of(
@@ -96,14 +96,6 @@ def wanted_of(
     # Of two with one name the one that can be followed has it.
     found.sort(key=lambda each: (not each.hindrance, each.facts.full_name))
     return tuple(found)
-
-
-def is_named(table: TableFacts, names: Sequence[str]) -> bool:
-    """Return whether a table is one of those named, as ``name`` in public or ``schema.name``."""
-    if not names:
-        return True
-    short = table.name if table.schema == "public" else None
-    return table.full_name in names or short in names
 
 
 def kept_columns(table: TableFacts, names: Names, options: Options) -> tuple[KeptColumn, ...]:

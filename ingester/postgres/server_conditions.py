@@ -34,11 +34,15 @@ def hindrances(
 ) -> tuple[Hindrance, ...]:
     """Say all that stands in the way of following this server."""
     return (
-        *_of_names(publication.name, slot.name),
-        *_of_server(server),
+        *before_start(server, publication.name, slot.name),
         *_of_publication(server, publication),
         *_of_slot(server, slot),
     )
+
+
+def before_start(server: ServerFacts, publication: str, slot: str) -> tuple[Hindrance, ...]:
+    """Say what stands in the way of any start, by the names of publication and slot."""
+    return (*_of_names(publication, slot), *_of_server(server))
 
 
 def _of_names(publication: str, slot: str) -> list[Hindrance]:

@@ -35,6 +35,11 @@ class SourceFailed(Exception):
         self.permanent = permanent
         self.helps = helps
 
+    @property
+    def with_help(self) -> str:
+        """The message and what helps, in one line."""
+        return f"{self}; what helps: {'; '.join(self.helps)}" if self.helps else str(self)
+
 
 APPLICATION_NAME = "ingester replicate"
 """What the server calls the sessions, unless the DSN says otherwise."""

@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingester.client import Client
-from ingester.postgres.catalog import read_server
+from ingester.postgres.catalog import read_server, read_tables
 from ingester.postgres.connection import SourceFailed, connect
 from ingester.postgres.facts import ServerFacts
 from ingester.postgres.looking import publish
+from ingester.postgres.names import choose, split_name
 from ingester.postgres.options import Options
 from ingester.postgres.positions import catch_up_name
 from ingester.postgres.publication import Made
+from ingester.postgres.server_conditions import before_start
 from ingester.postgres.slot import FoundSlot, drop_slot, find_slot, make_slot
 from ingester.postgres.states import Place, TableState
 from ingester.postgres.tables import Tables, newest_place
@@ -76,9 +78,10 @@ def _start(
     options: Options, client: Client, connection: Any, stopped: Callable[[], bool]
 ) -> Started:
     server = read_server(connection)
-    check_server(server)
+    check_server(server, options)
     tables = Tables(client, options.namespace, options.origin or default_origin(options, server))
     tables.load()
+    check_tables(connection, options, tables)
     slot = find_slot(connection, options.slot)
     place = _place(options, server, tables, slot)
     made = publish(connection, options)
@@ -103,19 +106,20 @@ def default_origin(options: Options, server: ServerFacts) -> str:
     return f"postgres-{server.system_identifier}-{server.database}-{options.slot}"[:240]
 
 
-def check_server(server: ServerFacts) -> None:
-    """Raise :class:`SourceFailed` for a server that changes cannot be read from."""
-    if server.in_recovery:
-        raise SourceFailed("the server is a standby: follow its primary")
-    if server.wal_level != "logical":
-        raise SourceFailed(
-            f"wal_level is {server.wal_level!r}: ALTER SYSTEM SET wal_level = 'logical', and"
-            " restart the server"
-        )
-    if not server.may_replicate:
-        raise SourceFailed(
-            f"role {server.role!r} may not replicate: ALTER ROLE {server.role} REPLICATION"
-        )
+def check_server(server: ServerFacts, options: Options) -> None:
+    """Raise :class:`SourceFailed` for all that stands in the way of any start."""
+    if found := before_start(server, options.publication, options.slot):
+        reasons = "; ".join(each.reason for each in found)
+        raise SourceFailed(reasons, helps=tuple(help_ for each in found for help_ in each.helps))
+
+
+def check_tables(connection: Any, options: Options, tables: Tables) -> None:
+    """Raise :class:`SourceFailed` for a name that no table has, and none had that is here."""
+    found = read_tables(connection, options.publication, everything=True)
+    had = {(each.facts.schema, each.facts.name) for each in tables.have.values()}
+    missing = [name for name in choose(found, options.tables)[1] if split_name(name) not in had]
+    if missing:
+        raise SourceFailed(f"there is no table {', '.join(missing)}", helps=("correct --tables",))
 
 
 def _place(options: Options, server: ServerFacts, tables: Tables, slot: FoundSlot | None) -> Place:
