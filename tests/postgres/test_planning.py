@@ -67,6 +67,8 @@ REWRITTEN = with_column(NAME, altered_by=9)
         (change(REWRITTEN, filenode=78), "copy"),
         (more(change(ADDED, has_missing=True)), "copy"),
         (more(ADDED, filenode=78), "copy"),
+        (more(change(ADDED, enum_labels=MOOD.enum_labels)), "copy"),
+        (more(change(ADDED, fields=((98, 1, 23, -1),))), "copy"),
         (change(FACTS, oid=9), "copy"),
         (change(FACTS, key=("id", "name")), "copy"),
         (change(FACTS, columns=(ID, NAME)), "copy"),
