@@ -101,8 +101,12 @@ def active(cluster: Cluster, slot: str) -> bool:
 
 def answered(cluster: Cluster, end: int, asked: dt.datetime) -> bool:
     """Whether the reader of the log has answered since, and has had the log up to there."""
-    query = "SELECT sent_lsn - '0/0'::pg_lsn, reply_time FROM pg_stat_replication"
-    return any(sent >= end and at is not None and at >= asked for sent, at in cluster.run(query))
+    query = (
+        "SELECT sent_lsn - '0/0'::pg_lsn, reply_time FROM pg_stat_replication"
+        # One that takes a snapshot has sent nothing.
+        " WHERE sent_lsn IS NOT NULL AND reply_time IS NOT NULL"
+    )
+    return any(sent >= end and at >= asked for sent, at in cluster.run(query))
 
 
 def test_tables_equal_the_sources_after_a_load_with_kills(
