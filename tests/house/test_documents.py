@@ -195,3 +195,16 @@ def controller() -> list[dict[str, Any]]:
 def statefulset() -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load((MANIFESTS / "statefulset.yaml").read_text())
     return loaded
+
+
+def test_the_replicators_unit_and_pod_start_the_command_as_it_is() -> None:
+    unit = (ROOT / "deploy" / "systemd" / "ingester-replicate@.service").read_text()
+    assert "RestartPreventExitStatus=2\n" in unit
+    (started,) = re.findall(r"^ExecStart=\S+/ingester (.*)$", unit, re.M)
+    assert started.split() == ["replicate", "postgres", "${DSN}", "${NAMESPACE}", "$OPTIONS"]
+    pod = yaml.safe_load((MANIFESTS / "replicator" / "replicator.yaml").read_text())["spec"]
+    # Two readers of a slot wait for each other.
+    assert (pod["replicas"], pod["strategy"]) == (1, {"type": "Recreate"})
+    (container,) = pod["template"]["spec"]["containers"]
+    assert container["args"][:2] == started.split()[:2]
+    assert container["args"][-2] == "--endpoint"
