@@ -13,7 +13,14 @@ from typing import TypeVar
 
 from . import lifetime
 from .ack import Ack
-from .awaiting import AsyncAck, AsyncQueryStream, AsyncSyncStream, AsyncWriter, AwaitedClient
+from .awaiting import (
+    AsyncAck,
+    AsyncQueryStream,
+    AsyncSyncStream,
+    AsyncTableCopy,
+    AsyncWriter,
+    AwaitedClient,
+)
 from .wire import Answer
 
 T = TypeVar("T")
@@ -91,4 +98,11 @@ class AsyncClient(AwaitedClient):
     loop = AsyncioLoop()
 
 
-__all__ = ["AsyncAck", "AsyncClient", "AsyncQueryStream", "AsyncSyncStream", "AsyncWriter"]
+__all__ = [
+    "AsyncAck",
+    "AsyncClient",
+    "AsyncQueryStream",
+    "AsyncSyncStream",
+    "AsyncTableCopy",
+    "AsyncWriter",
+]

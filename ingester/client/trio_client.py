@@ -11,7 +11,14 @@ import trio
 
 from . import lifetime
 from .ack import Ack
-from .awaiting import AsyncAck, AsyncQueryStream, AsyncSyncStream, AsyncWriter, AwaitedClient
+from .awaiting import (
+    AsyncAck,
+    AsyncQueryStream,
+    AsyncSyncStream,
+    AsyncTableCopy,
+    AsyncWriter,
+    AwaitedClient,
+)
 from .errors import ClientError
 from .wire import Answer
 
@@ -20,6 +27,7 @@ T = TypeVar("T")
 TrioAck = AsyncAck
 TrioQueryStream = AsyncQueryStream
 TrioSyncStream = AsyncSyncStream
+TrioTableCopy = AsyncTableCopy
 TrioWriter = AsyncWriter
 
 
@@ -73,5 +81,6 @@ __all__ = [
     "TrioClient",
     "TrioQueryStream",
     "TrioSyncStream",
+    "TrioTableCopy",
     "TrioWriter",
 ]

@@ -5,7 +5,13 @@ import inspect
 import pytest
 
 from ingester.client import Client
-from ingester.client.aio import AsyncClient, AsyncQueryStream, AsyncSyncStream, AsyncWriter
+from ingester.client.aio import (
+    AsyncClient,
+    AsyncQueryStream,
+    AsyncSyncStream,
+    AsyncTableCopy,
+    AsyncWriter,
+)
 from ingester.client.awaiting import AwaitedClient
 from ingester.client.trio_client import TrioClient
 
@@ -18,6 +24,7 @@ def test_every_call_of_the_blocking_client_is_there_with_its_parameters(
         "writer": AsyncWriter,
         "query_stream": AsyncQueryStream,
         "sync": AsyncSyncStream,
+        "copy": AsyncTableCopy,
     }
     calls = {name for name in dir(Client) if not name.startswith("_")}
     assert calls == {name for name in dir(kind) if not name.startswith("_")} - {"loop"}
