@@ -51,8 +51,8 @@ def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
         print_json(msgspec.to_builtins(progress))
         return
     print_line(
-        f"{progress.copied} tables copied, {progress.transactions} transactions,"
-        f" {progress.changes} changes; durable up to {progress.durable}, sent up to {progress.sent}"
+        f"copied {progress.copied:,} tables and applied {progress.changes:,} changes in"
+        f" {progress.transactions:,} transactions; start it again and it goes on"
     )
 
 

@@ -35,7 +35,7 @@ def lines(of: Replication) -> Iterator[str]:
         )
     elif not of.alive:
         ago = f"{of.heard_s or 0:,.0f} s ago"
-        yield f"  last heard {of.heard_at} ({ago}): nothing may be followed; below is what it said"
+        yield f"  last heard {of.heard_at} ({ago}): below is what it said then"
     else:
         kept = "" if of.slot_bytes is None else f"; the source keeps {size(of.slot_bytes)} of log"
         lag, ago = _lag(of.lag_s, of.lag_bytes), f"{of.heard_s or 0:,.0f} s ago"

@@ -35,6 +35,8 @@ class Look(NamedTuple):
     server: ServerFacts
     publication: PublicationFacts
     tables: tuple[Wanted, ...]
+    unused: tuple[str, ...] = ()
+    """Options that name what is not there."""
 
 
 def look(connection: Any, options: Options) -> Look:
@@ -50,7 +52,20 @@ def look(connection: Any, options: Options) -> Look:
     publication = read_publication(connection, options.publication)
     tables = read_tables(connection, options.publication, everything=True)
     wanted = wanted_of(tables, server, publication, options)
-    return Look(lsn, kept_from(connection, options.slot), server, publication, wanted)
+    kept = kept_from(connection, options.slot)
+    return Look(lsn, kept, server, publication, wanted, unused(tables, options))
+
+
+def unused(tables: Sequence[TableFacts], options: Options) -> tuple[str, ...]:
+    """Return the names that options have and no table or column has, with their options."""
+    known = {"*"}
+    for table in tables:
+        name = f"{table.schema}.{table.name}"
+        known |= {name, *(f"{name}.{column.name}" for column in table.columns)}
+    return (
+        *(f"--rename {name}" for name in Names(options.renames).unused(tables)),
+        *(f"--values {name}" for name in sorted(options.policies.keys() - known)),
+    )
 
 
 def publish(connection: Any, options: Options) -> Made:

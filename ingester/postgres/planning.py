@@ -57,9 +57,10 @@ def plan(place: Place, have: Mapping[str, TableState], wanted: Sequence[Wanted])
     steps: dict[str, Step] = {}
     for table in wanted:
         steps[table.target] = _step(place, have.get(table.target), table)
+    named = {table.facts.oid: table.target for table in wanted}
     for target, state in have.items():
         if target not in steps:
-            reason = state.reason if state.phase == "left" else _gone(state)
+            reason = state.reason if state.phase == "left" else _gone(state, named)
             steps[target] = Step(target, "leave", reason)
     return steps
 
@@ -142,8 +143,9 @@ def _columns_changed(state: TableState, table: Wanted) -> str | None:
     for each in kept:
         other = will.get(each.source)
         if other != each:
-            shown = "nothing" if other is None else f"{other.name!r} {other.kind}"
-            return f"column {each.source!r} is kept as {each.name!r} {each.kind}, not {shown}"
+            was = f"{each.name!r} {each.kind} ({each.policy})"
+            shown = "nothing" if other is None else f"{other.name!r} {other.kind} ({other.policy})"
+            return f"column {each.source!r} was kept as {was}, and is to be {shown}"
     return None
 
 
@@ -174,6 +176,8 @@ def _partitions_changed(old: TableFacts, new: TableFacts) -> str | None:
     return "a partition was detached or dropped" if before else None
 
 
-def _gone(state: TableState) -> str:
+def _gone(state: TableState, named: Mapping[int, str]) -> str:
     facts = state.facts
+    if facts.oid in named:
+        return f"{facts.schema}.{facts.name} is followed as {named[facts.oid]} now"
     return f"the publication has no table {facts.schema}.{facts.name} any more"

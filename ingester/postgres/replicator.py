@@ -90,6 +90,7 @@ class Replicator:
         self._doubts: dict[str, int] = {}
         self._hold: int | None = None
         self._copied = 0
+        self._said_once: set[str] = set()
         self.started: Started | None = None
         self.copier: Copier | None = None
 
@@ -165,10 +166,19 @@ class Replicator:
 
     def _order_resyncs(self, started: Started) -> None:
         tables, options = started.tables, self.options
+        unknown = set(options.resync)
         for target, state in list(tables.have.items()):
             names = {target, state.facts.full_name, state.facts.name}
             if options.resync_all or names & options.resync:
                 tables.order(target, "somebody asks for it", state.facts.oid)
+            unknown -= names
+        for name in sorted(unknown):
+            self._say_once(f"--resync {name}: no table here has this name")
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said_once:
+            self._said_once.add(text)
+            self._say(text)
 
     # A session
 
@@ -267,6 +277,8 @@ class Replicator:
         tables, place = self.started.tables, self.started.place
         self._looked_at = time.monotonic()
         self.looked = found = look(self._connection, self.options)
+        for option in found.unused:
+            self._say_once(f"{option}: nothing at the source has this name")
         wanted = {each.target: each for each in reversed(found.tables)}
         for target in tables.requests():
             if target in wanted:

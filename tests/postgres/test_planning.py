@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from ingester.postgres.facts import ColumnFacts, Leaf, TableFacts
+from ingester.postgres.looking import unused
+from ingester.postgres.options import Options
 from ingester.postgres.planning import Action, Wanted, plan, truncated_by
 from ingester.postgres.states import (
     BadState,
@@ -125,6 +127,16 @@ def test_states_decide_together_with_the_source() -> None:
         "old": "copy",
     }
     assert steps["h"].helps == ("ALTER TABLE …",)
+    assert steps["gone"].reason == "public.t is followed as old now"
+
+
+def test_an_option_that_names_nothing_is_told() -> None:
+    options = Options(
+        *("host=x", "shop"),
+        renames={"t": "u", "t.nam": "x"},
+        policies={"*": "null", "public.t": "null", "public.t.name": "text", "t.name": "text"},
+    )
+    assert unused([FACTS], options) == ("--rename t.nam", "--values t.name")
 
 
 def test_a_state_is_read_as_it_was_written_or_refused() -> None:
