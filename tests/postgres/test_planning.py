@@ -72,6 +72,7 @@ REWRITTEN = with_column(NAME, altered_by=9)
         (more(change(ADDED, enum_labels=MOOD.enum_labels)), "copy"),
         (more(change(ADDED, fields=((98, 1, 23, -1),))), "copy"),
         (change(FACTS, oid=9), "copy"),
+        (change(FACTS, published_by=(5, 9)), "copy"),
         (change(FACTS, key=("id", "name")), "copy"),
         (change(FACTS, columns=(ID, NAME)), "copy"),
         (change(FACTS, columns=(ID, NAME, change(MOOD, number=4))), "copy"),
