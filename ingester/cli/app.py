@@ -286,7 +286,7 @@ def postgres(
         list[str] | None, typer.Option("--resync", help="A table that is copied anew.")
     ] = None,
     resync_all: Annotated[
-        bool, typer.Option("--resync-all", help="Copy all tables anew, by whatever slot there is.")
+        bool, typer.Option("--resync-all", help="Make the slot anew, and copy all tables.")
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Say what can be followed, and change nothing.")

@@ -87,7 +87,9 @@ def _start(
     made = publish(connection, options)
     made_slot = False
     try:
-        if slot is not None and slot.lost:
+        # All is copied from where a new slot begins; the old one may be unable to go on.
+        anew = options.resync_all and any(s.place.is_of(place) for s in tables.have.values())
+        if slot is not None and (slot.lost or anew):
             drop_slot(connection, options.slot)
             slot = None
         if slot is None:

@@ -382,3 +382,32 @@ def test_no_change_on_its_way_is_taken_for_a_difference(
         load.run("UPDATE pgbench_branches SET bbalance = 1")
         [found] = verify(plan._replace(tables=("pgbench_tellers",)), client)
         assert told(found) == {("3", "missing", None, None)}
+
+
+def test_a_publication_that_was_made_anew_is_told_and_gone_past(
+    cluster: Cluster, client: Client, tmp_path: Path
+) -> None:
+    cluster.run(
+        "CREATE TABLE again (id int PRIMARY KEY)", "CREATE PUBLICATION again FOR TABLE again"
+    )
+    plan = VerifyPlan(cluster.dsn, "again", "", Names(), patience_s=20.0)
+    options = ("--publication", "again", "--slot", "again")
+    with replicating(cluster.dsn, client.endpoint, "again", tmp_path, *options) as replicator:
+        until(lambda: " copied " in replicator.said, "the copy", 60.0)
+        replicator.stop()
+        # The log of between can be read by no publication.
+        cluster.run(
+            "DROP PUBLICATION again",
+            "INSERT INTO again VALUES (1)",
+            "CREATE PUBLICATION again FOR TABLE again",
+        )
+        replicator.start()
+        assert replicator.ended() == 1
+        replicator.kill()
+        assert "start once with --resync-all" in replicator.said
+        replicator.start("--resync-all")
+        until(lambda: client.query("again", "again").num_rows == 1, "the copy", 60.0)
+        cluster.run("INSERT INTO again VALUES (2)")
+        until(lambda: client.query("again", "again").num_rows == 2, "the change", 60.0)
+        assert {each.verdict for each in verify(plan, client)} == {"equal"}
+        replicator.stop()
