@@ -41,7 +41,7 @@ from tests.postgres.cluster import Cluster, serve
 from tests.postgres.replicating import replicating
 
 ODD = '"ü %s {0} ""q"""'
-LOAD_S = int(os.environ.get("INGESTER_TEST_PGBENCH_S", "8"))
+LOAD_S = int(os.environ.get("INGESTER_TEST_PGBENCH_S", "5"))
 FAR = 1 << 60
 """A place in the log that no test comes to."""
 

@@ -8,8 +8,9 @@
     ``verifying``: each table ──▶ ``comparing``: sums, keys that differ ──▶ ``confirming``
          │ ``verdicts``                                   ``copy_position`` ◀──┘ ``found_rows``
 
-Both sides become texts as PostgreSQL writes them, by ways that have nothing in common with those by
-which the replicator reads values. A row that differs is looked at by its key until it is equal, or
-is known not to be on its way: the copy has passed a place in the source's log. Nothing in here
-changes the source or a row of the copy. Start reading at ``verifying``.
+``columns`` says which columns are compared. Both sides become texts as PostgreSQL writes them, by
+ways that have nothing in common with those by which the replicator reads values. A row that differs
+is looked at by its key until it is equal, or is known not to be on its way: the copy has passed a
+place in the source's log. Nothing in here changes the source or the copy. Start reading at
+``verifying``.
 """

@@ -22,9 +22,10 @@ from ingester.client import Client, NotFound
 from ingester.postgres.catalog import read_publication, read_server, read_tables
 from ingester.postgres.conditions import hindrance
 from ingester.postgres.connection import SourceFailed, connect
-from ingester.postgres.facts import ColumnFacts, TableFacts
+from ingester.postgres.facts import TableFacts
 from ingester.postgres.names import Names
 from ingester.postgres.states import PREFIX, TableState, decode_state, partition_of
+from ingester.postgres.verify.columns import compared_columns
 from ingester.postgres.verify.comparing import Comparison, Sides, compare
 from ingester.postgres.verify.copy_position import CopyPosition, report_of
 from ingester.postgres.verify.copy_rows import CopyRows, SchemaChanged
@@ -221,7 +222,7 @@ class _Verifying:
     def _compare(
         self, name: str, state: TableState, facts: TableFacts, position: CopyPosition
     ) -> tuple[TableVerdict, bool]:
-        columns = _columns(state, facts, self._plan.names)
+        columns = compared_columns(state, facts, self._plan.names)
         here = (self._plan.namespace, name)
         copy = CopyRows(self._client, here, [column.here for column in columns], len(facts.key))
         asked = [
@@ -279,34 +280,6 @@ class _Verifying:
                     yield TableVerdict(target, source, "behind", reason=reason)
                 else:
                     yield TableVerdict(target, source, "differs", reason="it has no copy here")
-
-
-class _Compared(NamedTuple):
-    """A column that is compared, and what it is called here."""
-
-    facts: ColumnFacts
-    here: str
-    nulls: bool
-
-
-def _columns(state: TableState, facts: TableFacts, names: Names) -> list[_Compared]:
-    """The columns that are compared, those of the key first.
-
-    A column that the source has got since the copy is among them; what was left out is not.
-    """
-    kept = {column.source: column for column in state.columns}
-    old = {column.number for column in state.facts.columns}
-    columns: list[_Compared] = []
-    for column in facts.columns:
-        mine = kept.get(column.name)
-        if mine is not None:
-            columns.append(_Compared(column, mine.name, mine.policy == "null"))
-        elif column.number not in old and column.sent:
-            here = names.column(facts.schema, facts.name, column.name)
-            columns.append(_Compared(column, here, False))
-    by_name = {column.facts.name: column for column in columns}
-    key = [by_name[name] for name in facts.key]
-    return key + [column for column in columns if column not in key]
 
 
 def _told(
