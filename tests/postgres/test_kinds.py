@@ -12,9 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg2
+import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from ingester.client import Client
 from tests.bench.peers.installing import Missing
 from tests.drivers.daemon import Daemon
 from tests.drivers.warm import warm
@@ -49,7 +51,6 @@ class World:
                 replicator.start()
 
         told = tell(self.cluster, lambda: self.daemon, namespace, stories, between)
-        print(f"{namespace}: {told.took_s}")
         if replicator is not None:
             code = replicator.process.poll()
             assert code is None, f"the replicator ended: {code}\n{replicator.said[-4000:]}"
@@ -86,22 +87,22 @@ def test_the_products_own_comparison_says_the_same(world: World) -> None:
     command += ["--endpoint", world.daemon.flight]
     found = warm().run([*command, "--ignore-set-aside"], {}, Path("/"))
     assert found.returncode == 0, (found.stdout + found.stderr).decode()
-    # A row that the copy does not have is found by both.
-    world.own.kill()
-    world.cluster.run("UPDATE widened SET n = n + 1 WHERE id = 2")
+    # A row that somebody has changed here is found by both.
+    with Client(world.daemon.flight) as client:
+        client.write("own", "widened", pa.record_batch({"id": pa.array([2], pa.int32()), "n": [9]}))
     connection = psycopg2.connect(world.cluster.dsn)
     try:
         [table] = [each for each in source_tables(connection) if each.name == "widened"]
-        with fl.connect(world.daemon.flight) as client:
-            difference = compare(connection, client, "own", table)
+        with fl.connect(world.daemon.flight) as wire:
+            difference = compare(connection, wire, "own", table)
     finally:
         connection.close()
     assert difference is not None
-    assert difference.missing == [(2, 3)]
-    assert difference.extra == [(2, 2)]
-    found = warm().run([*command, "--wait", "2s", "widened"], {}, Path("/"))
+    assert (difference.missing, difference.extra) == ([(2, 2)], [(2, 9)])
+    found = warm().run([*command, "widened"], {}, Path("/"))
     assert found.returncode == 1, found.stdout + found.stderr
-    assert "widened" in json.dumps(json.loads(found.stdout))
+    [told] = json.loads(found.stdout)["tables"]
+    assert (told["table"], told["verdict"], told["differing"]) == ("widened", "differs", 1)
 
 
 def test_replicators_stay_small(world: World) -> None:
