@@ -148,7 +148,8 @@ def why_not(
             (
                 f"as the owner of both: {_alter(publication.name)} ADD TABLE {_sql(table)}"
                 if publication.exists
-                else "let the tables' owner make the publication",
+                else "as the tables' owner: "
+                + creation(publication.name, (table,), server.version_num)[0],
             ),
         )
     return found
@@ -171,14 +172,14 @@ def ensure(connection: Any, name: str, tables: Iterable[TableFacts]) -> Made:
     planned = plan(server, publication, tables)
     made = Made(connection, name, planned.left_out)
     if planned.create and not server.may_create:
+        tables = [each for each in tables if obstacle(each, server, publication) is None]
         raise SourceFailed(
             f"publication {name!r} does not exist, and role {server.role!r} may not make one in"
             f" database {server.database!r}",
             "42501",
             helps=(
                 f"GRANT CREATE ON DATABASE {quoted(server.database)} TO {quoted(server.role)}",
-                "or, as the tables' owner: "
-                + "; ".join(creation(name, planned.adds, server.version_num)[:1]),
+                "or, as the tables' owner: " + creation(name, tables, server.version_num)[0],
             ),
         )
     made.do(planned, server.version_num)
