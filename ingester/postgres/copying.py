@@ -24,7 +24,7 @@ from ingester.postgres.options import Options
 from ingester.postgres.planning import Wanted
 from ingester.postgres.snapshot import ChangedMeanwhile, Snapshot
 from ingester.postgres.statement_thread import Stopped
-from ingester.postgres.states import Place, TableState, encode_state, partition_of
+from ingester.postgres.states import BadState, Place, TableState, encode_state, partition_of
 from ingester.postgres.table_copy import copy_table
 from ingester.postgres.tables import Tables
 from ingester.postgres.types import ValueNotKept
@@ -61,6 +61,8 @@ class Copier:
     """Counted by the thread alone; ``_taken`` by whoever takes: no count is lost between them."""
     _taken: int = 0
     _failure: BaseException | None = None
+    _at: str | None = None
+    """The table whose copy was begun last in this round."""
 
     @property
     def busy(self) -> bool:
@@ -98,6 +100,7 @@ class Copier:
     def _run(self, place: Place, due: Sequence[str]) -> None:
         import psycopg2
 
+        self._at = None
         try:
             self._round(place, due)
         except Stopped:
@@ -115,7 +118,8 @@ class Copier:
         if self.stopped():
             return
         self.say(why)
-        for target in due:
+        # The next round begins without the one that has ended this; it may do so each time.
+        for target in due if self._at is None else (self._at,):
             self.tables.order_failed(target)
 
     def _waiting(self, text: str) -> None:
@@ -157,6 +161,7 @@ class Copier:
         def told(rows: int, nbytes: int, total: int | None) -> None:
             self.progress = Copying(target, rows, nbytes, total)
 
+        self._at = target
         told(0, 0, None)
         began = time.monotonic()
         shape = shape_of(target, facts, table.columns)
@@ -176,6 +181,8 @@ class Copier:
             self._failed(target, began, str(exc), helps)
         except InvalidRequest as exc:
             self._failed(target, began, f"the daemon does not take it: {exc}")
+        except BadState as exc:
+            self._failed(target, began, str(exc))
         except SourceFailed as exc:
             self._failed(target, began, str(exc), exc.helps)
         except ChangedMeanwhile as exc:
