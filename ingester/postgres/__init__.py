@@ -18,8 +18,9 @@ says what they become. ``pgoutput`` has the messages; ``truncating`` makes delet
 
 ``replicator`` drives it, by ``options``. It keeps nothing of its own: ``tables`` has the ``states``
 of the tables, which the daemon keeps with their rows, and the sequences of our origin say which
-transactions each of them has. ``keeping`` moves the slot while nothing happens, ``resyncing`` asks
-another process for a copy. Start reading at ``planning``, then ``following``.
+transactions each of them has. ``keeping`` moves the slot while nothing happens, ``holding`` has it
+stay for tables that wait for a copy, and ``resyncing`` asks another process for one. Start reading
+at ``planning``, then ``following``.
 
 A copy of one table reads a ``snapshot``, whose position in the log is known: ``table_copy`` sends
 its rows, which ``copy_blocks`` has from the server and ``copy_batches`` makes record batches of;

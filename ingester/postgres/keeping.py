@@ -17,6 +17,7 @@ import msgspec
 from ingester.client import TimedOut
 from ingester.postgres.positions import Positions
 from ingester.postgres.slot import current_lsn, send_heartbeat
+from ingester.postgres.states import decode_state
 from ingester.postgres.tables import Tables
 
 UPTO_EVERY_S = 30.0
@@ -81,6 +82,14 @@ class Keeper:
             return
         self._asked_at = at
         target, upto = self._waits
-        if self._tables.is_durable(target):
+        # What the daemon had in its log only is gone with its disk, and what is left is durable.
+        stored = self._tables.stored(target)
+        if stored.durable_state is not None and _upto(stored.durable_state) >= upto:
             self._positions.bound = max(self._positions.bound, upto)
             self._waits = None
+        elif stored.state is None or _upto(stored.state) < upto:
+            self._waits = None
+
+
+def _upto(state: bytes) -> int:
+    return decode_state(state).upto

@@ -106,8 +106,14 @@ class Positions:
         Raises:
             ClientError: the daemon does not say how far it has that of the table.
         """
-        if self.is_ahead(end_lsn):
-            return self.main
+        return self.main if self.is_ahead(end_lsn) else self.catching_up_of(target)
+
+    def catching_up_of(self, target: str) -> Sent:
+        """Return the origin under which a table catches up; what it has is waited for.
+
+        Raises:
+            ClientError: the daemon does not say how far it has that of the table.
+        """
         found = self.catch_up.get(target)
         if found is None:
             stream = self.main.stream

@@ -24,13 +24,14 @@ from ingester.client import Client, TimedOut, Unavailable, UnknownOutcome, Unrea
 from ingester.postgres.connection import SourceFailed, connect
 from ingester.postgres.copying import Copier
 from ingester.postgres.following import NewSession, Session
+from ingester.postgres.holding import Holding
 from ingester.postgres.keeping import Keeper
 from ingester.postgres.looking import Look, look
 from ingester.postgres.options import Options
 from ingester.postgres.planning import Step, Wanted, plan, truncated_by
 from ingester.postgres.positions import Positions, Restarted, catch_up_name
 from ingester.postgres.slot import SlotStream, end_sender, find_slot, send_heartbeat
-from ingester.postgres.starting import Started, safe_bound, start
+from ingester.postgres.starting import Started, start
 from ingester.postgres.states import TableState
 from ingester.postgres.tables import now
 
@@ -88,7 +89,7 @@ class Replicator:
         self._looked_at = self._session_at = 0.0
         self._truncated: dict[int, set[int]] = {}
         self._doubts: dict[str, int] = {}
-        self._hold: int | None = None
+        self._holding: Holding | None = None
         self._copied = 0
         self._said_once: set[str] = set()
         self.started: Started | None = None
@@ -127,6 +128,7 @@ class Replicator:
             self.copier = Copier(
                 self.options, started.tables, self._client, self._say, self._stopped
             )
+            self._holding = Holding(started.tables)
             self._order_resyncs(started)
         if self._connection is None:
             self._connection = connect(self.options.dsn)
@@ -183,17 +185,22 @@ class Replicator:
     # A session
 
     def _run_session(self) -> None:
-        assert self.started is not None and self.copier is not None
+        assert self.started is not None and self.copier is not None and self._holding is not None
         tables, options = self.started.tables, self.options
         if not self.copier.busy:
-            self._hold = None
-        self.copier.take_done()
+            self._holding.end()
+        self._copied = 0
+        self.progress.copied += self.copier.take_done()
         slot = find_slot(self._connection, options.slot)
-        if slot is None:
+        if slot is None or self.started.is_misplaced(self._connection, slot):
+            self._connection.close()
+            self._connection = None
             self.started = None  # the next start says what that means
             raise NewSession
         self.positions = Positions.begin(self._client, options.namespace, tables.origin, slot)
-        self.positions.bound = safe_bound(tables, self.started.place)
+        # An ``upto`` of a state may be lost with the daemon's disk; a copy is in object storage.
+        copied = [state.from_lsn for state in tables.states().values()]
+        self.positions.bound = max(slot.confirmed_lsn, *copied, 0)
         self.positions.confirmed = slot.confirmed_lsn
         self._keeper = Keeper(tables, self.positions, options.heartbeat_s)
         send_heartbeat(self._connection)  # The first message of the stream: see ``slot``.
@@ -211,19 +218,23 @@ class Replicator:
 
     def _has(self, target: str, state: TableState) -> int:
         """What a table has: all transactions that end at or before it."""
-        assert self.started is not None
+        assert self.started is not None and self.positions is not None
         tables = self.started.tables
         found = [state.from_lsn]
         for name in (tables.origin, catch_up_name(tables.origin, target)):
             for each in self._client.origins(name, (tables.namespace, target)):
                 found.append(each.table_newest or 0)
+                if name != tables.origin and each.memory_sequence != each.durable_sequence:
+                    # The session before has sent it, and the slot waits for that.
+                    self.positions.catching_up_of(target)
         return max(found)
 
     # Turns
 
     def hold(self) -> int | None:
-        """The position that the slot may not pass, for tables that are being copied."""
-        return self._hold
+        """The position that the slot may not pass, for tables that are not followed for now."""
+        assert self.positions is not None and self._holding is not None
+        return self._holding.at(self.positions.confirmed)
 
     def turn(self) -> None:
         """Do what is due between transactions."""
@@ -243,14 +254,21 @@ class Replicator:
         if time.monotonic() - self._looked_at >= self._look_every_s():
             session.send()
             self._look(session)
-        if not busy and self._hold is None and self.started.tables.due():
-            self._hold = positions.confirmed
-            self.copier.begin(self.started.place)
-        elif not busy and self._hold is not None and not self._copied:
-            self._hold = None  # a round of which nothing came
+        if not busy:
+            self._begin_copies(positions)
         if session.idle:
             self._keeper.keep(self._connection, bool(self._doubts))
         self._told(self)
+
+    def _begin_copies(self, positions: Positions) -> None:
+        """Begin a round if a copy is due; none is under way, and all that were are followed."""
+        assert self.started is not None and self.copier is not None and self._holding is not None
+        self._holding.settle()
+        if self.started.tables.due():
+            self._holding.begin(positions.confirmed)
+            self.copier.begin(self.started.place)
+        else:
+            self._holding.end()
 
     def _look_every_s(self) -> float:
         return 1.0 if self._doubts else self.options.look_every_s
@@ -286,15 +304,15 @@ class Replicator:
         for target in list(tables.orders):
             if target not in wanted:
                 tables.orders.pop(target, None)
-        for step in plan(place, tables.have, tuple(wanted.values())).values():
+        for step in plan(place, tables.states(), tuple(wanted.values())).values():
             self._apply(session, step, wanted.get(step.target), found.lsn)
-        for target in tables.orders:
+        for target in list(tables.orders):
             session.leave(target)
 
     def _apply(self, session: Session, step: Step, table: Wanted | None, lsn: int) -> None:
         assert self.started is not None
         tables, target = self.started.tables, step.target
-        if step.action != "ask":
+        if step.action != "ask" or target in tables.orders:
             self._doubts.pop(target, None)
         if step.action == "set_aside":
             tables.orders.pop(target, None)
@@ -311,7 +329,7 @@ class Replicator:
             session.leave(target)
             if tables.order(target, step.reason, table.facts.oid):
                 self._say(f"table {target} is copied: {step.reason}")
-        elif step.action == "ask":
+        elif step.action == "ask" and target not in tables.orders:
             self._ask(session, step, table, lsn)
         elif step.action == "widen" and target not in tables.orders:
             state = tables.have[target]

@@ -26,7 +26,7 @@ from ingester.postgres.options import Options
 from ingester.postgres.positions import catch_up_name
 from ingester.postgres.publication import Made
 from ingester.postgres.server_conditions import before_start
-from ingester.postgres.slot import FoundSlot, drop_slot, find_slot, make_slot
+from ingester.postgres.slot import FoundSlot, current_lsn, drop_slot, find_slot, make_slot
 from ingester.postgres.states import Place, TableState
 from ingester.postgres.tables import Tables, newest_place
 
@@ -44,8 +44,8 @@ class Started:
     made: Made | None
 
     def take_back(self) -> None:
-        """Take back what the start has made, unless a table is followed by it."""
-        if any(state.place == self.place for state in self.tables.following().values()):
+        """Take back what the start has made, unless a table has been followed by it."""
+        if any(state.place == self.place for state in self.tables.states().values()):
             return
         with suppress(Exception):
             if self.made_slot:
@@ -56,6 +56,21 @@ class Started:
                     connection.close()
             if self.made is not None:
                 self.made.undo()
+
+    def is_misplaced(self, connection: Any, slot: FoundSlot) -> bool:
+        """Return whether a start would refuse to go on: the slot or the server is another one.
+
+        Raises:
+            ClientError, psycopg2.OperationalError: a retry may help.
+        """
+        tables, server = self.tables, self.server
+        try:
+            _check_end(current_lsn(connection), tables)
+        except SourceFailed:
+            return True
+        newest = newest_place(tables.states().values())
+        at = Place(server.system_identifier, server.database, self.options.slot, 0)
+        return newest is not None and _wrong(at, newest, tables, slot) is not None
 
 
 def start(options: Options, client: Client, stopped: Callable[[], bool]) -> Started:
@@ -82,6 +97,7 @@ def _start(
     tables = Tables(client, options.namespace, options.origin or default_origin(options, server))
     tables.load()
     check_tables(connection, options, tables)
+    _check_end(current_lsn(connection), tables)
     slot = find_slot(connection, options.slot)
     place = _place(options, server, tables, slot)
     made = publish(connection, options)
@@ -145,6 +161,18 @@ def _place(options: Options, server: ServerFacts, tables: Tables, slot: FoundSlo
     return fresh
 
 
+def _check_end(end: int, tables: Tables) -> None:
+    """Raise :class:`SourceFailed` for a source that has less than was read from it."""
+    known = [state.from_lsn for state in tables.states().values()]
+    known += [each.memory_sequence or 0 for each in tables.client.origins(tables.origin)]
+    if end < max(known, default=0):
+        raise SourceFailed(
+            f"the source's log ends at {lsn_text(end)}, and origin {tables.origin!r} has been at"
+            f" {lsn_text(max(known))}: the source was restored from a backup, or is another one",
+            helps=("name another --origin and --slot: all tables are copied anew",),
+        )
+
+
 def _wrong(fresh: Place, newest: Place, tables: Tables, slot: FoundSlot | None) -> str | None:
     """Why changes may be missing between what tables have and what the slot will give."""
     if not fresh.is_of(newest):
@@ -173,7 +201,9 @@ def safe_bound(tables: Tables, place: Place) -> int:
     states: list[TableState] = [s for s in tables.have.values() if s.place == place]
     found += [max(state.from_lsn, state.upto) for state in states]
     for name in (tables.origin, *(catch_up_name(tables.origin, target) for target in tables.have)):
-        found += [each.durable_sequence or 0 for each in tables.client.origins(name)]
+        # What is durable may be less after a daemon's restart, until it has looked at all tables.
+        for each in tables.client.origins(name):
+            found += [each.memory_sequence or 0, each.durable_sequence or 0]
     return max(found)
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ingester.client import Client, NotFound
+from ingester.client import Client, NotFound, StoredCheckpoint
 from ingester.postgres.states import (
     PREFIX,
     Place,
@@ -72,6 +72,8 @@ class Tables:
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
         self._doubts: dict[str, str] = {}
+        self.unsaid: set[str] = set()
+        """Tables that are not followed, of which object storage may have a state that says so."""
 
     def load(self) -> None:
         """Read all states of the origin in the namespace.
@@ -86,6 +88,8 @@ class Tables:
             stored = self.client.checkpoint(self.namespace, name, partition)
             if stored.state is not None:
                 have[name] = decode_state(stored.state)
+                if have[name].phase != "following" and not stored.durable:
+                    self.unsaid.add(name)
         with self.lock:
             self.have = have
             for name, state in have.items():
@@ -104,11 +108,21 @@ class Tables:
         self.client.put_checkpoint(self.namespace, target, partition_of(self.origin), data)
         with self.lock:
             self.have[target] = state
+            if state.phase != "following":
+                self.unsaid.add(target)
 
-    def is_durable(self, target: str) -> bool:
-        """Return whether the state that the table has here is in object storage."""
-        partition = partition_of(self.origin)
-        return self.client.checkpoint(self.namespace, target, partition).durable
+    def stored(self, target: str) -> StoredCheckpoint:
+        """Return the state that the daemon has of a table, in its log and in object storage.
+
+        Raises:
+            NotFound: the table is gone here.
+        """
+        return self.client.checkpoint(self.namespace, target, partition_of(self.origin))
+
+    def said(self, target: str) -> None:
+        """Take note that object storage has it that a table is not followed."""
+        with self.lock:
+            self.unsaid.discard(target)
 
     def set_aside(self, target: str, reason: str, helps: tuple[str, ...] = ()) -> None:
         """Follow a table no more, and say so in its state where it has one."""
@@ -131,6 +145,7 @@ class Tables:
             self.aside.pop(target, None)
             self.orders.pop(target, None)
             self._doubts.pop(target, None)
+            self.unsaid.discard(target)
 
     def order(self, target: str, reason: str, oid: int) -> bool:
         """Have a table copied, and follow it no more until it is; return whether that is new."""
@@ -141,6 +156,8 @@ class Tables:
                     self.orders[target] = Order(reason, oid)
                 return False
             self.orders[target] = Order(reason, oid)
+            if target in self.have and self.have[target].phase == "following":
+                self.unsaid.add(target)
             return True
 
     def order_if_again(self, target: str, reason: str, oid: int) -> None:
@@ -167,6 +184,11 @@ class Tables:
         with self.lock:
             at = time.monotonic()
             return sorted(name for name, order in self.orders.items() if order.due <= at)
+
+    def states(self) -> dict[str, TableState]:
+        """Return all states as they are now."""
+        with self.lock:
+            return dict(self.have)
 
     def following(self) -> dict[str, TableState]:
         """Return the states of the tables that changes are applied to."""
