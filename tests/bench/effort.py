@@ -84,6 +84,9 @@ class Effort:
     """Of a first fill."""
     follower_repeats: int
     follower_live_s: float
+    postgres_load_scale: int
+    """Of pgbench beside a replicator."""
+    postgres_load_s: float
     peer_repeats: int
     peer_touched_bytes: int
     """Memory that is touched once more: by then the peers' files have what was touched before."""
@@ -144,6 +147,8 @@ FORMS = {
         follower_rows=20_000,
         follower_repeats=1,
         follower_live_s=0.3,
+        postgres_load_scale=1,
+        postgres_load_s=1,
         peer_repeats=1,
         peer_touched_bytes=64 << 20,
         peer_turns=1,
@@ -198,6 +203,8 @@ FORMS = {
         follower_rows=3_000_000,
         follower_repeats=3,
         follower_live_s=4,
+        postgres_load_scale=1,
+        postgres_load_s=8,
         peer_repeats=1,
         peer_touched_bytes=2 << 30,
         peer_turns=2,
@@ -252,6 +259,8 @@ FORMS = {
         follower_rows=20_000_000,
         follower_repeats=5,
         follower_live_s=30,
+        postgres_load_scale=10,
+        postgres_load_s=60,
         peer_repeats=5,
         peer_touched_bytes=8 << 30,
         peer_turns=1,
