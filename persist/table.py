@@ -178,7 +178,7 @@ class TableDefinition:
                 UsedTransformer(each["class"], each["version"], each.get("previous"))
                 for each in properties.get(TRANSFORMERS, ())
             ),
-            first_schema_id=min(state.schemas),
+            first_schema_id=min(state.schemas, default=schema.schema_id),
         )
 
 

@@ -69,8 +69,10 @@ class Started:
         except SourceFailed:
             return True
         newest = newest_place(tables.states().values())
+        if newest != self.place:
+            return slot.lost  # No table is followed from here yet: all will be copied.
         at = Place(server.system_identifier, server.database, self.options.slot, 0)
-        return newest is not None and _wrong(at, newest, tables, slot) is not None
+        return _wrong(at, newest, tables, slot) is not None
 
 
 def start(options: Options, client: Client, stopped: Callable[[], bool]) -> Started:

@@ -27,6 +27,7 @@ CODES = {
         "stopping",
         "fenced",
         "owner",
+        "made_anew",
         "unavailable",
     },
     "DEADLINE_EXCEEDED": {"timeout"},
