@@ -14,7 +14,8 @@ what is wrong with a server or slot, and ``checking`` all of that beforehand.
 A change stays as it came until it is sent: ``collector`` has it by its table's ``shape``,
 ``settle`` makes net changes of a transaction's whole rows, and ``sync_messages`` makes what is
 sent: ``tuple_data`` reads the cells of many rows at once, ``bytea`` their digits, and ``types``
-says what they become. ``pgoutput`` has the messages; ``truncating`` makes deletes of a TRUNCATE.
+says what they become. ``pgoutput`` has the messages; ``truncating`` makes deletes of a TRUNCATE;
+``sending`` knows what of a transaction is gone.
 
 ``replicator`` drives it, by ``options``. It keeps nothing of its own: ``tables`` has the ``states``
 of the tables, which the daemon keeps with their rows, and the sequences of our origin say which

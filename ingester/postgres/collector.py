@@ -9,13 +9,14 @@ per transaction (``settle``). A text is here once: a piece becomes arrays when i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ingester.postgres.pgoutput import Change, Relation, UnknownMessage
 from ingester.postgres.settle import NotWhole, drained, settle
 from ingester.postgres.shape import Layout, Shape, ShapeColumn, ShapeDiffers
 from ingester.postgres.sync_messages import SyncMessage, message_of
+from ingester.postgres.types import ValueNotKept
 
 __all__ = [
     "MESSAGE_BYTES",
@@ -139,8 +140,13 @@ class Collector:
             self._settle(oid)
         self.upto = end_lsn
 
-    def take(self) -> Iterator[SyncMessage | TruncatedTable]:
+    def take(
+        self, passed_over: Callable[[ValueNotKept], None] | None = None
+    ) -> Iterator[SyncMessage | TruncatedTable]:
         """Take everything out as messages. Only when no transaction is here in part.
+
+        Args:
+            passed_over: told of a piece that cannot be kept, in its place; else that is raised.
 
         Raises:
             ValueNotKept: with the table's name, the row's key and the column.
@@ -152,11 +158,17 @@ class Collector:
         self.changes = self.nbytes = 0
         while waiting:
             piece = waiting.pop()
-            yield (
-                piece
-                if isinstance(piece, TruncatedTable)
-                else message_of(piece.changes, piece.layout)
-            )
+            if isinstance(piece, TruncatedTable):
+                yield piece
+                continue
+            try:
+                message = message_of(piece.changes, piece.layout)
+            except ValueNotKept as exc:
+                if passed_over is None:
+                    raise
+                passed_over(exc)
+            else:
+                yield message
 
     def _late(self, oid: int) -> Layout | None:
         """The layout of a table that had none at its Relation message."""

@@ -20,6 +20,7 @@ from ingester.postgres.connection import SourceFailed
 from ingester.postgres.looking import shape_of
 from ingester.postgres.pgoutput import Begin, Change, Commit, Relation, Truncate
 from ingester.postgres.positions import Positions, Restarted, Sent
+from ingester.postgres.sending import Sending
 from ingester.postgres.slot import Read, SlotStream
 from ingester.postgres.states import TableState
 from ingester.postgres.tables import Tables
@@ -266,9 +267,6 @@ class Session:
         changes = collector.changes
         try:
             self._close(collector, upto)
-        except ValueNotKept as exc:
-            helps = ("correct the value at the source, or name a policy: --values",)
-            self._aside(exc.target, str(exc), helps)
         except TooManyRows as exc:
             self._tables.order(exc.target, str(exc), self._oid_of(exc.target))
             raise NewSession from exc
@@ -277,24 +275,38 @@ class Session:
         self.confirm()
 
     def _close(self, collector: Collector, upto: int) -> None:
-        """Send a transaction under its origin; or one for each table, where tables catch up."""
-        waiting: dict[str, tuple[Sent, SyncMessage]] = {}
-        begun: set[str] = set()
-        for message in collector.take():
+        """Send a transaction under its origin; or one for each table, where tables catch up.
+
+        A table with a value that is not kept is left out and followed no more, and the others go
+        on; where a part of it was sent already, all of it is sent anew by the next session.
+        """
+        sending = Sending()
+        left_out: set[str] = set()
+
+        def leave_out(exc: ValueNotKept) -> None:
+            left_out.add(exc.target)
+            helps = ("correct the value at the source, or name a policy: --values",)
+            self._set_aside(exc.target, str(exc), helps)
+            if not sending.forget(self._positions.of(upto, exc.target), exc.target):
+                raise NewSession
+
+        for message in collector.take(leave_out):
             if isinstance(message, TruncatedTable):
                 key = self._followed[self._oid_of(message.target)].state
                 parts = deletes_of_all(self._tables, message.target, key)
             else:
                 parts = iter((message,))
             for part in parts:
+                if part.table in left_out:
+                    break
                 sent = self._positions.of(upto, part.table)
-                origin = sent.stream.origin
-                if origin in waiting:
-                    self._send_one(*waiting[origin], begin=origin not in begun, sequence=None)
-                    begun.add(origin)
-                waiting[origin] = (sent, part)
-        for origin, (sent, part) in waiting.items():
-            self._send_one(sent, part, begin=origin not in begun, sequence=upto)
+                if (before := sending.put(sent, part)) is not None:
+                    self._send_one(sent, before, begin=sending.begins(sent), sequence=None)
+                    sending.note_sent(sent, before)
+        for sent, part in sending.last():
+            self._send_one(sent, part, begin=sending.begins(sent), sequence=upto)
+        for target in left_out:
+            self.leave(target)
 
     def _send_one(
         self, sent: Sent, message: SyncMessage, *, begin: bool, sequence: int | None
@@ -319,12 +331,15 @@ class Session:
         sent.note(answer)
 
     def _aside(self, target: str, reason: str, helps: tuple[str, ...] = ()) -> None:
+        self._set_aside(target, reason, helps)
+        raise NewSession
+
+    def _set_aside(self, target: str, reason: str, helps: tuple[str, ...]) -> None:
         self._say(f"table {target} is set aside: {reason}")
         oid = self._oid_of(target)
         self._tables.set_aside(target, reason, helps)
         self._tables.order(target, reason, oid)
         self._tables.order_failed(target)
-        raise NewSession
 
     def _oid_of(self, target: str) -> int:
         return next(oid for oid, each in self._followed.items() if each.target == target)
