@@ -126,6 +126,10 @@ class Session:
                 del self._followed[oid]
                 self._shapes.pop(oid, None)
 
+    def targets(self) -> dict[str, int]:
+        """Return the tables that are followed, and what each had when that began."""
+        return {each.target: each.has for each in self._followed.values()}
+
     @property
     def idle(self) -> bool:
         """Whether no transaction is read in part, and nothing waits to be sent."""
@@ -140,9 +144,10 @@ class Session:
             SourceFailed, ClientError, psycopg2.OperationalError
         """
         while not stopped():
-            collector = self._collector
-            waiting = collector.upto is not None
-            read = self._stream.read(0.0 if waiting else IDLE_S)
+            waiting = self._collector.upto is not None
+            # A table that catches up is sent alone: in as few transactions as can be.
+            at_once = waiting and not self._positions.catching_up
+            read = self._stream.read(0.0 if at_once else IDLE_S)
             if read is not None:
                 self._take(read)
             if self._transaction is None and waiting and (read is None or self._is_much()):
@@ -151,14 +156,7 @@ class Session:
                 self.ask()
 
     def _is_much(self) -> bool:
-        # ``nbytes`` and ``changes`` walk over the tables: now and then is enough.
-        if self._since_weighed < 1024:
-            self._since_weighed += 1
-            return False
-        self._since_weighed = 0
         return self._collector.nbytes >= SEND_BYTES or self._collector.changes >= SEND_CHANGES
-
-    _since_weighed = 0
 
     def _is_time(self) -> bool:
         return time.monotonic() - self._asked_at >= ASK_EVERY_S

@@ -70,6 +70,8 @@ class Positions:
     """The stream was read up to here; at first it is where the stream begins."""
     bound: int
     """What the states say to be safe."""
+    is_anew: bool = False
+    """Whether the daemon has not heard of the origin since it started."""
     committed_at: float = 0.0
     """The time of the last transaction that was read."""
     changes: int = 0
@@ -87,9 +89,10 @@ class Positions:
             ClientError: it does not answer.
         """
         main = Sent(client.sync(namespace, origin))
-        # ``first`` is no news: the session begins with what the daemon has.
-        main.note(main.stream.standing())
-        return cls(client, main, main.memory, slot.confirmed_lsn, 0)
+        # ``first`` ends no session: it begins with what the daemon has.
+        answer = main.stream.standing()
+        main.note(answer)
+        return cls(client, main, main.memory, slot.confirmed_lsn, 0, answer.first)
 
     @property
     def catching_up(self) -> bool:

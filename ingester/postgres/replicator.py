@@ -38,7 +38,7 @@ from ingester.postgres.tables import now
 PASSING = (Unreachable, TimedOut, Unavailable, UnknownOutcome)
 LONGEST_PAUSE_S = 30.0
 TOGETHER_S = 60.0
-"""Tables of a long round of copies are followed at least so often, those that are done."""
+"""Where copies follow on copies, tables are followed at least so often, those that are done."""
 
 
 @dataclass
@@ -87,6 +87,8 @@ class Replicator:
         self._stream: SlotStream | None = None
         self._keeper: Keeper | None = None
         self._looked_at = self._session_at = 0.0
+        self._read_upto: dict[str, int] = {}
+        """What the session before has sent of each table that it followed to its end."""
         self._truncated: dict[int, set[int]] = {}
         self._doubts: dict[str, int] = {}
         self._holding: Holding | None = None
@@ -205,16 +207,30 @@ class Replicator:
         self._keeper = Keeper(tables, self.positions, options.heartbeat_s)
         send_heartbeat(self._connection)  # The first message of the stream: see ``slot``.
         self._stream = SlotStream(options.dsn, options.slot, options.publication)
-        self._session = Session(tables, self._stream, self.positions, self, self._say)
+        self._session = session = Session(tables, self._stream, self.positions, self, self._say)
         self._session_at = time.monotonic()
-        self._look(self._session)
+        self._look(session)
         for target, state in tables.following().items():
-            self._session.follow(target, state, self._has(target, state))
+            session.follow(target, state, self._has(target, state))
+        self._begin_stream(session)
         self.reason = ""
         try:
-            self._session.run(self._stopped)
+            session.run(self._stopped)
+        except NewSession:
+            self._read_upto = dict.fromkeys(session.targets(), self.positions.read_upto)
+            raise
         finally:
             self._note_progress()
+
+    def _begin_stream(self, session: Session) -> None:
+        """Read from where a followed table may lack something, after the slot."""
+        assert self._stream is not None and self.positions is not None
+        known, self._read_upto = self._read_upto, {}
+        if self.positions.is_anew:
+            known = {}  # The daemon has restarted: it may have lost what it had.
+        lacks = [max(has, known.get(target, 0)) for target, has in session.targets().items()]
+        begun = self._stream.begin(min(lacks, default=0))
+        self.positions.read_upto = max(self.positions.read_upto, begun)
 
     def _has(self, target: str, state: TableState) -> int:
         """What a table has: all transactions that end at or before it."""
@@ -247,7 +263,7 @@ class Replicator:
         busy = self.copier.busy
         self._copied += (done := self.copier.take_done())
         self.progress.copied += done
-        if self._copied and (not busy or time.monotonic() - self._session_at > TOGETHER_S):
+        if self._copied and self._is_round_over(busy):
             self._copied = 0
             session.send()
             raise NewSession
@@ -260,6 +276,14 @@ class Replicator:
             self._keeper.keep(self._connection, bool(self._doubts))
         self._told(self)
 
+    def _is_round_over(self, busy: bool) -> bool:
+        """Whether what was copied is followed now: no copy is next, or it has waited for long."""
+        assert self.started is not None and self.positions is not None
+        if not (busy or self.started.tables.due()):
+            return True
+        long = time.monotonic() - self._session_at > TOGETHER_S
+        return long and not self.positions.catching_up
+
     def _begin_copies(self, positions: Positions) -> None:
         """Begin a round if a copy is due; none is under way, and all that were are followed."""
         assert self.started is not None and self.copier is not None and self._holding is not None
@@ -267,7 +291,7 @@ class Replicator:
         if self.started.tables.due():
             self._holding.begin(positions.confirmed)
             self.copier.begin(self.started.place)
-        else:
+        elif not self._copied:
             self._holding.end()
 
     def _look_every_s(self) -> float:

@@ -6,7 +6,9 @@
 Law of this file: the slot moves where it is told, and nowhere else. psycopg2 moves it by itself to
 wherever the server is, once it was told of a position behind the last message; so it is never told
 of one that is not before that. It does so, too, while no message has come at all: a heartbeat is
-sent before a stream is begun, and is there before the server first asks how far we are.
+sent before a stream is begun, and is there before the server first asks how far we are: a server
+that has nothing for us for long asks before, so where a stream leaves out what the slot has, it is
+told not to.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from ingester.postgres.pgoutput import Message, parse
 
 MESSAGES_SINCE = 140_000
 """The server's version, as libpq says it, from which on it sends messages of ours, too."""
+OWN_TIMEOUT_SINCE = 120_000
+"""The version from which on a session says itself how long its server waits for it."""
 HEARTBEAT = "ingester"
 """The prefix of our messages in the source's log."""
 
@@ -150,27 +154,46 @@ class SlotStream:
     """The messages of a publication's tables, from where the slot stands."""
 
     def __init__(self, dsn: str, slot: str, publication: str) -> None:
-        """Begin to read.
+        """Connect; :meth:`begin` comes next.
 
         Raises:
-            SourceFailed: somebody else does, or the slot or the publication is gone.
+            SourceFailed, psycopg2.OperationalError: the server cannot be reached.
+        """
+        self._slot, self._publication = slot, publication
+        self._connection: Any = connect(dsn, replication=True)
+        self._cursor = self._connection.cursor()
+        self._last_lsn = 0
+        self._confirmed = 0
+
+    def begin(self, from_lsn: int) -> int:
+        """Begin to read where the slot stands, or later; return from where at least.
+
+        Transactions that end at or before ``from_lsn`` may be left out: reading a log for others
+        is quick.
+
+        Raises:
+            SourceFailed: somebody else reads, or the slot or the publication is gone.
             psycopg2.OperationalError: the server cannot be reached.
         """
-        self._connection: Any = connect(dsn, replication=True)
+        if self._connection.server_version >= OWN_TIMEOUT_SINCE:
+            # What was left out is not safe, so nothing may tell that it is: see above.
+            with told(), self._connection.cursor() as cursor:
+                cursor.execute(
+                    "SET wal_sender_timeout = 0; SET tcp_keepalives_idle = 60;"
+                    " SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 6"
+                )
+        else:
+            from_lsn = 0
         as_bytes(self._connection)
-        self._cursor = self._connection.cursor()
-        quoted = publication.replace('"', '""')
+        quoted = self._publication.replace('"', '""')
         options = {"proto_version": "1", "publication_names": f'"{quoted}"'}
         if self._connection.server_version >= MESSAGES_SINCE:
             options["messages"] = "true"
-        self._last_lsn = 0
-        self._confirmed = 0
-        try:
-            with told():
-                self._cursor.start_replication(slot, decode=False, options=options)
-        except BaseException:
-            self.close()
-            raise
+        with told():
+            self._cursor.start_replication(
+                self._slot, start_lsn=from_lsn, decode=False, options=options
+            )
+        return from_lsn
 
     def close(self) -> None:
         """Drop the connection; the slot stays."""
