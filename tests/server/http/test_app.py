@@ -158,6 +158,7 @@ def test_the_policy_allows_exactly_the_pages_own_style_and_script(server: Runnin
     policy = page.headers["content-security-policy"]
     assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
     for tag in ("script", "style"):
         parts = re.findall(rf"<{tag}>(.*?)</{tag}>".encode(), page.body, re.DOTALL)
         assert len(parts) == 1
