@@ -26,7 +26,7 @@ from ingester.postgres.snapshot import ChangedMeanwhile, Snapshot
 from ingester.postgres.statement_thread import Stopped
 from ingester.postgres.states import BadState, Place, TableState, encode_state, partition_of
 from ingester.postgres.table_copy import copy_table
-from ingester.postgres.tables import Tables
+from ingester.postgres.tables import Tables, now
 from ingester.postgres.types import ValueNotKept
 
 
@@ -156,6 +156,7 @@ class Copier:
             facts=facts,
             columns=table.columns,
             from_lsn=snapshot.lsn,
+            since=now(),
         )
 
         def told(rows: int, nbytes: int, total: int | None) -> None:

@@ -327,6 +327,7 @@ class Session:
                 " somebody else replicates under it; name another --origin"
             )
         sent.note(answer)
+        self._positions.rows[message.table] += message.batch.num_rows
 
     def _aside(self, target: str, reason: str, helps: tuple[str, ...] = ()) -> None:
         self._set_aside(target, reason, helps)

@@ -12,6 +12,7 @@ loss of this process, and of the daemon's disk: it is how a slot is told from an
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -76,6 +77,8 @@ class Positions:
     """The time of the last transaction that was read."""
     changes: int = 0
     transactions: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+    """Changes of rows that were sent of each table."""
     confirmed: int = field(default=0)
     catch_up: dict[str, Sent] = field(default_factory=dict)
     """By table: of two that were copied one after the other, the later one may lack less, and the

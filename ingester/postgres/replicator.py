@@ -12,9 +12,10 @@ look finds is applied between transactions, with all that was read before it sen
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -48,6 +49,8 @@ class Progress:
     changes: int = 0
     transactions: int = 0
     copied: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+    """By table."""
     sent: int | None = None
     durable: int | None = None
 
@@ -304,6 +307,8 @@ class Replicator:
         progress.changes += positions.changes
         progress.transactions += positions.transactions
         positions.changes = positions.transactions = 0
+        progress.rows.update(positions.rows)
+        positions.rows.clear()
         progress.sent = positions.sent
         progress.durable = positions.main.durable if positions.main.durable >= 0 else None
         if self._session is not None:

@@ -105,6 +105,8 @@ def _table(
     elif replicator.positions is not None and replicator.positions.catching_up:
         phase = "catching_up" if state.from_lsn > replicator.positions.read_upto else "following"
     follows = phase in ("following", "catching_up")
+    if follows and state is not None:
+        since = state.since
     return TableReport(
         table=name,
         source="" if facts is None else facts.full_name,
@@ -117,5 +119,6 @@ def _table(
         bytes_done=copying.nbytes if copying is not None and is_copied else None,
         lag_bytes=lag[0] if follows else None,
         lag_s=lag[1] if follows else None,
+        rows=replicator.progress.rows[name],
         notes=() if facts is None else tuple(notes(facts)),
     )

@@ -60,7 +60,8 @@ class TableState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         columns: Those that are kept, in the source's order.
         from_lsn: Transactions that end at or before it are in the copy.
         upto: The source's log up to here has nothing of any table that is not in object storage.
-        reason: Why it is set aside, or has left; ``since``: when, in ISO 8601.
+        reason: Why it is set aside, or has left.
+        since: When that was, in ISO 8601; of a table that is followed, when it was copied.
         helps: What makes it follow again.
     """
 

@@ -68,6 +68,12 @@ def test_each_table_is_seen_in_its_phase_and_why_the_replicator_has_ended(
                 assert any("ADD PRIMARY KEY" in each for each in notes["helps"])
                 with urllib.request.urlopen(f"{shared.http}/metrics") as answer:
                     scraped = answer.read().decode().splitlines()
+                copied_at = found["tables"]["orders"]["since"]
+                cluster.run("INSERT INTO orders SELECT generate_series(101, 110)")
+                until(
+                    lambda: seen(shared, namespace)["tables"]["orders"]["rows"] == 10, "the changes"
+                )
+                assert seen(shared, namespace)["tables"]["orders"]["since"] == copied_at != ""
                 (line,) = [
                     each for each in scraped if 'table="notes"' in each and namespace in each
                 ]
