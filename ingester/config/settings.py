@@ -192,6 +192,11 @@ class QuerySettings(_Section, frozen=True, kw_only=True):
     tail_retain: Annotated[float, _seconds(0, DAY_S)] = 60.0
     """The buffered tail of a replaced version is still answered for so long, and a follower finds
     what was persisted so long ago."""
+    max_filter_terms: Annotated[int, Range(1, 10_000_000)] = 100_000
+    """A query whose filter has more comparisons, each value of a list counted, is refused with
+    ``invalid``."""
+    max_filter_bytes: Annotated[int, _bytes(KiB, GiB)] = 8 * MiB
+    """A query whose ticket is larger, with its filter, is refused with ``invalid``."""
 
 
 class ManifestSettings(_Section, frozen=True, kw_only=True):

@@ -58,6 +58,7 @@ from ingester.query.live_tail import LIVE_BYTES, LiveTails
 from ingester.query.queries import Queries, QueryHooks, QueryLimits
 from ingester.query.result_spill import ResultSpill
 from ingester.query.row_group_cache import CACHE_BYTES, RowGroupCache
+from ingester.query.ticket import FilterLimits
 from ingester.replication.commit import TransactionCommit
 from ingester.replication.dedup import TransactionDedup
 from ingester.replication.open_transactions import OpenTransactions
@@ -198,6 +199,9 @@ class Runtime:
                 tail_retain_s=settings.query.tail_retain,
                 refresh_s=settings.manifest.refresh,
                 max_followers=settings.query.max_followers,
+                filters=FilterLimits(
+                    settings.query.max_filter_terms, settings.query.max_filter_bytes
+                ),
             ),
             self.row_groups,
             QueryHooks(

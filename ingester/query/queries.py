@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import structlog
@@ -27,7 +27,7 @@ from ingester.query.reader import PartReader
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_version
 from ingester.query.stream import AnswerStream, Reader
-from ingester.query.ticket import Ticket, predicate_of
+from ingester.query.ticket import FilterLimits, Ticket, parse_ticket, predicate_of
 from ingester.query.version_tail import VersionTail, check_table_version
 from ingester.schema.align import projected
 from ingester.tables.catalog import Catalog
@@ -49,6 +49,7 @@ class QueryLimits:
     tail_retain_s: float
     refresh_s: float
     max_followers: int = 1000
+    filters: FilterLimits = field(default_factory=FilterLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,14 @@ class Queries:
         except BaseException:
             snapshot.close()
             raise
+
+    def ticket(self, body: bytes) -> Ticket:
+        """Read a ticket, within the limits of filters. Any thread.
+
+        Raises:
+            InvalidRequest, NotAvailable
+        """
+        return parse_ticket(body, self._limits.filters)
 
     async def refresh(self, table: TableBuffer) -> None:
         """See others' commits as a query would."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -66,6 +67,14 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return self.scope in ("buffered", "live")
 
 
+@dataclass(frozen=True, slots=True)
+class FilterLimits:
+    """The limits of what a query may ask for, as the settings ``query.max_filter_…`` say."""
+
+    terms: int = 100_000
+    nbytes: int = 8 << 20
+
+
 _FLIGHT_SQL = b"type.googleapis.com/arrow.flight.protocol.sql."
 MAX_NAME_BYTES = 256
 MAX_PREPARED = 64
@@ -78,14 +87,19 @@ _decode = msgspec.json.Decoder(Ticket).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def parse_ticket(body: bytes) -> Ticket:
+def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
     """Read a ticket.
 
     Raises:
         NotAvailable: a message of Flight SQL.
-        InvalidRequest: not JSON, an unknown or missing field, a wrong type, or a combination that
-            means nothing; the message names the field.
+        InvalidRequest: not JSON, an unknown or missing field, a wrong type, a combination that
+            means nothing, or more than the limits; the message names the field.
     """
+    if len(body) > limits.nbytes:
+        raise InvalidRequest(
+            f"ticket has {len(body)} B; at most {limits.nbytes} are taken"
+            " (query.max_filter_bytes): ask with fewer values in the filter, and more often"
+        )
     refuse_flight_sql(body)
     try:
         ticket = _decode(body)
@@ -106,10 +120,27 @@ def parse_ticket(body: bytes) -> Ticket:
         raise InvalidRequest(f"ticket: version {ticket.version} is below 1, the first")
     if ticket.table_version is not None and ticket.table_version < 1:
         raise InvalidRequest(f"ticket: table_version {ticket.table_version} is below 1, the first")
+    terms = count_terms(ticket.filter)
+    if terms > limits.terms:
+        raise InvalidRequest(
+            f"filter: {terms} comparisons and values; at most {limits.terms} are taken"
+            " (query.max_filter_terms): ask with fewer of them, and more often"
+        )
     _check_live(ticket)
     if ticket.columns is not None and len(set(ticket.columns)) != len(ticket.columns):
         raise InvalidRequest(f"ticket: columns {ticket.columns} names a column twice")
     return ticket
+
+
+def count_terms(filter_: Sequence[Sequence[Sequence[Any]]] | None) -> int:
+    """Return the number of a filter's comparisons, each value of a list counted."""
+    count = 0
+    for terms in filter_ or ():
+        count += len(terms)
+        for term in terms:
+            if len(term) == 3 and isinstance(term[2], list):
+                count += len(term[2])
+    return count
 
 
 def _check_live(ticket: Ticket) -> None:

@@ -26,7 +26,6 @@ import pyarrow.flight as fl
 from ingester.query.live_groups import Group
 from ingester.query.live_tail import LiveSnapshot
 from ingester.query.stream import AnswerStream
-from ingester.query.ticket import parse_ticket
 from ingester.server.flight.refusals import refusals
 from ingester.server.portal import Portal
 from ingester.server.services import Services
@@ -44,7 +43,8 @@ def answer_ticket(
 ) -> fl.FlightDataStream:
     """Open the query of a ticket; return the stream that pyarrow sends."""
     began = time.monotonic()
-    ticket, queries, writer = parse_ticket(body), services.queries, services.writer
+    queries, writer = services.queries, services.writer
+    ticket = queries.ticket(body)
     if ticket.scope == "live":
         catalog, live = services.catalog, services.live
         name = (ticket.namespace, ticket.table)

@@ -19,7 +19,6 @@ from ingester.write.metadata import MAX_SEQUENCE, decode_object
 T = TypeVar("T")
 
 MAX_DESCRIPTOR_BYTES = 1 << 20
-MAX_TICKET_BYTES = 1 << 20
 MAX_BODY_BYTES = 4 << 20
 """The limit of an action's body, which may hold a schema in base64."""
 MAX_CRITERIA_BYTES = 1 << 16

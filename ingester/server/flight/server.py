@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from ingester.errors import NotAvailable
-from ingester.query.ticket import Ticket, encode_ticket, parse_ticket
+from ingester.query.ticket import Ticket, encode_ticket
 from ingester.server.flight.actions import ACTIONS, run_action
 from ingester.server.flight.copy import CopyCall
 from ingester.server.flight.decoding import PutLimits
@@ -26,7 +26,6 @@ from ingester.server.flight.requests import (
     MAX_BODY_BYTES,
     MAX_CRITERIA_BYTES,
     MAX_DESCRIPTOR_BYTES,
-    MAX_TICKET_BYTES,
     CopyCommand,
     SyncCommand,
     check_bytes,
@@ -75,7 +74,6 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """Answer a query; see :mod:`ingester.query`."""
         with self._refusals(context):
-            check_bytes("ticket", len(ticket.ticket), MAX_TICKET_BYTES)
             return answer_ticket(context, self._portal, self._services, ticket.ticket)
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
@@ -108,7 +106,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     def do_action(self, context: Any, action: Any) -> list[fl.Result]:
         """Run an action; see :mod:`ingester.server.flight.actions`."""
         with self._refusals(context):
-            check_bytes("action type", len(action.type), MAX_TICKET_BYTES)
+            check_bytes("action type", len(action.type), MAX_DESCRIPTOR_BYTES)
             check_bytes(
                 "action body", 0 if action.body is None else action.body.size, MAX_BODY_BYTES
             )
@@ -127,8 +125,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
 
     def _ticket(self, descriptor: Any) -> Ticket:
         if descriptor.descriptor_type == fl.DescriptorType.CMD:
-            check_bytes("descriptor", len(descriptor.command), MAX_DESCRIPTOR_BYTES)
-            return parse_ticket(descriptor.command)
+            return self._services.queries.ticket(descriptor.command)
         namespace, table = parse_table_path(descriptor)
         return Ticket(namespace, table)
 

@@ -45,10 +45,17 @@ REQUESTS: dict[str, tuple[str, Request]] = {
         lambda client, _: _described(client, fl.FlightDescriptor.for_command(LARGE)),
     ),
     "info": (
-        "descriptor has",
-        lambda client, _: client.get_flight_info(fl.FlightDescriptor.for_command(LARGE)),
+        "query.max_filter_bytes",
+        lambda client, _: client.get_flight_info(fl.FlightDescriptor.for_command(2 * LARGE)),
     ),
-    "ticket": ("ticket has", lambda client, table: query(client, (table[0], LARGE))),
+    "ticket": (
+        "ticket has .*query.max_filter_bytes",
+        lambda client, table: query(client, (table[0], 2 * LARGE)),
+    ),
+    "terms": (
+        "100001 comparisons and values; .*query.max_filter_terms",
+        lambda client, table: query(client, table, filter=[[["i", "in", list(range(100_000))]]]),
+    ),
     "criteria": ("criteria has", lambda client, _: list(client.list_flights(LARGE.encode()))),
     "action": ("action type has", lambda client, _: act(client, LARGE)),
     "body": ("action body has", lambda client, _: act(client, "origins", origin=LARGE)),
