@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.bench.peers.debian import Program
-from tests.bench.peers.installing import Installation
+from tests.bench.peers.installing import Installation, Missing
 from tests.bench.peers.server import Server, unprivileged_user
 from tests.postgres.versions import unpack_version
 
@@ -115,6 +117,19 @@ def serve(
             cluster.end()
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def serve_or_skip(
+    folder: Path, version: str | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """A cluster as of :func:`serve`; where there is none, the tests that want it are skipped."""
+    with ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(serve(folder, version, settings))
+        except Missing as exc:
+            pytest.skip(f"no such PostgreSQL here: {exc}")
+        yield cluster
 
 
 def _program(folder: Path, place: Path, version: str | None) -> Program:

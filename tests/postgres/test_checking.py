@@ -12,11 +12,10 @@ import pytest
 
 from ingester.cli.exits import FAILED, UNREACHABLE, USAGE, CommandFailed
 from ingester.cli.replicate_check import check_postgres
-from tests.bench.peers.installing import Missing
 from tests.bench.peers.server import Server, unprivileged_user
 from tests.drivers.waiting import until
 from tests.postgres.cluster import SETTINGS as SETTINGS_OF_ALL
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster, serve_or_skip
 
 SETTINGS = {"max_replication_slots": "3", "autovacuum": "off"}
 
@@ -33,22 +32,19 @@ class Options(NamedTuple):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    try:
-        with serve(tmp_path_factory.mktemp("postgres"), settings=SETTINGS) as running:
-            running.run(
-                "CREATE ROLE reader LOGIN REPLICATION",
-                "CREATE ROLE writer LOGIN",
-                "CREATE DATABASE other",
-                "CREATE TABLE orders (id int PRIMARY KEY, at timestamp)",
-                "CREATE TABLE lines (id int)",
-                "CREATE TABLE _jobs (id int PRIMARY KEY)",
-                "CREATE VIEW seen AS SELECT 1",
-                "CREATE SCHEMA sales",
-                "CREATE TABLE sales.orders (id int PRIMARY KEY)",
-            )
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no PostgreSQL here: {exc}")
+    with serve_or_skip(tmp_path_factory.mktemp("postgres"), settings=SETTINGS) as running:
+        running.run(
+            "CREATE ROLE reader LOGIN REPLICATION",
+            "CREATE ROLE writer LOGIN",
+            "CREATE DATABASE other",
+            "CREATE TABLE orders (id int PRIMARY KEY, at timestamp)",
+            "CREATE TABLE lines (id int)",
+            "CREATE TABLE _jobs (id int PRIMARY KEY)",
+            "CREATE VIEW seen AS SELECT 1",
+            "CREATE SCHEMA sales",
+            "CREATE TABLE sales.orders (id int PRIMARY KEY)",
+        )
+        yield running
 
 
 def checked(options: Options, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any, str]:
@@ -210,7 +206,7 @@ def test_a_server_that_cannot_be_had_is_told_by_what_is_wrong(
 def test_a_server_that_does_not_decode_and_its_standby_are_told(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serve(tmp_path, settings={"wal_level": "replica", "hot_standby": "on"}) as primary:
+    with serve_or_skip(tmp_path, settings={"wal_level": "replica", "hot_standby": "on"}) as primary:
         primary.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION ing FOR TABLE t")
         code, document, said = checked(Options(primary.dsn), capsys)
         assert (code, said) == (

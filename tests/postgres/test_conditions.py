@@ -13,8 +13,7 @@ from ingester.postgres.connection import connect
 from ingester.postgres.facts import TableFacts
 from ingester.postgres.publication import ensure
 from ingester.postgres.server_errors import SourceFailed
-from tests.bench.peers.installing import Missing
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster, serve_or_skip
 from tests.postgres.versions import NEWEST, OLDEST
 
 PARTITION_KEYS_SINCE = 110_000
@@ -87,12 +86,9 @@ BREAKING = {"keyless", "unused_index", "lost_index", "nothing", "deferred"}
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    try:
-        with serve(tmp_path_factory.mktemp("postgres"), request.param) as running:
-            running.run("CREATE ROLE reader LOGIN REPLICATION", "CREATE ROLE plain LOGIN")
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no such PostgreSQL here: {exc}")
+    with serve_or_skip(tmp_path_factory.mktemp("postgres"), request.param) as running:
+        running.run("CREATE ROLE reader LOGIN REPLICATION", "CREATE ROLE plain LOGIN")
+        yield running
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ import pytest
 
 from ingester.postgres.catalog import read_slot
 from ingester.postgres.connection import PINNED, SourceFailed, ask, connect, source_text, told
-from tests.bench.peers.installing import Missing
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster, serve_or_skip
 
 SETTINGS = {
     "max_replication_slots": "2",
@@ -33,23 +32,20 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    try:
-        with serve(tmp_path_factory.mktemp("postgres"), settings=SETTINGS) as running:
-            running.run(
-                "CREATE ROLE strange LOGIN SUPERUSER PASSWORD 'right horse'",
-                "ALTER ROLE strange SET extra_float_digits = 0",
-                "ALTER ROLE strange SET intervalstyle = 'iso_8601'",
-                "ALTER ROLE strange SET search_path = nowhere",
-                "CREATE ROLE reader LOGIN REPLICATION",
-                "CREATE TABLE hidden (id int PRIMARY KEY)",
-                "CREATE TABLE policed (id int PRIMARY KEY)",
-                "INSERT INTO policed VALUES (1)",
-                "ALTER TABLE policed ENABLE ROW LEVEL SECURITY",
-                "GRANT SELECT ON policed TO reader",
-            )
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no PostgreSQL here: {exc}")
+    with serve_or_skip(tmp_path_factory.mktemp("postgres"), settings=SETTINGS) as running:
+        running.run(
+            "CREATE ROLE strange LOGIN SUPERUSER PASSWORD 'right horse'",
+            "ALTER ROLE strange SET extra_float_digits = 0",
+            "ALTER ROLE strange SET intervalstyle = 'iso_8601'",
+            "ALTER ROLE strange SET search_path = nowhere",
+            "CREATE ROLE reader LOGIN REPLICATION",
+            "CREATE TABLE hidden (id int PRIMARY KEY)",
+            "CREATE TABLE policed (id int PRIMARY KEY)",
+            "INSERT INTO policed VALUES (1)",
+            "ALTER TABLE policed ENABLE ROW LEVEL SECURITY",
+            "GRANT SELECT ON policed TO reader",
+        )
+        yield running
 
 
 @pytest.mark.parametrize("replication", [False, True])

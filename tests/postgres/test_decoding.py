@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import select
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -15,9 +15,8 @@ from ingester.postgres.collector import Collector, Shape, ShapeColumn
 from ingester.postgres.connection import as_bytes, ask, connect
 from ingester.postgres.pgoutput import Begin, Change, Commit, Relation, Truncate, parse
 from ingester.postgres.types import column_type
-from tests.bench.peers.installing import Missing
 from tests.postgres.applying import Row, Tables, apply_messages
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster
 from tests.postgres.test_types import Typed
 
 TRANSACTIONS = 150
@@ -34,15 +33,6 @@ TABLES = (
     "ALTER TABLE plain ALTER COLUMN id SET STORAGE EXTERNAL",
 )
 KEY = "CASE WHEN {0} < 5 THEN '{0}' ELSE lpad('{0}', 2200, 'k') END"
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    try:
-        with serve(tmp_path_factory.mktemp("postgres")) as running:
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no PostgreSQL here: {exc}")
 
 
 def statement(random: Random) -> str:

@@ -18,10 +18,9 @@ from ingester.postgres.options import Options
 from ingester.postgres.replicator import Replicator
 from ingester.postgres.table_copy import copy_table
 from ingester.postgres.tables import Tables
-from tests.bench.peers.installing import Missing
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster, serve_or_skip
 from tests.postgres.replicating import Replicating, replicating
 
 SLOTS = 4
@@ -29,12 +28,9 @@ SLOTS = 4
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    try:
-        settings = {"max_replication_slots": str(SLOTS)}
-        with serve(tmp_path_factory.mktemp("postgres"), settings=settings) as running:
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no PostgreSQL here: {exc}")
+    settings = {"max_replication_slots": str(SLOTS)}
+    with serve_or_skip(tmp_path_factory.mktemp("postgres"), settings=settings) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,9 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.client import Client
-from tests.bench.peers.installing import Missing
 from tests.drivers.daemon import Daemon
 from tests.drivers.warm import warm
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster, serve_or_skip
 from tests.postgres.comparing import compare, source_tables
 from tests.postgres.kinds import PUBLICATION, PUBLISHED, PUBLISHES_LESS, ROOTS, SCHEMAS, STORIES
 from tests.postgres.replicating import Replicating, replicating, steady_daemon
@@ -60,21 +59,18 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("kinds")
-    try:
-        with serve(folder) as cluster:
-            if int(cluster.run("SHOW server_version_num")[0][0]) < 150_000:
-                pytest.skip("this PostgreSQL has neither row filters nor lists of columns")
-            cluster.run(*SCHEMAS, *PUBLISHED)
-            limited = cluster.dsn.replace("user=bench", "user=limited")
-            options = ("--publication", PUBLICATION, "--slot", "chosen")
-            with (
-                steady_daemon(folder / "d", replication__max_lag="1s") as daemon,
-                replicating(cluster.dsn, daemon.flight, "own", folder) as own,
-                replicating(limited, daemon.flight, "chosen", folder, *options) as chosen,
-            ):
-                yield World(cluster, daemon, own, chosen)
-    except Missing as exc:
-        pytest.skip(f"no PostgreSQL here: {exc}")
+    with serve_or_skip(folder) as cluster:
+        if int(cluster.run("SHOW server_version_num")[0][0]) < 150_000:
+            pytest.skip("this PostgreSQL has neither row filters nor lists of columns")
+        cluster.run(*SCHEMAS, *PUBLISHED)
+        limited = cluster.dsn.replace("user=bench", "user=limited")
+        options = ("--publication", PUBLICATION, "--slot", "chosen")
+        with (
+            steady_daemon(folder / "d", replication__max_lag="1s") as daemon,
+            replicating(cluster.dsn, daemon.flight, "own", folder) as own,
+            replicating(limited, daemon.flight, "chosen", folder, *options) as chosen,
+        ):
+            yield World(cluster, daemon, own, chosen)
 
 
 @pytest.mark.parametrize("name", [story.name for story in (*STORIES, *ROOTS, PUBLISHES_LESS)])

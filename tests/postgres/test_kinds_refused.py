@@ -10,12 +10,11 @@ import psycopg2
 import pyarrow.flight as fl
 import pytest
 
-from tests.bench.peers.installing import Missing
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 from tests.drivers.warm import warm
 from tests.drivers.wire import ARROW_AND_FLIGHT
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster, serve_or_skip
 from tests.postgres.comparing import compare, source_tables
 from tests.postgres.replicating import replicating
 
@@ -26,19 +25,16 @@ PATIENCE_S = 40.0
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Of three slots, so that none is free where three are taken."""
     settings = {"max_replication_slots": "3"}
-    try:
-        with serve(tmp_path_factory.mktemp("postgres"), settings=settings) as running:
-            running.run(
-                "CREATE DATABASE other",
-                "CREATE ROLE reader LOGIN",
-                "CREATE TABLE items (id int PRIMARY KEY, v text)",
-                "CREATE TABLE keyless (id int)",
-                "INSERT INTO items VALUES (1, 'a')",
-                "INSERT INTO keyless VALUES (1)",
-            )
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no PostgreSQL here: {exc}")
+    with serve_or_skip(tmp_path_factory.mktemp("postgres"), settings=settings) as running:
+        running.run(
+            "CREATE DATABASE other",
+            "CREATE ROLE reader LOGIN",
+            "CREATE TABLE items (id int PRIMARY KEY, v text)",
+            "CREATE TABLE keyless (id int)",
+            "INSERT INTO items VALUES (1, 'a')",
+            "INSERT INTO keyless VALUES (1)",
+        )
+        yield running
 
 
 Start = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -104,7 +100,7 @@ def test_permanent_errors_end_at_once_and_leave_nothing(cluster: Cluster, start:
 
 
 def test_a_server_that_does_not_log_enough_is_refused(start: Start, tmp_path: Path) -> None:
-    with serve(tmp_path, settings={"wal_level": "replica"}) as little:
+    with serve_or_skip(tmp_path, settings={"wal_level": "replica"}) as little:
         little.run("CREATE TABLE items (id int PRIMARY KEY)")
         assert "wal_level" in told(start("little", dsn=little.dsn))
         assert left(little) == ([], [])

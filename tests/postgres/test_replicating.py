@@ -19,25 +19,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingester.spark import read_table
-from tests.bench.peers.installing import Missing
 from tests.drivers.daemon import ROOT, Daemon
 from tests.drivers.waiting import until
 from tests.drivers.wire import act, query
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster
 
 LOAD_S = int(os.environ.get("INGESTER_TEST_PGBENCH_S", "8"))
 KILLS = int(os.environ.get("INGESTER_TEST_PGBENCH_KILLS", "2"))
 PATIENCE_S = 90.0
 ORIGIN = "pgbench"
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    try:
-        with serve(tmp_path_factory.mktemp("postgres")) as running:
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no PostgreSQL here: {exc}")
 
 
 class Following:

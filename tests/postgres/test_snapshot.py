@@ -14,24 +14,14 @@ from ingester.postgres.catalog import TableFacts
 from ingester.postgres.pgoutput import Change, Commit, parse
 from ingester.postgres.snapshot import ChangedMeanwhile, Snapshot
 from ingester.postgres.statement_thread import Stopped
-from tests.bench.peers.installing import Missing
 from tests.drivers.waiting import until
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster
 from tests.postgres.versions import NEWEST, OLDEST
 
 SNAPSHOTS = 6
 LOADERS = 5
 
-
-@pytest.fixture(scope="module", params=[OLDEST, NEWEST])
-def cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    try:
-        with serve(tmp_path_factory.mktemp("postgres"), request.param) as running:
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no such PostgreSQL here: {exc}")
+pytestmark = pytest.mark.parametrize("cluster", [OLDEST, NEWEST], indirect=True)
 
 
 @pytest.fixture

@@ -22,9 +22,8 @@ from ingester.postgres.snapshot import Snapshot
 from ingester.postgres.statement_thread import Stopped
 from ingester.postgres.table_copy import CopiedTable, copy_table
 from ingester.postgres.types import ColumnType, ValueNotKept, column_type
-from tests.bench.peers.installing import Missing
 from tests.drivers.daemon import Daemon
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster
 
 NAMESPACE = "copied"
 MEMORY_BYTES = 300_000_000
@@ -32,15 +31,6 @@ TEXTS = (
     *("", " ", "NULL", "\\N", "\\.", "\\", '"', '""', ",", "a,b", "\n", "\r", "\r\n", "a\n\\.\nb"),
     *("\ufeff", "\ufeffx", "é", "日本", "😀", "'", "\x01", "\x7f", '"\n",', "x" * 70_000),
 )
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    try:
-        with serve(tmp_path_factory.mktemp("postgres")) as running:
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no PostgreSQL here: {exc}")
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from ingester.postgres.verify.copy_texts import copy_texts
 from ingester.postgres.verify.found_rows import texts_of
 from ingester.postgres.verify.row_hashes import LONG, RangeSums, combine, hash_texts
 from ingester.postgres.verify.source_texts import Asked, expression, parse_block
-from tests.bench.peers.installing import Missing
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster, serve_or_skip
 
 ROWS = 400
 DAYS = "('0001-01-01'::date + (random() * 3652058)::int)"
@@ -80,16 +79,13 @@ WITHOUT = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    try:
-        with serve(tmp_path_factory.mktemp("postgres")) as running:
-            running.run(
-                "CREATE TYPE mood AS ENUM ('so so', 'gut')",
-                "CREATE DOMAIN degrees AS float8",
-                "CREATE DOMAIN later AS timestamp",
-            )
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no PostgreSQL here: {exc}")
+    with serve_or_skip(tmp_path_factory.mktemp("postgres")) as running:
+        running.run(
+            "CREATE TYPE mood AS ENUM ('so so', 'gut')",
+            "CREATE DOMAIN degrees AS float8",
+            "CREATE DOMAIN later AS timestamp",
+        )
+        yield running
 
 
 class Column:

@@ -33,11 +33,10 @@ from ingester.postgres.states import (
 from ingester.postgres.types import ColumnType, arrow_values, column_type
 from ingester.postgres.verify.verdicts import TableVerdict, all_equal
 from ingester.postgres.verify.verifying import NothingToCompare, VerifyPlan, verify
-from tests.bench.peers.installing import Missing
 from tests.cli.conftest import check_refused, run_command
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster, serve_or_skip
 from tests.postgres.replicating import replicating
 
 ODD = '"ü %s {0} ""q"""'
@@ -48,12 +47,9 @@ FAR = 1 << 60
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    try:
-        with serve(tmp_path_factory.mktemp("postgres")) as running:
-            running.run("CREATE PUBLICATION p FOR ALL TABLES")
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no PostgreSQL here: {exc}")
+    with serve_or_skip(tmp_path_factory.mktemp("postgres")) as running:
+        running.run("CREATE PUBLICATION p FOR ALL TABLES")
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.bench.peers.installing import Missing
 from tests.drivers.daemon import Daemon
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster
 from tests.postgres.kinds import ALTERED, MEMBERS, MOVES, SCHEMAS, VALUES
 from tests.postgres.replicating import replicating
 from tests.postgres.stories import Phase, Story, tell
@@ -18,16 +16,7 @@ from tests.postgres.versions import NEWEST, OLDEST
 SOME = ("shifted", "swapped", "exchanged", "again", "constant", "volatile", "labelled")
 """Of the stories; PostgreSQL 10 has no TRUNCATE in the stream, nor generated columns."""
 
-
-@pytest.fixture(scope="module", params=[OLDEST, NEWEST])
-def cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    try:
-        with serve(tmp_path_factory.mktemp("postgres"), request.param) as running:
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no such PostgreSQL here: {exc}")
+pytestmark = pytest.mark.parametrize("cluster", [OLDEST, NEWEST], indirect=True)
 
 
 def test_stories_end_well_on_other_versions(

@@ -89,18 +89,15 @@ def attach(yard: Yard, root: Table) -> Statements:
 
 def detach(yard: Yard, root: Table) -> Statements:
     """A partition becomes a table of its own, with its rows; nothing touches it any more."""
-    parts = yard.parts(root)
-    if len(parts) < 2:
-        return add_partition(yard, root)
-    part = yard.pick(*parts)
-    assert part is not None
-    yard.remove(part)
-    _ranges(yard, root)
-    return [f"ALTER TABLE {root.sql} DETACH PARTITION {part.sql}"]
+    return _without_one(yard, root, lambda part: f"ALTER TABLE {root.sql} DETACH PARTITION {part}")
 
 
 def drop_partition(yard: Yard, root: Table) -> Statements:
     """A partition goes with its rows."""
+    return _without_one(yard, root, lambda part: f"DROP TABLE {part}")
+
+
+def _without_one(yard: Yard, root: Table, statement: Callable[[str], str]) -> Statements:
     parts = yard.parts(root)
     if len(parts) < 2:
         return add_partition(yard, root)
@@ -108,7 +105,7 @@ def drop_partition(yard: Yard, root: Table) -> Statements:
     assert part is not None
     yard.remove(part)
     _ranges(yard, root)
-    return [f"DROP TABLE {part.sql}"]
+    return [statement(part.sql)]
 
 
 def truncate_some(yard: Yard, root: Table) -> Statements:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.peers.installing import Missing
-from tests.postgres.cluster import Cluster, serve
+from tests.postgres.cluster import Cluster, serve_or_skip
 from tests.postgres.storm.campaign import Plan, Storm
 from tests.postgres.storm.model import Yard
 from tests.postgres.storm.transactions import draw
@@ -20,11 +19,8 @@ KILLS = int(os.environ.get("INGESTER_TEST_STORM_KILLS", "3"))
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    try:
-        with serve(tmp_path_factory.mktemp("postgres")) as running:
-            yield running
-    except Missing as exc:
-        pytest.skip(f"no PostgreSQL here: {exc}")
+    with serve_or_skip(tmp_path_factory.mktemp("postgres")) as running:
+        yield running
 
 
 @pytest.mark.parametrize("number", [0])

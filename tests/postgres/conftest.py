@@ -1,0 +1,19 @@
+"""The server that the tests of a module share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.postgres.cluster import Cluster, serve_or_skip
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """A server of the version that is the parameter, else of the one that is installed."""
+    version = getattr(request, "param", None)
+    with serve_or_skip(tmp_path_factory.mktemp("postgres"), version) as running:
+        yield running
