@@ -24,9 +24,10 @@ def print_replications(
         ClientError: no daemon.
     """
     with Client(endpoint, retry=NEVER) as client:
+        listed = list(client.status_list("replications"))
         found = [
             each
-            for each in reported(client.status())
+            for each in reported({"replications": listed})
             if each.namespace == namespace and origin in (None, each.origin)
         ]
         told = {each.origin for each in found}

@@ -5,7 +5,7 @@ A call turns its arguments into a body of the protocol and the daemon's results 
 client's :class:`RetryPolicy`. Writes are repeated by their :class:`Writer`, exactly once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
 import msgspec
@@ -21,6 +21,7 @@ from .checkpoints.checkpoint import (
 )
 from .connection import Connection
 from .copying import TableCopy
+from .errors import Unimplemented
 from .inputs import Data
 from .query_stream import QueryStream
 from .retry import RetryPolicy
@@ -390,8 +391,24 @@ class Client:
         return msgspec.convert(result, StoredCheckpoint)
 
     def status(self) -> dict[str, Any]:
-        """The daemon's status, as ``/api/status`` has it."""
+        """The daemon's status, as ``/api/status`` has it: of long lists it has the top."""
         return self.action("status", {})[0]
+
+    def status_list(self, name: str) -> Iterator[dict[str, Any]]:
+        """All of one of the status's lists: tables, origins, followers or replications.
+
+        They come by pages, in the order of their names. Of a daemon that has no pages yet they are
+        those of its status, which is not cut there.
+        """
+        after: str | None = ""
+        while after is not None:
+            try:
+                (page,) = self.action("status_list", {"list": name, "after": after})
+            except Unimplemented:
+                yield from self.status().get(name, [])
+                return
+            yield from page["items"]
+            after = page["next"]
 
     def action(
         self, kind: str, body: Mapping[str, Any], *, timeout_s: float | None = None

@@ -50,6 +50,7 @@ from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.observability.metrics import Metrics
 from ingester.observability.rates import RateCounter
 from ingester.observability.status import State, Status
+from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
 from ingester.query.live_feed import LiveFeed
@@ -337,7 +338,9 @@ class Runtime:
 
     # What clients ask for
 
-    def services(self, status: Callable[[], Status]) -> Services:
+    def services(
+        self, status: Callable[[], Status], status_page: Callable[[PageRequest], StatusPage]
+    ) -> Services:
         """Name the parts that protocols need; ``status`` gives what ``/api/status`` shows."""
         return Services(
             writer=self.writer,
@@ -353,6 +356,7 @@ class Runtime:
             metrics=self.metrics,
             persist=self.persist,
             status=status,
+            status_page=status_page,
             answered=self.instrumentation.answered,
             freed=self.heap_trim.freed,
         )

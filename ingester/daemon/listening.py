@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import trio
 
 from ingester.config.settings import Settings, split_address
 from ingester.daemon.assembly import Runtime
+from ingester.daemon.status_report import StatusReport
 from ingester.errors import Stopping
 from ingester.memory.allocator import find_bounded_pool, pool_bytes
-from ingester.observability.status import Status
 from ingester.server.flight.decoding import Decoding, PutLimits
 from ingester.server.flight.reception import bounded_messages
 from ingester.server.flight.server import IngesterServer
@@ -26,7 +25,7 @@ MESSAGE_OVERHEAD_BYTES = 4 << 20
 LARGEST_MESSAGE_BYTES = 2**31 - 1
 
 
-async def listen(runtime: Runtime, status: Callable[[], Status]) -> IngesterServer:
+async def listen(runtime: Runtime, report: StatusReport) -> IngesterServer:
     """Return the server, which takes calls from now on.
 
     Raises:
@@ -37,7 +36,7 @@ async def listen(runtime: Runtime, status: Callable[[], Status]) -> IngesterServ
     decoding = _decoding(settings)
     runtime.ledger.gauge("decoding", lambda: decoding.nbytes)
     limits = PutLimits(settings.flight.max_batch_bytes, settings.flight.max_unanswered, decoding)
-    services = runtime.services(status)
+    services = runtime.services(report.status, report.page)
     shown = f"[{host}]" if ":" in host else host
 
     def make() -> IngesterServer:

@@ -157,7 +157,7 @@ async def _serve(runtime: Runtime, report: StatusReport, on_ready: Ready, stop: 
         await workers.start(runtime.wal.run, runtime.wal_sink.apply, runtime.coalescer().make)
         # Nothing of it may be left to be released: rows that are in files, or another daemon's.
         await runtime.log_truncation.truncate()
-        server = await listen(runtime, report.status)
+        server = await listen(runtime, report)
         _settle_memory()
         runtime.state = "ready"
         on_ready(_ready_line(runtime))

@@ -6,9 +6,12 @@ everything that it needs is on the loop.
 
 from __future__ import annotations
 
+import heapq
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -28,13 +31,16 @@ from ingester.observability.status import (
     Identity,
     LogStatus,
     Memory,
+    OriginStatus,
     PersistStatus,
     RateSpans,
     Reason,
+    ReplicationStatus,
     Status,
     StreamStatus,
     TableStatus,
 )
+from ingester.observability.status_lists import TOP, PageRequest, StatusPage, page_of, top_of
 from ingester.origins.checkpoints import CheckpointTotals
 
 
@@ -83,24 +89,46 @@ class StatusReport:
         if runtime is None:
             return self._starting()
         runtime.wal.catch_up()
+        origins = runtime.known_origins.statistics()
+        followers = list(_followers(runtime))
+        replications = list(runtime.reports.known())
         return Status(
             identity=_identity(runtime),
             admission=_admission(runtime),
             rates=runtime.rates.spans(),
-            tables=[_table(runtime, table) for _, table in sorted(runtime.tree.tables.items())],
+            counts={
+                "tables": len(runtime.tree.tables),
+                "origins": len(origins),
+                "followers": len(followers),
+                "replications": len(replications),
+            },
+            tables=[_table(runtime, table) for table in _busiest(runtime.tree.tables.values())],
             persist=_persists(runtime),
             log=_log(runtime),
-            origins=runtime.known_origins.statistics(),
+            origins=heapq.nsmallest(TOP, origins, key=lambda each: not each.open),
             checkpoints=_checkpoints(runtime.tree.checkpoints.statistics()),
             streams=runtime.queries.statistics(),
-            followers=_followers(runtime),
-            replications=list(runtime.reports.known()),
+            followers=heapq.nsmallest(TOP, followers, key=lambda each: not each.alive),
+            replications=top_of(replications),
             clean_up=runtime.garbage_collector.statistics(),
             transform=runtime.transforms.statistics(),
             pushes=runtime.push_watch.pushes(),
             push_reading=runtime.push_watch.statistics(),
             errors=self._problems(),
         )
+
+    def page(self, asked: PageRequest) -> StatusPage:
+        """Tell a page of one of the status's lists; an empty one before there is an epoch.
+
+        Raises:
+            InvalidRequest: there is no such list, or its bounds are not taken.
+        """
+        asked.check(_LISTS)
+        if self._runtime is None:
+            return StatusPage(list=asked.list, total=0, items=())
+        self._runtime.wal.catch_up()
+        keyed, tell = _LISTS[asked.list]
+        return page_of(asked, keyed(self._runtime), partial(tell, self._runtime))
 
     def _starting(self) -> Status:
         memory = self._settings.memory
@@ -192,9 +220,14 @@ def _table(runtime: Runtime, table: TableBuffer) -> TableStatus:
     return msgspec.structs.replace(table.statistics(), checkpoints=checkpoints)
 
 
-def _followers(runtime: Runtime) -> list[FollowerStatus]:
-    return [
-        FollowerStatus(
+def _busiest(tables: Iterable[TableBuffer]) -> list[TableBuffer]:
+    """Give those with the most buffered bytes; among equals by name."""
+    return heapq.nsmallest(TOP, tables, key=lambda table: (-table.nbytes, table.key))
+
+
+def _followers(runtime: Runtime) -> Iterator[FollowerStatus]:
+    for (namespace, table), each in runtime.live.followers.known():
+        yield FollowerStatus(
             namespace=namespace,
             table=table,
             name=each.name,
@@ -202,8 +235,37 @@ def _followers(runtime: Runtime) -> list[FollowerStatus]:
             table_version=each.table_version,
             prepared=list(each.prepared),
         )
-        for (namespace, table), each in runtime.live.followers.known()
-    ]
+
+
+def _keyed_tables(runtime: Runtime) -> Iterator[tuple[str, TableBuffer]]:
+    return (("/".join(key), table) for key, table in runtime.tree.tables.items())
+
+
+def _keyed_origins(runtime: Runtime) -> Iterator[tuple[str, OriginStatus]]:
+    return ((each.origin, each) for each in runtime.known_origins.statistics())
+
+
+def _keyed_followers(runtime: Runtime) -> Iterator[tuple[str, FollowerStatus]]:
+    for each in _followers(runtime):
+        yield f"{each.namespace}/{each.table}/{each.name}", each
+
+
+def _keyed_replications(runtime: Runtime) -> Iterator[tuple[str, ReplicationStatus]]:
+    return ((f"{each.namespace}/{each.origin}", each) for each in runtime.reports.known())
+
+
+def _as_it_is(_: Runtime, each: object) -> object:
+    return each
+
+
+_Keyed = Callable[[Runtime], Iterable[tuple[str, Any]]]
+_LISTS: dict[str, tuple[_Keyed, Callable[[Runtime, Any], object]]] = {
+    "tables": (_keyed_tables, _table),
+    "origins": (_keyed_origins, _as_it_is),
+    "followers": (_keyed_followers, _as_it_is),
+    "replications": (_keyed_replications, _as_it_is),
+}
+"""Each list of a status: what it has, by keys, and how one of it is told."""
 
 
 def _checkpoints(totals: CheckpointTotals) -> CheckpointStatus:

@@ -5,6 +5,7 @@
     each call of a transformer ─▶ ``transformer_metrics`` ─▶ /metrics
     what replicators report ─▶ ``replication_metrics`` ─▶ ``gauges``
                    ``rates`` ─▶ ``status`` ─▶ /api/status and the action ``status``
+                                ``status_lists``: its long lists, by pages
     ``logs``: events in the past tense, one line each, on standard error
 
 A part that has a ``statistics()`` gives it as one of the structs of ``status``, which gauges are

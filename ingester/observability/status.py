@@ -5,6 +5,9 @@ except in ``rows``, ``bytes`` and ``files``, which say it themselves. Sizes of a
 memory, sizes of what is persisted are bytes of files. Times are ISO 8601 in UTC. Unknown values are
 null. Readers ignore fields that they do not know, so that fields may be added.
 
+The answer is bounded: of lists that grow with load it has the top, and ``counts`` how long they
+are. The rest is to be had by pages (:mod:`ingester.observability.status_lists`).
+
 Pure: no trio, no sockets, no files.
 """
 
@@ -273,16 +276,22 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     admission: Admission
     rates: RateSpans
+    counts: dict[str, int] = {}
+    """How many ``tables``, ``origins``, ``followers`` and ``replications`` there are in all."""
     tables: list[TableStatus]
+    """The tables with the most buffered bytes, 100 at most."""
     persist: PersistStatus
     log: LogStatus
     origins: list[OriginStatus]
+    """The origins, those that are open first, 100 at most."""
     checkpoints: CheckpointStatus = CheckpointStatus()
     streams: StreamStatus
     followers: list[FollowerStatus] = []
-    """The followers of tables here, by table and name; one that is gone is kept for ten minutes."""
+    """The followers of tables here, those that are alive first, 100 at most; one that is gone is
+    kept for ten minutes."""
     replications: list[ReplicationStatus] = []
-    """The replications into this daemon, by namespace and origin; one that has ended for a day."""
+    """The replications into this daemon, 10 at most, with those of their tables that do not follow,
+    and some that do; one that has ended is kept for a day."""
     clean_up: CleanUpStatus = CleanUpStatus()
     transform: TransformStatus = TransformStatus()
     pushes: list[SeenPush] = []

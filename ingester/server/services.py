@@ -13,6 +13,7 @@ from ingester.buffer import TableBuffer
 from ingester.copies.copies import Copies
 from ingester.observability.metrics import Metrics
 from ingester.observability.status import Status
+from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.query.live_feed import LiveFeed
 from ingester.query.queries import Queries
 from ingester.query.stream import AnswerStream
@@ -43,6 +44,7 @@ class Services:
     persist: Callable[[str | None, str | None, float], Awaitable[list[TableBuffer]]]
     """Commits all that was acknowledged; takes namespace, table and a timeout in seconds."""
     status: Callable[[], Status]
+    status_page: Callable[[PageRequest], StatusPage]
     answered: Callable[[AnswerStream], None]
     """Is told of each query whose answer was sent to its end."""
     freed: Callable[[int], None]

@@ -154,6 +154,7 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
 
     assert unlike(one("GET /api/status"), fetch(daemon, "/api/status")) == []
     for name in (
+        "status_list",
         "persist",
         "origins",
         "checkpoint_get",

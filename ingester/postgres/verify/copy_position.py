@@ -106,7 +106,7 @@ def report_of(client: Client, namespace: str, origin: str) -> ReplicationReport 
     Raises:
         ClientError
     """
-    for each in client.status().get("replications", []):
+    for each in client.status_list("replications"):
         known = {name: each[name] for name in ReplicationReport.__struct_fields__ if name in each}
         report = msgspec.convert(known, ReplicationReport)
         if (report.namespace, report.origin) == (namespace, origin):

@@ -18,6 +18,7 @@ from ingester.buffer import TableBuffer
 from ingester.copies.table_copy import CopyName
 from ingester.errors import InvalidRequest, NotAvailable
 from ingester.observability.status import OriginStatus
+from ingester.observability.status_lists import PageRequest
 from ingester.postgres.report import ReplicationReport
 from ingester.query.live_followers import Coming
 from ingester.query.ticket import no_flight_sql
@@ -152,6 +153,10 @@ async def _status(services: Services, _body: EmptyBody) -> Objects:
     return [services.status()]
 
 
+async def _status_list(services: Services, body: PageRequest) -> Objects:
+    return [services.status_page(body)]
+
+
 async def _get_checkpoint(services: Services, body: CheckpointBody) -> Objects:
     check_partition("checkpoint_get", body.partition)
     key = (body.namespace, body.table, body.partition)
@@ -266,6 +271,7 @@ ACTIONS: dict[str, Action] = {
         "Show what a replicator tells of itself", ReplicationReport, _report_replication
     ),
     "status": Action("What /api/status has", EmptyBody, _status),
+    "status_list": Action("A page of one of the status's lists", PageRequest, _status_list),
 }
 
 

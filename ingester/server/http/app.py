@@ -7,6 +7,7 @@
 | ... ?for=write      | and writes are taken    | the same, or writes are refused for now    |
 | GET /metrics        | Prometheus, OpenMetrics |                                            |
 | GET /api/status     | ``status.Status``       |                                            |
+| GET /api/status/X   | ``StatusPage`` of list X, with ``?after=KEY&limit=N``               |
 | GET /               | the operator's page     |                                            |
 
 Law: HEAD answers as GET does, without a body. Everything but the page and the metrics is a JSON
@@ -34,7 +35,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ingester.errors import InvalidRequest
 from ingester.observability.status import Status, encode_status
+from ingester.observability.status_lists import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, StatusPage
 
 log = structlog.get_logger()
 
@@ -66,6 +69,9 @@ class StatusSource(Protocol):
     def status(self) -> Status:
         """Describe the daemon as it is now."""
 
+    def page(self, asked: PageRequest) -> StatusPage:
+        """Give a page of one of the status's lists, or raise ``InvalidRequest``."""
+
 
 def create_app(source: StatusSource) -> Starlette:
     """Give the ASGI application that answers for ``source``."""
@@ -95,6 +101,12 @@ def create_app(source: StatusSource) -> Starlette:
     async def status(_: Request) -> Response:
         return _json_bytes(encode_status(source.status()), 200)
 
+    async def status_list(request: Request) -> Response:
+        try:
+            return _json_bytes(msgspec.json.encode(source.page(_page_request(request))), 200)
+        except InvalidRequest as exc:
+            return _error(400, "invalid", exc.message)
+
     async def show_page(_: Request) -> Response:
         headers = _HEADERS | {"Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
         return Response(page, headers=headers, media_type="text/html")
@@ -104,6 +116,7 @@ def create_app(source: StatusSource) -> Starlette:
         "/health/ready": ready,
         "/metrics": metrics,
         "/api/status": status,
+        "/api/status/{list}": status_list,
         "/": show_page,
     }
     app = Starlette(
@@ -137,11 +150,21 @@ def _answered(handle: Handler) -> Handler:
     return answer
 
 
+def _page_request(request: Request) -> PageRequest:
+    """What is asked for by path and query. ``InvalidRequest`` for a limit that is no number."""
+    limit = request.query_params.get("limit", str(DEFAULT_LIMIT))
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 10):
+        raise InvalidRequest(f"status: limit {limit[:40]!r} is not a number from 1 to {MAX_LIMIT}")
+    name, after = request.path_params["list"], request.query_params.get("after", "")
+    return PageRequest(list=name, after=after, limit=int(limit))
+
+
 async def _refuse(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
     code = _ERROR_CODES.get(exc.status_code, "invalid")
     message = {
-        404: "no such path; there are /, /health/live, /health/ready, /metrics, /api/status",
+        404: "no such path; there are /, /health/live, /health/ready, /metrics, /api/status,"
+        " /api/status/{tables,origins,followers,replications}",
         405: "only GET and HEAD are answered here",
     }.get(exc.status_code, exc.detail)
     response = _error(exc.status_code, code, message)

@@ -27,6 +27,7 @@ ACTIONS = {
     "copy_abort",
     "replication_report",
     "status",
+    "status_list",
 }
 
 
@@ -62,6 +63,11 @@ BAD_BODIES: list[tuple[str, Any, str]] = [
     ("checkpoints", {"table": "x"}, "namespace"),
     ("status", {"x": 1}, "x"),
     ("status", [], "object"),
+    ("status_list", {}, "list"),
+    ("status_list", {"list": "pages"}, "'pages' is not one of tables, origins"),
+    ("status_list", {"list": "tables", "limit": 0}, "limit 0 is not from 1 to 1000"),
+    ("status_list", {"list": "tables", "limit": 1001}, "limit 1001"),
+    ("status_list", {"list": "tables", "after": "x" * 2049}, "after has more than 2048 B"),
 ]
 
 

@@ -35,6 +35,7 @@ from ingester.observability.status import (
     StreamStatus,
     TableStatus,
 )
+from ingester.observability.status_lists import PageRequest, StatusPage, page_of
 from ingester.server.http.app import create_app
 from ingester.server.http.server import ListenError, serve_http
 
@@ -121,6 +122,11 @@ class TurnableSource:
         if self.failure is not None:
             raise self.failure
         return self.shown
+
+    def page(self, asked: PageRequest) -> StatusPage:
+        asked.check(["tables"])
+        keyed = ((f"{each.namespace}/{each.table}", each) for each in self.status().tables)
+        return page_of(asked, keyed, lambda each: each)
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,30 @@ def test_status_is_the_struct_as_json(server: RunningServer, source: TurnableSou
     assert body["tables"][0]["buffered"] == {"rows": 250000, "bytes": 31457280, "partitions": 2}
 
 
+def test_a_page_of_the_tables_is_what_the_query_asks_for(
+    server: RunningServer, source: TurnableSource
+) -> None:
+    tables = [msgspec.structs.replace(source.shown.tables[0], table=name) for name in "cab"]
+    source.shown = msgspec.structs.replace(source.shown, tables=tables)
+    first = json.loads(server.request("/api/status/tables?limit=2").body)
+    assert [each["table"] for each in first["items"]] == ["a", "b"]
+    assert (first["total"], first["next"]) == (3, "sensors/b")
+    last = json.loads(server.request("/api/status/tables?after=sensors%2Fb").body)
+    assert ([each["table"] for each in last["items"]], last["next"]) == (["c"], None)
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [("pages", "'pages' is not one of"), ("tables?limit=-1", "'-1'"), ("tables?limit=0", "0")],
+)
+def test_a_page_that_is_not_there_is_refused_by_name(
+    server: RunningServer, path: str, named: str
+) -> None:
+    answer = server.request(f"/api/status/{path}")
+    assert answer.status == 400
+    assert named in json.loads(answer.body)["message"]
+
+
 def test_metrics_come_in_both_prometheus_formats(server: RunningServer) -> None:
     plain = server.request("/metrics")
     assert plain.status == 200

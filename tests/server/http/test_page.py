@@ -19,10 +19,10 @@ AT = "2026-11-26T08:10:00Z"
 pytestmark = pytest.mark.skipif(NODE is None, reason="needs node")
 
 
-def shown(status: Any) -> dict[str, str]:
-    """The text of each part of the page, by its id."""
+def shown(status: Any, *pressed: str) -> dict[str, str]:
+    """The text of each part of the page, by its id, after these buttons were pressed."""
     assert NODE is not None
-    command = [NODE, str(Path(__file__).with_name("page_in_node.js")), str(PAGE)]
+    command = [NODE, str(Path(__file__).with_name("page_in_node.js")), str(PAGE), *pressed]
     done = subprocess.run(
         command, input=json.dumps(status), capture_output=True, text=True, check=True, timeout=60
     )
@@ -40,6 +40,23 @@ def test_a_status_is_shown_without_an_error() -> None:
     assert "Ready: takes writes, answers queries" in page["state"]
     assert page["lost"] == ""
     assert "sensors.readings" in page["tables"]
+
+
+def test_all_tables_are_there_by_pages() -> None:
+    one = example()["tables"][0]
+    few = example(counts={"tables": 10_000})
+    assert "9,900 more, with less buffered." in shown(few)["turning"]
+    last = {**one, "table": "<b>last</b>"}
+    few["page"] = {"list": "tables", "total": 10_000, "items": [last], "next": "a/b c"}
+    page = shown(few, "All by name", "Next page")
+    assert page["lost"] == ""
+    assert "sensors.<b>last</b>" in page["tables"]
+    assert "Page 2 of all 10,000 by name." in page["turning"]
+    assert page["asked"].endswith("/api/status /api/status/tables?limit=100&after=a%2Fb%20c")
+    back = shown(few, "All by name", "Next page", "The busiest")
+    assert "sensors.readings" in back["tables"]
+    assert "9,900 more" in back["turning"]
+    assert shown(example())["turning"] == ""
 
 
 def test_checkpoints_are_counted_in_all_and_by_table() -> None:
@@ -114,8 +131,8 @@ def test_followers_are_shown_with_what_they_show_and_have_prepared() -> None:
     ]
     page = shown(example(followers=followers))["followers"]
     assert "shop.visits reports yes v7 v8, v9 shop.visits <b>lost</b> no v7" in page
-    many = [{**followers[1], "name": f"f{number}"} for number in range(103)]
-    assert "3 more in /api/status." in shown(example(followers=many))["followers"]
+    many = example(followers=followers, counts={"followers": 103})
+    assert "3 more in /api/status/followers." in shown(many)["followers"]
     status = example()
     del status["followers"]
     assert shown(status)["lost"] == "", "an older daemon says nothing of them"
@@ -159,8 +176,8 @@ def test_a_replication_is_shown_with_what_does_not_follow_first_and_the_rest_cou
     assert "250 of about 1,000 rows (25 %)" in page
     assert page.index("notes") < page.index("orders") < page.index("t0")
     assert (
-        "Not shown: 2 left the source, 4,990 following; all but 4,702 of them are in /api/status."
-        in page
+        "Not shown: 2 left the source, 4,990 following; all but 4,702 of them are in"
+        " /api/status/replications." in page
     )
     assert "Not heard of" not in page and "Trying again" not in page
 
@@ -177,7 +194,9 @@ def test_a_replicator_that_is_not_well_is_told_before_its_tables() -> None:
     assert "Trying again:  connection refused (7 failed sessions)" in trying
     assert "2 replicators report this origin in turns." in page(rivals=1)
     many = [a_replication(origin=f"o{number}") for number in range(23)]
-    assert "3 more in /api/status." in shown(example(replications=many))["replications"]
+    assert (
+        "3 more in /api/status/replications." in shown(example(replications=many))["replications"]
+    )
     status = example()
     del status["replications"]
     assert shown(status)["lost"] == "", "an older daemon says nothing of them"
