@@ -17,7 +17,9 @@ form, pandas, Polars, dicts. Every failure is a :class:`ClientError`; see
 :mod:`ingester.client.errors` for who must act on which.
 
 A call: ``arguments`` checks what the caller passes, ``client`` turns it into a body of the protocol
-(``wire``), ``connection`` sends it and repeats it under a policy (``retry``) while that helps.
+(``wire``), ``connection`` sends it and repeats it under a policy (``retry``) while that helps. Whom
+it trusts, and by which token it comes in, are ``connection_options``; ``credentials`` reads the
+files that they name, and reads them again when they are replaced.
 
 A batch, from ``Writer.write`` to its answer:
 
@@ -45,6 +47,7 @@ calls, at ``writer`` for writing.
 from .ack import Ack
 from .checkpoints import Checkpoint, ListedCheckpoint, StoredCheckpoint
 from .client import DEFAULT_ENDPOINT, Client
+from .connection_options import ConnectionOptions
 from .copying import TableCopy
 from .errors import (
     ClientError,
@@ -88,6 +91,7 @@ __all__ = [
     "Checkpoint",
     "Client",
     "ClientError",
+    "ConnectionOptions",
     "Data",
     "Filter",
     "Forbidden",

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from .connection_options import ConnectionOptions
 from .errors import InvalidRequest
 
 MAX_SEQUENCE = 2**63 - 1
@@ -85,15 +86,27 @@ def schema(value: Any) -> pa.Schema:
     )
 
 
-def endpoint(value: Any) -> str:
-    """The address of a daemon with its scheme, which may be left out.
+def options(value: Any) -> ConnectionOptions:
+    """The options of a connection; the default ones for none."""
+    if value is None:
+        return ConnectionOptions()
+    if not isinstance(value, ConnectionOptions):
+        raise InvalidRequest(
+            f"options: expected ConnectionOptions(tls_ca=…, token_file=…), not a"
+            f" {type(value).__name__}"
+        )
+    return value
+
+
+def endpoint(value: Any, default: str = "grpc") -> str:
+    """The address of a daemon with its scheme, which may be left out: then it is ``default``.
 
     Raises:
         InvalidRequest: not the address of a daemon's Flight port.
     """
     if not isinstance(value, str):
         raise InvalidRequest(f"endpoint: expected text, {_ADDRESS}, not {value!r}")
-    whole = value if "://" in value else f"grpc://{value}"
+    whole = value if "://" in value else f"{default}://{value}"
     scheme = whole.partition("://")[0]
     if scheme in ("http", "https"):
         raise InvalidRequest(

@@ -18,6 +18,7 @@ import pyarrow as pa
 from .ack import Ack
 from .checkpoints.checkpoint import Checkpoint
 from .client import DEFAULT_ENDPOINT, Client
+from .connection_options import ConnectionOptions
 from .copying import TableCopy
 from .inputs import Data
 from .query_stream import QueryStream
@@ -209,8 +210,10 @@ class AwaitedClient(Awaited[Client]):
         *,
         timeout_s: float = 30.0,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (frozen)
+        options: ConnectionOptions | None = None,
     ) -> None:
-        super().__init__(Client(endpoint, timeout_s=timeout_s, retry=retry), self.loop)
+        blocking = Client(endpoint, timeout_s=timeout_s, retry=retry, options=options)
+        super().__init__(blocking, self.loop)
 
     async def __aenter__(self) -> Self:
         return self

@@ -20,6 +20,7 @@ from .checkpoints.checkpoint import (
     partition_name,
 )
 from .connection import Connection
+from .connection_options import ConnectionOptions
 from .copying import TableCopy
 from .errors import Unimplemented
 from .inputs import Data
@@ -53,6 +54,7 @@ class Client:
         timeout_s: how long a call that is not a query may take, and how long the daemon may owe a
             writer an answer.
         retry: for how long to retry what a retry may help; ``retry.NEVER`` for not at all.
+        options: whom the client trusts (``tls_ca``), its own certificate, its token.
 
     A client belongs to the process that it was made in: gRPC does not work on both sides of a
     fork, so in a child every call raises :class:`Forked`. Start processes with
@@ -65,8 +67,9 @@ class Client:
         *,
         timeout_s: float = 30.0,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (frozen)
+        options: ConnectionOptions | None = None,
     ) -> None:
-        self._connection = Connection(endpoint, timeout_s, retry)
+        self._connection = Connection(endpoint, timeout_s, retry, options)
         self.endpoint = self._connection.endpoint
         self._writers = Writers(self._connection)
 

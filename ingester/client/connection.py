@@ -14,7 +14,16 @@ import pyarrow as pa
 from pyarrow import flight
 
 from . import arguments, lifetime
-from .errors import InvalidRequest, NotFound, Unimplemented, UnknownOutcome, from_arrow
+from .connection_options import ConnectionOptions
+from .credentials import Credentials
+from .errors import (
+    InvalidRequest,
+    NotFound,
+    Unauthenticated,
+    Unimplemented,
+    UnknownOutcome,
+    from_arrow,
+)
 from .put_stream import PutStream
 from .query_stream import QueryStream
 from .retry import NEVER, RetryPolicy, RetryState
@@ -35,9 +44,16 @@ T = TypeVar("T")
 class Connection:
     """Calls on one daemon, by any number of threads. Nothing is sent before the first."""
 
-    def __init__(self, endpoint: str, timeout_s: float, retry: RetryPolicy) -> None:
-        """Raises :class:`InvalidRequest`: not an address, a time or a policy."""
-        self.endpoint = arguments.endpoint(endpoint)
+    def __init__(
+        self,
+        endpoint: str,
+        timeout_s: float,
+        retry: RetryPolicy,
+        options: ConnectionOptions | None = None,
+    ) -> None:
+        """Raises :class:`InvalidRequest`: not an address, a time, a policy or usable options."""
+        options = arguments.options(options)
+        self.endpoint = arguments.endpoint(endpoint, "grpc+tls" if options.has_tls else "grpc")
         self.timeout_s = arguments.seconds("timeout_s", timeout_s)
         if not isinstance(retry, RetryPolicy):
             raise InvalidRequest(
@@ -45,12 +61,17 @@ class Connection:
             )
         self.retry = retry
         self._closed = False
+        self._credentials = Credentials(self.endpoint, options)
         lifetime.begin()
+        self._opened = self._open()
+
+    def _open(self) -> flight.FlightClient:
+        tls = self._credentials.tls_arguments()
         try:
-            client = flight.FlightClient(self.endpoint, generic_options=_CHANNEL_OPTIONS)
+            client = flight.FlightClient(self.endpoint, generic_options=_CHANNEL_OPTIONS, **tls)
         except (pa.ArrowException, OSError) as exc:
             raise from_arrow(exc) from exc
-        self._opened = lifetime.held(client)
+        return lifetime.held(client)
 
     def close(self) -> None:
         """Drop the connection. Open streams go on to their end, and open no other.
@@ -65,6 +86,9 @@ class Connection:
     def _flight(self) -> flight.FlightClient:
         """The client, for one call. Raises as :meth:`check`."""
         self.check()
+        if self._credentials.tls_changed():
+            # Streams of the one before go on: nothing closes it, and they keep it.
+            self._opened = self._open()
         return self._opened
 
     def check(self) -> None:
@@ -75,7 +99,7 @@ class Connection:
 
     def put_stream(self, command: bytes, schema: pa.Schema) -> PutStream:
         """A stream for writing. Raises as :class:`PutStream`: its writer retries."""
-        return PutStream(self._flight, command, schema)
+        return PutStream(self._flight, command, schema, self._credentials)
 
     def exchange(self, command: bytes, batch: pa.RecordBatch) -> bytes:
         """The daemon's answer to the one batch of a call, which is not repeated.
@@ -84,7 +108,7 @@ class Connection:
             ClientError: the call's outcome is unknown where it says that the daemon is away.
         """
         descriptor = flight.FlightDescriptor.for_command(command)
-        options = _options(self.timeout_s)
+        options = self._options(self.timeout_s)
         try:
             with lifetime.calls:
                 opened = self._flight.do_put(descriptor, batch.schema, options)
@@ -102,20 +126,21 @@ class Connection:
 
     def read(self, ticket: bytes, timeout_s: float | None) -> pa.Table:
         """The whole answer to a query, within ``timeout_s``."""
-        options = _options(None if timeout_s is None else arguments.seconds("timeout_s", timeout_s))
-        return self._call(lambda: self._flight.do_get(flight.Ticket(ticket), options).read_all())
+        within_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
+        asked = flight.Ticket(ticket)
+        return self._call(lambda: self._flight.do_get(asked, self._options(within_s)).read_all())
 
     def stream(self, ticket: bytes, timeout_s: float | None = None) -> QueryStream:
         """The answer to a query, batch by batch; all of it within ``timeout_s``."""
-        options = _options(timeout_s)
-        return self._call(lambda: QueryStream(self._flight.do_get(flight.Ticket(ticket), options)))
+        asked = flight.Ticket(ticket)
+        return self._call(lambda: QueryStream(self._flight.do_get(asked, self._options(timeout_s))))
 
     def tables(self) -> list[TableSummary]:
         """All tables, by namespace and name."""
 
         def listing() -> list[TableSummary]:
             found = []
-            for info in self._flight.list_flights(options=_options(self.timeout_s)):
+            for info in self._flight.list_flights(options=self._options(self.timeout_s)):
                 namespace, table = (part.decode() for part in info.descriptor.path)
                 rows, size = int(info.total_records), int(info.total_bytes)
                 found.append(TableSummary(namespace, table, rows, size))
@@ -126,9 +151,12 @@ class Connection:
     def schema(self, namespace: str, table: str, *, once: bool = False) -> pa.Schema:
         """A table's Arrow schema. ``once`` for what goes on without it: nothing is retried."""
         descriptor = flight.FlightDescriptor.for_path(namespace, table)
-        options = _options(self.timeout_s)
         retry = NEVER if once else self.retry
-        return self._call(lambda: self._flight.get_schema(descriptor, options).schema, retry)
+
+        def schema_of() -> pa.Schema:
+            return self._flight.get_schema(descriptor, self._options(self.timeout_s)).schema
+
+        return self._call(schema_of, retry)
 
     def act(
         self,
@@ -143,9 +171,10 @@ class Connection:
         ``once`` for what is not worth a retry.
         """
         request = flight.Action(kind, encode(body))
-        options = _options(self.timeout_s if timeout_s is None else timeout_s)
+        within_s = self.timeout_s if timeout_s is None else timeout_s
 
         def action() -> list[dict[str, Any]]:
+            options = self._options(within_s)
             results: Iterable[flight.Result] = self._flight.do_action(request, options)
             decoded = [msgspec.json.decode(result.body.to_pybytes()) for result in results]
             if not decoded and kind in ("describe_table", "create_table", "status"):
@@ -170,6 +199,7 @@ class Connection:
         """The result of ``call``, retried while a retry may help."""
         retry = RetryState(policy or self.retry, random.random)
         while True:
+            token = self._credentials.token_number()
             try:
                 with lifetime.calls:
                     return call()
@@ -179,11 +209,12 @@ class Connection:
                 error = from_arrow(exc)
                 if error is not exc:
                     raise
+            if isinstance(error, Unauthenticated) and token != self._credentials.token_number():
+                continue  # the token was replaced while the call was under way
             delay_s = retry.failed(error, time.monotonic())
             if delay_s is None:
                 raise error
             time.sleep(delay_s)
 
-
-def _options(timeout_s: float | None) -> flight.FlightCallOptions:
-    return flight.FlightCallOptions(timeout=timeout_s)
+    def _options(self, timeout_s: float | None) -> flight.FlightCallOptions:
+        return self._credentials.call_options(timeout_s)

@@ -14,7 +14,8 @@ from pyarrow import flight
 
 from . import lifetime
 from .checkpoints.checkpoint import SentShared
-from .errors import ClientError, from_arrow
+from .credentials import Credentials
+from .errors import ClientError, Unauthenticated, Unreachable, from_arrow
 from .window import Pending
 from .wire import Answer, BatchMetadata, encode
 
@@ -22,14 +23,21 @@ from .wire import Answer, BatchMetadata, encode
 class PutStream:
     """A stream of batches out and answers back, in the same order."""
 
-    def __init__(self, client: flight.FlightClient, command: bytes, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        client: flight.FlightClient,
+        command: bytes,
+        schema: pa.Schema,
+        credentials: Credentials,
+    ) -> None:
         """Open the stream.
 
         Raises:
             pa.ArrowException, OSError: no connection. Convert with ``errors.from_arrow``.
         """
         descriptor = flight.FlightDescriptor.for_command(command)
-        writer, reader = client.do_put(descriptor, schema)
+        self._credentials, self._token = credentials, credentials.token_number()
+        writer, reader = client.do_put(descriptor, schema, credentials.call_options())
         self._writer, self._reader = lifetime.held(writer), lifetime.held(reader)
         self.ended = False  # set by the reading thread, under the writer's lock
         self.answered = 0
@@ -72,5 +80,15 @@ class PutStream:
         try:
             self._writer.close()
         except (pa.ArrowException, OSError) as exc:
-            return from_arrow(exc)
+            return self._reason(from_arrow(exc))
         return None
+
+    def _reason(self, error: ClientError) -> ClientError:
+        """The error; that of a lost connection where it helps to come again with another token."""
+        if not isinstance(error, Unauthenticated):
+            return error
+        try:
+            replaced = self._token != self._credentials.token_number()
+        except ClientError:
+            return error
+        return Unreachable(f"{error}; the token was replaced since") if replaced else error

@@ -2,6 +2,9 @@
 
     flags, environment, file ─▶ ``sources`` ─▶ ``settings`` (frozen structs, units resolved)
                                                    └ ``units``: ``64MiB``, ``5m``
+    ``exposure``        which listeners other machines reach, without TLS and tokens
+    ``addresses``       whether an address is this machine's alone
+    ``watched_files``   certificates, keys and tokens, which others replace while we run
 
 A setting's type says its range and how it is written. Nothing else looks for settings in the
 environment or the file, and none changes at run time. Start reading at ``settings``.

@@ -121,6 +121,27 @@ class HttpSettings(_Section, frozen=True, kw_only=True):
     """The address of health, metrics, status and the operator's page."""
 
 
+class TlsSettings(_Section, frozen=True, kw_only=True):
+    """TLS of both listeners, gRPC and HTTP. Files that are replaced are taken up as they are."""
+
+    cert: str = ""
+    """The path of the daemon's certificate (PEM), with those between it and its authority behind
+    it; both listeners speak TLS (1.2 at least) alone where it is set."""
+    key: str = ""
+    """The path of the certificate's key (PEM, without a passphrase)."""
+    client_ca: str = ""
+    """The path of the authorities (PEM) that sign clients' certificates: others are not let in
+    (mutual TLS). HTTP asks for one, too, for all but its health routes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.cert) != bool(self.key):
+            missing, there = ("key", "cert") if self.cert else ("cert", "key")
+            raise ConfigError(f"tls.{missing}", f"is not set, and tls.{there} is: set both")
+        if self.client_ca and not self.cert:
+            raise ConfigError("tls.client_ca", "needs tls.cert and tls.key")
+
+
 class WalSettings(_Section, frozen=True, kw_only=True):
     """The log. ``fsync_interval`` counts only with ``fsync = "interval"``."""
 
@@ -302,8 +323,11 @@ class Settings(_Section, frozen=True, kw_only=True):
     """Tables are made by their first write."""
     stop_deadline: Annotated[float, _seconds(0, DAY_S)] = 60.0
     """A stop may take so long to finish queries and persist; the log keeps the rest."""
+    insecure: bool = False
+    """Listen beyond the loopback without TLS and tokens: whoever reaches a port may do all."""
     flight: FlightSettings = FlightSettings()
     http: HttpSettings = HttpSettings()
+    tls: TlsSettings = TlsSettings()
     wal: WalSettings = WalSettings()
     persist: PersistSettings = PersistSettings()
     memory: MemorySettings = msgspec.field(default_factory=MemorySettings)

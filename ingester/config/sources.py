@@ -23,7 +23,15 @@ PREFIX = "INGESTER_"
 DEFAULT_ENDPOINT = "grpc://127.0.0.1:8082"
 
 # Read by the command line, not by the daemon.
-COMMAND_LINE_VARIABLES = {"INGESTER_ENDPOINT", "INGESTER_CONFIG"}
+COMMAND_LINE_VARIABLES = {
+    "INGESTER_ENDPOINT",
+    "INGESTER_CONFIG",
+    "INGESTER_TLS_CA",
+    "INGESTER_TLS_CERT",
+    "INGESTER_TLS_KEY",
+    "INGESTER_TOKEN",
+    "INGESTER_TOKEN_FILE",
+}
 # Kubernetes adds these to every pod when a Service is called "ingester"; tests have their own.
 _FOREIGN = re.compile(r"INGESTER_(SERVICE_(HOST|PORT.*)|PORT|PORT_\d+_(TCP|UDP).*|TEST_.*)")
 

@@ -4,7 +4,7 @@
                 ─▶ the log checked (`wal`), the store asked, an epoch claimed (`persist`)
                 ─▶ ``assembly``         the parts are made, each after those that it needs
                 ─▶ ``recovery``         the log is replayed into the buffers
-                ─▶ ``listening``        the Flight server takes calls
+                ─▶ ``listening``        the Flight server takes calls, at a ``flight_listener``
                 ─▶ ``shutdown``         refuse, drain, flush, close
                 ─▶ ``exit_codes``       how it has ended, as a number
 
@@ -12,6 +12,9 @@
 says that the daemon is not ready. ``assembly`` hands each part the observers that it tells.
 ``instrumentation`` is told what the parts did and counts it; ``push_watch`` reads what the leaders
 of pushes tell; ``status_report`` puts together what each part tells about itself.
+
+``security`` has what the ways in need of TLS and tells of it in the status; ``reloading`` looks
+whether files that it depends on have changed.
 
 No rule about rows stands in this room. Start reading at ``process``, then ``assembly``.
 """

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 
-import trio
-
 from ingester.config.settings import Settings, split_address
 from ingester.daemon.assembly import Runtime
+from ingester.daemon.flight_listener import FlightListener
 from ingester.daemon.status_report import StatusReport
 from ingester.errors import Stopping
 from ingester.memory.allocator import find_bounded_pool, pool_bytes
 from ingester.server.flight.decoding import Decoding, PutLimits
+from ingester.server.flight.door import Door
 from ingester.server.flight.reception import bounded_messages
 from ingester.server.flight.server import IngesterServer
-from ingester.server.http.server import ListenError
 from ingester.server.portal import Portal
+from ingester.server.tls.certificates import Certificates
 from wal import Log
 
 ARRIVING = 4
@@ -25,30 +25,29 @@ MESSAGE_OVERHEAD_BYTES = 4 << 20
 LARGEST_MESSAGE_BYTES = 2**31 - 1
 
 
-async def listen(runtime: Runtime, report: StatusReport) -> IngesterServer:
-    """Return the server, which takes calls from now on.
+async def listen(
+    runtime: Runtime, report: StatusReport, certificates: Certificates | None = None
+) -> FlightListener:
+    """Return what listens, which takes calls from now on.
 
     Raises:
         ListenError: the address cannot be had.
     """
     settings, portal = runtime.settings, Portal(before=partial(_catch_up, runtime.wal))
-    host, port = split_address(settings.flight.listen)
     decoding = _decoding(settings)
     runtime.ledger.gauge("decoding", lambda: decoding.nbytes)
     limits = PutLimits(settings.flight.max_batch_bytes, settings.flight.max_unanswered, decoding)
     services = runtime.services(report.status, report.page)
-    shown = f"[{host}]" if ":" in host else host
 
-    def make() -> IngesterServer:
+    def make(door: Door) -> IngesterServer:
         with bounded_messages(*_message_limits(settings)):
-            return IngesterServer(f"grpc://{shown}:{port}", services, portal, limits)
+            return IngesterServer(door, services, portal, limits)
 
-    try:
-        server = await trio.to_thread.run_sync(make)
-    except Exception as exc:
-        raise ListenError(f"flight.listen {settings.flight.listen}: {exc}") from exc
-    runtime.flight_url = f"grpc://{shown}:{server.port}"
-    return server
+    door = Door(*split_address(settings.flight.listen), certificates)
+    listener = FlightListener(door, make)
+    await listener.open()
+    runtime.flight_url = listener.url
+    return listener
 
 
 def _message_limits(settings: Settings) -> tuple[int, int]:

@@ -19,16 +19,18 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 import trio
+from starlette.types import ASGIApp
 
 from ingester.config.settings import Settings, split_address
 from ingester.daemon.assembly import Carried, Runtime, log_settings
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.listening import listen
 from ingester.daemon.process_tuning import do_without_pandas, let_calls_poll
+from ingester.daemon.security import Security
 from ingester.daemon.shutdown import drain_and_stop
 from ingester.daemon.status_report import StatusReport
 from ingester.memory.allocator import set_up_allocator
@@ -36,6 +38,7 @@ from ingester.observability.logs import RecentProblems, configure_logs, store_aw
 from ingester.query.buffer_spill import empty_spill_folder
 from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.server.http.app import create_app
+from ingester.server.http.client_certificates import AskForCertificate
 from ingester.server.http.server import serve_http
 from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import ObjectStore, StoreRetry, check_store, open_store, retry_async
@@ -50,6 +53,14 @@ Ready = Callable[[dict[str, Any]], None]
 START_RETRY = StoreRetry(first_s=0.2, cap_s=10.0)
 LAST_ANSWERS_S = 0.2
 SWITCH_INTERVAL_S = 0.002
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class _Doors(NamedTuple):
+    """What the ways in show of the daemon, and by which rules."""
+
+    report: StatusReport
+    security: Security
 
 
 def serve(settings: Settings, on_ready: Ready) -> int:
@@ -78,15 +89,15 @@ def serve(settings: Settings, on_ready: Ready) -> int:
 
 
 async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -> int:
+    security = Security(settings)
     empty_spill_folder(settings.data_dir / "spill")
-    report = StatusReport(settings, problems.newest_first)
+    report = StatusReport(settings, problems.newest_first, security.status)
     async with trio.open_nursery() as nursery:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            http_url = await nursery.start(
-                partial(serve_http, create_app(report), *split_address(settings.http.listen))
-            )
+        with trio.open_signal_receiver(*_SIGNALS) as signals:
+            http_url = await nursery.start(partial(_serve_http, settings, report, security))
             stop = trio.Event()
-            nursery.start_soon(_watch_signals, signals, stop)
+            nursery.start_soon(_watch_signals, signals, stop, security.reloading.ask)
+            nursery.start_soon(security.reloading.run)
             runtime = await _unless_stopped(stop, partial(_assemble, settings))
             if runtime is None:
                 log.info("stopped before the start was over")
@@ -94,7 +105,7 @@ async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -
                 return EXIT_DONE
             runtime.http_url = http_url
             report.show(runtime)
-            code = await _serve(runtime, report, on_ready, stop)
+            code = await _serve(runtime, _Doors(report, security), on_ready, stop)
         nursery.cancel_scope.cancel()
     return code
 
@@ -133,7 +144,7 @@ async def _unless_stopped(stop: trio.Event, work: Callable[[], Awaitable[T]]) ->
     return result[0] if result else None
 
 
-async def _serve(runtime: Runtime, report: StatusReport, on_ready: Ready, stop: trio.Event) -> int:
+async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: trio.Event) -> int:
     async with trio.open_nursery() as workers:
         workers.start_soon(_end_when_fenced, runtime)
         workers.start_soon(runtime.flusher.run)
@@ -157,7 +168,9 @@ async def _serve(runtime: Runtime, report: StatusReport, on_ready: Ready, stop: 
         await workers.start(runtime.wal.run, runtime.wal_sink.apply, runtime.coalescer().make)
         # Nothing of it may be left to be released: rows that are in files, or another daemon's.
         await runtime.log_truncation.truncate()
-        server = await listen(runtime, report)
+        security = doors.security
+        listener = await listen(runtime, doors.report, security.certificates)
+        security.open_at(listener)
         _settle_memory()
         runtime.state = "ready"
         on_ready(_ready_line(runtime))
@@ -165,8 +178,21 @@ async def _serve(runtime: Runtime, report: StatusReport, on_ready: Ready, stop: 
         code = await drain_and_stop(runtime)
         workers.cancel_scope.cancel()
     # Never shut down: that would wait for clients that stall. The process ends instead.
-    assert server.port
+    assert listener.url
     return code
+
+
+async def _serve_http(
+    settings: Settings,
+    report: StatusReport,
+    security: Security,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    app: ASGIApp = create_app(report)
+    if settings.tls.client_ca:
+        app = AskForCertificate(app)
+    address = split_address(settings.http.listen)
+    await serve_http(app, *address, tls=security.context(), task_status=task_status)
 
 
 def _settle_memory() -> None:
@@ -180,10 +206,13 @@ def _settle_memory() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-async def _watch_signals(signals: Any, stop: trio.Event) -> None:
+async def _watch_signals(signals: Any, stop: trio.Event, look: Callable[[], None]) -> None:
     async for number in signals:
         log.info("signal received", signal=signal.Signals(number).name)
-        stop.set()
+        if number == signal.SIGHUP:
+            look()
+        else:
+            stop.set()
 
 
 async def _reached(store: ObjectStore, call: Callable[[], T]) -> T:

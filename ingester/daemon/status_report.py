@@ -36,6 +36,7 @@ from ingester.observability.status import (
     RateSpans,
     Reason,
     ReplicationStatus,
+    SecurityStatus,
     Status,
     StreamStatus,
     TableStatus,
@@ -50,7 +51,13 @@ class StatusReport:
     It is the :class:`ingester.server.http.app.StatusSource` that HTTP shows.
     """
 
-    def __init__(self, settings: Settings, problems: Callable[[], list[Problem]]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        problems: Callable[[], list[Problem]],
+        security: Callable[[], SecurityStatus] = SecurityStatus,
+    ) -> None:
+        self._security = security
         self._settings = settings
         self._problems = problems
         self._began_at = time.time()
@@ -60,7 +67,7 @@ class StatusReport:
     def show(self, runtime: Runtime) -> None:
         """Tell of this daemon from now on: it has an epoch. Call once, on the loop."""
         self._runtime = runtime
-        runtime.metrics.watch(lambda: _gauges(runtime))
+        runtime.metrics.watch(lambda: _gauges(runtime, self._security()))
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -114,6 +121,7 @@ class StatusReport:
             transform=runtime.transforms.statistics(),
             pushes=runtime.push_watch.pushes(),
             push_reading=runtime.push_watch.statistics(),
+            security=self._security(),
             errors=self._problems(),
         )
 
@@ -157,13 +165,15 @@ class StatusReport:
             log=LogStatus(),
             origins=[],
             streams=StreamStatus(),
+            security=self._security(),
             errors=self._problems(),
         )
 
 
-def _gauges(runtime: Runtime) -> Gauges:
+def _gauges(runtime: Runtime, security: SecurityStatus) -> Gauges:
     admission = _admission(runtime)
     return Gauges(
+        security=security,
         memory=admission.memory,
         buffered=runtime.tree.statistics(),
         persist=_persists(runtime),

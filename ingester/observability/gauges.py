@@ -6,6 +6,7 @@ what it reads. Imports trio: part of the daemon.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from operator import attrgetter
 
 import msgspec
@@ -16,10 +17,12 @@ from prometheus_client.registry import Collector
 from ingester.observability.replication_metrics import replication_metrics
 from ingester.observability.status import (
     Buffered,
+    CertificateStatus,
     LogStatus,
     Memory,
     PersistStatus,
     ReplicationStatus,
+    SecurityStatus,
     StreamStatus,
 )
 
@@ -36,6 +39,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """Whether queries are answered."""
     accepts_writes: bool
     replications: Sequence[ReplicationStatus] = ()
+    security: SecurityStatus = SecurityStatus()
 
 
 _GAUGES = {
@@ -62,6 +66,10 @@ _GAUGES = {
         "Files on local disk with rows of keyed answers that are sent later",
     ),
     "answer_file_bytes": ("streams.file_bytes", "Bytes of these files, at most"),
+    "insecure": (
+        "security.insecure",
+        "1 while other machines reach a listener that lacks TLS or tokens",
+    ),
     "ready": ("ready", "1 while queries are answered"),
     "accepts_writes": ("accepts_writes", "1 while a write would be taken"),
 }
@@ -100,4 +108,24 @@ def _families(gauges: Gauges | None) -> Iterator[Metric]:
         for kind, used in gauges.memory.by_kind.items():
             memory.add_metric([kind], used)
     yield memory
+    yield from _certificate(None if gauges is None else gauges.security.certificate)
     yield from replication_metrics(() if gauges is None else gauges.replications)
+
+
+def _certificate(shown: CertificateStatus | None) -> Iterator[Metric]:
+    """The gauges of the certificate that is shown; without figures where there is none."""
+    end = GaugeMetricFamily(
+        "ingester_tls_certificate_end_timestamp_seconds",
+        "When the first certificate of the chain ends that new connections are shown",
+        labels=[],
+    )
+    failed = GaugeMetricFamily(
+        "ingester_tls_failed_reloads",
+        "How often the changed files of [tls] could not be taken up",
+        labels=[],
+    )
+    if shown is not None:
+        end.add_metric([], datetime.fromisoformat(shown.not_after).timestamp())
+        failed.add_metric([], shown.failed_reloads)
+    yield end
+    yield failed

@@ -270,6 +270,37 @@ class ReplicationStatus(ReplicationReport, frozen=True, kw_only=True):
     """Other replicators that report the same origin at the same time."""
 
 
+class CertificateStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The certificate that new connections are shown."""
+
+    subject: str
+    names: list[str]
+    serial: str
+    not_before: str
+    not_after: str
+    """The end of the first of its chain that ends."""
+    ends_in_s: float
+    """The seconds until then; below zero, clients refuse it."""
+    reloads: int = 0
+    failed_reloads: int = 0
+    problem: str | None = None
+    """Why the files as they are now were not taken up."""
+
+
+class SecurityStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may come in."""
+
+    tls: bool = False
+    client_certificates: bool = False
+    """Whether clients have to show one."""
+    tokens: bool = False
+    insecure: bool = False
+    """Whether other machines reach a listener that lacks TLS or tokens."""
+    exposed: list[str] = []
+    """The listeners that other machines reach, by the names of their settings."""
+    certificate: CertificateStatus | None = None
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -297,6 +328,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     pushes: list[SeenPush] = []
     """The pushes of which this store was told: those under way first, the newest of each first."""
     push_reading: PushReading = PushReading()
+    security: SecurityStatus = SecurityStatus()
     errors: list[Problem]
     """The last 20 warnings and errors of the log, newest first."""
 

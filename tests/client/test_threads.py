@@ -9,6 +9,8 @@ import pytest
 from pyarrow import flight
 
 from ingester.client import Ack, Answer, Client, ClientError, InvalidRequest, UnknownOutcome
+from ingester.client.connection_options import ConnectionOptions
+from ingester.client.credentials import Credentials
 from ingester.client.delivery import Delivery
 from ingester.client.put_stream import PutStream
 from ingester.client.retry import NEVER, RetryState
@@ -60,7 +62,9 @@ def test_a_thread_that_fails_fails_the_writer_and_every_ack(
         def opened() -> PutStream:
             if where == "open":
                 raise Boom(where)
-            stream = BrokenStream(connection, put_command("write", "ns", "t", None), SCHEMA)
+            command = put_command("write", "ns", "t", None)
+            credentials = Credentials(daemon.endpoint, ConnectionOptions())
+            stream = BrokenStream(connection, command, SCHEMA, credentials)
             stream.broken = where
             return stream
 

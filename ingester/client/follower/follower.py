@@ -48,7 +48,8 @@ class Follower:
         storage_options: Mapping[str, Any] | None = None,
         options: FollowOptions = FollowOptions(),  # noqa: B008 (frozen)
     ) -> None:
-        self._endpoint = arguments.endpoint(endpoint)
+        scheme = "grpc+tls" if options.connection.has_tls else "grpc"
+        self._endpoint = arguments.endpoint(endpoint, scheme)
         self._make_sink = make_sink
         url = None if store is None else arguments.text("store", store)
         self._store = (url, dict(storage_options or {}))
@@ -93,7 +94,7 @@ class Follower:
         if self._threads or not self._wishes:
             raise InvalidRequest("a follower is started once, and follows at least one table")
         store = self._open_store()
-        connection = Connection(self._endpoint, 30.0, NEVER)
+        connection = Connection(self._endpoint, 30.0, NEVER, self._options.connection)
         self._connection = connection
         places = connection, store
         self._threads = [
@@ -150,7 +151,7 @@ class Follower:
         url, storage = self._store
         if url is None:
             policy = RetryPolicy(for_s=self._options.connect_s)
-            connection = Connection(self._endpoint, 30.0, policy)
+            connection = Connection(self._endpoint, 30.0, policy, self._options.connection)
             try:
                 url = str(connection.act("status", {})[0]["identity"]["store"])
             finally:

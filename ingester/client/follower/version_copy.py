@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ingester.client.connection import Connection
+from ingester.client.connection_options import ConnectionOptions
 from ingester.client.errors import ClientError, InvalidRequest
 from ingester.client.follower.asking import Closing, LeavableFeed
 from ingester.client.follower.daemon_states import DaemonStates
@@ -61,6 +62,7 @@ class FollowOptions:
         room: Batches that each file is read ahead by, at least one.
         connect_s: The time that the first answer of the daemon may take to come.
         observer: Is told of each call of a sink: table, call, seconds, error.
+        connection: Whom the follower trusts, and by which token it comes in.
     """
 
     name: str = ""
@@ -69,6 +71,7 @@ class FollowOptions:
     room: int = 2
     connect_s: float = 30.0
     observer: Observer = _unobserved
+    connection: ConnectionOptions = ConnectionOptions()  # noqa: RUF009 (frozen)
 
 
 @dataclass(slots=True)

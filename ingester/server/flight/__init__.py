@@ -10,6 +10,7 @@
        DoGet        ``get`` ─▶ the query room, whose parts it sends
        DoAction     ``requests`` (the body) ─▶ ``actions``
        any error    ``refusals``: status, code and details as clients see them
+    ``door``  where the server listens, and with which certificates
     ``reception``  bounds what arrives before a handler runs, by ``interposition`` between
                    pyarrow's libraries
 

@@ -19,6 +19,7 @@ from ingester.query.ticket import Ticket, encode_ticket
 from ingester.server.flight.actions import ACTIONS, run_action
 from ingester.server.flight.copy import CopyCall
 from ingester.server.flight.decoding import PutLimits
+from ingester.server.flight.door import Door
 from ingester.server.flight.get import answer_ticket
 from ingester.server.flight.put import PutCall
 from ingester.server.flight.refusals import no_flight_errors, refusals
@@ -43,16 +44,14 @@ _encode = msgspec.json.Encoder().encode
 class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     """Serves one daemon. Threads come from gRPC; the loop is reached through the portal."""
 
-    def __init__(
-        self, location: str, services: Services, portal: Portal, limits: PutLimits
-    ) -> None:
+    def __init__(self, door: Door, services: Services, portal: Portal, limits: PutLimits) -> None:
         """Binds at once; ``port`` has the real port afterwards. Must be made in a thread or before
         the loop is busy: it blocks shortly."""
         self._services = services
         self._portal = portal
         self._limits = limits
         self._combiner = Combiner()
-        super().__init__(location)
+        super().__init__(door.location, **door.tls_arguments())
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Take a stream of writes; see :mod:`ingester.server.flight.put`."""

@@ -14,6 +14,8 @@ runner gives no way to the sockets it has accepted.
 
 import logging
 import socket
+import ssl
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -24,7 +26,7 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import wrap_app
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 log = structlog.get_logger()
 
@@ -34,6 +36,8 @@ GRACE_S = 1.0
 BACKLOG = 128
 # A peer that takes nothing for so long is dropped by the kernel (Linux), with what it holds here.
 STALLED_PEER_MS = 15_000
+# A handshake takes two round trips.
+HANDSHAKE_S = 10.0
 
 
 class ListenError(OSError):
@@ -41,28 +45,33 @@ class ListenError(OSError):
 
 
 async def serve_http(
-    app: Starlette,
+    app: ASGIApp,
     host: str,
     port: int,
     *,
+    tls: Callable[[], ssl.SSLContext] | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer HTTP until cancelled; report the URL (``http://host:port``) when requests are taken.
+
+    A connection has in ``scope["state"]["client_certificate"]`` whether its client has shown one
+    that was checked; without TLS there is no such entry.
 
     Args:
         app: what answers; its lifespan hooks are not called.
         host: name or address; empty means every interface.
         port: 0 picks a free port.
+        tls: asked for the context of each new connection; None serves without TLS.
         task_status: as ``nursery.start`` gives it.
 
     Raises:
         ListenError: the port is taken, or the host is none of this machine's.
     """
     sock = await _bind(host, port)
-    server = _Server(app, trio.SocketListener(sock))
+    server = _Server(app, trio.SocketListener(sock), tls)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
-        task_status.started(_url(host, sock))
+        task_status.started(_url("http" if tls is None else "https", host, sock))
         try:
             await trio.sleep_forever()
         finally:
@@ -96,9 +105,9 @@ async def _bind(host: str, port: int) -> trio.socket.SocketType:
     return sock
 
 
-def _url(host: str, sock: trio.socket.SocketType) -> str:
+def _url(scheme: str, host: str, sock: trio.socket.SocketType) -> str:
     bound_host, bound_port = sock.getsockname()[:2]
-    return f"http://{_join(host or bound_host, bound_port)}"
+    return f"{scheme}://{_join(host or bound_host, bound_port)}"
 
 
 def _join(host: str, port: int) -> str:
@@ -119,7 +128,13 @@ def _hypercorn_config() -> Config:
 class _Server:
     """Owns the listener and every accepted connection."""
 
-    def __init__(self, app: Starlette, listener: trio.SocketListener) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        listener: trio.SocketListener,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        self._tls = tls
         self._config = _hypercorn_config()
         # hypercorn's types know ASGI only as typed dicts, which no framework uses.
         self._app = wrap_app(cast("Any", app), self._config.wsgi_max_body_size, "asgi")
@@ -160,14 +175,28 @@ class _Server:
         try:
             if hasattr(socket, "TCP_USER_TIMEOUT"):
                 stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_PEER_MS)
-            # hypercorn's types say SSLStream; it takes plain streams as well.
-            plain = cast("Any", stream)
-            await TCPServer(self._app, self._config, self._context, ConnectionState({}), plain)
+            opened, state = await self._opened(stream)
+            if opened is not None:
+                await TCPServer(self._app, self._config, self._context, state, opened)
         except* Exception:
             log.exception("http connection failed", runbook="http-failed")
         finally:
             self._streams.discard(stream)
             stream.socket.close()
+
+    async def _opened(self, stream: trio.SocketStream) -> tuple[Any, ConnectionState]:
+        """Give the stream that requests come on, None where the client does not get so far."""
+        if self._tls is None:
+            # hypercorn's types say SSLStream; it takes plain streams as well.
+            return stream, ConnectionState({})
+        sealed = trio.SSLStream(stream, self._tls(), server_side=True, https_compatible=True)
+        try:
+            with trio.fail_after(HANDSHAKE_S):
+                await sealed.do_handshake()
+        except (trio.BrokenResourceError, trio.TooSlowError, trio.ClosedResourceError):
+            return None, ConnectionState({})
+        shown = bool(sealed.getpeercert(binary_form=True))
+        return sealed, ConnectionState({"client_certificate": shown})
 
     async def _cut(self, connections: trio.CancelScope) -> None:
         await trio.sleep(GRACE_S)

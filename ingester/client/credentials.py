@@ -1,0 +1,117 @@
+"""What a connection shows of itself, from files that may be replaced while it is open.
+
+    tls_ca, tls_cert, tls_key   a change makes the next call open a connection anew
+    token_file                  each call has the token that is in it
+
+Law of this file: a secret leaves it to pyarrow alone; no error has one.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyarrow import flight
+
+from ingester.config.addresses import is_loopback
+from ingester.config.watched_files import WatchedFiles
+
+from .connection_options import ConnectionOptions, is_token
+from .errors import InvalidRequest
+
+TLS = "grpc+tls"
+
+
+class Credentials:
+    """The credentials of the calls on one daemon. Threads may share it."""
+
+    def __init__(self, endpoint: str, options: ConnectionOptions) -> None:
+        """Raises :class:`InvalidRequest`: TLS options or a token that the endpoint is not for."""
+        self._options = options
+        scheme, _, rest = endpoint.partition("://")
+        host = urlsplit(f"//{rest}").hostname or ""
+        if options.has_tls and scheme != TLS:
+            raise InvalidRequest(
+                f"endpoint {endpoint!r} speaks no TLS, and tls_ca or tls_cert is given:"
+                f" write {TLS}://{rest}"
+            )
+        in_clear = scheme not in (TLS, "grpc+unix") and not is_loopback(host)
+        if options.has_token and in_clear and not options.insecure:
+            raise InvalidRequest(
+                f"endpoint {endpoint!r}: the token would go over the network in clear text: write"
+                f" {TLS}://{rest}, or say insecure where something else encrypts the connection"
+            )
+        self._lock = threading.Lock()
+        named = {name: getattr(options, name) for name in ("tls_ca", "tls_cert", "tls_key")}
+        self._tls_paths = {name: path for name, path in named.items() if path is not None}
+        self._tls = WatchedFiles(list(self._tls_paths.values()))
+        self._token_file = (
+            None if options.token_file is None else WatchedFiles([options.token_file])
+        )
+        self._token = options.token
+        self._number = 0
+
+    def tls_arguments(self) -> dict[str, Any]:
+        """The arguments of pyarrow's client that say whom it trusts, and who it is.
+
+        Raises:
+            InvalidRequest: A file cannot be read, or is no PEM.
+        """
+        with self._lock:
+            try:
+                found = dict(zip(self._tls_paths, self._tls.read(), strict=True))
+            except OSError as exc:
+                raise InvalidRequest(f"tls_ca, tls_cert, tls_key: {exc}") from exc
+        for name, content in found.items():
+            if b"-----BEGIN " not in content:
+                raise InvalidRequest(f"{name}: {self._tls_paths[name]} has no PEM in it")
+        arguments = {"tls_ca": "tls_root_certs", "tls_cert": "cert_chain", "tls_key": "private_key"}
+        return {arguments[name]: content for name, content in found.items()}
+
+    def tls_changed(self) -> bool:
+        """Whether a file differs from what :meth:`tls_arguments` has read."""
+        with self._lock:
+            return bool(self._tls_paths) and self._tls.changed()
+
+    def call_options(self, timeout_s: float | None = None) -> flight.FlightCallOptions:
+        """The options of one call, with the token of now.
+
+        Raises:
+            InvalidRequest: The file of the token cannot be read, or has none.
+        """
+        token = self._refreshed()
+        if token is None:
+            return flight.FlightCallOptions(timeout=timeout_s)
+        headers = [(b"authorization", b"Bearer " + token.encode())]
+        return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
+
+    def token_number(self) -> int:
+        """The number of the token of now, which is another one for another token.
+
+        Raises:
+            InvalidRequest: As :meth:`call_options`.
+        """
+        self._refreshed()
+        return self._number
+
+    def _refreshed(self) -> str | None:
+        if self._token_file is None:
+            return self._token
+        with self._lock:
+            if self._token is None or self._token_file.changed():
+                token = self._read_token(self._token_file)
+                self._number += token != self._token
+                self._token = token
+            return self._token
+
+    def _read_token(self, file: WatchedFiles) -> str:
+        try:
+            (content,) = file.read()
+        except OSError as exc:
+            raise InvalidRequest(f"token_file: {exc}") from exc
+        token = content.decode("ascii", "replace").strip()
+        if not is_token(token):
+            path = self._options.token_file
+            raise InvalidRequest(f"token_file: {path} has to have one token in it, and no more")
+        return token

@@ -1,0 +1,50 @@
+"""The rule of who may listen where: beyond the loopback only with TLS and tokens, or told so.
+
+Law of this file: pure.
+"""
+
+from __future__ import annotations
+
+from .addresses import is_loopback
+from .settings import ConfigError, Settings, split_address
+
+
+def exposed_listeners(settings: Settings) -> list[str]:
+    """Return the names of the listeners that other machines may reach."""
+    addresses = {"flight.listen": settings.flight.listen, "http.listen": settings.http.listen}
+    return [name for name, at in addresses.items() if not is_loopback(split_address(at)[0])]
+
+
+def asks_for_tokens(settings: Settings) -> bool:
+    """Return whether nobody is let in without a token."""
+    auth = getattr(settings, "auth", None)
+    return auth is not None and bool(auth.tokens or auth.jwks)
+
+
+def is_insecure(settings: Settings) -> bool:
+    """Return whether other machines reach a listener that lacks TLS or tokens."""
+    return bool(exposed_listeners(settings)) and bool(_lacking(settings))
+
+
+def check_exposure(settings: Settings) -> None:
+    """Refuse a listener beyond the loopback without both TLS and tokens, unless it is wanted.
+
+    Raises:
+        ConfigError: It names the listener, what is missing, and what helps.
+    """
+    if settings.insecure or not is_insecure(settings):
+        return
+    name = exposed_listeners(settings)[0]
+    section, _, field = name.partition(".")
+    address = getattr(getattr(settings, section), field)
+    raise ConfigError(
+        name,
+        f"{address} can be reached from other machines, and {' and '.join(_lacking(settings))} not"
+        " set: set them, listen on 127.0.0.1, or say --insecure (insecure = true) where the"
+        " network lets nobody else in",
+    )
+
+
+def _lacking(settings: Settings) -> list[str]:
+    missing = [] if settings.tls.cert else ["TLS (tls.cert, tls.key) is"]
+    return missing + ([] if asks_for_tokens(settings) else ["tokens (auth.tokens) are"])

@@ -1,0 +1,108 @@
+"""What the ways in need of TLS: certificates in force, taken up anew; and what is told about it.
+
+Law of this file: nothing listens before the rules are kept: :class:`Security` raises first.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from collections.abc import Callable
+
+import structlog
+
+from ingester.config.exposure import (
+    asks_for_tokens,
+    check_exposure,
+    exposed_listeners,
+    is_insecure,
+)
+from ingester.config.settings import Settings
+from ingester.daemon.flight_listener import FlightListener
+from ingester.daemon.reloading import Reloading
+from ingester.observability.status import CertificateStatus, SecurityStatus
+from ingester.server.tls.certificates import Certificates
+from ingester.server.tls.held import HeldCertificates
+
+log = structlog.get_logger(__name__)
+
+
+class Security:
+    """Who may come in, as far as connections go. On the loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Read the certificates; nothing listens yet.
+
+        Raises:
+            ConfigError: A listener is open to other machines without TLS and tokens.
+            TlsError: The files of ``[tls]`` cannot be served with.
+        """
+        check_exposure(settings)
+        self._settings = settings
+        self.reloading = Reloading()
+        self._listener: FlightListener | None = None
+        self._held = HeldCertificates(settings.tls, _now) if settings.tls.cert else None
+        if self._held is not None:
+            self.reloading.add(self._look)
+        if is_insecure(settings):
+            log.warning(
+                "other machines reach the daemon without TLS or without tokens",
+                listeners=exposed_listeners(settings),
+                runbook="insecure",
+            )
+
+    @property
+    def certificates(self) -> Certificates | None:
+        """What is in force; None without TLS."""
+        return None if self._held is None else self._held.current
+
+    def context(self) -> Callable[[], ssl.SSLContext] | None:
+        """What gives the context of a new HTTP connection; None without TLS."""
+        held = self._held
+        return None if held is None else lambda: held.context
+
+    def open_at(self, listener: FlightListener) -> None:
+        """Have this listener show what is in force, from now on."""
+        self._listener = listener
+
+    def status(self) -> SecurityStatus:
+        """Tell who may come in."""
+        settings = self._settings
+        return SecurityStatus(
+            tls=self._held is not None,
+            client_certificates=bool(settings.tls.client_ca),
+            tokens=asks_for_tokens(settings),
+            insecure=is_insecure(settings),
+            exposed=exposed_listeners(settings),
+            certificate=None if self._held is None else _certificate(self._held),
+        )
+
+    async def _look(self, at_once: bool) -> None:
+        assert self._held is not None
+        await self._held.look(at_once, self._use)
+        # Where they changed while Flight began to listen.
+        await self._use(self._held.current)
+        self._held.warn_of_end()
+
+    async def _use(self, certificates: Certificates) -> None:
+        if self._listener is not None and certificates != self._listener.certificates:
+            await self._listener.renew(certificates)
+
+
+def _certificate(held: HeldCertificates) -> CertificateStatus:
+    current, reloads = held.current, held.reloads
+    return CertificateStatus(
+        subject=current.subject,
+        names=list(current.names),
+        serial=current.serial,
+        not_before=current.not_before.isoformat(),
+        not_after=current.not_after.isoformat(),
+        ends_in_s=(current.not_after - _now()).total_seconds(),
+        reloads=reloads.done,
+        failed_reloads=reloads.failed,
+        problem=reloads.problem,
+    )
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)

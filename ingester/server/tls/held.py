@@ -1,0 +1,132 @@
+"""The certificates in force, and what becomes of them when their files change.
+
+    files change ─▶ usable ──▶ in force for new connections
+                 └▶ not ─────▶ told; those before stay in force
+
+Law of this file: what is in force was usable when it was read. A pair whose second file is yet to
+be written is no fault: it is told when it is still the same at the next look.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from ingester.config.settings import TlsSettings
+from ingester.config.watched_files import WatchedFiles
+from ingester.server.tls.certificates import Certificates, TlsError, check_certificates
+from ingester.server.tls.contexts import server_context
+
+log = structlog.get_logger(__name__)
+
+WARN_BEFORE = datetime.timedelta(days=14)
+"""A certificate that ends sooner is warned of, once a day."""
+WARN_EVERY = datetime.timedelta(days=1)
+
+
+Use = Callable[[Certificates], Awaitable[None]]
+"""Puts certificates in force elsewhere, or raises :class:`TlsError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloads:
+    """How often changed files were taken up, and how often not; why the last were not."""
+
+    done: int = 0
+    failed: int = 0
+    problem: str | None = None
+
+
+class HeldCertificates:
+    """Owns the certificates in force. On the loop."""
+
+    def __init__(self, settings: TlsSettings, now: Callable[[], datetime.datetime]) -> None:
+        """Read them for the start.
+
+        Raises:
+            TlsError: They cannot be served with. One that has expired can: it is warned of.
+        """
+        paths = [path for path in (settings.cert, settings.key, settings.client_ca) if path]
+        self._files = WatchedFiles(paths)
+        self._now = now
+        self._suspected: str | None = None
+        self._warned_at: datetime.datetime | None = None
+        self.reloads = Reloads()
+        self.current, self.context = self._read()
+        self.warn_of_end()
+
+    async def look(self, at_once: bool, use: Use) -> None:
+        """Take up changed files.
+
+        Args:
+            at_once: Tell of what cannot be used without waiting for the next look.
+            use: Shows them to new connections of Flight; what it raises leaves all as it was.
+        """
+        if not (at_once or self._suspected or self._files.changed()):
+            return
+        try:
+            found, context = self._read()
+            fault = found.fault(self._now())
+            if fault is not None and self.current.fault(self._now()) is None:
+                raise TlsError(f"tls.cert: {fault}")
+            if found != self.current:
+                await use(found)
+        except TlsError as exc:
+            self._refuse(str(exc), at_once)
+            return
+        self._suspected = None
+        if found == self.current:
+            self.reloads = Reloads(self.reloads.done, self.reloads.failed)
+            return
+        self.current, self.context = found, context
+        self.reloads = Reloads(self.reloads.done + 1, self.reloads.failed)
+        self._warned_at = None
+        log.info(
+            "certificate taken up",
+            subject=found.subject,
+            names=list(found.names),
+            not_after=found.not_after.isoformat(),
+        )
+
+    def warn_of_end(self) -> None:
+        """Warn of a certificate that ends soon, once a day."""
+        now = self._now()
+        if now < self.current.not_after - WARN_BEFORE:
+            return
+        if self._warned_at is not None and now < self._warned_at + WARN_EVERY:
+            return
+        self._warned_at = now
+        log.warning(
+            "certificate ends",
+            not_after=self.current.not_after.isoformat(),
+            days=round((self.current.not_after - now) / datetime.timedelta(days=1), 1),
+            subject=self.current.subject,
+            runbook="certificate",
+        )
+
+    def _refuse(self, problem: str, at_once: bool) -> None:
+        if problem == self.reloads.problem and not at_once:
+            self._suspected = None
+            return
+        if not at_once and self._suspected != problem:
+            self._suspected = problem
+            return
+        self._suspected = None
+        self.reloads = Reloads(self.reloads.done, self.reloads.failed + 1, problem)
+        log.warning(
+            "certificate not taken up; the one before stays in force",
+            error=problem,
+            runbook="certificate",
+        )
+
+    def _read(self) -> tuple[Certificates, ssl.SSLContext]:
+        try:
+            cert, key, *authorities = self._files.read()
+        except OSError as exc:
+            raise TlsError(f"tls.cert, tls.key, tls.client_ca: {exc}") from exc
+        found = check_certificates(cert, key, authorities[0] if authorities else None)
+        return found, server_context(found)
