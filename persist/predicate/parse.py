@@ -9,13 +9,31 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import reduce
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from persist.predicate.predicate import COMPARISONS, LISTS, NULL_TESTS, Predicate, Term
+from persist.predicate.points import Points
+from persist.predicate.predicate import (
+    COMPARISONS,
+    LISTS,
+    NULL_TESTS,
+    Condition,
+    Predicate,
+    Term,
+)
+from persist.predicate.values import fitted
+
+Kinds = Mapping[str, pa.DataType]
+"""The types of the columns that there are."""
+
+FEW = 16
+"""So many values are made one by one: more, at once."""
 
 
 class BadFilter(ValueError):
@@ -27,32 +45,133 @@ def parse_predicate(
 ) -> Predicate:
     """Check a filter against a schema.
 
+    Alternatives that name values of one column become one list, those that name values of several
+    become :class:`Points`: however many they are, a row is looked up once.
+
     Raises:
         BadFilter: unknown column or operator, or a value that is not of the column's type.
     """
-    return Predicate([[_term(raw, schema) for raw in terms] for terms in filter_ or ()])
+    kinds = dict(zip(schema.names, schema.types, strict=True))
+    lists: dict[str, list[Any]] = {}
+    points: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+    conjunctions: list[list[Condition]] = []
+    for terms in filter_ or ():
+        for raw in terms:
+            _check(raw, kinds)
+        if len(terms) == 1 and terms[0][1] in ("=", "in"):
+            column, operator, value = terms[0]
+            lists.setdefault(column, []).extend(value if operator == "in" else (value,))
+        elif (point := _point(terms)) is not None:
+            points.setdefault(tuple(point), []).append(tuple(point.values()))
+        else:
+            conjunctions.append(_joined(terms, kinds))
+    for column, values in lists.items():
+        conjunctions.append([_term((column, "in", values), kinds)])
+    for columns, alternatives in points.items():
+        conjunctions.append(_points(columns, alternatives, kinds))
+    return Predicate(conjunctions)
 
 
-def _term(raw: Sequence[Any], schema: pa.Schema) -> Term:
+def _check(raw: Sequence[Any], kinds: Kinds) -> None:
+    """Raise for what is no term: a column that there is, an operator, and its values."""
     if len(raw) not in (2, 3) or not all(isinstance(text, str) for text in raw[:2]):
         raise BadFilter(f"filter: {list(raw)!r} is not [column, operator, value]")
     column, operator = raw[0], raw[1]
-    index = schema.get_field_index(column)
-    if index < 0:
+    kind = kinds.get(column)
+    if kind is None:
         raise BadFilter(f"filter: unknown column {column!r}")
-    kind = schema.field(index).type
-    if operator in NULL_TESTS and len(raw) == 2:
+    if len(raw) == 2:
+        if operator in NULL_TESTS:
+            return
+    elif operator in COMPARISONS or operator in LISTS:
+        if pa.types.is_nested(kind):
+            raise BadFilter(f"filter: column {column!r} of type {kind} has no comparisons")
+        if operator in LISTS and not isinstance(raw[2], list):
+            raise BadFilter(f"filter: {operator!r} takes a list of values, not {raw[2]!r}")
+        return
+    known = [*COMPARISONS, *LISTS, *NULL_TESTS]
+    raise BadFilter(f"filter: {list(raw)!r}: operators are {', '.join(known)}")
+
+
+def _point(terms: Sequence[Sequence[Any]]) -> dict[str, Any] | None:
+    """The value of each column, in order of the names, where all that is named is values."""
+    if len(terms) < 2 or any(raw[1] != "=" for raw in terms):
+        return None
+    found = {raw[0]: raw[2] for raw in terms}
+    return dict(sorted(found.items(), key=itemgetter(0))) if len(found) == len(terms) else None
+
+
+def _joined(terms: Sequence[Sequence[Any]], kinds: Kinds) -> list[Condition]:
+    """A conjunction, in which the values that a column must differ from are one list."""
+    others: dict[str, list[Any]] = {}
+    found: list[Condition] = []
+    for raw in terms:
+        if raw[1] in ("!=", "not in"):
+            values = raw[2] if raw[1] == "not in" else (raw[2],)
+            others.setdefault(raw[0], []).extend(values)
+        else:
+            found.append(_term(raw, kinds))
+    return found + [_term((column, "not in", values), kinds) for column, values in others.items()]
+
+
+def _term(raw: Sequence[Any], kinds: Kinds) -> Term:
+    column, operator = raw[0], raw[1]
+    kind = kinds[column]
+    if operator in NULL_TESTS:
         return Term(column, operator, (), False)
-    if len(raw) == 2 or (operator not in COMPARISONS and operator not in LISTS):
-        known = [*COMPARISONS, *LISTS, *NULL_TESTS]
-        raise BadFilter(f"filter: {list(raw)!r}: operators are {', '.join(known)}")
-    if pa.types.is_nested(kind):
-        raise BadFilter(f"filter: column {column!r} of type {kind} has no comparisons")
     values = raw[2] if operator in LISTS else [raw[2]]
-    if not isinstance(values, list):
-        raise BadFilter(f"filter: {operator!r} takes a list of values, not {values!r}")
-    scalars = tuple(_scalar(column, kind, value) for value in values if value is not None)
-    return Term(column, operator, scalars, None in values)
+    there = [value for value in values if value is not None]
+    scalars = _scalars(column, kind, there)
+    if operator in LISTS:
+        # The others are no row's.
+        scalars = fitted(scalars, kind).drop_null()
+    return Term(column, operator, scalars, len(there) < len(values))
+
+
+def _points(
+    columns: tuple[str, ...], rows: Sequence[Sequence[Any]], kinds: Kinds
+) -> list[Condition]:
+    """Rows of values, less those that no row of the table can have."""
+    rows = [row for row in rows if None not in row]
+    if not rows:
+        return [Term(columns[0], "in", (), False)]
+    values = [
+        fitted(_scalars(name, kinds[name], list(each)), kinds[name])
+        for name, each in zip(columns, zip(*rows, strict=True), strict=True)
+    ]
+    there = reduce(pc.and_, [array.is_valid() for array in values])
+    return [Points(columns, tuple(array.filter(there) for array in values))]
+
+
+def _scalars(column: str, kind: pa.DataType, values: list[Any]) -> Sequence[pa.Scalar]:
+    """The values in the column's type, or in one that compares with it; an array if they are many.
+
+    Raises:
+        BadFilter: one is not a value of the type.
+    """
+    array: Sequence[pa.Scalar] | None = _at_once(kind, values) if len(values) > FEW else None
+    if array is not None:
+        return array
+    return tuple(_scalar(column, kind, value) for value in values)
+
+
+def _at_once(kind: pa.DataType, values: list[Any]) -> pa.Array | None:
+    """All values in the type; None where one is not of it, or has to be looked at by itself."""
+    t, sent = pa.types, set(map(type, values))
+    try:
+        if sent == {int} and (t.is_integer(kind) or t.is_floating(kind)):
+            return pa.array(values, kind)
+        if sent == {float} and t.is_floating(kind):
+            return pa.array(values, kind)
+        if sent == {str} and (t.is_string(kind) or t.is_date(kind)):
+            return pa.array(values, pa.string()).cast(kind)
+        if sent == {str} and t.is_decimal128(kind):
+            return pa.array(map(Decimal, values), pa.decimal128(38, kind.scale))
+        if sent == {str} and t.is_timestamp(kind):
+            return _timestamps(kind, pa.array([_instant(kind, text) for text in values]))
+    except (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError):
+        return None
+    return None
 
 
 def _scalar(column: str, kind: pa.DataType, value: object) -> pa.Scalar:
@@ -99,7 +218,7 @@ def _typed(kind: pa.DataType, value: object) -> pa.Scalar:
     if t.is_decimal128(kind):
         return pa.scalar(Decimal(value), pa.decimal128(38, kind.scale))
     if t.is_timestamp(kind):
-        return _timestamp(kind, value)
+        return _timestamps(kind, pa.scalar(_instant(kind, value)))
     return pa.scalar(value, pa.string()).cast(kind)
 
 
@@ -111,13 +230,15 @@ def _wide_integer(kind: pa.DataType, value: int) -> pa.Scalar:
         return pa.scalar(value, pa.decimal128(38, 0))
 
 
-def _timestamp(kind: pa.DataType, value: str) -> pa.Scalar:
+def _instant(kind: pa.DataType, value: str) -> str:
     """ISO 8601; in a column with a time zone a text without one means UTC."""
     text = value.strip().upper()
     if len(text) == len("2026-11-21"):
         text += "T00:00:00"
-    if kind.tz is None:
-        return pa.scalar(text).cast(kind)
     has_zone = text.endswith("Z") or "+" in text[10:] or "-" in text[10:]
-    instant = pa.scalar(text if has_zone else text + "Z").cast(pa.timestamp(kind.unit, "UTC"))
-    return instant.cast(kind)
+    return text if has_zone or kind.tz is None else text + "Z"
+
+
+def _timestamps(kind: pa.DataType, texts: Any) -> Any:
+    """A text or an array of them as the column's type."""
+    return texts.cast(kind if kind.tz is None else pa.timestamp(kind.unit, "UTC")).cast(kind)

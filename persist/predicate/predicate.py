@@ -10,7 +10,7 @@ is always looked at row by row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 
 from persist.manifest import ColumnStats
 from persist.parquet.stats import stat_value
+from persist.predicate.points import Points
+from persist.predicate.values import ValueSet
 
 Bounds = Mapping[str, ColumnStats]
 
@@ -40,13 +42,30 @@ class Term:
 
     column: str
     operator: str
-    values: tuple[pa.Scalar, ...]
-    """Non-null values; one for a comparison, any number for a list, none for a null test."""
+    values: Sequence[pa.Scalar]
+    """Non-null values; one for a comparison, any number for a list, none for a null test. A list of
+    one type becomes an array."""
     has_null: bool
     """Whether a null stood among the values."""
+    _sets: dict[pa.DataType, ValueSet] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The values of a list, by the type of column in which they are looked up."""
 
-    def mask(self, array: pa.Array) -> pa.Array:
+    def __post_init__(self) -> None:
+        if self.operator not in LISTS or isinstance(self.values, pa.Array):
+            return
+        if len({value.type for value in self.values}) == 1:
+            object.__setattr__(self, "values", pa.array(self.values, self.values[0].type))
+
+    @property
+    def columns(self) -> tuple[str]:
+        """The column that is looked at."""
+        return (self.column,)
+
+    def mask(self, batch: pa.RecordBatch) -> pa.Array:
         """True where a row matches; null counts as false."""
+        array = batch.column(self.column)
         if self.operator == "is null":
             return array.is_null()
         if self.operator == "is not null":
@@ -57,10 +76,9 @@ class Term:
             return self._compared(array)
         if self.operator == "not in" and self.has_null:
             return _none(array)
-        castable = _castable(self.values, array.type)
-        found = pc.is_in(array, value_set=castable)
+        found = self._values_as(array.type).holds(array)
         if self.operator == "in":
-            return pc.and_(found, array.is_valid())
+            return found
         return pc.and_(pc.invert(found), array.is_valid())
 
     def _compared(self, array: pa.Array) -> pa.Array:
@@ -71,84 +89,96 @@ class Term:
             # Integers beyond 2^53 beside a fraction: doubles are near enough to order them.
             return compare(array.cast(pa.float64(), safe=False), self.values[0])
 
-    def may_match(self, stats: ColumnStats, rows: int) -> bool:
-        """Whether rows within these bounds can match."""
+    def _values_as(self, kind: pa.DataType) -> ValueSet:
+        # Two threads may get here at once, and make the same.
+        if kind not in self._sets:
+            self._sets[kind] = ValueSet(self.values, kind)
+        return self._sets[kind]
+
+    def may_match(self, bounds: Bounds, rows: int) -> bool:
+        """Whether rows within these bounds can match; a column without bounds can be anything."""
+        if self.column not in bounds:
+            return True
+        stats = bounds[self.column]
         if self.operator == "is null":
             return stats.nulls != 0
         if stats.nulls is not None and stats.nulls >= rows:
             return False
         if self.operator == "is not null":
             return True
-        if self.has_null and self.operator != "in":
+        if self.operator == "in":
+            return self._lies_in(stats)
+        if self.has_null:
             return False
-        low, high = _ordered(stats.min, self.values), _ordered(stats.max, self.values)
-        values = [_comparable(value) for value in self.values]
-        if any(value is None for value in values):
+        if self.operator == "not in":
+            return True
+        return self._compares(stats, self.values[0])
+
+    def _lies_in(self, stats: ColumnStats) -> bool:
+        if isinstance(self.values, pa.Array):
+            return self._values_as(self.values.type).may_lie_in(stats.min, stats.max)
+        kinds = {value.type for value in self.values}
+        return any(self._values_as(kind).may_lie_in(stats.min, stats.max) for kind in kinds)
+
+    def _compares(self, stats: ColumnStats, scalar: pa.Scalar) -> bool:
+        value = _comparable(scalar)
+        low, high = _ordered(stats.min, scalar), _ordered(stats.max, scalar)
+        if value is None:
             return True
         match self.operator:
-            case "=" | "in":
-                return any(
-                    (low is None or low <= value) and (high is None or value <= high)
-                    for value in values
-                )
+            case "=":
+                return (low is None or low <= value) and (high is None or value <= high)
             case "<":
-                return low is None or low < values[0]
+                return low is None or low < value
             case "<=":
-                return low is None or low <= values[0]
+                return low is None or low <= value
             case ">":
-                return high is None or high > values[0]
+                return high is None or high > value
             case ">=":
-                return high is None or high >= values[0]
-            case "!=":
-                # Bounds leave NaN out, which is not equal to anything.
-                if pa.types.is_floating(self.values[0].type):
-                    return True
-                return low is None or high is None or not low == high == values[0]
-        return True
+                return high is None or high >= value
+        # Bounds leave NaN out, which is not equal to anything.
+        if pa.types.is_floating(scalar.type):
+            return True
+        return low is None or high is None or not low == high == value
 
 
 def _none(array: pa.Array) -> pa.Array:
     return pa.array([False] * len(array), pa.bool_())
 
 
-def _castable(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
-    """The values that the column's type can hold; no row has any of the others."""
-    held = []
-    for value in values:
-        try:
-            fitting = value.cast(kind)
-            # Decimals take fractions by rounding them.
-            if not fitting.cast(value.type).equals(value):
-                continue
-        except pa.ArrowInvalid:
-            continue
-        held.append(fitting)
-        if pa.types.is_floating(kind) and held[-1].as_py() == 0:
-            # Found by hash, where the two zeros differ; as values they are equal.
-            held += [pa.scalar(0.0, kind), pa.scalar(-0.0, kind)]
-    return pa.array(held, kind)
+Condition = Term | Points
+
+
+def _go_on() -> None:
+    """Evaluate without a pause."""
 
 
 class Predicate:
     """A parsed filter over one schema; without conjunctions it matches everything."""
 
-    def __init__(self, conjunctions: Sequence[Sequence[Term]]) -> None:
+    def __init__(self, conjunctions: Sequence[Sequence[Condition]]) -> None:
         self.conjunctions = tuple(tuple(terms) for terms in conjunctions)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns that have to be read to decide, each once."""
-        return tuple(dict.fromkeys(t.column for terms in self.conjunctions for t in terms))
+        each = (name for terms in self.conjunctions for term in terms for name in term.columns)
+        return tuple(dict.fromkeys(each))
 
-    def mask(self, batch: pa.RecordBatch) -> pa.Array | None:
-        """True where a row matches; None when all rows do."""
+    def mask(self, batch: pa.RecordBatch, pause: Callable[[], None] = _go_on) -> pa.Array | None:
+        """True where a row matches; None when all rows do.
+
+        Args:
+            pause: is called between two comparisons; what it raises ends the evaluation.
+        """
         mask = None
         for terms in self.conjunctions:
             if not terms:
                 return None
             both = None
             for term in terms:
-                found = term.mask(batch.column(term.column))
+                pause()
+                found = term.mask(batch)
                 if found.null_count:
                     found = pc.fill_null(found, False)
                 both = found if both is None else pc.and_(both, found)
@@ -160,12 +190,17 @@ class Predicate:
         mask = self.mask(batch)
         return batch if mask is None else batch.filter(mask)
 
-    def may_match(self, bounds: Bounds, rows: int) -> bool:
-        """Whether rows within these bounds can match; a column without bounds can be anything."""
-        return not self.conjunctions or any(
-            all(t.column not in bounds or t.may_match(bounds[t.column], rows) for t in terms)
-            for terms in self.conjunctions
-        )
+    def may_match(self, bounds: Bounds, rows: int, pause: Callable[[], None] = _go_on) -> bool:
+        """Whether rows within these bounds can match; a column without bounds can be anything.
+
+        Args:
+            pause: as in :meth:`mask`.
+        """
+        for terms in self.conjunctions:
+            pause()
+            if all(term.may_match(bounds, rows) for term in terms):
+                return True
+        return not self.conjunctions
 
 
 def _comparable(scalar: pa.Scalar) -> Any:
@@ -176,13 +211,13 @@ def _comparable(scalar: pa.Scalar) -> Any:
     return stat_value(scalar)
 
 
-def _ordered(bound: Any, values: Sequence[pa.Scalar]) -> Any:
-    """A bound in the domain of the values; None when it is unknown or not comparable."""
-    if bound is None or not values:
+def _ordered(bound: Any, value: pa.Scalar) -> Any:
+    """A bound in the domain of a value; None when it is unknown or not comparable."""
+    if bound is None:
         return bound
-    if pa.types.is_decimal(values[0].type):
+    if pa.types.is_decimal(value.type):
         return Decimal(str(bound))
-    sample = _comparable(values[0])
+    sample = _comparable(value)
     if isinstance(sample, str) != isinstance(bound, str):
         return None
     return bound

@@ -10,7 +10,7 @@ true, and NaN is above and below nothing (to Spark it is above everything).
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import reduce
@@ -26,7 +26,8 @@ from ingester.spark.read.merge import quoted
 from ingester.spark.read.pruning import Pruning
 from ingester.spark.read.types import is_nanoseconds
 from persist.predicate.parse import BadFilter, parse_predicate
-from persist.predicate.predicate import Predicate, Term
+from persist.predicate.points import Points
+from persist.predicate.predicate import Condition, Predicate
 from persist.table import TableDefinition
 
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
@@ -65,15 +66,14 @@ def pruning(predicate: Predicate, columns: Columns) -> Pruning:
     if not predicate.conjunctions:
         return Pruning(columns)
     kinds = {field.name: field.type for field in columns.fields()}
-    carried = [[_carried(t, kinds[t.column]) for t in terms] for terms in predicate.conjunctions]
+    carried = [[_carried(term, kinds) for term in terms] for terms in predicate.conjunctions]
     return Pruning(columns, (predicate,), (Predicate(carried),))
 
 
 def condition(predicate: Predicate, columns: Columns) -> Column:
     """The condition of a predicate for Spark, over columns as they are carried."""
     kinds = {field.name: field.type for field in columns.fields()}
-    either = [_all(terms, kinds) for terms in predicate.conjunctions]
-    return reduce(Column.__or__, either)
+    return _any(_all(terms, kinds) for terms in predicate.conjunctions)
 
 
 def _schema(definition: TableDefinition) -> pa.Schema:
@@ -84,8 +84,11 @@ def _schema(definition: TableDefinition) -> pa.Schema:
     return pa.schema([*definition.schema, *made])
 
 
-def _carried(term: Term, kind: pa.DataType) -> Term:
+def _carried(term: Condition, kinds: dict[str, pa.DataType]) -> Condition:
     """The term with its values as the column is carried, where they fit."""
+    if isinstance(term, Points):
+        return term.with_values(lambda column, value: _as_carried(value, kinds[column]))
+    kind = kinds[term.column]
     return replace(term, values=tuple(_as_carried(value, kind) for value in term.values))
 
 
@@ -97,12 +100,14 @@ def _as_carried(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
     return value
 
 
-def _all(terms: Sequence[Term], kinds: dict[str, pa.DataType]) -> Column:
-    made = [_column(_carried(term, kinds[term.column])) for term in terms]
+def _all(terms: Sequence[Condition], kinds: dict[str, pa.DataType]) -> Column:
+    made = [_column(_carried(term, kinds)) for term in terms]
     return reduce(Column.__and__, made, F.lit(True))
 
 
-def _column(term: Term) -> Column:
+def _column(term: Condition) -> Column:
+    if isinstance(term, Points):
+        return _any(_at(term.columns, row) for row in zip(*term.values, strict=True))
     column = F.col(quoted(term.column))
     match term.operator:
         case "is null":
@@ -121,6 +126,19 @@ def _column(term: Term) -> Column:
     if pa.types.is_floating(term.values[0].type) and term.operator in (">", ">="):
         return compared & ~F.isnan(column)
     return compared
+
+
+def _at(columns: Sequence[str], values: Sequence[pa.Scalar]) -> Column:
+    pairs = zip(columns, values, strict=True)
+    return reduce(Column.__and__, [F.col(quoted(c)) == _literal(value) for c, value in pairs])
+
+
+def _any(conditions: Iterable[Column]) -> Column:
+    """Any of the conditions, joined in pairs: a long chain is deeper than Spark's parser goes."""
+    left = list(conditions)
+    while len(left) > 1:
+        left = [reduce(Column.__or__, left[at : at + 2]) for at in range(0, len(left), 2)]
+    return left[0]
 
 
 def _literal(value: pa.Scalar) -> Column:

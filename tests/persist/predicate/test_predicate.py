@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ingester.errors import InvalidRequest
 from ingester.query.ticket import predicate_of
+from persist.manifest import ColumnStats
 from persist.parquet.encode import encode
 from persist.parquet.row_group_stats import group_bounds
 from persist.parquet.stats import column_stats
@@ -76,7 +77,32 @@ def _term(draw: st.DrawFn) -> tuple[str, str, Any]:
     return name, operator, draw(values)
 
 
-filters = st.lists(st.lists(_term(), max_size=3), max_size=3)
+@st.composite
+def _alternatives(draw: st.DrawFn) -> list[list[tuple[str, str, Any]]]:
+    """So many alternatives that their values are looked up, some with a word against it."""
+    columns = draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, max_size=3, unique=True))
+    value = {
+        name: st.sampled_from([*COLUMNS[name][1], *BEYOND.get(name, ())])
+        if draw(st.booleans())
+        else st.one_of(st.none(), st.sampled_from(COLUMNS[name][1]))
+        for name in columns
+    }
+    rows = st.tuples(*(st.tuples(st.just(name), st.just("="), value[name]) for name in columns))
+    found = draw(st.lists(rows.map(list), min_size=17, max_size=40))
+    others = draw(st.lists(st.tuples(st.just(columns[0]), st.just("!="), value[columns[0]])))
+    return found + [others] * bool(others)
+
+
+BEYOND: dict[str, list[Any]] = {
+    "i": [0.5, 2.0, 10**30],
+    "small": [300, 1.5],
+    "u": [-1, 2**64],
+    "f": [-0.0, 3],
+    "dec": [Decimal(10) ** 20],
+}
+"""Values that a column of the type cannot have, or has in another form."""
+
+filters = st.one_of(st.lists(st.lists(_term(), max_size=3), max_size=3), _alternatives())
 
 
 def _matches(row: dict[str, Any], term: tuple[str, str, Any]) -> bool:
@@ -165,6 +191,29 @@ def test_bounds_do_prune_what_cannot_match(count: int, wanted: int) -> None:
         wanted < count - 1
     )
     assert not predicate_of([[["i", "is null"]]], schema).may_match(stats, count)
+
+
+def test_bounds_prune_many_alternatives_by_each_value_and_by_each_pair() -> None:
+    schema = pa.schema({"i": pa.int64(), "s": pa.string()})
+    values = predicate_of([[["i", "=", n * 10]] for n in range(1000)], schema)
+    pairs = predicate_of([[["s", "=", f"{n}"], ["i", "=", n]] for n in range(1000)], schema)
+    stats = {"i": ColumnStats(min=11, max=19, nulls=0), "s": ColumnStats(min="2", max="3", nulls=0)}
+    assert not values.may_match(stats, 5)
+    assert values.may_match({"i": ColumnStats(min=11, max=20, nulls=0)}, 5)
+    assert not values.may_match({"i": ColumnStats(min=9991, max=None, nulls=0)}, 5)
+    assert not pairs.may_match(stats, 5)
+    assert pairs.may_match({**stats, "i": ColumnStats(min=19, max=20, nulls=0)}, 5)
+
+
+def test_alternatives_are_looked_up_and_not_compared_one_by_one() -> None:
+    schema = pa.schema({"i": pa.int64(), "s": pa.string(), "v": pa.int64()})
+    numbers: list[Any] = [[["i", "=", n]] for n in range(1000)] + [[["i", "in", [7, 2000]]]]
+    pairs: list[Any] = [[["s", "=", f"{n}"], ["v", "=", n]] for n in range(1000)]
+    turned: list[Any] = [[["v", "=", 5000], ["s", "=", "x"]]]
+    unequal: list[Any] = [[["v", "!=", -n] for n in range(1000)]]
+    predicate = predicate_of([*numbers, *pairs, *turned, *unequal], schema)
+    assert len(predicate.conjunctions) == 3
+    assert sum(map(len, predicate.conjunctions)) == 3
 
 
 def test_a_column_without_bounds_prunes_nothing() -> None:
