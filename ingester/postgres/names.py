@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 
 from ingester.errors import InvalidRequest
 from ingester.postgres.facts import TableFacts
-from ingester.schema.names import check_column_names, check_table_name
+from ingester.schema.names import check_column_names, check_shown, check_table_name
 
 DEFAULT_SCHEMA = "public"
 MAX_BYTES = 128
@@ -71,14 +71,13 @@ class Names:
         by_name: dict[str, list[TableFacts]] = defaultdict(list)
         for table in tables:
             by_name[self.table(table.schema, table.name)].append(table)
+            columns = [
+                self.column(table.schema, table.name, each.name) for each in table.sent_columns
+            ]
             try:
-                check_column_names(
-                    (
-                        self.column(table.schema, table.name, column.name)
-                        for column in table.sent_columns
-                    ),
-                    (),
-                )
+                check_column_names(columns, ())
+                for column in columns:
+                    check_shown("column", column)
             except InvalidRequest as exc:
                 found[table.oid] = f"{exc}, by the names that its columns would have here"
         for name, those in by_name.items():
@@ -100,6 +99,7 @@ class Names:
         try:
             if len(parts) == 3:
                 check_column_names([name], ())
+                check_shown("column", name)
                 self._columns[parts[0], parts[1], parts[2]] = name
             elif len(parts) == 2:
                 self._tables[parts[0], parts[1]] = check_table_name("table", name)

@@ -15,6 +15,8 @@ import msgspec
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest, NotAvailable
+from ingester.schema.names import check_shown
+from ingester.shown_text import shown_names
 from persist.predicate.parse import BadFilter, parse_predicate
 from persist.predicate.predicate import Predicate
 
@@ -128,7 +130,9 @@ def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
         )
     _check_live(ticket)
     if ticket.columns is not None and len(set(ticket.columns)) != len(ticket.columns):
-        raise InvalidRequest(f"ticket: columns {ticket.columns} names a column twice")
+        raise InvalidRequest(
+            f"ticket: columns [{shown_names(ticket.columns)}] names a column twice"
+        )
     return ticket
 
 
@@ -163,6 +167,7 @@ def _check_live(ticket: Ticket) -> None:
 def _check_follower(follower: AskedBy) -> None:
     if not 0 < len(follower.name.encode()) <= MAX_NAME_BYTES:
         raise InvalidRequest(f"ticket: follower: name must have 1 to {MAX_NAME_BYTES} bytes")
+    check_shown("ticket: follower: name", follower.name)
     if len(follower.prepared) > MAX_PREPARED:
         raise InvalidRequest(f"ticket: follower: more than {MAX_PREPARED} versions are prepared")
     for version in (follower.table_version, *follower.prepared):

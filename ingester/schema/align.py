@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest
+from ingester.shown_text import shown_name, shown_names
 from persist.parquet.sparse_rows import null_bytes, rows_alone
 
 VALIDITY_BYTES = 0.125
@@ -81,7 +82,10 @@ def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.S
     else:
         unknown = [name for name in columns if schema.get_field_index(name) < 0]
         if unknown:
-            raise InvalidRequest(f"unknown column {unknown[0]!r}; the table has {schema.names}")
+            raise InvalidRequest(
+                f"unknown column {shown_name(unknown[0])};"
+                f" the table has [{shown_names(schema.names)}]"
+            )
         fields = [schema.field(name) for name in columns]
     if marks:
         # A delete has its key alone.

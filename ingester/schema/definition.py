@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest
-from ingester.schema.names import check_column_names, check_schema_size
+from ingester.schema.names import check_column_names, check_schema_size, check_shown_columns
 from ingester.schema.normalise import kept_schema, missing_columns
 from persist.manifest import TableState
 from persist.partitioning import (
@@ -45,6 +45,7 @@ def automatic_definition(sent: pa.Schema) -> TableDefinition:
     schema = pa.schema(fields)
     spec = default_spec(schema)
     check_column_names(schema.names, spec.names)
+    check_shown_columns(schema)
     return TableDefinition(schema, spec)
 
 
@@ -72,6 +73,7 @@ def widened(definition: TableDefinition, sent: pa.Schema) -> TableDefinition:
     missing = missing_columns(definition, sent)
     if not missing:
         return definition
+    check_shown_columns(missing)
     schema = pa.schema([*definition.schema, *missing])
     check_schema_size("the table, with the batch's new columns,", schema)
     return definition.with_schema(schema)
@@ -104,6 +106,7 @@ def define_table(
     except InvalidPartitionSpec as exc:
         raise InvalidRequest(str(exc)) from exc
     check_column_names(kept.names, spec.names)
+    check_shown_columns(kept)
     for kind, names in (("primary_key", primary_key), ("sort_by", sort_by)):
         _check_listed(kind, names, kept)
     if primary_key:

@@ -1,7 +1,8 @@
 """The names that namespaces, tables and columns may have, and how large a schema may be.
 
-Law of this file: pure. A name that passes is safe as a folder name, as a Spark column and in a log
-line. A field costs about a kilobyte in every plan, footer and answer that has it.
+Law of this file: pure. A name that passes is safe as a folder name, as a Spark column, in a log
+line and in a terminal; a column that a table has from before the rule of hidden characters keeps
+its name. A field costs about a kilobyte in every plan, footer and answer that has it.
 """
 
 import re
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest
+from ingester.shown_text import has_hidden, shown_name
 
 _TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _COLUMN_BYTES = 255
@@ -23,8 +25,8 @@ def check_table_name(kind: str, name: object) -> str:
     """The name itself, or :class:`InvalidRequest` naming it; ``kind`` is "namespace" or "table"."""
     if not isinstance(name, str) or not _TABLE.fullmatch(name):
         raise InvalidRequest(
-            f"{kind} {name!r} is not a name: letters, digits, '_', '.' and '-', the first a letter"
-            " or digit, at most 128"
+            f"{kind} {shown_name(name)} is not a name: letters, digits, '_', '.' and '-', the first"
+            " a letter or digit, at most 128"
         )
     return name
 
@@ -41,7 +43,9 @@ def check_column_names(names: Iterable[str], reserved: Iterable[str]) -> None:
     for name in names:
         folded = name.casefold()
         if not name or len(name.encode(errors="surrogatepass")) > _COLUMN_BYTES:
-            raise InvalidRequest(f"column {name[:64]!r}: a name has 1 to {_COLUMN_BYTES} bytes")
+            raise InvalidRequest(
+                f"column {shown_name(name)}: a name has 1 to {_COLUMN_BYTES} bytes"
+            )
         if name.startswith("_"):
             raise InvalidRequest(f"column {name!r}: names that begin with '_' are reserved")
         if folded in partition_columns:
@@ -53,6 +57,26 @@ def check_column_names(names: Iterable[str], reserved: Iterable[str]) -> None:
             clash = "stands twice" if other == name else f"differs from {other!r} only in case"
             raise InvalidRequest(f"column {name!r} {clash}")
         seen[folded] = name
+
+
+def check_shown(what: str, name: str) -> None:
+    """Raise :class:`InvalidRequest` for a name with characters that act, turn text or do not show.
+
+    Args:
+        what: what the name is of, for the error.
+        name: any text.
+    """
+    if has_hidden(name):
+        raise InvalidRequest(f"{what} {shown_name(name)} has control characters")
+
+
+def check_shown_columns(fields: Iterable[pa.Field]) -> None:
+    """Check the names of new columns, and of the fields in them, by :func:`check_shown`."""
+    for field in fields:
+        check_shown("column", field.name)
+        if field.type.num_fields:
+            kind = field.type
+            check_shown_columns(kind.field(index) for index in range(kind.num_fields))
 
 
 def check_schema_size(what: str, schema: pa.Schema) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import time
-import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
@@ -19,6 +18,8 @@ from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest
 from ingester.origins.checkpoint_state import MAX_STATE_BYTES, Checkpoint, SharedBytes
 from ingester.origins.checkpoints import Checkpoints
+from ingester.schema.names import check_shown
+from ingester.shown_text import shown_name
 from persist.manifest import SharedState
 from persist.manifest.actions import is_before, parse_time
 
@@ -29,8 +30,6 @@ MAX_METADATA_BYTES = 3 << 20
 """The limit for one batch: two states of 1 MiB in base64, and the rest."""
 MAX_PARTITION_BYTES = 256
 """The limit of the name of a source's partition."""
-_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode categories of characters that do not show, or change how others do."""
 MAX_TABLE_BYTES = 64 << 20
 """The limit of all states of one table: each reader of its manifest has them in memory."""
 MOST_SENT = 16
@@ -115,8 +114,8 @@ def parse_checkpoint(
         bulk = states.sent(_decoded(what, "shared state", encoded))
     elif shared_id is not None and (bulk := states.find(shared_id)) is None:
         raise InvalidRequest(
-            f"{what}: shared state {shared_id!r} is not known here; send its bytes as 'shared' once"
-            " in each stream"
+            f"{what}: shared state {shown_name(shared_id)} is not known here; send its bytes as"
+            " 'shared' once in each stream"
         )
     decoded = None if state is None else _decoded(what, "checkpoint state", state)
     return Checkpoint(partition, decoded, bulk, _now())
@@ -142,13 +141,12 @@ def check_partition(what: str, partition: str) -> None:
     try:
         nbytes = len(partition.encode())
     except UnicodeEncodeError:
-        raise InvalidRequest(f"{what}: partition {partition!r} is not UTF-8") from None
+        raise InvalidRequest(f"{what}: partition {shown_name(partition)} is not UTF-8") from None
     if not 0 < nbytes <= MAX_PARTITION_BYTES:
         raise InvalidRequest(
             f"{what}: a partition's name has 1 to {MAX_PARTITION_BYTES} bytes, this one {nbytes}"
         )
-    if any(unicodedata.category(each) in _UNSEEN for each in partition):
-        raise InvalidRequest(f"{what}: partition {partition!r} has control characters")
+    check_shown(f"{what}: partition", partition)
 
 
 def fitted(table: TableBuffer, checkpoints: Checkpoints, checkpoint: Checkpoint) -> Checkpoint:

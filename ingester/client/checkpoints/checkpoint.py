@@ -15,10 +15,11 @@ opened anew knows of nothing that was sent: the daemon may be another one by the
 
 import datetime
 import hashlib
-import unicodedata
 from typing import Any, NamedTuple
 
 import msgspec
+
+from ingester.shown_text import has_hidden, shown_name
 
 from ..errors import InvalidRequest
 
@@ -26,8 +27,6 @@ MAX_STATE_BYTES = 1 << 20
 """The limit of a state, and of the bytes that it shares with others."""
 MAX_PARTITION_BYTES = 256
 _AS = "a source partition and its state, as ('topic-0', b'offset 17')"
-_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Unicode categories of characters that do not show, or change how others do."""
 _REMEMBERED = 8
 """The shared bytes of a stream that are sent by their id again; a daemon remembers 16."""
 
@@ -121,8 +120,8 @@ def partition_name(value: Any) -> str:
         raise InvalidRequest(
             f"checkpoint: a partition's name has 1 to {MAX_PARTITION_BYTES} bytes, this one {size}"
         )
-    if any(unicodedata.category(character) in _UNSEEN for character in value):
-        raise InvalidRequest(f"checkpoint: partition {value!r} has control characters")
+    if has_hidden(value):
+        raise InvalidRequest(f"checkpoint: partition {shown_name(value)} has control characters")
     return value
 
 

@@ -23,6 +23,7 @@ from ingester.postgres.report import ReplicationReport
 from ingester.query.live_followers import Coming
 from ingester.query.ticket import no_flight_sql
 from ingester.schema.definition import define_table
+from ingester.schema.names import check_shown
 from ingester.server.flight.requests import (
     CheckpointBody,
     CheckpointPutBody,
@@ -239,6 +240,7 @@ async def _followers(services: Services, body: FollowersBody) -> Objects:
 
 
 async def _prepare_followers(services: Services, body: FollowersPrepareBody) -> Objects:
+    check_shown("followers_prepare: push_id", body.push_id)
     table = await services.catalog.open(body.namespace, body.table)
     await services.catalog.refresh(table, -1.0)
     services.live.prepare(table, Coming(body.table_version, body.push_id))

@@ -27,6 +27,7 @@ import pyarrow.flight as fl
 import structlog
 
 from ingester.errors import FencedOff, IngesterError, InternalFailure, StoreAway, kind_of
+from ingester.shown_text import escaped
 from ingester.write.answer import ClientGone
 from persist.manifest import Fenced, ManifestDamaged
 from persist.store import StoreError
@@ -70,6 +71,7 @@ TRAILER = "ingester-error-bin"
 """The JSON of every refusal. In ``grpc-status-details-bin``, where Arrow puts ``extra_info``, it
 would make a Flight error of Arrow's own errors in C++ and Python."""
 
+_ENDS_OF_LINES = str.maketrans("\r\n\t", "   ")
 HEAD_BYTES, TAIL_BYTES = 500, 250
 """The bytes that are kept of a long message. gRPC's clients drop an answer of more than 8 KiB of
 trailers, status and all, and a message stands in them up to four times, escaped."""
@@ -98,8 +100,7 @@ def error_json(error: IngesterError) -> bytes:
 
 def shortened(message: str) -> str:
     """Bring a message into one line that gRPC can carry: head and tail where it is long."""
-    printable = "".join(c if c.isprintable() else " " for c in message)
-    data = printable.encode(errors="replace")
+    data = escaped(message.translate(_ENDS_OF_LINES)).encode()
     if len(data) <= HEAD_BYTES + TAIL_BYTES:
         return data.decode()
     head, tail = data[:HEAD_BYTES], data[-TAIL_BYTES:]

@@ -14,6 +14,8 @@ import pyarrow.flight as fl
 from ingester.errors import InvalidRequest
 from ingester.query.ticket import refuse_flight_sql
 from ingester.replication.messages import SyncColumn
+from ingester.schema.names import check_shown
+from ingester.shown_text import shown_name, shown_names
 from ingester.write.metadata import MAX_SEQUENCE, decode_object
 
 T = TypeVar("T")
@@ -189,7 +191,9 @@ def parse_table_path(descriptor: fl.FlightDescriptor) -> tuple[str, str]:
     path = [part.decode(errors="replace") for part in parts[:8]]
     if len(parts) != 2:
         more = f" and {len(parts) - 8} more" if len(parts) > 8 else ""
-        raise InvalidRequest(f"descriptor path {path}{more} is not [namespace, table]")
+        raise InvalidRequest(
+            f"descriptor path [{shown_names(path)}]{more} is not [namespace, table]"
+        )
     return path[0], path[1]
 
 
@@ -215,7 +219,9 @@ def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand | C
         check_copy_name("descriptor", copied.copy)
         return copied
     if kind not in ("write", "delete"):
-        raise InvalidRequest(f"descriptor: type {kind!r} is not one of write, delete, sync, copy")
+        raise InvalidRequest(
+            f"descriptor: type {shown_name(kind)} is not one of write, delete, sync, copy"
+        )
     command = parse_body("descriptor", descriptor.command, WriteCommand)
     if command.origin is not None:
         _check_origin(command.origin)
@@ -232,6 +238,8 @@ def _parsed_sync(body: bytes) -> SyncCommand:
         raise InvalidRequest(
             f"descriptor: transaction must have 1 to {_MAX_TRANSACTION_BYTES} bytes"
         )
+    if name is not None:
+        check_shown("descriptor: transaction", name)
     return command
 
 
@@ -239,13 +247,13 @@ def check_copy_name(what: str, name: str) -> None:
     """Raise :class:`InvalidRequest` for a name that no copy may have."""
     if not (0 < len(name.encode(errors="replace")) <= _MAX_TRANSACTION_BYTES):
         raise InvalidRequest(f"{what}: copy must have 1 to {_MAX_TRANSACTION_BYTES} bytes")
-    if not name.isprintable():
-        raise InvalidRequest(f"{what}: copy {name!r} has characters that cannot be shown")
+    check_shown(f"{what}: copy", name)
 
 
 def _check_origin(origin: str) -> None:
     if not 0 < len(origin.encode()) <= _MAX_ORIGIN_BYTES:
         raise InvalidRequest(f"descriptor: origin must have 1 to {_MAX_ORIGIN_BYTES} bytes")
+    check_shown("descriptor: origin", origin)
 
 
 class _Typed(msgspec.Struct):
