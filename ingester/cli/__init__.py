@@ -33,10 +33,12 @@ any client does, through ``ingester.client``, or where no daemon runs. Start rea
 
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
 from ingester.memory.allocator import use_huge_pages
+from ingester.shown_text import escaped_lines
 
 
 def main() -> NoReturn:
@@ -53,7 +55,7 @@ def main() -> NoReturn:
     except KeyboardInterrupt:  # while it was starting
         _end(128 + signal.SIGINT)
     except BaseException:
-        sys.excepthook(*sys.exc_info())
+        sys.stderr.write(escaped_lines(traceback.format_exc()))
         _end(1)
     _end(0)
 

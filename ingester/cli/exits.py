@@ -28,6 +28,7 @@ from types import FrameType
 from typing import NoReturn
 
 from ingester.config.settings import ConfigError
+from ingester.shown_text import escaped
 
 DONE, FAILED, USAGE, UNREACHABLE, REFUSED = 0, 1, 2, 3, 4
 INTERRUPTED = 130  # as a shell has it for SIGINT
@@ -93,7 +94,8 @@ def exit_code(error: BaseException) -> int | None:
 
 def say_failure(message: str) -> None:
     """Print one line on standard error."""
-    print(f"ingester: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    line = escaped(" ".join(message.split()))
+    print(f"ingester: {line}", file=sys.stderr, flush=True)
 
 
 def end_process(code: int) -> NoReturn:

@@ -19,11 +19,12 @@ from ingester.client import NEVER, Client
 from ingester.client.follower import Follower, FollowOptions, Seek, Status
 from ingester.client.follower.destination import open_destination
 from ingester.config.sources import load
+from ingester.shown_text import escaped
 
 from .exits import USAGE, CommandFailed, say_failure, stopped_by_signals
 from .follow_metrics import FollowMetrics, unready
 from .metrics_server import MetricsServer
-from .printing import print_json, print_table
+from .printing import print_json, print_table, say
 from .query import asked_columns, asked_filter
 
 LOOK_EVERY_S = 0.1
@@ -75,7 +76,7 @@ def run_follow(endpoint: str, asked: FollowArguments, http: str | None, as_json:
                 "--http", http, metrics.registry, lambda: unready(follower.status)
             )
             stack.callback(server.close)
-            print(f"ingester: metrics on {server.url}/metrics", file=sys.stderr, flush=True)
+            say(f"metrics on {server.url}/metrics")
         # The last to go: what waits for a reader to close the file is told to wait no more.
         stack.callback(follower.close)
         stack.callback(destination.close)
@@ -132,9 +133,9 @@ def _shown() -> Iterator[Show]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[told]}", markup=False),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bars:
@@ -148,7 +149,9 @@ def _shown() -> Iterator[Show]:
                 done, total = status.progress.bytes
                 if status.phase == "live":
                     done = total = max(total, 1)
-                bars.update(tasks[name], completed=done, total=total or None, told=_told(status))
+                bars.update(
+                    tasks[name], completed=done, total=total or None, told=escaped(_told(status))
+                )
 
         yield show
 
@@ -166,7 +169,7 @@ class _Lines:
             now = (status.phase, error, status.coming)
             if self._said.get(name) != now and status.phase != "failed":
                 self._said[name] = now
-                print(f"ingester: {'/'.join(name)}: {_told(status)}", file=sys.stderr, flush=True)
+                say(f"{'/'.join(name)}: {_told(status)}")
 
 
 def _told(status: Status) -> str:

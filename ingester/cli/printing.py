@@ -1,19 +1,31 @@
-"""Commands print what they found: JSON for programs, small tables for people."""
+"""Commands print what they found: JSON for programs, small tables for people.
+
+Law of this file: names and values come from anybody. No order to a terminal, no turned direction
+and no end of a line gets out of one: each is shown by its number, in JSON as JSON has it.
+"""
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 import msgspec
+
+from ingester.shown_text import escaped, escaped_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def print_json(facts: Any) -> None:
-    """Print one JSON document, indented, on standard output."""
-    text = msgspec.json.format(msgspec.json.encode(facts), indent=2).decode()
-    sys.stdout.write(text + "\n")
+class Lines(NamedTuple):
+    """A cell of several lines; each of them is one, whatever it has."""
+
+    texts: Sequence[str]
+
+
+def print_json(facts: Any, indent: int = 2) -> None:
+    """Print one JSON document on standard output, in one line where ``indent`` is -1."""
+    text = msgspec.json.format(msgspec.json.encode(facts), indent=indent).decode()
+    sys.stdout.write(escaped_json(text) + "\n")
     sys.stdout.flush()
 
 
@@ -33,18 +45,29 @@ def table_of(headings: Sequence[str], rows: Iterable[Sequence[object]], title: s
     from rich.text import Text
 
     kept = [list(row) for row in rows]
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    # Texts and not strings: in those, square brackets are orders to rich.
+    above = "\n" if title.startswith("\n") else ""
+    heading_text = Text(above + escaped(title.removeprefix("\n")), style="italic")
+    table = Table(
+        title=heading_text if title else None, title_justify="left", box=None, pad_edge=False
+    )
     for index, heading in enumerate(headings):
         numeric = bool(kept) and all(_is_number(row[index]) for row in kept)
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(Text(escaped(heading)), justify=justify, overflow="fold")
     for row in kept:
-        table.add_row(*(Text(_harmless(shown(value))) for value in row))
+        table.add_row(*(Text(_cell(value)) for value in row))
     return table
 
 
 def print_line(text: str, output: TextIO | None = None) -> None:
     """Print one line, on standard output unless it is said where."""
-    print(text, flush=True, file=output)
+    print(escaped(text), flush=True, file=output)
+
+
+def say(text: str) -> None:
+    """Print one line on standard error, behind the program's name."""
+    print_line(f"ingester: {text}", sys.stderr)
 
 
 def shown(value: object) -> str:
@@ -74,11 +97,10 @@ def size(value: object) -> str:
     return f"{number:.1f} TiB"
 
 
-def _harmless(text: str) -> str:
-    """Return the text with what a terminal would take for an order as an escape."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+def _cell(value: object) -> str:
+    if isinstance(value, Lines):
+        return "\n".join(map(escaped, value.texts))
+    return escaped(shown(value))
 
 
 def _is_number(value: object) -> bool:

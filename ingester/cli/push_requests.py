@@ -8,7 +8,6 @@ here keep nobody from that, as the push may be led elsewhere. A command says wha
 push, or that it does not know yet, and never that it was done before it is.
 """
 
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ from ingester.lifecycle.runner import HookFailure, HookRunner
 from ingester.lifecycle.status import Status
 
 from .exits import FAILED, REFUSED, USAGE, CommandFailed
-from .printing import print_json, print_line
+from .printing import print_json, print_line, say
 from .push_facts import end_text, event_line
 from .push_place import PushPlace, leadership, push_place, told
 from .pushes import facts_of
@@ -66,7 +65,7 @@ def resume_push(config: Path, push_id: str, take_over: bool, as_json: bool) -> N
                 )
             how, hooks = leadership(place, _say_failure)
             if all(each.status in _WITHOUT_DATA for each in newest.record.regions):
-                _say(
+                say(
                     "no region has its data: the job that brings it has to be running, or is"
                     f" submitted again under the push id {push_id}"
                 )
@@ -98,15 +97,15 @@ def end_push(config: Path, asked: Asked, as_json: bool) -> None:
         leads = led_by(place.store, push_id)
         number = pushes.request(push_id, asked.kind, asked.reason, utc_now())
         who = "nobody leads it" if leads is None else f"{leads.controller} leads it"
-        _say(f"push {push_id} is asked for: {asked.kind}, as request {number}; {who}")
+        say(f"push {push_id} is asked for: {asked.kind}, as request {number}; {who}")
         if asked.no_wait:
             if leads is None:
-                _say(f"a controller will, or `ingester pushes resume {push_id}`")
+                say(f"a controller will, or `ingester pushes resume {push_id}`")
             return
         # Whoever leads it needs the hooks. What is wrong with them here must not keep a push going.
         how, hooks = leadership(place, _say_failure)
         if leads is None:
-            _say("so it is led here, to its end")
+            say("so it is led here, to its end")
         record = _in_background(lambda stop: _led(how, push_id, stop, False), timeout_s)
         _say_counts(hooks)
     refusal = f"request {number} refused: "
@@ -128,7 +127,7 @@ def _led(how: Leadership, push_id: str, stop: threading.Event, take_over: bool) 
         try:
             return lead(how, push_id, stop, progress)
         except Deposed:
-            _say(f"push {push_id} was taken over by another leader")
+            say(f"push {push_id} was taken over by another leader")
     return see_through(how, push_id, stop, progress)
 
 
@@ -169,10 +168,10 @@ class _Progress:
     def __call__(self, record: PushRecord) -> None:
         if self._last is None:
             regions = ", ".join(f"{each.name} {each.status.value}" for each in record.regions)
-            _say(f"push {record.push_id} stands at {record.status.value} ({regions})")
+            say(f"push {record.push_id} stands at {record.status.value} ({regions})")
         else:
             for event in new_events(self._last, record):
-                _say(event_line(event.at, event.region, event.what))
+                say(event_line(event.at, event.region, event.what))
         self._last = record
 
 
@@ -186,14 +185,10 @@ def _conclude(place: PushPlace, record: PushRecord, as_json: bool, good: bool) -
         raise CommandFailed(end_text(record), FAILED)
 
 
-def _say(text: str) -> None:
-    print(f"ingester: {text}", file=sys.stderr, flush=True)
-
-
 def _say_failure(failure: HookFailure) -> None:
-    _say(failure.text())
+    say(failure.text())
 
 
 def _say_counts(hooks: HookRunner) -> None:
     for each in hooks.statistics():
-        _say(each.text())
+        say(each.text())

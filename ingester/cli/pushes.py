@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from ingester.lifecycle.leading import leader_of
 from ingester.lifecycle.push_folders import PushFolder, push_folders
 from ingester.lifecycle.push_store import PushDamaged, PushNotFound
@@ -69,8 +67,8 @@ def print_push(config: Path, push_id: str, events: int, watch: bool, as_json: bo
         if not watch:
             _print_facts(facts, as_json)
         elif as_json:
-            _print_line(facts)
-            _follow(place, record, events, lambda facts, record: _print_line(facts))
+            print_json(facts, indent=-1)
+            _follow(place, record, events, lambda facts, record: print_json(facts, indent=-1))
         elif sys.stdout.isatty():
             _watch_on_terminal(place, record, events)
         else:
@@ -112,10 +110,6 @@ def _print_facts(facts: Facts, as_json: bool) -> None:
         print_json(facts)
     else:
         _print_tables(facts)
-
-
-def _print_line(facts: Facts) -> None:
-    print_line(msgspec.json.encode(facts).decode())
 
 
 class _Lines:

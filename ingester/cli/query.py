@@ -11,6 +11,7 @@ from ingester.client.filter_parser import Disjunction, parse_filter
 
 from .exits import USAGE, CommandFailed
 from .output.formats import TABLE_ROWS, BatchSink, TableSink, appearing, format_of, open_sink
+from .printing import print_line
 
 
 class QueryArguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +49,13 @@ def run_query(
         if output is not None:
             with appearing(output) as file:
                 rows = _copy(stream, open_sink(kind, file, stream.schema, seekable=True))
-            print(f"wrote {rows:,} rows to {output}", file=sys.stderr)
+            print_line(f"wrote {rows:,} rows to {output}", sys.stderr)
         elif kind == "table":
             _print_table(stream, asked.limit)
         else:
-            _copy(stream, open_sink(kind, sys.stdout.buffer, stream.schema, seekable=False))
+            to = sys.stdout.buffer
+            shown = sys.stdout.isatty()
+            _copy(stream, open_sink(kind, to, stream.schema, seekable=False, terminal=shown))
             sys.stdout.buffer.flush()
 
 
@@ -106,7 +109,7 @@ def _print_table(stream: QueryStream, limit: int | None) -> None:
             break
     sink.finish()
     if sink.more:
-        print(
+        print_line(
             f"(the first {TABLE_ROWS:,} rows; --limit N or another --format shows more)",
-            file=sys.stderr,
+            sys.stderr,
         )

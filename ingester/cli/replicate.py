@@ -1,7 +1,6 @@
 """``ingester replicate postgres``: run the replicator until a signal, and say what it did."""
 
 import signal
-import sys
 
 import msgspec
 
@@ -15,7 +14,7 @@ from ingester.postgres.resyncing import asked_another
 from ingester.postgres.states import BadState
 
 from .exits import FAILED, CommandFailed
-from .printing import print_json, print_line
+from .printing import print_json, print_line, say
 
 
 def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
@@ -23,7 +22,7 @@ def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
     stopped: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda caught, frame: stopped.append(caught))
-    with Client(endpoint) as client, ReportSender(endpoint, _say) as sender:
+    with Client(endpoint) as client, ReportSender(endpoint, say) as sender:
         try:
             if options.resync and (asked := asked_another(options, client)):
                 print_line(asked)
@@ -31,7 +30,7 @@ def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
             replicator = Replicator(
                 options,
                 client,
-                say=_say,
+                say=say,
                 stopped=lambda: bool(stopped),
                 told=lambda each: sender.tell(lambda: report_of(each)),
             )
@@ -54,7 +53,3 @@ def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
         f"copied {progress.copied:,} tables and applied {progress.changes:,} changes in"
         f" {progress.transactions:,} transactions; start it again and it goes on"
     )
-
-
-def _say(text: str) -> None:
-    print(f"ingester: {text}", file=sys.stderr, flush=True)

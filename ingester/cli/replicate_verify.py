@@ -16,6 +16,7 @@ from ingester.postgres.names import BadRename, Names
 from ingester.postgres.states import BadState
 from ingester.postgres.verify.verdicts import RowDifference, TableVerdict, all_equal
 from ingester.postgres.verify.verifying import NothingToCompare, VerifyPlan, verify
+from ingester.shown_text import escaped
 
 from .exits import DONE, FAILED, UNREACHABLE, USAGE, CommandFailed
 from .printing import print_json, print_line, print_table
@@ -71,10 +72,10 @@ def run_verify(endpoint: str, arguments: VerifyArguments, as_json: bool) -> NoRe
     else:
         _print(verdicts)
         rows = sum(each.source_rows or 0 for each in verdicts)
-        print(
+        print_line(
             f"compared {rows:,} rows of {len(verdicts):,} tables in {seconds:.1f} s"
             f" ({rows / max(seconds, 1e-3):,.0f} rows/s)",
-            file=sys.stderr,
+            sys.stderr,
         )
     raise SystemExit(DONE if equal else FAILED)
 
@@ -163,7 +164,7 @@ class _Progress:
         """Say that so many rows of something are read."""
         if self._shows and time.monotonic() - self._shown_at >= _EVERY_S:
             self._shown_at = time.monotonic()
-            print(f"\r\x1b[K{what}: {rows:,} rows", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{escaped(what)}: {rows:,} rows", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Take the line away."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .printing import size
+from .printing import Lines, size
 from .replication_facts import ReplicatedTable, Replication
 
 SUMMARY = ("namespace", "source", "origin", "replicator", "behind by", "tables", "last heard")
@@ -73,7 +73,7 @@ def _row(table: ReplicatedTable) -> Row:
     why = [part for part in (table.reason, *helps, *notes) if part]
     phase = table.phase.replace("_", " ") + _progress(table)
     lag = _lag(table.lag_s, table.lag_bytes)
-    return table.table, table.source, phase, table.since or "-", lag, "\n".join(why) or "-"
+    return table.table, table.source, phase, table.since or "-", lag, Lines(why or ["-"])
 
 
 def _progress(table: ReplicatedTable) -> str:

@@ -43,7 +43,9 @@ def print_replications(
         print_json({"replications": found})
     else:
         for number, each in enumerate(found):
-            _print(each, before="\n" if number else "")
+            if number:
+                print_line("")
+            _print(each)
     raise SystemExit(0 if all(each.is_well for each in found) else FAILED)
 
 
@@ -71,7 +73,8 @@ def _state(client: Client, of: ListedCheckpoint) -> bytes | None:
         return None  # dropped since the listing
 
 
-def _print(replication: Replication, before: str) -> None:
-    print_line(before + "\n".join(lines(replication)))
+def _print(replication: Replication) -> None:
+    for line in lines(replication):
+        print_line(line)
     if found := rows(replication):
         print_table(TABLES, found)

@@ -22,6 +22,7 @@ from ingester.client import (
     WriteResult,
 )
 from ingester.config.units import parse_duration
+from ingester.shown_text import escaped
 
 from .exits import USAGE, CommandFailed, say_failure
 from .input.files import InputFile, format_of, opened, source_of
@@ -206,7 +207,7 @@ def _progress() -> Iterator[Step]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed:,.0f} rows acknowledged"),
         TimeElapsedColumn(),
@@ -214,7 +215,7 @@ def _progress() -> Iterator[Step]:
     with Progress(*columns, console=Console(stderr=True)) as bars:
 
         def start(name: str, total: int | None) -> Callable[[int], None]:
-            task = bars.add_task(name, total=total)
+            task = bars.add_task(escaped(name), total=total)
             return lambda rows: bars.advance(task, rows)
 
         yield start

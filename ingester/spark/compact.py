@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 
+from ingester.shown_text import escaped
 from ingester.spark.compaction.api import compact, rewrite
 from ingester.spark.compaction.report import TARGET_FILE_BYTES, CompactionReport
 from ingester.spark.errors import require_pyspark
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for table in tables:  # before a cluster is asked for
             Manifest(store, asked.namespace, table).head()
     except (ManifestError, StoreError, ValueError) as exc:
-        print(exc, file=sys.stderr)
+        print(escaped(str(exc)), file=sys.stderr)
         return 1
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started it
         # Workers run this Python, not whatever `python3` is on PATH.
@@ -62,11 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     progress=_progress,
                 )
             except (ManifestError, StoreError, ValueError) as exc:
-                print(f"{asked.namespace}/{table}: {exc}", file=sys.stderr)
+                print(f"{asked.namespace}/{table}: {escaped(str(exc))}", file=sys.stderr)
                 failed = True
                 continue
             failed = failed or report.left > 0
-            print(json.dumps(asdict(report)) if asked.json else text_of(report), flush=True)
+            print(
+                json.dumps(asdict(report)) if asked.json else escaped(text_of(report)), flush=True
+            )
     finally:
         spark.stop()
     return 1 if failed else 0

@@ -23,10 +23,12 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
+import tty
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol
 
@@ -168,6 +170,36 @@ class Warm:
                 process.kill()
             return subprocess.CompletedProcess([*arguments], code, _all(out), _all(err))
 
+    def on_terminal(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path,
+        timeout_s: float = 60.0,
+    ) -> subprocess.CompletedProcess[bytes]:
+        """The finished command, whose output and errors both went to one terminal, 200 wide."""
+        ours, theirs = os.openpty()
+        try:
+            tty.setraw(theirs)
+            termios.tcsetwinsize(theirs, (50, 200))
+            said: list[bytes] = []
+            reader = threading.Thread(target=_drain, args=(ours, said))
+            reader.start()
+            try:
+                command = ["ingester", *arguments]
+                process = _Forked(self._fork(command, environment, cwd, (theirs, theirs, theirs)))
+            finally:
+                # The reader ends when nobody has the other side.
+                os.close(theirs)
+            try:
+                code = process.wait(timeout_s)
+            finally:
+                process.kill()
+                reader.join()
+        finally:
+            os.close(ours)
+        return subprocess.CompletedProcess([*arguments], code, b"".join(said), b"")
+
     def _fork(
         self,
         arguments: Sequence[str],
@@ -225,6 +257,12 @@ def _temporary(content: bytes = b"") -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _drain(terminal: int, said: list[bytes]) -> None:
+    with suppress(OSError):  # EIO: the other side is closed
+        while piece := os.read(terminal, 1 << 16):
+            said.append(piece)
 
 
 def _all(descriptor: int) -> bytes:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from ingester.shown_text import escaped, escaped_json
 from persist.parquet.leaf_stats import leaves_without_floats
 
 from ..exits import USAGE, CommandFailed, half_written
@@ -72,15 +73,18 @@ def format_of(given: str | None, output: Path | None) -> str:
     return kind
 
 
-def open_sink(kind: str, target: Any, schema: pa.Schema, *, seekable: bool) -> BatchSink:
+def open_sink(
+    kind: str, target: Any, schema: pa.Schema, *, seekable: bool, terminal: bool = False
+) -> BatchSink:
     """A sink of format ``kind`` (all but ``table``) that writes bytes to ``target``.
 
-    Arrow is the file format where ``seekable``, else the stream format.
+    Arrow is the file format where ``seekable``, else the stream format. For a ``terminal`` hidden
+    characters are escaped, in CSV as no reader of CSV takes them back.
     """
     if kind == "jsonl":
-        return JsonLinesSink(target)
+        return JsonLinesSink(target, terminal)
     if kind == "csv":
-        return CsvSink(target, schema)
+        return CsvSink(target, schema, terminal)
     valve = _Valve(target)
     if kind == "parquet":
         # Of what comes nobody knows yet where a NaN is; and Spark looks for 0.0 in a dictionary
@@ -173,15 +177,19 @@ class CsvSink(_LinesSink):
     An empty text is two quotes. Lists, structs and maps are JSON, binary is base64.
     """
 
-    def __init__(self, target: Any, schema: pa.Schema) -> None:
+    def __init__(self, target: Any, schema: pa.Schema, terminal: bool = False) -> None:
         super().__init__(target)
         self._names = list(schema.names)
-        self._target.write((",".join(map(quoted_text, self._names)) + "\n").encode())
+        self._terminal = terminal
+        names = map(escaped, self._names) if terminal else self._names
+        self._target.write((",".join(map(quoted_text, names)) + "\n").encode())
 
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
         cells = map(csv_cells, self._names, batch.columns)
+        if self._terminal:
+            cells = map(_escaped_cells, cells)
         comma, empty, end = (pa.scalar(text, pa.large_string()) for text in (",", "", "\n"))
         lines = pc.binary_join_element_wise(
             *cells, comma, null_handling="replace", null_replacement=""
@@ -193,11 +201,16 @@ class CsvSink(_LinesSink):
 class JsonLinesSink(_LinesSink):
     """One object per row, each value in the form that :mod:`.values` tells."""
 
+    def __init__(self, target: Any, terminal: bool = False) -> None:
+        super().__init__(target)
+        self._terminal = terminal
+
     def write(self, batch: pa.RecordBatch) -> None:
         names = batch.schema.names
         columns = map(json_values, names, batch.columns)
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        self._target.write(msgspec.json.Encoder().encode_lines(rows))
+        lines = msgspec.json.Encoder().encode_lines(rows)
+        self._target.write(escaped_json(lines.decode()).encode() if self._terminal else lines)
 
 
 class TableSink:
@@ -216,6 +229,11 @@ class TableSink:
 
     def finish(self) -> None:
         print_table(self._names, self._rows)
+
+
+def _escaped_cells(cells: pa.Array) -> pa.Array:
+    texts = [None if text is None else escaped(text) for text in cells.to_pylist()]
+    return pa.array(texts, pa.large_string())
 
 
 def _cells(name: str, column: pa.Array) -> list[str]:

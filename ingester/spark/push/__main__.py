@@ -21,6 +21,7 @@ import msgspec
 from ingester.lifecycle.push_config import PushConfig, PushConfigError, read_push_config
 from ingester.lifecycle.push_store import PushDamaged
 from ingester.lifecycle.settings import HookConfigError
+from ingester.shown_text import escaped, escaped_lines
 from ingester.spark.errors import PySparkMissing, require_pyspark
 from ingester.spark.push.api import print_progress, push
 from ingester.spark.push.result import PushFailed, PushRefused, PushResult
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = read_push_config(asked.config)
         require_pyspark()
     except (PushConfigError, HookConfigError, PySparkMissing) as exc:
-        print(exc, file=sys.stderr)
+        print(escaped(str(exc)), file=sys.stderr)
         return 2
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PushFailed as exc:
         result = exc.result
     except HookConfigError as exc:
-        print(exc, file=sys.stderr)
+        print(escaped(str(exc)), file=sys.stderr)
         return 2
     except (
         PushRefused,
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         PySparkException,
         ValueError,
     ) as exc:
-        print(f"{asked.namespace}/{asked.table}: {exc}", file=sys.stderr)
+        print(f"{asked.namespace}/{asked.table}: {escaped(str(exc))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(
@@ -78,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         spark.stop()
     for counts in result.hooks:
-        print(counts.text(), file=sys.stderr, flush=True)
-    print(json.dumps(as_json(result)) if asked.json else result.text(), flush=True)
+        print(escaped(counts.text()), file=sys.stderr, flush=True)
+    print(json.dumps(as_json(result)) if asked.json else escaped_lines(result.text()), flush=True)
     return 0 if result.live else 1
 
 
