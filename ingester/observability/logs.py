@@ -5,7 +5,9 @@ an entry of ``deploy/RUNBOOK.md`` in ``runbook``; what libraries warn about is u
 ``library-warning``. The last ``RECENT`` of them are kept for ``/api/status``. A traceback has at
 most ``TRACEBACK_FRAMES`` frames, the innermost ones, whatever ``sys.tracebacklimit`` says (the
 daemon sets that to 0, because pyarrow puts tracebacks into answers otherwise). Credentials in URLs
-are masked. A line that cannot be written is dropped: a closed terminal does not stop the daemon.
+are masked. What a terminal would take for an order is shown by its number, and an event is one line
+whatever its fields have. A line that cannot be written is dropped: a closed terminal does not stop
+the daemon.
 
     log = structlog.get_logger()
     log.info("partition persisted", partition="time_day=2026-11-21", rows=10_000, queued_s=0.02)
@@ -23,6 +25,8 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 import structlog
+
+from ingester.shown_text import escaped, escaped_json, escaped_lines
 
 RECENT = 20
 TRACEBACK_FRAMES = 30
@@ -116,9 +120,30 @@ def configure_logs(
 def _renderers(style: Format, out: TextIO) -> list[Any]:
     terminal = out.isatty()
     if style == "json" or (style == "auto" and not terminal):
-        return [put_first, structlog.processors.JSONRenderer(default=str, ensure_ascii=False)]
+        return [put_first, _render_json]
     # The traceback is text already; the renderer only has to print it.
-    return [structlog.dev.ConsoleRenderer(colors=terminal, timestamp_key="at", sort_keys=False)]
+    return [
+        escape_fields,
+        structlog.dev.ConsoleRenderer(colors=terminal, timestamp_key="at", sort_keys=False),
+    ]
+
+
+_json = structlog.processors.JSONRenderer(default=str, ensure_ascii=False)
+
+
+def _render_json(logger: object, method: str, event: EventDict) -> str:
+    return escaped_json(str(_json(logger, method, event)))
+
+
+def escape_fields(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Escape hidden characters in all fields, those of the traceback line by line; a processor."""
+    shown: EventDict = {}
+    for key, value in event.items():
+        if not isinstance(value, bool | int | float | None):
+            text = value if isinstance(value, str) else repr(value)
+            value = escaped_lines(text) if key == "exception" else escaped(text)
+        shown[escaped(key)] = value
+    return shown
 
 
 def store_away(event: str, **fields: object) -> Callable[[Exception, float], None]:
@@ -180,7 +205,7 @@ def _message(event: EventDict) -> str:
         if key not in _NOT_IN_MESSAGE and key != "error"
     ]
     error = [str(event["error"])] if "error" in event else []
-    text = " ".join(", ".join(error + fields).split())
+    text = escaped(" ".join(", ".join(error + fields).split()))
     return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"
 
 

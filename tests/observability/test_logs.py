@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import sys
 import threading
 import warnings
@@ -167,6 +168,25 @@ def test_credentials_in_urls_are_masked_everywhere() -> None:
     assert "s3cret" not in out.getvalue()
     assert "s3cret" not in recent.newest_first()[0].message
     assert lines(out)[0]["url"] == "s3://***@host/bucket"
+
+
+def test_what_a_terminal_would_obey_is_shown_by_its_number_and_an_event_is_one_line() -> None:
+    evil = "a\x1b[2J\n\x9b\u202eb at=fake"
+    for style, stream in (
+        ("console", Terminal()),
+        ("console", io.StringIO()),
+        ("json", Terminal()),
+    ):
+        recent = configure_logs(style=style, stream=stream)  # type: ignore[arg-type]
+        structlog.get_logger().warning(evil, partition=evil, rows=(evil,))
+        logging.getLogger("a library").warning("%s", evil)
+        structlog.get_logger().error("failed", exc_info=ValueError(evil))
+        text = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())  # the renderer's own colours
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
+        assert len(text.splitlines()) == (3 if style == "json" else 5)
+        assert not any("\x1b" in each.message for each in recent.newest_first())
+    json_lines = lines(stream)
+    assert json_lines[0]["partition"] == evil
 
 
 def test_a_warning_without_a_runbook_entry_says_so() -> None:
