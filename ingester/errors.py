@@ -105,6 +105,13 @@ class TooManyStreams(Refused):
     """
 
 
+class OverQuota(Refused):
+    """The namespace has as much as its quota, which the message names.
+
+    The caller asks again after `retry_after_s`, or for less; the operator may raise the quota.
+    """
+
+
 class StoreAway(Refused):
     """The store cannot be reached where it is needed now.
 
@@ -198,6 +205,7 @@ ERRORS: dict[type[IngesterError], ErrorKind] = {
     Saturated: ErrorKind("saturated", "UNAVAILABLE", 4),
     DiskFull: ErrorKind("disk_full", "UNAVAILABLE", 4),
     TooManyStreams: ErrorKind("limit", "UNAVAILABLE", 4),
+    OverQuota: ErrorKind("limit", "UNAVAILABLE", 4),
     StoreAway: ErrorKind("store", "UNAVAILABLE", 4),
     StaleVersion: ErrorKind("stale", "UNAVAILABLE", 4),
     Superseded: ErrorKind("superseded", "UNAVAILABLE", 4),

@@ -16,6 +16,7 @@ from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.write_latch import WriteLatch
 from ingester.errors import MadeAnew
 from ingester.observability.status import Buffered, Persisted, TableStatus, TransformerStatus
+from ingester.quotas.use import NamespaceUse
 from persist.manifest import PartitionKey, TableState
 from persist.table import TableDefinition, TableKey
 
@@ -26,7 +27,11 @@ class TableBuffer:
     Loop only, but for single reads, and for what is read under the lock.
     """
 
-    def __init__(self, namespace: str, name: str, state: TableState) -> None:
+    def __init__(
+        self, namespace: str, name: str, state: TableState, use: NamespaceUse | None = None
+    ) -> None:
+        """``use``: what the namespace has in all; by default the table is alone in it."""
+        self.use = NamespaceUse(namespace) if use is None else use
         self.lock = threading.RLock()
         self.write_latch = WriteLatch()
         """The latch of a keyed table's writes."""
@@ -83,6 +88,7 @@ class TableBuffer:
         partition = self.partitions.get(key)
         if partition is None:
             partition = self.partitions[key] = PartitionBuffer(self.key, key)
+            self.use.partitions += 1
         return partition
 
     def statistics(self) -> TableStatus:

@@ -26,6 +26,7 @@ from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.checkpoints import Checkpoints, PendingCheckpoint
 from ingester.origins.registry import Origins
 from ingester.origins.tenure import Tenure
+from ingester.quotas.namespaces import Namespaces
 from persist.manifest import TableState
 from persist.table import TableDefinition, TableKey
 
@@ -70,8 +71,13 @@ class BufferTree:
         hooks: TreeHooks,
         *,
         ingester_id: str = "",
+        namespaces: Namespaces | None = None,
     ) -> None:
-        """``ingester_id`` is the daemon's: its own operations are told from others' by it."""
+        """``ingester_id`` is the daemon's: its own operations are told from others' by it.
+
+        ``namespaces``: what each has in all; by default there are no quotas.
+        """
+        self.namespaces = Namespaces() if namespaces is None else namespaces
         self.tables: dict[TableKey, TableBuffer] = {}
         self.applied_seq = 0
         self.by_age: OrderedDict[BufferHandle, PartitionBuffer] = OrderedDict()
@@ -144,6 +150,7 @@ class BufferTree:
             handle.messages += operation.messages
             grown = handle.rows.nbytes - before
             table.nbytes += grown
+            table.use.held_bytes += grown
             self._ledger.buffered += grown
             holders.append(handle)
         table.rows += operation.rows
@@ -305,8 +312,9 @@ class BufferTree:
         partition = table.partitions[handle.partition]
         partition.frozen.remove(handle)
         if partition.empty:
-            table.partitions.pop(partition.key, None)
+            table.use.partitions -= table.partitions.pop(partition.key, None) is not None
         table.nbytes -= nbytes
+        table.use.held_bytes -= nbytes
         table.rows -= rows
         self._ledger.frozen -= nbytes
         self._hooks.on_released(nbytes)

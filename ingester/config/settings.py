@@ -274,6 +274,69 @@ class TransformSettings(_Section, frozen=True, kw_only=True):
     """So many transformers run at a time, and one fewer of one class."""
 
 
+class NamespaceQuota(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The quotas of one namespace that differ from those of ``[quotas]``; 0 is none."""
+
+    buffer_bytes: int | str | None = None
+    bytes_per_s: int | str | None = None
+    requests_per_s: int | None = None
+    tables: int | None = None
+    partitions: int | None = None
+    streams: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in msgspec.structs.fields(QuotasSettings):
+            limits = range_of(field.type)
+            value = getattr(self, field.name, None)
+            if limits is None or value is None:
+                continue
+            number = value if limits.parse is None else limits.parse(value)
+            limits.check(field.name, number)
+            msgspec.structs.force_setattr(self, field.name, number)
+
+
+class QuotasSettings(_Section, frozen=True, kw_only=True):
+    """What one namespace may take of the daemon; 0 is no quota, and fair shares alone."""
+
+    buffer_bytes: Annotated[int, _bytes(0, TiB)] = 0
+    """A namespace may have so much in buffers and on its way there; beyond it, its writes are
+    refused with ``memory``, and what it has is persisted. 0 is no quota, as in all of these."""
+    bytes_per_s: Annotated[int, _bytes(0, TiB)] = 0
+    """A namespace may write so much in a second, as a mean; its writes are refused with ``limit``
+    while it is ahead of that. A batch of any size passes, and is made up for before the next."""
+    requests_per_s: Annotated[int, Range(0, 1_000_000_000)] = 0
+    """A namespace may have so many batches, queries and actions in a second, as a mean; beyond it,
+    they are refused with ``limit``."""
+    tables: Annotated[int, Range(0, 1_000_000_000)] = 0
+    """A namespace may have so many tables; further ones are not made, and refused with
+    ``limit``."""
+    partitions: Annotated[int, Range(0, 1_000_000_000)] = 0
+    """A namespace may have so many partitions with a buffer; a batch that needs more is refused
+    with ``limit``."""
+    streams: Annotated[int, Range(0, 1_000_000)] = 0
+    """A namespace may have so many streams of writers at a time, so many queries, and so many calls
+    of followers; further ones are refused with ``limit``."""
+    namespaces: dict[str, NamespaceQuota] = {}
+    """The quotas of single namespaces, where they differ: ``[quotas."acme"]`` in the file, with
+    ``bytes_per_s = "10MiB"`` and the like below it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for namespace in self.namespaces:
+            if not namespace or "/" in namespace:
+                raise ConfigError("quotas", f"{namespace!r} is no namespace")
+
+    def quota(self, namespace: str, name: str) -> tuple[int, str]:
+        """The quota of this name that a namespace has, and the setting that says so."""
+        own = self.namespaces.get(namespace)
+        value = None if own is None else getattr(own, name)
+        if value is None:
+            return getattr(self, name), f"quotas.{name}"
+        return value, f'quotas."{namespace}".{name}'
+
+
 TRANSFORMER_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 """The name of a class as settings and requests have it: ``package.module:Class``."""
 
@@ -337,6 +400,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     origins: OriginsSettings = OriginsSettings()
     replication: ReplicationSettings = ReplicationSettings()
     transform: TransformSettings = TransformSettings()
+    quotas: QuotasSettings = QuotasSettings()
     log: LogSettings = LogSettings()
     tables: dict[str, TableSettings] = {}
     """What is so for one table alone: ``[tables."namespace/table"]`` in the file, with the classes

@@ -160,10 +160,17 @@ def _read_file(file: Path) -> Iterator[Item]:
         if name in sections:
             if not isinstance(value, dict):
                 raise ConfigError(name, f"{value!r} is not a table ({file}); write [{name}]")
-            for key, inner in value.items():
+            for key, inner in (_quotas(value) if name == "quotas" else value).items():
                 yield f"{name}.{key}", inner, f"file {file}"
         else:
             yield name, value, f"file {file}"
+
+
+def _quotas(section: dict[str, Any]) -> dict[str, Any]:
+    """Put the tables in ``[quotas]``, which are single namespaces, below ``namespaces``."""
+    namespaces = {key: value for key, value in section.items() if isinstance(value, dict)}
+    own = {key: value for key, value in section.items() if key not in namespaces}
+    return own | ({"namespaces": namespaces} if namespaces else {})
 
 
 def _nearest(key: str, known: Mapping[str, object] | set[str]) -> str:

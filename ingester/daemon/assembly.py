@@ -27,7 +27,7 @@ from ingester.buffer import (
     TreeHooks,
     Why,
 )
-from ingester.config.settings import MemorySettings, ReplicationSettings, Settings
+from ingester.config.settings import ReplicationSettings, Settings
 from ingester.copies.copies import Copies, CopyOptions
 from ingester.copies.encoders import Encoders
 from ingester.copies.takeover import Takeover
@@ -60,6 +60,7 @@ from ingester.query.queries import Queries, QueryHooks, QueryLimits
 from ingester.query.result_spill import ResultSpill
 from ingester.query.row_group_cache import CACHE_BYTES, RowGroupCache
 from ingester.query.ticket import FilterLimits
+from ingester.quotas.namespaces import Namespaces
 from ingester.replication.commit import TransactionCommit
 from ingester.replication.dedup import TransactionDedup
 from ingester.replication.open_transactions import OpenTransactions
@@ -72,7 +73,7 @@ from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.tables.origin_takeover import OriginTakeover
-from ingester.write.admission import AdmissionControl, DiskRoom
+from ingester.write.admission import AdmissionControl, DiskRoom, QueueRoom
 from ingester.write.checkpoints import CheckpointCalls
 from ingester.write.coalescer import Coalescer
 from ingester.write.dedup_sink import DedupSink
@@ -124,7 +125,7 @@ class Runtime:
         self.fenced = trio.Event()
         self._spill_folder = settings.data_dir / "spill"
 
-        self._make_counters(settings.memory)
+        self._make_counters(settings)
         self._make_tables(settings)
         self._make_maintenance(settings)
         self._make_queries(settings)
@@ -133,13 +134,15 @@ class Runtime:
         self._make_replication(settings.replication)
         self._make_copies(settings)
 
-    def _make_counters(self, memory: MemorySettings) -> None:
+    def _make_counters(self, settings: Settings) -> None:
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry)
         self.rates = RateCounter(time.monotonic)
         self.instrumentation = Instrumentation(self.metrics, self.rates)
+        memory = settings.memory
         self.ledger = MemoryLedger(Watermarks(memory.limit, memory.low, memory.high))
         self.heap_trim = HeapTrim()
+        self.namespaces = Namespaces(settings.quotas, self.metrics.quota_refused)
 
     def _make_tables(self, settings: Settings) -> None:
         self.origins = Origins(time.monotonic)
@@ -155,6 +158,7 @@ class Runtime:
                 on_released=self.heap_trim.freed,
             ),
             ingester_id=self.writer.ingester_id,
+            namespaces=self.namespaces,
         )
         commits = Commits(
             self.store,
@@ -267,8 +271,8 @@ class Runtime:
         self.admission = AdmissionControl(
             self.ledger,
             DiskRoom(settings.data_dir, settings.wal.segment_bytes, lambda: self.wal.certain_bytes),
-            queued_bytes=lambda: self.flusher.queued_bytes,
-            queue_bytes=settings.persist.queue_bytes,
+            QueueRoom(lambda: self.flusher.queued_bytes, settings.persist.queue_bytes),
+            self.namespaces,
         )
         # One number for each schema that rows come in, whoever writes them.
         self._schema_numbers = itertools.count(1)

@@ -78,6 +78,8 @@ class Flusher:
         self._behind: dict[PartitionBuffer, deque[FlushJob]] = {}
         """The buffers of partitions that are served beside the workers, in order."""
         self._behind_bytes = 0
+        self._queued: dict[FlushJob, int] = {}
+        """The bytes of each buffer that waits, as they count for its namespace."""
 
     @property
     def queued_bytes(self) -> int:
@@ -96,7 +98,10 @@ class Flusher:
         """Queue a frozen buffer behind the earlier ones of its partition."""
         namespace, table = job.table.key
         self._schedule_of(job).expect(job)
-        self.queue.put(f"{namespace}/{table}/{job.handle.partition}", job, job.handle.nbytes)
+        key = f"{namespace}/{table}/{job.handle.partition}"
+        self._queued[job] = job.handle.nbytes
+        job.table.use.queued_bytes += job.handle.nbytes
+        self.queue.put(key, job, job.handle.nbytes, namespace)
 
     async def until_released(self, handle: BufferHandle) -> None:
         """Return when the buffer's rows are in committed files."""
@@ -127,10 +132,16 @@ class Flusher:
             self._schedule_of(job).withdraw(job)
             self._serve_apart(job)
             return
+        finally:
+            self._served(job)
         if job.handle.keyed:
             self._serve_apart(job, flush)
         else:
             self._finish(flush)
+
+    def _served(self, job: FlushJob) -> None:
+        """Stop counting a buffer among those of its namespace that wait."""
+        job.table.use.queued_bytes -= self._queued.pop(job)
 
     def _serve_apart(self, job: FlushJob, flush: FinishedFlush | None = None) -> None:
         assert self._nursery is not None
@@ -158,6 +169,7 @@ class Flusher:
                 waiting.popleft()
                 if waiting:
                     self._behind_bytes -= waiting[0].handle.nbytes
+                    self._served(waiting[0])
             except CannotEncode:
                 for each in waiting:
                     self._let_others_go(each)

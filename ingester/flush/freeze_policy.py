@@ -52,6 +52,7 @@ class FreezePolicy:
         self._wake = trio.Event()
         self._disk_full = False
         self._memory_full = False
+        self._full_namespaces: set[str] = set()
 
     def wake(self) -> None:
         """Look at the deadlines again: a buffer was opened, or something else has changed."""
@@ -67,9 +68,16 @@ class FreezePolicy:
         self._disk_full = True
         self._wake.set()
 
-    def relieve_memory(self) -> None:
-        """Freeze for a batch that found no room: what is not on its way to a file has to go now."""
-        self._memory_full = True
+    def relieve_memory(self, namespace: str | None = None) -> None:
+        """Freeze for a batch that found no room: what is not on its way to a file has to go now.
+
+        Args:
+            namespace: the one that has all it may have; None where the daemon has.
+        """
+        if namespace is None:
+            self._memory_full = True
+        else:
+            self._full_namespaces.add(namespace)
         self._wake.set()
 
     async def run(self) -> None:
@@ -102,6 +110,8 @@ class FreezePolicy:
         if self._disk_full or (self._memory_full and not self._ledger.frozen):
             self.freeze_all("disk" if self._disk_full else "memory")
         self._disk_full = self._memory_full = False
+        if self._full_namespaces:
+            self._freeze_namespaces()
         for aging, age_s, why in self._ages:
             due_before = time.monotonic() - age_s
             while (oldest := _oldest(aging)) is not None and oldest.opened_at <= due_before:
@@ -109,6 +119,13 @@ class FreezePolicy:
         if self._ledger.used > self._ledger.watermarks.low:
             self._shrink_caches()
             self._freeze_largest()
+
+    def _freeze_namespaces(self) -> None:
+        """Freeze all of the namespaces that have as much in buffers as they may."""
+        full, self._full_namespaces = self._full_namespaces, set()
+        for _, partition in list(self._tree.active()):
+            if partition.table[0] in full:
+                self._tree.freeze(partition, "memory")
 
     def _freeze_largest(self) -> None:
         """Freeze the largest buffers until the rest, once they are flushed, is under ``low``.

@@ -87,6 +87,8 @@ class WorkerPool:
         self._file_writer = file_writer
         self._ledger = ledger
         self._limiter = trio.CapacityLimiter(workers)
+        # Who waits for a thread waits here, and the limiter is free for whoever has a turn.
+        self._turns = ByteBudget(workers)
         # Threads of their own: they give way to those that acknowledge writes and answer queries.
         self._threads = ThreadPoolExecutor(workers, "persist", initializer=_give_way)
         self._budget = ByteBudget(min(JOB_BYTES, ledger.watermarks.limit // JOB_SHARE))
@@ -98,12 +100,12 @@ class WorkerPool:
         its partition has then.
         """
         begun = Begun(job, _job_bytes(job), time.monotonic())
-        await self._budget.spend(begun.nbytes)
+        await self._budget.spend(begun.nbytes, job.table.namespace)
         self._ledger.jobs += begun.nbytes
         try:
             if not job.handle.keyed:
                 order = partial(self._file_writer.order, job.rows, job.table.state)
-                begun.ordered = await self._run(order)
+                begun.ordered = await self._run(order, job)
         except (CannotEncode, StoreError, OSError):
             pass  # it comes again where it is told, or tried again
         except BaseException:
@@ -148,11 +150,11 @@ class WorkerPool:
 
         async def once() -> Upload:
             if ordered is not None:
-                return await self._run(partial(self._file_writer.put, ordered))
+                return await self._run(partial(self._file_writer.put, ordered), job)
             state = job.table.state if base is None else base
             upload = partial(self._file_writer.upload, job.rows, state, after_seq, left_out)
             try:
-                return await self._run(upload)
+                return await self._run(upload, job)
             except NotFound:
                 if base is None:
                     # A file to be replaced is gone: others have, or the table was switched. Or the
@@ -173,12 +175,19 @@ class WorkerPool:
             log.exception("buffer cannot be encoded", **where, runbook="persist-failing")
             raise
 
-    async def _run(self, work: Callable[[], T]) -> T:
-        """Work in a thread. Its error, which holds the rows, lives no longer than the caller's."""
-        running = self._threads.submit(work)
+    async def _run(self, work: Callable[[], T], job: FlushJob) -> T:
+        """Work in a thread, in the namespace's turn.
+
+        Its error, which holds the rows, lives no longer than the caller's.
+        """
+        await self._turns.spend(1, job.table.namespace)
         try:
-            # Not the result itself: trio would keep the error until a collection.
-            await trio.to_thread.run_sync(wait, [running], limiter=self._limiter)
-            return running.result()
+            running = self._threads.submit(work)
+            try:
+                # Not the result itself: trio would keep the error until a collection.
+                await trio.to_thread.run_sync(wait, [running], limiter=self._limiter)
+                return running.result()
+            finally:
+                del running
         finally:
-            del running
+            self._turns.give_back(1)

@@ -1,7 +1,8 @@
 """Every counter and histogram of the daemon, in one place, named ``ingester_<what>_<unit>``.
 
 Law of this file: labels are bounded. The only labels are ``namespace`` and ``table`` (of at most
-``MAX_TABLES`` tables, the rest counts as ``_other``), the codes of the error table, the kinds of
+``MAX_TABLES`` tables, the rest counts as ``_other``), the namespaces of quotas (of at most
+``MAX_NAMESPACES``, likewise) and the quotas' names, the codes of the error table, the kinds of
 memory, and the classes of transformers with what came of their calls, bounded likewise. The way of
 a write looks up no label: children are made once and kept (``Metrics.table`` gives them from a
 dict). Gauges are in :mod:`ingester.observability.gauges`.
@@ -21,8 +22,11 @@ from ingester.observability.gauges import GaugeCollector, Gauges
 from ingester.observability.transformer_metrics import TransformerMetrics
 
 MAX_TABLES = 1000
+MAX_NAMESPACES = 100
+"""The number of namespaces whose use and refusals are shown by name."""
 OTHER = "_other"
-"""Label of the tables beyond ``MAX_TABLES``; no table can have this name."""
+"""Label of the tables beyond ``MAX_TABLES``, and of the namespaces beyond ``MAX_NAMESPACES``; none
+can have this name."""
 
 REFUSAL_CODES = tuple(dict.fromkeys(kind.code for kind in ERRORS.values()))
 
@@ -163,6 +167,13 @@ class Metrics:
             "ingester_refusals", "Requests refused", ("code",), registry=self._registry
         )
         self._refusals = {code: refusals.labels(code) for code in REFUSAL_CODES}
+        self._quota_refusals = Counter(
+            "ingester_quota_refused",
+            "Requests refused by a quota, or for having more than a share",
+            ("namespace", "quota"),
+            registry=self._registry,
+        )
+        self._namespaces: set[str] = set()
         left = "Writers that left before their last answer"
         self.client_gone = counter("clients_gone", left).inc
         first = "From a query's ticket to its first batch"
@@ -196,6 +207,14 @@ class Metrics:
     def refused(self, code: str) -> None:
         """Count one refusal by its ``code``; an unknown code counts as ``internal``."""
         self._refusals.get(code, self._refusals["internal"]).inc()
+
+    def quota_refused(self, namespace: str, quota: str) -> None:
+        """Count a refusal of a namespace by one of its quotas, or for the want of a share."""
+        if namespace not in self._namespaces:
+            if len(self._namespaces) >= MAX_NAMESPACES:
+                namespace = OTHER
+            self._namespaces.add(namespace)
+        self._quota_refusals.labels(namespace, quota).inc()
 
     def group_synced(self, operations: int, nbytes: int, sync_s: float) -> None:
         """Observe one group commit."""

@@ -20,7 +20,7 @@ from functools import partial
 import trio
 
 from ingester.buffer import TableBuffer
-from ingester.errors import InvalidRequest, StaleVersion, Stopping, TooManyStreams
+from ingester.errors import InvalidRequest, OverQuota, StaleVersion, Stopping, TooManyStreams
 from ingester.query.live_followers import Coming, LiveFollowers
 from ingester.query.live_position import BEGINNING, NO_VERSION, Gone, Position
 from ingester.query.live_reader import LiveReader
@@ -110,8 +110,8 @@ class LiveFeed:
         self._moved: dict[tuple[TableBuffer, int, int], bool] = {}
         """Whether an origin went elsewhere between a version and the start."""
         self._followed: dict[TableBuffer, _Followed] = {}
-        self._calls: dict[trio.CancelScope, Callable[[], bool]] = {}
-        """The calls that wait, and what tells that a client has gone."""
+        self._calls: dict[trio.CancelScope, tuple[str, Callable[[], bool]]] = {}
+        """The calls that wait: the namespace, and what tells that a client has gone."""
         self._somebody = trio.Event()
         catalog.commits.followers.append(self._version_changed)
 
@@ -279,29 +279,33 @@ class LiveFeed:
         self, followed: _Followed, wait_s: float, is_gone: Callable[[], bool]
     ) -> Iterator[None]:
         """A place among the calls that wait, for so long at most."""
-        places = self._queries.places
+        places, namespace = self._queries.places, followed.table.namespace
         try:
-            places.check("live")
-        except TooManyStreams:
+            places.check("live", namespace)
+        except (TooManyStreams, OverQuota):
             self._drop_gone()
-            places.check("live")
+            places.check("live", namespace)
         with trio.move_on_after(wait_s) as own:
-            self._calls[own] = is_gone
-            places.waiting = len(self._calls)
+            self._calls[own] = (namespace, is_gone)
+            places.wait(namespace)
             followed.waiting += 1
             try:
                 yield
             finally:
                 followed.waiting -= 1
-                self._calls.pop(own, None)
-                places.waiting = len(self._calls)
+                self._forget_call(own)
+
+    def _forget_call(self, call: trio.CancelScope) -> None:
+        """Stop counting a call that waits, if it is counted."""
+        known = self._calls.pop(call, None)
+        if known is not None:
+            self._queries.places.wait_no_more(known[0])
 
     def _drop_gone(self) -> None:
         """End the calls whose clients have gone; they would end by themselves, but not at once."""
-        for scope in [scope for scope, gone in self._calls.items() if gone()]:
+        for scope in [scope for scope, (_, gone) in self._calls.items() if gone()]:
             scope.cancel()
-            del self._calls[scope]
-        self._queries.places.waiting = len(self._calls)
+            self._forget_call(scope)
 
     def _version_changed(self, table: TableBuffer) -> None:
         self._tails.opened(table)

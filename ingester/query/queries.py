@@ -77,7 +77,7 @@ class Queries:
         hooks: QueryHooks = QueryHooks(),
     ) -> None:
         self.row_groups = row_groups
-        self.places = AnswerPlaces(limits.max_streams, limits.max_followers)
+        self.places = AnswerPlaces(limits.max_streams, limits.max_followers, tree.namespaces)
         self._catalog = catalog
         self._tree = tree
         self.version_tail = VersionTail(catalog, tree, retain_s=limits.tail_retain_s)
@@ -96,7 +96,7 @@ class Queries:
         Raises:
             InvalidRequest, Stopping, TooManyStreams
         """
-        self.places.check("query")
+        self.places.check("query", ticket.namespace)
         table = self._catalog.known(ticket.namespace, ticket.table)
         if ticket.scope != "all" or table is None:
             return None
@@ -112,7 +112,7 @@ class Queries:
         Raises:
             UnknownTable, InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
         """
-        self.places.check("query")
+        self.places.check("query", ticket.namespace)
         table = await self._catalog.open(ticket.namespace, ticket.table)
         snapshot = await self._snapshot(table, ticket)
         return self.answer(table, snapshot, ticket)
@@ -135,11 +135,11 @@ class Queries:
         kind: Kind = "query" if make_reader is None else "live"
         try:
             # Others may have come meanwhile.
-            self.places.take(kind)
+            self.places.take(kind, table.namespace)
             try:
                 return self._stream(table, snapshot, ticket, make_reader)
             except BaseException:
-                self.places.leave(kind)
+                self.places.leave(kind, table.namespace)
                 raise
         except BaseException:
             snapshot.close()
@@ -212,7 +212,7 @@ class Queries:
     def _expire(self, before: float) -> int:
         expired = [stream for stream in self._alive() if stream.expire(before)]
         for stream in expired:
-            self.places.leave(stream.kind)
+            self.places.leave(stream.kind, stream.table[0])
         return len(expired)
 
     async def run(self) -> None:
@@ -307,4 +307,4 @@ class Queries:
         with self._lock:
             self._streams.discard(stream)
         if not stream.expired:
-            self.places.leave(stream.kind)
+            self.places.leave(stream.kind, stream.table[0])

@@ -206,9 +206,7 @@ class Replication:
     def _grown(self, message: Message) -> OpenTransaction:
         """Make the origin's transaction with the rows of a message, which are let in now."""
         assert message.rows is not None
-        reasons = self._admission.reasons(message.rows.nbytes)
-        if reasons:
-            raise reasons[0]
+        self._admission.check(message.rows.nbytes, message.rows.table[0])
         grown = self._open.grown(message.identity, message.rows)
         if grown is None:
             self.drop_idle()

@@ -30,6 +30,7 @@ from ingester.tables.commit_gate import CommitGate
 from ingester.tables.finished_flush import FinishedFlush, FlushState
 from ingester.tables.origin_claims import EXPIRE_AFTER_S, NO_CLAIMS, Claims, OriginClaims
 from ingester.tables.version_overlap import VersionOverlap, held_back
+from persist.jobs.byte_budget import ByteBudget
 from persist.manifest import (
     Action,
     ActionRefused,
@@ -109,7 +110,7 @@ class Commits:
         self._tree = tree
         self._writer = writer
         self._gates: defaultdict[TableKey, CommitGate] = defaultdict(CommitGate)
-        self._places = trio.Semaphore(MAX_WAITING_FLUSHES)
+        self._places = ByteBudget(MAX_WAITING_FLUSHES)
         self._manifests: dict[TableKey, Manifest] = {}
         self._limiter = trio.CapacityLimiter(MAX_STORE_CALLS)
 
@@ -287,7 +288,7 @@ class Commits:
         keep their places from them.
         """
         if not job.handle.messages:
-            await self._places.acquire()
+            await self._places.spend(1, job.table.namespace)
 
     async def committed(self, flush: FinishedFlush) -> bool:
         """Commit a flush that its table's schedule has; returns when its version is installed.
@@ -353,7 +354,7 @@ class Commits:
     def dismiss(self, job: FlushJob) -> None:
         """Give a flush's place back: it is committed, or cannot be made anew for now."""
         if not job.handle.messages:
-            self._places.release()
+            self._places.give_back(1)
 
     async def _install(
         self, table: TableBuffer, state: TableState, flushes: Sequence[FinishedFlush]

@@ -171,7 +171,9 @@ class TableSteps:
                 return
 
     def _keep(self, key: TableKey, state: TableState) -> TableBuffer:
-        table = TableBuffer(key[0], key[1], state)
+        use = self._tree.namespaces.of(key[0])
+        use.tables += key not in self._tree.tables
+        table = TableBuffer(key[0], key[1], state, use)
         table.refreshed_at = time.monotonic()
         self._tree.tables[key] = table
         self._commits.tell_followers(table)

@@ -2,7 +2,8 @@
 
 Law of this file: limits are bytes, and an empty daemon takes any batch that is not larger than
 ``flight.max_batch_bytes``: nothing is so large that it can never pass. A refused batch leaves
-nothing behind. Queries go on whatever it says.
+nothing behind. Queries go on whatever it says. What a namespace may have is said by its quotas, and
+by the rule of fair shares where memory or the flush queue is short (:mod:`ingester.quotas`).
 
 It stands before the event loop: the thread that has read a batch asks, and so knows the verdict
 before it reads the next one. What is let in counts until it is applied, or refused.
@@ -15,11 +16,15 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ingester.errors import DiskFull, FencedOff, IngesterError, MemoryFull, Saturated, Stopping
+from ingester.errors import DiskFull, FencedOff, IngesterError, MemoryFull, Stopping
 from ingester.memory.ledger import MemoryLedger
+from ingester.quotas.fair_shares import reserve
+from ingester.quotas.namespaces import Namespaces
+from ingester.quotas.use import NO_QUOTA, NamespaceUse
 
 RETRY_S = 0.25
 DISK_RETRY_S = 1.0
@@ -38,8 +43,12 @@ RECORD_OVERHEAD_BYTES = 64 * 1024
 class Relief(Protocol):
     """Makes room soon. The batch for which it is called is refused all the same."""
 
-    def relieve_memory(self) -> None:
-        """Have memory freed: a batch found no room."""
+    def relieve_memory(self, namespace: str | None = None) -> None:
+        """Have memory freed: a batch found no room.
+
+        Args:
+            namespace: the one that has all it may have; None where the daemon has.
+        """
 
     def relieve_disk(self) -> None:
         """Have space of the log's disk freed: it is full."""
@@ -76,11 +85,19 @@ class DiskRoom:
         return free < max(self._segment_bytes, nbytes) + self._segment_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class QueueRoom:
+    """The room of the flush queue."""
+
+    queued_bytes: Callable[[], int]
+    """Gives the bytes that wait to be flushed. Any thread."""
+    most_bytes: int
+
+
 class AdmissionControl:
-    """Lets batches in as far as memory, the flush queue and the disk allow. Any thread.
+    """Lets batches in as far as quotas, memory, the flush queue and the disk allow. Any thread.
 
     Args:
-        queued_bytes: gives the bytes that wait to be flushed; no more than ``queue_bytes`` may.
         clock: gives the seconds by which a look grows old.
     """
 
@@ -88,15 +105,15 @@ class AdmissionControl:
         self,
         ledger: MemoryLedger,
         disk: DiskRoom,
+        queue: QueueRoom,
+        namespaces: Namespaces,
         *,
-        queued_bytes: Callable[[], int],
-        queue_bytes: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.namespaces = namespaces
         self._ledger = ledger
         self._disk = disk
-        self._queued_bytes = queued_bytes
-        self._queue_bytes = queue_bytes
+        self._queue = queue
         self._clock = clock
         self._lock = threading.Lock()
         self.stopping = False
@@ -107,27 +124,63 @@ class AdmissionControl:
         self._clear_bytes = 0
         self._clear_until = -math.inf
 
-    def enter(self, nbytes: int) -> IngesterError | None:
-        """Let a batch of this size in until :meth:`leave`; return why it is refused, if it is."""
-        ledger = self._ledger
+    def enter(self, nbytes: int, use: NamespaceUse) -> IngesterError | None:
+        """Let a namespace's batch in until :meth:`leave`; return why it is refused, if it is."""
         with self._lock:
-            clear = nbytes <= self._clear_bytes and not (self.stopping or self._fenced)
-            if clear and self._clock() < self._clear_until:
-                self._clear_bytes -= nbytes
-                ledger.pending += nbytes
+            if use.quota is NO_QUOTA and self._is_clear(nbytes):
+                self._count(nbytes, use)
                 return None
         disk_lacks = self._disk.lacks(nbytes)
         with self._lock:
-            reasons = self._reasons(nbytes, disk_lacks)
+            if self._is_clear(nbytes):
+                reasons = self._over_quota(nbytes, use)
+            else:
+                reasons = self._reasons(nbytes, disk_lacks, use)
+                self._look_again(0 if reasons else nbytes, bool(reasons))
+            # A request that is refused for anything else is none.
+            if not reasons and use.quota.requests_per_s:
+                over = self.namespaces.over_requests(use)
+                reasons = [] if over is None else [over]
             if reasons:
-                self._clear_bytes = 0
                 return reasons[0]
-            room = ledger.watermarks.high - ledger.own - nbytes - self._others()
-            self._clear_bytes = min(room, self._disk.certain_bytes) // CLEAR_PART
-            self._clear_until = self._clock() + CLEAR_HOLDS_S
             # Last: what is counted is let in, whatever comes between.
-            ledger.pending += nbytes
+            self.namespaces.wrote(use, nbytes)
+            self._count(nbytes, use)
             return None
+
+    def _is_clear(self, nbytes: int) -> bool:
+        """Whether a batch of this size needs no look at what others have."""
+        clear = nbytes <= self._clear_bytes and not (self.stopping or self._fenced)
+        return clear and self._clock() < self._clear_until
+
+    def _look_again(self, nbytes: int, refused: bool) -> None:
+        """Note what is clear, after a look that let so many bytes in, or refused a batch."""
+        ledger = self._ledger
+        # Up to there nobody is refused for having more than a share.
+        high = ledger.watermarks.high
+        room = high - reserve(high) - ledger.own - nbytes - self._others()
+        clear = min(room, self._disk.certain_bytes) // CLEAR_PART
+        self._clear_bytes = 0 if refused else max(0, clear) + nbytes
+        self._clear_until = self._clock() + CLEAR_HOLDS_S
+
+    def _count(self, nbytes: int, use: NamespaceUse) -> None:
+        self._clear_bytes -= nbytes
+        self._ledger.pending += nbytes
+        use.pending_bytes += nbytes
+
+    def check(self, nbytes: int, namespace: str) -> None:
+        """See that a write would be let in now, and count it for what the namespace writes.
+
+        For what is counted elsewhere until it is in a buffer.
+
+        Raises:
+            IngesterError: why it is refused.
+        """
+        use = self.namespaces.of(namespace)
+        if reasons := self.reasons(nbytes, use):
+            raise reasons[0]
+        with self._lock:
+            self.namespaces.wrote(use, nbytes)
 
     def stop(self) -> None:
         """Let nothing more in. What is in by now is counted as pending."""
@@ -138,39 +191,41 @@ class AdmissionControl:
         """Let nothing more in: another process runs under this ingester's id."""
         self._fenced = True
 
-    def leave(self, nbytes: int) -> None:
+    def leave(self, nbytes: int, use: NamespaceUse) -> None:
         """Stop counting what was let in: it is answered, and in a buffer by now or nowhere."""
         with self._lock:
             self._ledger.pending -= nbytes
+            use.pending_bytes -= nbytes
 
-    def reasons(self, nbytes: int = 0) -> list[IngesterError]:
-        """List why a write of ``nbytes`` would be refused now; nothing when it would be let in."""
-        return self._reasons(nbytes, self._disk.lacks(nbytes))
+    def reasons(self, nbytes: int = 0, use: NamespaceUse | None = None) -> list[IngesterError]:
+        """List why a write of ``nbytes`` would be refused now; nothing when it would be let in.
 
-    def _reasons(self, nbytes: int, disk_lacks: bool) -> list[IngesterError]:
-        ledger, found = self._ledger, list[IngesterError]()
+        Args:
+            use: that of the namespace; None for the one that has the least of all who share.
+        """
+        return self._reasons(nbytes, self._disk.lacks(nbytes), use)
+
+    def _over_quota(self, nbytes: int, use: NamespaceUse | None) -> list[IngesterError]:
+        if use is None or use.quota is NO_QUOTA:
+            return []
+        over = self.namespaces.over_write(use, nbytes)
+        return [] if over is None else [over]
+
+    def _reasons(
+        self, nbytes: int, disk_lacks: bool, use: NamespaceUse | None
+    ) -> list[IngesterError]:
+        found = list[IngesterError]()
         if self._fenced:
             found.append(FencedOff("a later process runs under this ingester's id"))
         if self.stopping:
             found.append(Stopping("the daemon is stopping", retry_after_s=1.0))
-        used, high = ledger.own + self._others(), ledger.watermarks.high
-        if used + nbytes > high and ledger.pending + ledger.buffered + ledger.frozen:
-            found.append(
-                MemoryFull(
-                    f"memory: {used} bytes held, this batch has {nbytes}, the high watermark is"
-                    f" {high}; rows are being persisted",
-                    retry_after_s=RETRY_S,
-                )
-            )
-        queued = self._queued_bytes()
-        if queued > self._queue_bytes:
-            found.append(
-                Saturated(
-                    f"persist queue: {queued} bytes wait, at most {self._queue_bytes} may; is the"
-                    " object store away or slow?",
-                    retry_after_s=RETRY_S * 4,
-                )
-            )
+        found += self._over_quota(nbytes, use)
+        if (full := self._memory_full(nbytes, use)) is not None:
+            found.append(full)
+        queue = self._queue
+        over = self.namespaces.over_queue(use, queue.queued_bytes(), queue.most_bytes)
+        if over is not None:
+            found.append(over)
         if disk_lacks:
             found.append(
                 DiskFull(
@@ -179,6 +234,29 @@ class AdmissionControl:
                 )
             )
         return found
+
+    def _memory_full(self, nbytes: int, use: NamespaceUse | None) -> IngesterError | None:
+        ledger, high = self._ledger, self._ledger.watermarks.high
+        if not ledger.pending + ledger.buffered + ledger.frozen:
+            return None
+        used = ledger.own + self._others()
+        if used + nbytes <= high - reserve(high):
+            return None
+        bound = self.namespaces.memory_bound(use, nbytes, high)
+        if used + nbytes <= bound:
+            return None
+        said = (
+            f"memory: {used} bytes held, this batch has {nbytes}, the high watermark is {high};"
+            " rows are being persisted"
+        )
+        if use is None:
+            return MemoryFull(said, retry_after_s=RETRY_S)
+        if bound < high:
+            said += (
+                f". Namespace {use.name!r} has {use.bytes}, more than its share, so it may have no"
+                f" more beyond {bound}"
+            )
+        return self.namespaces.over_memory(use, said)
 
     def _others(self) -> int:
         asked_at, others = self._others_at

@@ -114,10 +114,10 @@ class CheckpointCalls:
         checkpoint = fitted(table, path.checkpoints, checkpoint)
         rows = TableRows(self._schema(table), table.definition.spec_id, (), ())
         operation = make_operation(rows, checkpoint=checkpoint)
-        if (refusal := path.admission.enter(operation.nbytes)) is not None:
+        if (refusal := path.admission.enter(operation.nbytes, table.use)) is not None:
             path.relieve(refusal)
             raise refusal
-        await self._logged(operation)
+        await self._logged(operation, table)
         return self._stored(table, checkpoint.partition)
 
     async def listed(self, namespace: str | None, name: str | None) -> list[ListedCheckpoint]:
@@ -148,12 +148,12 @@ class CheckpointCalls:
                     states.sent(shared.state)
         return states
 
-    async def _logged(self, operation: Operation) -> None:
+    async def _logged(self, operation: Operation, table: TableBuffer) -> None:
         done = trio.Event()
         failed: list[BaseException] = []
 
         def answer(_operation: Operation, error: BaseException | None) -> None:
-            self._path.admission.leave(operation.nbytes)
+            self._path.admission.leave(operation.nbytes, table.use)
             if error is not None:
                 failed.append(error)
             done.set()

@@ -54,7 +54,8 @@ class WritePath:
         if isinstance(refusal, DiskFull):
             self.relief.relieve_disk()
         elif isinstance(refusal, MemoryFull):
-            self.relief.relieve_memory()
+            own = refusal.details.get("quota") == "buffer_bytes"
+            self.relief.relieve_memory(str(refusal.details["namespace"]) if own else None)
 
 
 class WriteStream:
@@ -69,6 +70,8 @@ class WriteStream:
         on_closed: Callable[[WriteStream], None],
     ) -> None:
         self.plan = plan
+        self.use = plan.table.use
+        """What the table's namespace has, and this stream's batches count for."""
         self.origin = origin
         self.origin_table: OriginTable | None = None
         """The origin's sequences into the table; None until the first batch with a sequence."""
@@ -100,13 +103,13 @@ class WriteStream:
         """
         if self._is_known(sequence):
             nbytes = 0
-        elif (refusal := self._path.admission.enter(nbytes)) is not None:
+        elif (refusal := self._path.admission.enter(nbytes, self.use)) is not None:
             raise refusal
         if self._latch is not None:
             try:
                 self._latch.enter()
             except BaseException:
-                self._path.admission.leave(nbytes)
+                self._path.admission.leave(nbytes, self.use)
                 raise
             try:
                 # What was made for the table as it was before a copy must not get in any more.
@@ -118,7 +121,7 @@ class WriteStream:
 
     def leave(self, nbytes: int, batches: int = 1) -> None:
         """Stop counting what was admitted: it is applied, or never will be."""
-        self._path.admission.leave(nbytes)
+        self._path.admission.leave(nbytes, self.use)
         if self._latch is not None:
             self._latch.leave(batches)
 
@@ -128,7 +131,9 @@ class WriteStream:
         Raises:
             IngesterError
         """
-        if not self._is_known(sequence) and (reasons := self._path.admission.reasons(nbytes)):
+        if not self._is_known(sequence) and (
+            reasons := self._path.admission.reasons(nbytes, self.use)
+        ):
             raise reasons[0]
 
     def fitted(self, checkpoint: Checkpoint) -> Checkpoint:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ingester.buffer import TableBuffer
 from ingester.errors import Stopping, Superseded
+from ingester.quotas.use import NamespaceUse
 from ingester.schema import DeleteNormaliser, Normaliser
 from ingester.schema.definition import draft_definition
 from ingester.tables.catalog import Catalog
@@ -82,13 +83,16 @@ class Writes:
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway, Stopping
+            OverQuota: the namespace has as many streams, or tables, as it may have.
             Refused: a batch of so many bytes would not be let in now; nothing was made for it.
         """
         namespace, name, origin, deletes = target
         if self._path.admission.stopping:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
+        use = self._path.admission.namespaces.of(namespace)
+        self._check_streams(use)
         if checked is not None:
-            self._check_room(checked)
+            self._check_room(checked, use)
         elif not deletes:
             found = await self._catalog.find(namespace, name)
             if (others := self._others(target, found, chain)) is not None:
@@ -106,7 +110,9 @@ class Writes:
             await self._record(table, chain)
         kind = DeleteNormaliser if deletes else Normaliser
         plan = self._plans.get(table, self._definition(table, origin), sent, kind)
+        self._check_streams(table.use)  # others may have come meanwhile
         stream = WriteStream(self._path, plan, origin, deliver, self._closed)
+        stream.use.writers += 1
         if origin is not None:
             self._supersede(origin, table.key, stream)
         return stream
@@ -136,8 +142,11 @@ class Writes:
             used = () if chain is None else chain.used
             await self._catalog.record_transformers(table, used)
 
-    def _check_room(self, nbytes: int) -> None:
-        if reasons := self._path.admission.reasons(nbytes):
+    def _check_streams(self, use: NamespaceUse) -> None:
+        self._path.admission.namespaces.check_streams(use, use.writers)
+
+    def _check_room(self, nbytes: int, use: NamespaceUse) -> None:
+        if reasons := self._path.admission.reasons(nbytes, use):
             self._path.relieve(reasons[0])
             raise reasons[0]
 
@@ -153,6 +162,7 @@ class Writes:
         self._open[origin, table] = stream
 
     def _closed(self, stream: WriteStream) -> None:
+        stream.use.writers -= 1
         if stream.origin is None:
             return
         key = (stream.origin, stream.plan.table.key)

@@ -1,7 +1,8 @@
-"""A number of bytes that jobs share: who finds too little left waits for the others.
+"""A number of bytes, or of turns, that jobs share: who finds too little left waits for the others.
 
 Law of this file: nobody waits for ever. A job larger than the whole budget runs when nothing else
-does. Waiters go in the order of their coming.
+does. Tenants that wait are served in turn (``fair_queue``), the jobs of one in the order of their
+coming; whoever is next is waited for, also by smaller ones behind it.
 
 Imports trio: not for Spark executors.
 """
@@ -10,6 +11,17 @@ from __future__ import annotations
 
 import trio
 
+from persist.jobs.fair_queue import FairQueue
+
+
+class _Waiter:
+    """A job that waits for its bytes."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.granted = trio.Event()
+        self.gone = False
+
 
 class ByteBudget:
     """A number of bytes that jobs share. Loop only."""
@@ -17,18 +29,37 @@ class ByteBudget:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._spent = 0
-        self._turn = trio.Lock()
-        self._returned = trio.Event()
+        self._waiting: FairQueue[_Waiter] = FairQueue()
 
-    async def spend(self, nbytes: int) -> None:
+    async def spend(self, nbytes: int, tenant: str = "") -> None:
         """Wait for that many bytes, and hold them until they are given back."""
-        async with self._turn:
-            while self._spent and self._spent + nbytes > self._limit_bytes:
-                await self._returned.wait()
-            self._spent += nbytes
+        waiter = _Waiter(nbytes)
+        self._waiting.put(tenant, waiter, max(1, nbytes))
+        self._grant()
+        try:
+            await waiter.granted.wait()
+        except BaseException:
+            if waiter.granted.is_set():
+                self.give_back(nbytes)
+            else:
+                waiter.gone = True
+                self._grant()
+            raise
 
     def give_back(self, nbytes: int) -> None:
         """Free the bytes that were spent."""
         self._spent -= nbytes
-        self._returned.set()
-        self._returned = trio.Event()
+        self._grant()
+
+    def _grant(self) -> None:
+        """Serve those who wait, as far as there is room."""
+        while self._waiting:
+            waiter = self._waiting.first()
+            if waiter.gone:
+                self._waiting.take()
+                continue
+            if self._spent and self._spent + waiter.nbytes > self._limit_bytes:
+                return
+            self._waiting.take()
+            self._spent += waiter.nbytes
+            waiter.granted.set()

@@ -5,7 +5,9 @@
 
 Law of this file: jobs of one key are begun in the order they were put, one at a time, and finished
 in that order, one at a time; a worker begins the next job while it finishes one. Jobs of different
-keys run in parallel on different workers. A job stays counted until it is finished. The queue is
+keys run in parallel on different workers. A worker serves the tenants in turn, by the bytes of
+their jobs: however many wait of one, another's next job waits for those under way, and for one of
+each other tenant (``fair_queue``). A job stays counted until it is finished. The queue is
 not bounded here: the daemon refuses writes when ``queued_bytes`` grows too large, and dropping or
 blocking a frozen buffer could not give its memory back.
 
@@ -14,16 +16,19 @@ Imports trio: not for Spark executors.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 import mmh3
 import trio
 
+from persist.jobs.fair_queue import FairQueue
+
 Job = TypeVar("Job")
 Begun = TypeVar("Begun")
 
+JOB_COST_BYTES = 1 << 20
+"""A job costs its tenant's turn so much beside its bytes: a file, and its part of a commit."""
 _MASK = (1 << 64) - 1
 
 
@@ -37,13 +42,13 @@ class PersistQueue(Generic[Job, Begun]):
         self.queued_jobs = 0
         self.queued_bytes = 0
         self.active = 0
-        self._queues: list[deque[tuple[Job, int]]] = [deque() for _ in range(workers)]
+        self._queues: list[FairQueue[tuple[Job, int]]] = [FairQueue() for _ in range(workers)]
         self._wake = [trio.Event() for _ in range(workers)]
 
-    def put(self, key: str, job: Job, nbytes: int) -> None:
-        """Queue a job behind all earlier ones of its key."""
+    def put(self, key: str, job: Job, nbytes: int, tenant: str = "") -> None:
+        """Queue a job behind all earlier ones of its key; a key has one tenant."""
         worker = worker_for(key, len(self._queues))
-        self._queues[worker].append((job, nbytes))
+        self._queues[worker].put(tenant, (job, nbytes), nbytes + JOB_COST_BYTES)
         self.queued_jobs += 1
         self.queued_bytes += nbytes
         self._wake[worker].set()
@@ -84,7 +89,7 @@ class PersistQueue(Generic[Job, Begun]):
                 while not jobs:
                     self._wake[worker] = trio.Event()
                     await self._wake[worker].wait()
-                job, nbytes = jobs.popleft()
+                job, nbytes = jobs.take()
                 self.active += 1
                 begun = await begin(job)
                 await one_at_a_time.acquire()

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from ingester.errors import DiskFull, FencedOff, MemoryFull, Stopping
 from ingester.memory.ledger import MemoryLedger, Watermarks
+from ingester.quotas.fair_shares import bound
+from ingester.quotas.namespaces import Namespaces
 from ingester.write.admission import (
     CLEAR_HOLDS_S,
     RECORD_OVERHEAD_BYTES,
     AdmissionControl,
     DiskRoom,
+    QueueRoom,
 )
 
 FOLDER = Path(__file__).parent
@@ -30,9 +33,10 @@ class Gate:
         self.looks = 0
         disk = DiskRoom(FOLDER, NO_SUCH_DISK_BYTES, lambda: self.certain_bytes)
         self.now, self.step_s = 0.0, 0.0
-        self.gate = AdmissionControl(
-            self.ledger, disk, queued_bytes=self._look, queue_bytes=0, clock=self._clock
-        )
+        namespaces = Namespaces(clock=self._clock)
+        self.use = namespaces.of("ns")
+        queue = QueueRoom(self._look, 0)
+        self.gate = AdmissionControl(self.ledger, disk, queue, namespaces, clock=self._clock)
 
     def _clock(self) -> float:
         self.now += self.step_s
@@ -45,7 +49,7 @@ class Gate:
     def let_in(self, nbytes: int, batches: int) -> int:
         """How many of so many are let in before one is refused."""
         for number in range(batches):
-            if self.gate.enter(nbytes) is not None:
+            if self.gate.enter(nbytes, self.use) is not None:
                 return number
         return batches
 
@@ -55,8 +59,9 @@ def test_what_is_let_in_has_room(high: int, sizes: list[int]) -> None:
     made = Gate(high)
     for nbytes in sizes:
         before = made.ledger.own
-        refusal = made.gate.enter(nbytes)
-        assert (refusal is None) == (before + nbytes <= high or before == 0)
+        refusal = made.gate.enter(nbytes, made.use)
+        most = bound(high, before + nbytes, 1)
+        assert (refusal is None) == (before + nbytes <= most or before == 0)
         assert made.ledger.own == before + (nbytes if refusal is None else 0)
 
 
@@ -74,22 +79,22 @@ def test_it_looks_again_when_some_time_has_passed() -> None:
 
 @pytest.mark.parametrize("what", ["memory", "disk"])
 def test_room_that_others_took_meanwhile_is_overdrawn_by_a_part_of_it(what: str) -> None:
-    made = Gate(8_100, certain_bytes=8_100 + RECORD_OVERHEAD_BYTES)
-    assert made.gate.enter(100) is None
+    made = Gate(9_260, certain_bytes=8_100 + RECORD_OVERHEAD_BYTES)
+    assert made.gate.enter(100, made.use) is None
     if what == "memory":
         made.ledger.buffered += 8_100
     else:
         made.certain_bytes = 0
     assert made.let_in(100, 100) == 10
     expected = {"memory": MemoryFull, "disk": DiskFull}[what]
-    assert isinstance(made.gate.enter(100), expected)
+    assert isinstance(made.gate.enter(100, made.use), expected)
 
 
 def test_a_stop_and_a_fence_hold_at_once() -> None:
     made = Gate(8_000_000)
-    assert made.gate.enter(100) is None
+    assert made.gate.enter(100, made.use) is None
     made.gate.stop()
     assert made.ledger.pending == 100
-    assert isinstance(made.gate.enter(100), Stopping)
+    assert isinstance(made.gate.enter(100, made.use), Stopping)
     made.gate.fence()
-    assert isinstance(made.gate.enter(100), FencedOff)
+    assert isinstance(made.gate.enter(100, made.use), FencedOff)

@@ -14,6 +14,7 @@ from ingester.dml.sink import Answer
 from ingester.errors import Superseded
 from ingester.origins.checkpoints import Checkpoints
 from ingester.origins.registry import Origins
+from ingester.quotas.use import NamespaceUse
 from ingester.schema import Normaliser
 from ingester.write.admission import AdmissionControl
 from ingester.write.metadata import BatchMetadata
@@ -31,10 +32,10 @@ class Gate:
 
     inside = 0
 
-    def enter(self, nbytes: int) -> None:
+    def enter(self, nbytes: int, use: NamespaceUse) -> None:
         self.inside += nbytes
 
-    def leave(self, nbytes: int) -> None:
+    def leave(self, nbytes: int, use: NamespaceUse) -> None:
         self.inside -= nbytes
 
 
@@ -54,7 +55,10 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
     definition = TableDefinition(SCHEMA, UNPARTITIONED)
     normalise = Normaliser(definition, SCHEMA)
     schema = LoggedSchema.of(1, ("ns", "t"), normalise.schema)
-    table = cast(TableBuffer, SimpleNamespace(key=("ns", "t"), definition=definition, order=None))
+    table = cast(
+        TableBuffer,
+        SimpleNamespace(key=("ns", "t"), definition=definition, order=None, use=NamespaceUse("ns")),
+    )
     plan = WritePlan(table, normalise, schema)
     gate, log = Gate(), Log()
     path = WritePath(

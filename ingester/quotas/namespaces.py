@@ -1,0 +1,253 @@
+"""All namespaces of a daemon: what each has, and whether it may have more.
+
+Law of this file: whoever is about to take something asks here first, and takes it only then; a
+refusal names the quota by its setting, the namespace, and when to come back. A refused namespace
+counts among those who share for a moment, so that what it waits for is kept for it.
+
+What is asked for every batch is asked in the thread that has read it; so there is no look at all
+namespaces there, but a count of them that is a moment old.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ingester.config.settings import QuotasSettings
+from ingester.errors import IngesterError, MemoryFull, OverQuota, Saturated
+from ingester.quotas.fair_shares import bound, equal_share
+from ingester.quotas.use import NO_QUOTA, NamespaceUse, Quota, QuotaName
+
+RETRY_S = 0.25
+TABLES_RETRY_S = 60.0
+"""Nothing gives a table back soon: clients tell it at once."""
+COUNT_HOLDS_S = 0.05
+"""The time that a count of those who share holds."""
+WANTED_S = 2.0
+"""The time for which a refused namespace counts among those who share."""
+MAX_KNOWN = 10_000
+"""So many namespaces are known at a time before those that have nothing are forgotten."""
+
+NO_QUOTAS = QuotasSettings()
+QUOTA_NAMES: tuple[QuotaName, ...] = (
+    "buffer_bytes",
+    "bytes_per_s",
+    "requests_per_s",
+    "tables",
+    "partitions",
+    "streams",
+)
+SHARE_NAMES = ("share_of_memory", "share_of_queue", "share_of_streams")
+"""What a refusal for the want of a share is counted as, beside the quotas."""
+
+
+class Sharing(NamedTuple):
+    """The namespaces that share something: how many, and what the one with the least has."""
+
+    of_memory: int
+    least_bytes: int
+    of_queue: int
+    least_queued: int
+
+
+class Namespaces:
+    """The namespaces that have something. Any thread, but for what says otherwise.
+
+    Args:
+        on_refused: is told namespace and quota, or share, of each refusal. Any thread.
+    """
+
+    def __init__(
+        self,
+        settings: QuotasSettings = NO_QUOTAS,
+        on_refused: Callable[[str, str], None] = lambda namespace, quota: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._on_refused = on_refused
+        self._clock = clock
+        self._uses: dict[str, NamespaceUse] = {}
+        self._lock = threading.Lock()
+        self._counted = Sharing(1, 0, 1, 0)
+        self._counted_at = float("-inf")
+
+    def of(self, name: str) -> NamespaceUse:
+        """Return the counts of a namespace, the same object as long as it has anything."""
+        found = self._uses.get(name)
+        if found is None:
+            with self._lock:
+                if len(self._uses) >= MAX_KNOWN:
+                    self._uses = {n: use for n, use in self._uses.items() if not use.idle}
+                made = NamespaceUse(name, self._quota_of(name), self._clock())
+                found = self._uses.setdefault(name, made)
+        return found
+
+    def known(self) -> list[NamespaceUse]:
+        """Return all that have something, or had it not long ago."""
+        return list(self._uses.values())
+
+    def set_quotas(self, settings: QuotasSettings) -> None:
+        """Have other quotas from now on. What is there already stays."""
+        now = self._clock()
+        with self._lock:
+            self._settings = settings
+            for use in self._uses.values():
+                use.quota = self._quota_of(use.name)
+                use.byte_rate.set_rate(use.quota.bytes_per_s, now)
+                use.request_rate.set_rate(use.quota.requests_per_s, now)
+
+    # What is asked before something is taken
+
+    def request(self, name: str) -> None:
+        """Count a request of a namespace, which is let in.
+
+        Raises:
+            OverQuota
+        """
+        use = self.of(name)
+        if use.quota.requests_per_s and (refusal := self.over_requests(use)) is not None:
+            raise refusal
+
+    def over_requests(self, use: NamespaceUse) -> IngesterError | None:
+        """Count a request, or return why it is refused."""
+        now = self._clock()
+        with self._lock:
+            wait_s = use.request_rate.wait_s(now)
+            if not wait_s:
+                use.request_rate.take(1, now)
+                return None
+        return self._over(use, "requests_per_s", "were asked for of late", wait_s)
+
+    def over_write(self, use: NamespaceUse, nbytes: int) -> IngesterError | None:
+        """Return why a batch is over the namespace's quotas of bytes. Under admission's lock."""
+        quota, held = use.quota, use.bytes
+        if quota.buffer_bytes and held and held + nbytes > quota.buffer_bytes:
+            return self.refused(
+                use,
+                "buffer_bytes",
+                MemoryFull(
+                    f"namespace {use.name!r}: {held} bytes are in buffers, this batch has"
+                    f" {nbytes}, {self._said(use, 'buffer_bytes')}; rows are being persisted",
+                    retry_after_s=RETRY_S,
+                    details=_details(use, "buffer_bytes"),
+                ),
+            )
+        if quota.bytes_per_s and (wait_s := use.byte_rate.wait_s(self._clock())):
+            return self._over(use, "bytes_per_s", "were written of late", wait_s)
+        return None
+
+    def wrote(self, use: NamespaceUse, nbytes: int) -> None:
+        """Count the bytes of a batch that is let in. Under admission's lock."""
+        if use.quota.bytes_per_s:
+            use.byte_rate.take(nbytes, self._clock())
+
+    def memory_bound(self, use: NamespaceUse | None, nbytes: int, high: int) -> int:
+        """Return the bytes in all up to which a namespace may have this batch let in.
+
+        ``use`` is None for the one that has the least of all who share.
+        """
+        sharing = self._sharing()
+        own = sharing.least_bytes if use is None else use.bytes
+        # Who has nothing is a newcomer, whatever the batch.
+        return bound(high, own + nbytes if own else 0, sharing.of_memory)
+
+    def over_queue(self, use: NamespaceUse | None, queued: int, most: int) -> IngesterError | None:
+        """Return why nothing more is to wait for a flush; None for who has less than its share.
+
+        ``use`` is None for the one that has the least of all who share.
+        """
+        if queued <= most:
+            return None
+        sharing = self._sharing()
+        share = equal_share(most, sharing.of_queue)
+        own = sharing.least_queued if use is None else use.queued_bytes
+        if own <= share:
+            return None
+        said = f"persist queue: {queued} bytes wait, persist.queue_bytes is {most}"
+        asks = "is the object store away or slow?"
+        if use is None:
+            return Saturated(f"{said}; {asks}", retry_after_s=RETRY_S * 4)
+        said = f"{said}; {own} are of namespace {use.name!r}, whose share is {share}; {asks}"
+        details = _details(use, "share_of_queue")
+        refusal = Saturated(said, retry_after_s=RETRY_S * 4, details=details)
+        return self.refused(use, "share_of_queue", refusal)
+
+    def over_memory(self, use: NamespaceUse, message: str) -> IngesterError:
+        """Return the refusal of a batch that finds no memory."""
+        details = _details(use, "share_of_memory")
+        refusal = MemoryFull(message, retry_after_s=RETRY_S, details=details)
+        return self.refused(use, "share_of_memory", refusal)
+
+    def check_streams(self, use: NamespaceUse, number: int) -> None:
+        """See that a namespace with so many streams of a kind may have another one.
+
+        Raises:
+            OverQuota
+        """
+        if use.quota.streams and number >= use.quota.streams:
+            raise self._over(use, "streams", f"are open ({number})", 1.0)
+
+    def check_tables(self, use: NamespaceUse, number: int) -> None:
+        """See that a namespace with so many tables may have another one.
+
+        Raises:
+            OverQuota
+        """
+        if use.quota.tables and number >= use.quota.tables:
+            raise self._over(use, "tables", f"are there ({number})", TABLES_RETRY_S)
+
+    def over_partitions(self, use: NamespaceUse, more: int) -> IngesterError | None:
+        """Return why so many more partitions may not have a buffer."""
+        most = use.quota.partitions
+        if not most or not more or use.partitions + more <= most:
+            return None
+        what = f"have a buffer ({use.partitions}), this batch needs {more} more"
+        return self._over(use, "partitions", what, 1.0)
+
+    # Inside
+
+    def _quota_of(self, name: str) -> Quota:
+        found = Quota(*(self._settings.quota(name, each)[0] for each in QUOTA_NAMES))
+        return NO_QUOTA if found == NO_QUOTA else found
+
+    def _said(self, use: NamespaceUse, name: QuotaName) -> str:
+        value, setting = self._settings.quota(use.name, name)
+        return f"{setting} is {value}"
+
+    def _over(
+        self, use: NamespaceUse, name: QuotaName, what: str, retry_after_s: float
+    ) -> IngesterError:
+        said = f"namespace {use.name!r}: as many {name.split('_')[0]} {what} as it may have"
+        return self.refused(
+            use,
+            name,
+            OverQuota(
+                f"{said}, {self._said(use, name)}",
+                retry_after_s=round(retry_after_s, 4),
+                details=_details(use, name),
+            ),
+        )
+
+    def refused(self, use: NamespaceUse, name: str, refusal: IngesterError) -> IngesterError:
+        """Count a refusal by a quota, or for the want of a share; return it."""
+        use.refused += 1
+        use.wanted_until = self._clock() + WANTED_S
+        self._on_refused(use.name, name)
+        return refusal
+
+    def _sharing(self) -> Sharing:
+        now = self._clock()
+        if now - self._counted_at > COUNT_HOLDS_S:
+            uses = self.known()
+            held = [use.bytes for use in uses if use.bytes or use.wanted_until > now]
+            queued = [use.queued_bytes for use in uses if use.queued_bytes or use.bytes]
+            least = (min(held, default=0), min(queued, default=0))
+            self._counted = Sharing(len(held), least[0], len(queued), least[1])
+            self._counted_at = now
+        return self._counted
+
+
+def _details(use: NamespaceUse, quota: str) -> dict[str, object]:
+    return {"namespace": use.name, "quota": quota}

@@ -1,0 +1,84 @@
+"""What one namespace has of the daemon at a moment, beside its quotas.
+
+Law of this file: counts alone, each with one owner, that is named beside it. A count is changed
+where the thing itself is, and read anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ingester.quotas.token_bucket import TokenBucket
+
+QuotaName = Literal[
+    "buffer_bytes", "bytes_per_s", "requests_per_s", "tables", "partitions", "streams"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A namespace's quotas; 0 is none."""
+
+    buffer_bytes: int = 0
+    bytes_per_s: int = 0
+    requests_per_s: int = 0
+    tables: int = 0
+    partitions: int = 0
+    streams: int = 0
+
+
+NO_QUOTA = Quota()
+
+
+class NamespaceUse:
+    """The counts of one namespace."""
+
+    __slots__ = (
+        "byte_rate",
+        "held_bytes",
+        "name",
+        "partitions",
+        "pending_bytes",
+        "queued_bytes",
+        "quota",
+        "refused",
+        "request_rate",
+        "tables",
+        "wanted_until",
+        "writers",
+    )
+
+    def __init__(self, name: str, quota: Quota = NO_QUOTA, now: float = 0.0) -> None:
+        self.name = name
+        self.quota = quota
+        self.byte_rate = TokenBucket(quota.bytes_per_s, now)
+        """What was written of late; of admission, under its lock."""
+        self.request_rate = TokenBucket(quota.requests_per_s, now)
+        """What was asked for of late; of :class:`ingester.quotas.namespaces.Namespaces`."""
+        self.pending_bytes = 0
+        """Bytes of batches that are let in and not yet in a buffer; of admission."""
+        self.held_bytes = 0
+        """Bytes in buffers, frozen ones included; of the loop."""
+        self.queued_bytes = 0
+        """Bytes of frozen buffers that wait to be flushed; of the loop."""
+        self.partitions = 0
+        """Partitions with a buffer; of the loop."""
+        self.tables = 0
+        """Tables that are open here; of the loop."""
+        self.writers = 0
+        """Streams of writers; of the loop."""
+        self.refused = 0
+        """Refusals by its quotas, or for having more than its share."""
+        self.wanted_until = 0.0
+        """Until then it counts among those who share: it was refused not long ago."""
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that it has in memory, on their way to a buffer or in one."""
+        return self.held_bytes + self.pending_bytes
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has nothing, so that it can be forgotten."""
+        return not (self.bytes or self.queued_bytes or self.tables or self.writers)
