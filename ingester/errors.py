@@ -173,11 +173,17 @@ class TooSlow(IngesterError):
 
 
 class Unauthenticated(IngesterError):
-    """The request has no token, or an unknown one."""
+    """The request has no token, or one that is unknown, revoked or expired.
+
+    The caller sends a valid token.
+    """
 
 
 class Forbidden(IngesterError):
-    """The token does not have the right."""
+    """The token is valid and does not have the right.
+
+    The caller asks the operator for a token with more rights.
+    """
 
 
 class InternalFailure(IngesterError):

@@ -17,8 +17,7 @@ def exposed_listeners(settings: Settings) -> list[str]:
 
 def asks_for_tokens(settings: Settings) -> bool:
     """Return whether nobody is let in without a token."""
-    auth = getattr(settings, "auth", None)
-    return auth is not None and bool(auth.tokens or auth.jwks)
+    return settings.auth.enabled
 
 
 def is_insecure(settings: Settings) -> bool:

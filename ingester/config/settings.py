@@ -119,6 +119,55 @@ class HttpSettings(_Section, frozen=True, kw_only=True):
 
     listen: Annotated[str, _Address()] = "127.0.0.1:8080"
     """The address of health, metrics, status and the operator's page."""
+    hosts: list[str] = []
+    """The names, beside its own and the loopback's, by which browsers and scrapers may ask, as
+    ``["ingester.example.org", ".ingester.svc"]`` (a dot in front: all names below); others are
+    answered 421, since a page of another site could have had its name lead here. Addresses and
+    ``/health`` are always answered."""
+
+
+class AuthSettings(_Section, frozen=True, kw_only=True):
+    """Who may do what. Without ``tokens`` and ``jwks`` everybody may do everything."""
+
+    tokens: str = ""
+    """The file of tokens, which ``ingester tokens`` makes; it is read again when it changes. With
+    it, or ``auth.jwks``, whoever has no token is refused."""
+    jwks: str = ""
+    """The keys of an OpenID Connect provider whose tokens (JWT) are taken: a file, or an
+    ``https://`` URL. It needs ``auth.issuer`` and ``auth.audience``."""
+    issuer: str = ""
+    """The ``iss`` that a JWT must have."""
+    audience: str = ""
+    """The ``aud`` that a JWT must have."""
+    namespace_claim: str = "ingester"
+    """The claim of a JWT that has its grants: a list as ``["shop:read,write", "*:read"]``."""
+    open: list[str] = []
+    """What is answered without a token beside ``/health`` and the page: ``metrics``,
+    ``status``."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.jwks and not (self.issuer and self.audience):
+            missing = "issuer" if not self.issuer else "audience"
+            raise ConfigError(
+                f"auth.{missing}", "auth.jwks needs it: a JWT made for somebody else would be taken"
+            )
+        for name in self.open:
+            if name not in ("metrics", "status"):
+                raise ConfigError("auth.open", f"{name!r} is not metrics or status")
+
+    @property
+    def enabled(self) -> bool:
+        """Whether callers must show a token."""
+        return bool(self.tokens or self.jwks)
+
+
+class AuditSettings(_Section, frozen=True, kw_only=True):
+    """The audit log."""
+
+    file: str = ""
+    """The file of the audit log, one JSON object a line, of administrative actions and refusals;
+    ``-`` is standard error. It is opened again at SIGHUP."""
 
 
 class TlsSettings(_Section, frozen=True, kw_only=True):
@@ -391,6 +440,8 @@ class Settings(_Section, frozen=True, kw_only=True):
     flight: FlightSettings = FlightSettings()
     http: HttpSettings = HttpSettings()
     tls: TlsSettings = TlsSettings()
+    auth: AuthSettings = AuthSettings()
+    audit: AuditSettings = AuditSettings()
     wal: WalSettings = WalSettings()
     persist: PersistSettings = PersistSettings()
     memory: MemorySettings = msgspec.field(default_factory=MemorySettings)

@@ -67,6 +67,8 @@ from ingester.replication.open_transactions import OpenTransactions
 from ingester.replication.point_lookup import PointLookup
 from ingester.replication.reports import ReplicationReports
 from ingester.replication.service import Replication
+from ingester.server.auth.access import Access
+from ingester.server.auth.views import Sees
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.tables.catalog import Catalog
@@ -343,7 +345,10 @@ class Runtime:
     # What clients ask for
 
     def services(
-        self, status: Callable[[], Status], status_page: Callable[[PageRequest], StatusPage]
+        self,
+        status: Callable[[Sees | None], Status],
+        status_page: Callable[[PageRequest, Sees | None], StatusPage],
+        access: Access,
     ) -> Services:
         """Name the parts that protocols need; ``status`` gives what ``/api/status`` shows."""
         return Services(
@@ -358,6 +363,7 @@ class Runtime:
             checkpoints=self.checkpoint_calls,
             copies=self.copies,
             metrics=self.metrics,
+            access=access,
             persist=self.persist,
             status=status,
             status_page=status_page,

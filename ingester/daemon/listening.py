@@ -7,6 +7,7 @@ from functools import partial
 from ingester.config.settings import Settings, split_address
 from ingester.daemon.assembly import Runtime
 from ingester.daemon.flight_listener import FlightListener
+from ingester.daemon.security import Security
 from ingester.daemon.status_report import StatusReport
 from ingester.errors import Stopping
 from ingester.memory.allocator import find_bounded_pool, pool_bytes
@@ -15,7 +16,6 @@ from ingester.server.flight.door import Door
 from ingester.server.flight.reception import bounded_messages
 from ingester.server.flight.server import IngesterServer
 from ingester.server.portal import Portal
-from ingester.server.tls.certificates import Certificates
 from wal import Log
 
 ARRIVING = 4
@@ -25,9 +25,7 @@ MESSAGE_OVERHEAD_BYTES = 4 << 20
 LARGEST_MESSAGE_BYTES = 2**31 - 1
 
 
-async def listen(
-    runtime: Runtime, report: StatusReport, certificates: Certificates | None = None
-) -> FlightListener:
+async def listen(runtime: Runtime, report: StatusReport, security: Security) -> FlightListener:
     """Return what listens, which takes calls from now on.
 
     Raises:
@@ -37,13 +35,13 @@ async def listen(
     decoding = _decoding(settings)
     runtime.ledger.gauge("decoding", lambda: decoding.nbytes)
     limits = PutLimits(settings.flight.max_batch_bytes, settings.flight.max_unanswered, decoding)
-    services = runtime.services(report.status, report.page)
+    services = runtime.services(report.status, report.page, security.access)
 
     def make(door: Door) -> IngesterServer:
         with bounded_messages(*_message_limits(settings)):
             return IngesterServer(door, services, portal, limits)
 
-    door = Door(*split_address(settings.flight.listen), certificates)
+    door = Door(*split_address(settings.flight.listen), security.certificates)
     listener = FlightListener(door, make)
     await listener.open()
     runtime.flight_url = listener.url

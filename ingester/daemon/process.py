@@ -39,6 +39,7 @@ from ingester.query.buffer_spill import empty_spill_folder
 from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.server.http.app import create_app
 from ingester.server.http.client_certificates import AskForCertificate
+from ingester.server.http.entrance import Entrance, own_names
 from ingester.server.http.server import serve_http
 from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import ObjectStore, StoreRetry, check_store, open_store, retry_async
@@ -98,6 +99,7 @@ async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -
             stop = trio.Event()
             nursery.start_soon(_watch_signals, signals, stop, security.reloading.ask)
             nursery.start_soon(security.reloading.run)
+            nursery.start_soon(security.doorkeeper.run)
             runtime = await _unless_stopped(stop, partial(_assemble, settings))
             if runtime is None:
                 log.info("stopped before the start was over")
@@ -169,7 +171,7 @@ async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: trio.Ev
         # Nothing of it may be left to be released: rows that are in files, or another daemon's.
         await runtime.log_truncation.truncate()
         security = doors.security
-        listener = await listen(runtime, doors.report, security.certificates)
+        listener = await listen(runtime, doors.report, security)
         security.open_at(listener)
         _settle_memory()
         runtime.state = "ready"
@@ -188,7 +190,7 @@ async def _serve_http(
     security: Security,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    app: ASGIApp = create_app(report)
+    app: ASGIApp = create_app(report, Entrance(security.access, own_names(settings.http)))
     if settings.tls.client_ca:
         app = AskForCertificate(app)
     address = split_address(settings.http.listen)

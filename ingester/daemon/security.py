@@ -1,4 +1,4 @@
-"""What the ways in need of TLS: certificates in force, taken up anew; and what is told about it.
+"""What the ways in need of TLS and tokens: both in force, taken up anew; and what is told of them.
 
 Law of this file: nothing listens before the rules are kept: :class:`Security` raises first.
 """
@@ -21,6 +21,8 @@ from ingester.config.settings import Settings
 from ingester.daemon.flight_listener import FlightListener
 from ingester.daemon.reloading import Reloading
 from ingester.observability.status import CertificateStatus, SecurityStatus
+from ingester.server.auth.access import Access
+from ingester.server.auth.opening import Doorkeeper
 from ingester.server.tls.certificates import Certificates
 from ingester.server.tls.held import HeldCertificates
 
@@ -28,18 +30,21 @@ log = structlog.get_logger(__name__)
 
 
 class Security:
-    """Who may come in, as far as connections go. On the loop."""
+    """Who may come in. On the loop."""
 
     def __init__(self, settings: Settings) -> None:
-        """Read the certificates; nothing listens yet.
+        """Read certificates and tokens; nothing listens yet. Blocks where keys of JWTs are loaded.
 
         Raises:
+            ConfigError: Tokens, keys or the audit log cannot be used.
             ConfigError: A listener is open to other machines without TLS and tokens.
             TlsError: The files of ``[tls]`` cannot be served with.
         """
         check_exposure(settings)
         self._settings = settings
         self.reloading = Reloading()
+        self.doorkeeper = Doorkeeper(settings.auth, settings.audit)
+        self.reloading.add(self.doorkeeper.look)
         self._listener: FlightListener | None = None
         self._held = HeldCertificates(settings.tls, _now) if settings.tls.cert else None
         if self._held is not None:
@@ -50,6 +55,11 @@ class Security:
                 listeners=exposed_listeners(settings),
                 runbook="insecure",
             )
+
+    @property
+    def access(self) -> Access:
+        """Who may do what."""
+        return self.doorkeeper.access
 
     @property
     def certificates(self) -> Certificates | None:

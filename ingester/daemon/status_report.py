@@ -43,6 +43,7 @@ from ingester.observability.status import (
 )
 from ingester.observability.status_lists import TOP, PageRequest, StatusPage, page_of, top_of
 from ingester.origins.checkpoints import CheckpointTotals
+from ingester.server.auth.views import Sees, seen, status_seen
 
 
 class StatusReport:
@@ -90,26 +91,35 @@ class StatusReport:
             return []
         return [f"{reason.code}: {reason.message}" for reason in _refusals(runtime)]
 
-    def status(self) -> Status:
-        """Tell everything, at this moment; before there is an epoch, the problems so far."""
+    def status(self, sees: Sees | None = None) -> Status:
+        """Tell everything, at this moment; before there is an epoch, the problems so far.
+
+        Args:
+            sees: says which namespaces the caller sees; None is all.
+        """
         runtime = self._runtime
         if runtime is None:
-            return self._starting()
+            return status_seen(self._starting(), sees)
         runtime.wal.catch_up()
-        origins = runtime.known_origins.statistics()
-        followers = list(_followers(runtime))
-        replications = list(runtime.reports.known())
+        everything = self._status(runtime, sees)
+        return status_seen(everything, sees)
+
+    def _status(self, runtime: Runtime, sees: Sees | None) -> Status:
+        origins = runtime.known_origins.statistics(sees)
+        tables = seen(runtime.tree.tables.values(), sees)
+        followers = seen(_followers(runtime), sees)
+        replications = seen(runtime.reports.known(), sees)
         return Status(
             identity=_identity(runtime),
             admission=_admission(runtime),
             rates=runtime.rates.spans(),
             counts={
-                "tables": len(runtime.tree.tables),
+                "tables": len(tables),
                 "origins": len(origins),
                 "followers": len(followers),
                 "replications": len(replications),
             },
-            tables=[_table(runtime, table) for table in _busiest(runtime.tree.tables.values())],
+            tables=[_table(runtime, table) for table in _busiest(tables)],
             persist=_persists(runtime),
             log=_log(runtime),
             origins=heapq.nsmallest(TOP, origins, key=lambda each: not each.open),
@@ -125,8 +135,11 @@ class StatusReport:
             errors=self._problems(),
         )
 
-    def page(self, asked: PageRequest) -> StatusPage:
+    def page(self, asked: PageRequest, sees: Sees | None = None) -> StatusPage:
         """Tell a page of one of the status's lists; an empty one before there is an epoch.
+
+        Args:
+            sees: says which namespaces the caller sees; None is all.
 
         Raises:
             InvalidRequest: there is no such list, or its bounds are not taken.
@@ -136,7 +149,7 @@ class StatusReport:
             return StatusPage(list=asked.list, total=0, items=())
         self._runtime.wal.catch_up()
         keyed, tell = _LISTS[asked.list]
-        return page_of(asked, keyed(self._runtime), partial(tell, self._runtime))
+        return page_of(asked, keyed(self._runtime, sees), partial(tell, self._runtime))
 
     def _starting(self) -> Status:
         memory = self._settings.memory
@@ -247,28 +260,31 @@ def _followers(runtime: Runtime) -> Iterator[FollowerStatus]:
         )
 
 
-def _keyed_tables(runtime: Runtime) -> Iterator[tuple[str, TableBuffer]]:
-    return (("/".join(key), table) for key, table in runtime.tree.tables.items())
+def _keyed_tables(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, TableBuffer]]:
+    return (("/".join(each.key), each) for each in seen(runtime.tree.tables.values(), sees))
 
 
-def _keyed_origins(runtime: Runtime) -> Iterator[tuple[str, OriginStatus]]:
-    return ((each.origin, each) for each in runtime.known_origins.statistics())
+def _keyed_origins(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, OriginStatus]]:
+    return ((each.origin, each) for each in runtime.known_origins.statistics(sees))
 
 
-def _keyed_followers(runtime: Runtime) -> Iterator[tuple[str, FollowerStatus]]:
-    for each in _followers(runtime):
+def _keyed_followers(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, FollowerStatus]]:
+    for each in seen(_followers(runtime), sees):
         yield f"{each.namespace}/{each.table}/{each.name}", each
 
 
-def _keyed_replications(runtime: Runtime) -> Iterator[tuple[str, ReplicationStatus]]:
-    return ((f"{each.namespace}/{each.origin}", each) for each in runtime.reports.known())
+def _keyed_replications(
+    runtime: Runtime, sees: Sees | None
+) -> Iterator[tuple[str, ReplicationStatus]]:
+    known = seen(runtime.reports.known(), sees)
+    return ((f"{each.namespace}/{each.origin}", each) for each in known)
 
 
 def _as_it_is(_: Runtime, each: object) -> object:
     return each
 
 
-_Keyed = Callable[[Runtime], Iterable[tuple[str, Any]]]
+_Keyed = Callable[[Runtime, Sees | None], Iterable[tuple[str, Any]]]
 _LISTS: dict[str, tuple[_Keyed, Callable[[Runtime, Any], object]]] = {
     "tables": (_keyed_tables, _table),
     "origins": (_keyed_origins, _as_it_is),

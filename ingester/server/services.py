@@ -19,6 +19,8 @@ from ingester.query.queries import Queries
 from ingester.query.stream import AnswerStream
 from ingester.replication.reports import ReplicationReports
 from ingester.replication.service import Replication
+from ingester.server.auth.access import Access
+from ingester.server.auth.views import Sees
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.write.checkpoints import CheckpointCalls
@@ -41,10 +43,12 @@ class Services:
     checkpoints: CheckpointCalls
     copies: Copies
     metrics: Metrics
+    access: Access
     persist: Callable[[str | None, str | None, float], Awaitable[list[TableBuffer]]]
     """Commits all that was acknowledged; takes namespace, table and a timeout in seconds."""
-    status: Callable[[], Status]
-    status_page: Callable[[PageRequest], StatusPage]
+    status: Callable[[Sees | None], Status]
+    """Tells of everything, or of the namespaces that a caller sees."""
+    status_page: Callable[[PageRequest, Sees | None], StatusPage]
     answered: Callable[[AnswerStream], None]
     """Is told of each query whose answer was sent to its end."""
     freed: Callable[[int], None]

@@ -6,7 +6,7 @@ is not known here, as after the loss of the disk; its files are not kept in memo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -23,6 +23,8 @@ from persist.manifest.origins import NO_END, durable_of, runs_of, verdict_of
 from persist.table import TableKey
 
 READ_AGAIN_S = 5.0
+Sees = Callable[[str], bool]
+"""Says whether something may be told of a namespace."""
 
 
 class TableStanding(NamedTuple):
@@ -50,19 +52,29 @@ class KnownOrigins:
         self._closed: dict[TableKey, dict[str, int | None]] = {}
         self._read_at = float("-inf")
 
-    def statistics(self) -> list[OriginStatus]:
-        """Tell about all origins that are known without reading anything."""
+    def statistics(self, sees: Sees | None = None) -> list[OriginStatus]:
+        """Tell about all origins that are known without reading anything.
+
+        Args:
+            sees: says of which namespaces' origins; None is all.
+        """
         names: dict[str, int | None] = {}
         for table in self._catalog.opened():
-            _merge(names, _durable(table.state.origins.values()))
-        for found in self._closed.values():
-            _merge(names, found)
+            if sees is None or sees(table.namespace):
+                _merge(names, _durable(table.state.origins.values()))
+        for key, found in self._closed.items():
+            if sees is None or sees(key[0]):
+                _merge(names, found)
         for origin in self.origins:
-            names.setdefault(origin.name, None)
+            if sees is None or any(sees(key[0]) for key in origin.tables):
+                names.setdefault(origin.name, None)
         return [self._facts(name, durable) for name, durable in names.items()]
 
-    async def find(self, name: str | None) -> list[OriginStatus]:
+    async def find(self, name: str | None, sees: Sees | None = None) -> list[OriginStatus]:
         """Tell about one origin, or all; about none where no table knows it.
+
+        Args:
+            sees: says of which namespaces' origins; None is all.
 
         Raises:
             StoreAway: not known here, and the store cannot be reached.
@@ -70,7 +82,7 @@ class KnownOrigins:
         known = None if name is None else self.origins.find(name)
         if known is None or known.memory_sequence is None:
             await self._read_closed()
-        return [facts for facts in self.statistics() if name in (None, facts.origin)]
+        return [facts for facts in self.statistics(sees) if name in (None, facts.origin)]
 
     def standing(self, name: str, table: TableBuffer) -> TableStanding:
         """Tell how far an origin is known to be in a table."""

@@ -1,5 +1,6 @@
 """The Flight server: gRPC's threads decode requests, hand them over and translate what goes wrong.
 
+    ``callers`` the token of a call, before its handler runs; the handler checks the right
     ``server``  the methods of Flight, one thread of gRPC's for each call
        DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication, or
                     ``copy`` for a whole table

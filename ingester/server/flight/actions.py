@@ -24,6 +24,8 @@ from ingester.query.live_followers import Coming
 from ingester.query.ticket import no_flight_sql
 from ingester.schema.definition import define_table
 from ingester.schema.names import check_shown
+from ingester.server.auth.access import Permit
+from ingester.server.auth.views import Sees
 from ingester.server.flight.requests import (
     CheckpointBody,
     CheckpointPutBody,
@@ -49,11 +51,15 @@ Objects = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One action: its description, the type of its body, and the function that runs it."""
+    """One action: its description, the type of its body, and the function that runs it.
+
+    ``run`` takes services and body, and with ``sees`` what the caller sees of all namespaces.
+    """
 
     description: str
     body: type
-    run: Callable[[Services, Any], Awaitable[Objects]]
+    run: Callable[..., Awaitable[Objects]]
+    sees: bool = False
 
 
 def describe(table: TableBuffer) -> dict[str, Any]:
@@ -134,10 +140,10 @@ async def _persist(services: Services, body: PersistBody) -> Objects:
     ]
 
 
-async def _origins(services: Services, body: OriginsBody) -> Objects:
+async def _origins(services: Services, body: OriginsBody, sees: Sees | None) -> Objects:
     known = services.known_origins
     if body.namespace is None and body.table is None:
-        return list(await known.find(body.origin))
+        return list(await known.find(body.origin, sees))
     if body.origin is None or body.namespace is None or body.table is None:
         raise InvalidRequest("origins: of a table takes 'origin', 'namespace' and 'table'")
     table = await services.catalog.open(body.namespace, body.table)
@@ -150,12 +156,12 @@ async def _origins(services: Services, body: OriginsBody) -> Objects:
     return [msgspec.structs.asdict(facts) | told]
 
 
-async def _status(services: Services, _body: EmptyBody) -> Objects:
-    return [services.status()]
+async def _status(services: Services, _body: EmptyBody, sees: Sees | None) -> Objects:
+    return [services.status(sees)]
 
 
-async def _status_list(services: Services, body: PageRequest) -> Objects:
-    return [services.status_page(body)]
+async def _status_list(services: Services, body: PageRequest, sees: Sees | None) -> Objects:
+    return [services.status_page(body, sees)]
 
 
 async def _get_checkpoint(services: Services, body: CheckpointBody) -> Objects:
@@ -200,7 +206,7 @@ def _told(found: StoredCheckpoint) -> Objects:
     ]
 
 
-async def _checkpoints(services: Services, body: CheckpointsBody) -> Objects:
+async def _checkpoints(services: Services, body: CheckpointsBody, sees: Sees | None) -> Objects:
     return [
         {
             "namespace": each.table[0],
@@ -215,6 +221,7 @@ async def _checkpoints(services: Services, body: CheckpointsBody) -> Objects:
             "origin": each.origin,
         }
         for each in await services.checkpoints.listed(body.namespace, body.table)
+        if sees is None or sees(each.table[0])
     ]
 
 
@@ -258,11 +265,11 @@ ACTIONS: dict[str, Action] = {
     "persist": Action(
         "Commit everything acknowledged so far to object storage", PersistBody, _persist
     ),
-    "origins": Action("How far each origin's writes have come", OriginsBody, _origins),
+    "origins": Action("How far each origin's writes have come", OriginsBody, _origins, sees=True),
     "checkpoint_get": Action("Read a source's state", CheckpointBody, _get_checkpoint),
     "checkpoint_put": Action("Keep a source's state", CheckpointPutBody, _put_checkpoint),
     "checkpoint_delete": Action("Delete a source's state", CheckpointBody, _delete_checkpoint),
-    "checkpoints": Action("List the states of sources", CheckpointsBody, _checkpoints),
+    "checkpoints": Action("List the states of sources", CheckpointsBody, _checkpoints, sees=True),
     "copy_finish": Action("Make a copy the table", CopyFinishBody, _finish_copy),
     "copy_abort": Action("Give a copy up", CopyBody, _abort_copy),
     "followers": Action("Who follows a table, and what of it", FollowersBody, _followers),
@@ -272,8 +279,10 @@ ACTIONS: dict[str, Action] = {
     "replication_report": Action(
         "Show what a replicator tells of itself", ReplicationReport, _report_replication
     ),
-    "status": Action("What /api/status has", EmptyBody, _status),
-    "status_list": Action("A page of one of the status's lists", PageRequest, _status_list),
+    "status": Action("What /api/status has", EmptyBody, _status, sees=True),
+    "status_list": Action(
+        "A page of one of the status's lists", PageRequest, _status_list, sees=True
+    ),
 }
 
 
@@ -289,15 +298,27 @@ _FLIGHT_SQL = {
 }
 
 
-async def run_action(services: Services, name: str, body: bytes) -> Objects:
+async def run_action(services: Services, permit: Permit, name: str, body: bytes) -> Objects:
     """Run an action by name; return its JSON objects.
 
     Raises:
         NotAvailable: there is no such action.
+        Unauthenticated, Forbidden: the caller may not ask for it.
     """
     action = ACTIONS.get(name)
     if action is None:
         if name in _FLIGHT_SQL:
             raise no_flight_sql(name)
         raise NotAvailable(f"action {name!r} does not exist; there are {', '.join(ACTIONS)}")
-    return await action.run(services, parse_body(f"action {name}", body, action.body))
+    parsed: Any = parse_body(f"action {name}", body, action.body)
+    asked, namespace = f"action {name}", getattr(parsed, "namespace", None)
+    table = getattr(parsed, "table", None)
+    permit.require(asked, namespace, table)
+    sees = permit.sees(asked) if namespace is None else None
+    try:
+        objects = await action.run(services, parsed, *((sees,) if action.sees else ()))
+    except BaseException as exc:
+        permit.done(asked, namespace, table, exc)
+        raise
+    permit.done(asked, namespace, table, None)
+    return objects

@@ -26,6 +26,8 @@ import pyarrow.flight as fl
 from ingester.query.live_groups import Group
 from ingester.query.live_tail import LiveSnapshot
 from ingester.query.stream import AnswerStream
+from ingester.query.ticket import Ticket
+from ingester.server.auth.access import Permit
 from ingester.server.flight.refusals import refusals
 from ingester.server.portal import Portal
 from ingester.server.services import Services
@@ -39,12 +41,11 @@ _release.restype = None
 
 
 def answer_ticket(
-    context: Any, portal: Portal, services: Services, body: bytes
+    context: Any, portal: Portal, services: Services, ticket: Ticket, permit: Permit
 ) -> fl.FlightDataStream:
-    """Open the query of a ticket; return the stream that pyarrow sends."""
+    """Open the query of a ticket that is permitted; return the stream that pyarrow sends."""
     began = time.monotonic()
     queries, writer = services.queries, services.writer
-    ticket = queries.ticket(body)
     if ticket.scope == "live":
         catalog, live = services.catalog, services.live
         name = (ticket.namespace, ticket.table)
@@ -72,15 +73,16 @@ def answer_ticket(
         if coming := services.live.followers.coming(stream.table):
             metadata["coming"] = _encode(coming).decode()
     schema = stream.selection.schema.with_metadata(metadata)
-    return fl.GeneratorStream(schema, _batches(context, services, stream, began))
+    return fl.GeneratorStream(schema, _batches(context, services, stream, permit, began))
 
 
 def _batches(
-    context: Any, services: Services, stream: AnswerStream, began: float
+    context: Any, services: Services, stream: AnswerStream, permit: Permit, began: float
 ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
     metadata: dict[tuple[str, str, Group | None], pa.Buffer] = {}
     with _kept_thread_state(), refusals(context):
         for part in stream:
+            permit.renew()
             if not metadata:
                 services.metrics.first_batch_sent(time.monotonic() - began)
             key = (part.partition, part.source, part.group)

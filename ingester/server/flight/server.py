@@ -16,7 +16,9 @@ import pyarrow.flight as fl
 
 from ingester.errors import NotAvailable
 from ingester.query.ticket import Ticket, encode_ticket
+from ingester.server.auth.access import Permit
 from ingester.server.flight.actions import ACTIONS, run_action
+from ingester.server.flight.callers import middleware, permit_of
 from ingester.server.flight.copy import CopyCall
 from ingester.server.flight.decoding import PutLimits
 from ingester.server.flight.door import Door
@@ -51,12 +53,17 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         self._portal = portal
         self._limits = limits
         self._combiner = Combiner()
-        super().__init__(door.location, **door.tls_arguments())
+        self._access = services.access
+        callers = middleware(services.access, services.metrics.refused)
+        super().__init__(door.location, middleware=callers, **door.tls_arguments())
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Take a stream of writes; see :mod:`ingester.server.flight.put`."""
         with self._refusals(context):
+            permit = self._permit(context, "put")
             command, portal, services = parse_put(descriptor), self._portal, self._services
+            permit.require(f"put {command.type}", command.namespace, command.table)
+            permit.done(f"put {command.type}", command.namespace, command.table, None)
             if isinstance(command, CopyCommand):
                 CopyCall(portal, services.copies, command, self._limits).serve(reader, writer)
                 return
@@ -73,32 +80,45 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """Answer a query; see :mod:`ingester.query`."""
         with self._refusals(context):
-            return answer_ticket(context, self._portal, self._services, ticket.ticket)
+            permit = self._permit(context, "get")
+            parsed = self._services.queries.ticket(ticket.ticket)
+            permit.require(f"get {parsed.scope}", parsed.namespace, parsed.table)
+            return answer_ticket(context, self._portal, self._services, parsed, permit)
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Refuse: nothing here needs it."""
         with self._refusals(context):
+            self._permit(context, "exchange").require("exchange")
             raise NotAvailable("DoExchange is not available: write by DoPut, query by DoGet")
 
     def get_flight_info(self, context: Any, descriptor: Any) -> fl.FlightInfo:
         """Tell schema, counts and ticket of a table, or of a command that is a ticket."""
         with self._refusals(context):
-            return self._portal.call(self._info, self._ticket(descriptor), descriptor)
+            permit, ticket = self._permit(context, "info"), self._ticket(descriptor)
+            permit.require("info", ticket.namespace, ticket.table)
+            return self._portal.call(self._info, ticket, descriptor)
 
     def get_schema(self, context: Any, descriptor: Any) -> fl.SchemaResult:
         """Tell the schema with which a query would be answered."""
         with no_flight_errors(context), self._refusals(context):
-            ticket = self._ticket(descriptor)
+            permit, ticket = self._permit(context, "schema"), self._ticket(descriptor)
+            permit.require("schema", ticket.namespace, ticket.table)
             schema, _, _ = self._portal.call(self._services.queries.preview, ticket)
             return fl.SchemaResult(schema)
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[fl.FlightInfo]:
-        """List all tables, by path."""
+        """List all tables that the caller may know of, by path."""
         with self._refusals(context):
+            permit = self._permit(context, "list_flights")
+            permit.require("list_flights")
+            sees = permit.sees("list_flights")
             check_bytes("criteria", len(criteria or b""), MAX_CRITERIA_BYTES)
             names = self._portal.call(self._services.catalog.names)
         for namespace, table in names:
+            if sees is not None and not sees(namespace):
+                continue
             with self._refusals(context):
+                permit.renew()
                 descriptor = fl.FlightDescriptor.for_path(namespace, table)
                 yield self._portal.call(self._info, Ticket(namespace, table), descriptor)
 
@@ -106,15 +126,18 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         """Run an action; see :mod:`ingester.server.flight.actions`."""
         with self._refusals(context):
             check_bytes("action type", len(action.type), MAX_DESCRIPTOR_BYTES)
+            permit = self._permit(context, f"action {action.type}")
             check_bytes(
                 "action body", 0 if action.body is None else action.body.size, MAX_BODY_BYTES
             )
             body = action.body.to_pybytes() if action.body is not None else b""
-            objects = self._portal.call(run_action, self._services, action.type, body)
+            objects = self._portal.call(run_action, self._services, permit, action.type, body)
             return [fl.Result(pa.py_buffer(_encode(each))) for each in objects]
 
     def list_actions(self, context: Any) -> list[fl.ActionType]:
         """List all actions by name."""
+        with self._refusals(context):
+            self._permit(context, "list_actions").require("list_actions")
         return [fl.ActionType(name, action.description) for name, action in ACTIONS.items()]
 
     async def _info(self, ticket: Ticket, descriptor: Any) -> fl.FlightInfo:
@@ -127,6 +150,9 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             return self._services.queries.ticket(descriptor.command)
         namespace, table = parse_table_path(descriptor)
         return Ticket(namespace, table)
+
+    def _permit(self, context: Any, asked: str) -> Permit:
+        return permit_of(context, self._access, asked)
 
     def _refusals(self, context: Any) -> AbstractContextManager[None]:
         metrics = self._services.metrics

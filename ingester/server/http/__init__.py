@@ -3,6 +3,7 @@
     ``server``     the socket, and how it stops
        ``app``     routes, bodies and headers; asks a ``StatusSource``, which the daemon is
        ``client_certificates``  who is let in to them where ``tls.client_ca`` asks for certificates
+       ``entrance``  who is answered: the request's Host, and the right of its token
     ``page.html``  the operator's page, which reads ``/api/status``
 
 Every route is a GET: nothing here changes the daemon, and nothing is imported from it. The form of

@@ -20,7 +20,6 @@ import base64
 import hashlib
 import re
 import uuid
-from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Protocol
 
@@ -38,6 +37,8 @@ from starlette.routing import Route
 from ingester.errors import InvalidRequest
 from ingester.observability.status import Status, encode_status
 from ingester.observability.status_lists import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, StatusPage
+from ingester.server.auth.views import Sees
+from ingester.server.http.entrance import Entrance, Handler, TurnedAway
 
 log = structlog.get_logger()
 
@@ -66,16 +67,21 @@ class StatusSource(Protocol):
             for_write: count also what refuses writes for now (memory, queue, disk).
         """
 
-    def status(self) -> Status:
-        """Describe the daemon as it is now."""
+    def status(self, sees: Sees | None) -> Status:
+        """Describe the daemon as it is now, or what of it a caller sees."""
 
-    def page(self, asked: PageRequest) -> StatusPage:
+    def page(self, asked: PageRequest, sees: Sees | None) -> StatusPage:
         """Give a page of one of the status's lists, or raise ``InvalidRequest``."""
 
 
-def create_app(source: StatusSource) -> Starlette:
-    """Give the ASGI application that answers for ``source``."""
-    page, policy = _load_page()
+def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starlette:
+    """Give the ASGI application that answers for ``source``.
+
+    Args:
+        entrance: lets callers in; by default everybody who asks for this machine.
+    """
+    entrance = entrance or Entrance()
+    html, policy = _load_page()
     # One after another: scrapers that come together must not take the threads that flushes need.
     scrapes = trio.CapacityLimiter(1)
 
@@ -98,18 +104,19 @@ def create_app(source: StatusSource) -> Starlette:
         body = await trio.to_thread.run_sync(encode, source.registry, limiter=scrapes)
         return Response(body, headers=_HEADERS | {"Content-Type": content_type})
 
-    async def status(_: Request) -> Response:
-        return _json_bytes(encode_status(source.status()), 200)
+    async def status(request: Request) -> Response:
+        return _json_bytes(encode_status(source.status(request.state.sees)), 200)
 
     async def status_list(request: Request) -> Response:
         try:
-            return _json_bytes(msgspec.json.encode(source.page(_page_request(request))), 200)
+            page = source.page(_page_request(request), request.state.sees)
+            return _json_bytes(msgspec.json.encode(page), 200)
         except InvalidRequest as exc:
             return _error(400, "invalid", exc.message)
 
     async def show_page(_: Request) -> Response:
         headers = _HEADERS | {"Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
-        return Response(page, headers=headers, media_type="text/html")
+        return Response(html, headers=headers, media_type="text/html")
 
     routes = {
         "/health/live": live,
@@ -120,15 +127,14 @@ def create_app(source: StatusSource) -> Starlette:
         "/": show_page,
     }
     app = Starlette(
-        routes=[Route(path, _answered(handle)) for path, handle in routes.items()],
+        routes=[
+            Route(path, _answered(entrance.behind(path, handle))) for path, handle in routes.items()
+        ],
         exception_handlers={HTTPException: _refuse},
     )
     # "/metrics/" is an unknown path like any other.
     app.router.redirect_slashes = False
     return app
-
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 def _answered(handle: Handler) -> Handler:
@@ -137,6 +143,10 @@ def _answered(handle: Handler) -> Handler:
     async def answer(request: Request) -> Response:
         try:
             return await handle(request)
+        except TurnedAway as refusal:
+            response = _error(refusal.status, refusal.code, refusal.message)
+            response.headers.update(refusal.headers)
+            return response
         except Exception:
             error_id = uuid.uuid4().hex[:12]
             log.exception(

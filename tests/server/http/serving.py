@@ -36,6 +36,7 @@ from ingester.observability.status import (
     TableStatus,
 )
 from ingester.observability.status_lists import PageRequest, StatusPage, page_of
+from ingester.server.auth.views import Sees
 from ingester.server.http.app import create_app
 from ingester.server.http.server import ListenError, serve_http
 
@@ -118,14 +119,14 @@ class TurnableSource:
     def readiness(self, for_write: bool) -> list[str]:
         return self.not_ready + (self.refuses if for_write else [])
 
-    def status(self) -> Status:
+    def status(self, sees: Sees | None = None) -> Status:
         if self.failure is not None:
             raise self.failure
         return self.shown
 
-    def page(self, asked: PageRequest) -> StatusPage:
+    def page(self, asked: PageRequest, sees: Sees | None) -> StatusPage:
         asked.check(["tables"])
-        keyed = ((f"{each.namespace}/{each.table}", each) for each in self.status().tables)
+        keyed = ((f"{each.namespace}/{each.table}", each) for each in self.status(sees).tables)
         return page_of(asked, keyed, lambda each: each)
 
 

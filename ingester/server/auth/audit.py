@@ -1,0 +1,185 @@
+"""The audit log: a JSON line for each administrative action, and for refusals.
+
+    {"at": …, "principal": …, "token_id": …, "peer": …, "action": …, "namespace": …, "table": …,
+     "outcome": "done" or a code, "message": …}
+
+Law of this file: what somebody without rights can cause is bounded. A principal (without a token:
+an address) has ``BURST`` refusals at once and one more each second, all of them together
+``BURST_OF_ALL`` and ``PER_S``; those beyond are counted, and the next line says how many. A line
+that cannot be written is counted, told once, and holds up nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from ingester.server.auth.rights import Caller
+
+log = structlog.get_logger(__name__)
+
+BURST, BURST_OF_ALL, PER_S = 10.0, 100.0, 5.0
+MAX_PRINCIPALS = 1024
+MODE = 0o640
+_MOST = 256
+"""The most characters of a text in a line."""
+Place = tuple[str | None, str | None]
+
+
+class AuditFailed(OSError):
+    """The file cannot be opened; the message says which setting and why."""
+
+
+class AuditLog:
+    """Writes the lines; without a file it keeps none. Any thread.
+
+    Args:
+        file: a path, ``-`` for standard error, or nothing.
+        clock: seconds, for the limits.
+    """
+
+    def __init__(self, file: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        self._file = file
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+        self._failing = False
+        self._buckets: dict[str, _Bucket] = {}
+        self._all = _Bucket(BURST_OF_ALL, PER_S, clock())
+        self.lines = 0
+        """Lines written."""
+        self.left_out = 0
+        """Refusals beyond the limits, and lines that could not be written."""
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Open the file anew, as after it was moved away. Raises :class:`AuditFailed`."""
+        if self._file in ("", "-"):
+            return
+        try:
+            opened = _open(Path(self._file))
+        except OSError as exc:
+            raise AuditFailed(
+                exc.errno, f"audit.file {self._file}: cannot be opened ({exc.strerror})"
+            ) from exc
+        with self._lock:
+            before, self._descriptor = self._descriptor, opened
+            if before is not None:
+                os.close(before)
+
+    def done(self, caller: Caller, peer: str, action: str, place: Place, outcome: str) -> None:
+        """Tell of an administrative action that has ended."""
+        if self._file:
+            self._write(_line(caller, peer, action, place, outcome))
+
+    def noted(self, action: str, outcome: str, **more: object) -> None:
+        """Tell of what the daemon did by itself, as reading tokens again."""
+        if self._file:
+            self._write(
+                {"at": _now(), "principal": "-", "action": action, "outcome": outcome, **more}
+            )
+
+    def refused(
+        self, caller: Caller, peer: str, action: str, place: Place, code: str, message: str
+    ) -> None:
+        """Tell of a refusal, if not of too many."""
+        if not self._file:
+            return
+        line = _line(caller, peer, action, place, code) | {"message": message[:_MOST]}
+        with self._lock:
+            before = self._take(caller.token_id or f"{caller.name}@{_address(peer)}")
+            if before is None:
+                self.left_out += 1
+                return
+        self._write(line | ({"left_out": before} if before else {}))
+
+    def _take(self, principal: str) -> int | None:
+        """Take a refusal's room; return how many were left out before, or None without room."""
+        now = self._clock()
+        bucket = self._buckets.pop(principal, None) or _Bucket(BURST, 1.0, now)
+        self._buckets[principal] = bucket  # the last used is the last
+        if len(self._buckets) > MAX_PRINCIPALS:
+            del self._buckets[next(iter(self._buckets))]
+        if not (bucket.has(now) and self._all.has(now)):
+            bucket.left_out += 1
+            return None
+        bucket.take()
+        self._all.take()
+        before, bucket.left_out = bucket.left_out, 0
+        return before
+
+    def _write(self, line: dict[str, object]) -> None:
+        data = msgspec.json.encode(line) + b"\n"
+        try:
+            with self._lock:
+                # One call: lines of several threads stay whole.
+                to = sys.stderr.fileno() if self._descriptor is None else self._descriptor
+                os.write(to, data)
+                self.lines += 1
+        except OSError as exc:
+            self.left_out += 1
+            if not self._failing:
+                self._failing = True
+                with contextlib.suppress(OSError):
+                    log.error("audit log not written", error=str(exc), runbook="audit-not-written")
+            return
+        self._failing = False
+
+
+class _Bucket:
+    """A token bucket."""
+
+    def __init__(self, burst: float, per_s: float, now: float) -> None:
+        self._burst, self._per_s, self._at = burst, per_s, now
+        self._room = burst
+        self.left_out = 0
+
+    def has(self, now: float) -> bool:
+        self._room = min(self._burst, self._room + (now - self._at) * self._per_s)
+        self._at = now
+        return self._room >= 1.0
+
+    def take(self) -> None:
+        self._room -= 1.0
+
+
+def _open(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(path, flags, MODE)
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode) and mode & ~MODE:
+        os.fchmod(descriptor, mode & MODE)
+    return descriptor
+
+
+def _line(caller: Caller, peer: str, action: str, place: Place, outcome: str) -> dict[str, object]:
+    namespace, table = (None if each is None else each[:_MOST] for each in place)
+    return {
+        "at": _now(),
+        "principal": caller.name,
+        "token_id": caller.token_id,
+        "peer": peer[:_MOST],
+        "action": action[:_MOST],
+        "namespace": namespace,
+        "table": table,
+        "outcome": outcome,
+    }
+
+
+def _address(peer: str) -> str:
+    """The peer without its port."""
+    return peer.rpartition(":")[0]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,116 @@
+"""A daemon that asks for tokens, and those who call it."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.flight as fl
+
+from ingester.server.auth.token_file import change_tokens
+from ingester.server.auth.tokens import TokenFile, new_token, revoked
+from tests.drivers.daemon import Daemon, Launch
+
+NAMES = {
+    "rw": ["shop:read,write"],
+    "reads": ["shop:read"],
+    "writes": ["shop:write"],
+    "chief": ["shop:admin"],
+    "other": ["other:read,write,admin"],
+    "root": ["*:admin"],
+}
+
+
+class Tokens:
+    """A file of tokens, and the secrets that it has not."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.secret: dict[str, str] = {}
+
+    def add(self, name: str, *grants: str, expires: datetime | None = None) -> str:
+        """Make a token; its id."""
+        made, entry = new_token(name, grants, datetime.now(UTC), expires)
+        self.secret[name] = made
+        change_tokens(self.path, lambda kept: TokenFile(kept.version, [*kept.tokens, entry]))
+        return entry.id
+
+    def revoke(self, name: str) -> None:
+        """Revoke a token by its name."""
+        token_id = self.secret[name].split("_")[1]
+        change_tokens(self.path, lambda kept: revoked(kept, token_id, datetime.now(UTC)))
+
+
+class Secured:
+    """A daemon with tokens for :data:`NAMES`."""
+
+    def __init__(self, daemon: Daemon, tokens: Tokens, audit: Path) -> None:
+        self.daemon = daemon
+        self.tokens = tokens
+        self._audit = audit
+
+    @classmethod
+    def start(cls, folder: Path, **settings: object) -> Secured:
+        """Make the tokens, and start the daemon."""
+        tokens = Tokens(folder / "tokens.json")
+        for name, grants in NAMES.items():
+            tokens.add(name, *grants)
+        audit = folder / "audit.jsonl"
+        settings = {"audit__file": str(audit)} | settings
+        daemon = Launch(
+            folder / "data", {}, (), {"auth__tokens": str(tokens.path), **settings}
+        ).start()
+        return cls(daemon, tokens, audit)
+
+    def client(self, name: str | None) -> fl.FlightClient:
+        """A connection that shows a token, or none."""
+        secret = None if name is None else self.tokens.secret[name]
+        return connect(self.daemon.flight, secret)
+
+    def http(self, path: str, name: str | None = None, **headers: str) -> tuple[int, Any]:
+        """Status and JSON of a GET."""
+        if name is not None:
+            headers["Authorization"] = f"Bearer {self.tokens.secret[name]}"
+        request = urllib.request.Request(self.daemon.http + path, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                body = answer.read()
+                is_json = answer.headers["content-type"] == "application/json"
+                return answer.status, json.loads(body) if is_json else body
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+    def audited(self) -> list[dict[str, Any]]:
+        """The lines of the audit log."""
+        return [json.loads(line) for line in self._audit.read_text().splitlines()]
+
+
+class _Bearer(fl.ClientMiddleware):  # type: ignore[misc]
+    def __init__(self, values: Sequence[str]) -> None:
+        super().__init__()
+        self._values = list(values)
+
+    def sending_headers(self) -> dict[str, list[str]]:
+        return {"authorization": self._values}
+
+
+class _Shows(fl.ClientMiddlewareFactory):  # type: ignore[misc]
+    def __init__(self, values: Sequence[str]) -> None:
+        super().__init__()
+        self._values = values
+
+    def start_call(self, info: object) -> _Bearer:
+        return _Bearer(self._values)
+
+
+def connect(url: str, token: str | None, *more: str) -> fl.FlightClient:
+    """A connection whose calls have the header; ``more`` values stand beside it."""
+    if token is None:
+        return fl.connect(url)
+    return fl.connect(url, middleware=[_Shows([f"Bearer {token}", *more])])

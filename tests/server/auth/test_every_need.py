@@ -1,0 +1,184 @@
+"""Everything that can be asked for stands in the table of needs, and is refused as it says.
+
+Walked are Flight's methods, the types of a write's command, the scopes of a ticket, all actions and
+all routes; a new one that is not in the table fails here, and is refused by the daemon.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any, get_args
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from ingester.query.ticket import Ticket
+from ingester.server.auth.needs import NEEDS
+from ingester.server.flight.actions import ACTIONS
+from ingester.server.flight.server import IngesterServer
+from ingester.server.http.app import create_app
+from tests.drivers.wire import ARROW_AND_FLIGHT, Stream, act, command, extra, numbers, put
+from tests.server.auth.secured import Secured
+from tests.server.http.serving import TurnableSource
+
+METHODS = {
+    "do_put": "put",
+    "do_get": "get",
+    "do_action": "action",
+    "do_exchange": "exchange",
+    "get_flight_info": "info",
+    "get_schema": "schema",
+    "list_flights": "list_flights",
+    "list_actions": "list_actions",
+}
+HERE = ("shop", "t")
+REFUSALS = (fl.FlightUnauthenticatedError, fl.FlightUnauthorizedError)
+Call = Callable[[fl.FlightClient], object]
+
+
+def test_every_method_of_flight_is_ours_and_in_the_table() -> None:
+    base = {name for name in vars(fl.FlightServerBase) if re.match(r"do_|get_|list_", name)}
+    assert base == set(METHODS)
+    assert base <= set(vars(IngesterServer)), "pyarrow would answer the others without asking"
+    assert {key.split()[0] for key in NEEDS} == {*METHODS.values(), "http"}
+
+
+def test_every_scope_action_and_route_is_in_the_table_and_nothing_else() -> None:
+    scopes = get_args(next(f.type for f in msgspec.structs.fields(Ticket) if f.name == "scope"))
+    routes = [route.path for route in create_app(TurnableSource()).routes]  # type: ignore[attr-defined]
+    walked = {
+        *(f"get {scope}" for scope in scopes),
+        *(f"action {name}" for name in ACTIONS),
+        *(f"http {path}" for path in routes),
+    }
+    assert walked == {key for key in NEEDS if key.split()[0] in ("get", "action", "http")}
+
+
+def test_every_type_of_a_writes_command_is_in_the_table(secured: Secured) -> None:
+    with secured.client("rw") as client, pytest.raises(pa.ArrowInvalid) as refused:
+        send(client, command(type="?", namespace="shop", table="t"))
+    told = re.search(r"is not one of ([\w, ]+)", str(refused.value))
+    assert told is not None
+    types = {f"put {kind}" for kind in told[1].split(", ")}
+    assert types == {key for key in NEEDS if key.startswith("put ")}
+
+
+def send(client: fl.FlightClient, descriptor: fl.FlightDescriptor) -> None:
+    """One batch to where the descriptor says; raises what the call ends with."""
+    with Stream(client, descriptor, numbers(0, 1).schema) as stream:
+        try:
+            stream.write(numbers(0, 1))
+        except OSError:
+            stream.close()
+            raise
+
+
+def get(client: fl.FlightClient, ticket: fl.Ticket) -> None:
+    """Read an answer to its end."""
+    client.do_get(ticket).read_all()
+
+
+def filled(kind: Any) -> Any:
+    """A value of a type: the required fields of a struct, and nothing more."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        fields = msgspec.structs.fields(kind)
+        return {field.encode_name: filled(field.type) for field in fields if field.required}
+    inspected = msgspec.inspect.type_info(kind)
+    if isinstance(inspected, msgspec.inspect.LiteralType):
+        return inspected.values[0]
+    if isinstance(inspected, msgspec.inspect.IntType | msgspec.inspect.FloatType):
+        return 1
+    return "x" if isinstance(inspected, msgspec.inspect.StrType) else {}
+
+
+def calls() -> dict[str, Call]:
+    """A call for each need, of ``shop/t`` where it names a table."""
+    path, namespace, table = fl.FlightDescriptor.for_path(*HERE), *HERE
+    found: dict[str, Call] = {
+        "exchange": lambda client: client.do_exchange(path)[1].read_chunk(),
+        "info": lambda client: client.get_flight_info(path),
+        "schema": lambda client: client.get_schema(path),
+        "list_flights": lambda client: list(client.list_flights()),
+        "list_actions": lambda client: client.list_actions(),
+    }
+    more: dict[str, dict[str, Any]] = {
+        "sync": {"origin": "o", "sequence": 1, "columns": [{"role": "new_pk", "name": "i"}]},
+        "copy": {"copy": "c", "primary_key": []},
+    }
+    for kind in ("write", "delete", "sync", "copy"):
+        sent = command(type=kind, namespace=namespace, table=table, **more.get(kind, {}))
+        found[f"put {kind}"] = partial(send, descriptor=sent)
+    for scope in ("all", "version", "buffered", "live"):
+        ticket: dict[str, Any] = {"namespace": namespace, "table": table, "scope": scope}
+        ticket |= {"version": 1} if scope == "version" else {}
+        ticket |= {"wait_s": 0} if scope == "live" else {}
+        found[f"get {scope}"] = partial(get, ticket=fl.Ticket(json.dumps(ticket).encode()))
+    for name, action in ACTIONS.items():
+        body = filled(action.body)
+        fields = {field.name for field in msgspec.structs.fields(action.body)}
+        body |= {"namespace": namespace} if "namespace" in fields else {}
+        body |= {"table": table} if "table" in fields else {}
+        body |= {"list": "tables"} if "list" in fields else {}
+        found[f"action {name}"] = partial(act, name=name, **body)
+    return found
+
+
+CALLS = calls()
+
+
+def refusal(call: Call, client: fl.FlightClient) -> str | None:
+    """The code of the refusal of somebody who may not do this; None where it is let do it."""
+    try:
+        call(client)
+    except REFUSALS as exc:
+        return str(extra(exc)["code"])
+    except (*ARROW_AND_FLIGHT, OSError) as exc:
+        # pyarrow makes no Flight errors of GetSchema's. Else the request may be wrong: whoever
+        # hears so has been let in.
+        found = re.search("Detail: (Unauthenticated|Python exception: forbidden)", str(exc))
+        return found[1].split()[-1].lower() if found else None
+    return None
+
+
+def test_the_walk_has_a_call_for_each_need_of_flight() -> None:
+    assert set(CALLS) == {key for key in NEEDS if not key.startswith("http ")}
+
+
+@pytest.mark.parametrize("asked", CALLS)
+def test_a_call_is_refused_without_its_token_and_elsewhere(secured: Secured, asked: str) -> None:
+    need, call = NEEDS[asked], CALLS[asked]
+    with secured.client("rw") as client:
+        put(client, HERE, numbers(0, 1))
+    with secured.client(None) as client:
+        assert refusal(call, client) == "unauthenticated"
+    with secured.client("other") as client:
+        elsewhere = refusal(call, client)
+    names_it = asked not in ("action status", "action status_list", "list_flights", "list_actions")
+    assert elsewhere == ("forbidden" if names_it and asked != "exchange" else None)
+    lacking = {"read": "writes", "write": "reads", "admin": "rw"}.get(need.right or "")
+    if lacking is not None:
+        with secured.client(lacking) as client:
+            assert refusal(call, client) == "forbidden"
+    if asked == "action followers":
+        return  # after a start, it waits for six seconds for those who follow
+    for name in ("chief", "root"):
+        with secured.client(name) as client:
+            assert refusal(call, client) is None, name
+
+
+@pytest.mark.parametrize("asked", [key for key in NEEDS if key.startswith("http ")])
+def test_a_route_is_refused_without_a_token(secured: Secured, asked: str) -> None:
+    path = asked.removeprefix("http ").replace("{list}", "tables")
+    status, body = secured.http(path)
+    if NEEDS[asked].of == "open":
+        assert status == 200
+        return
+    assert (status, body["code"]) == (401, "unauthenticated")
+    expected = 403 if NEEDS[asked].of == "namespace" else 200
+    assert secured.http(path, "rw")[0] == expected
+    assert secured.http(path, "root")[0] == 200
