@@ -24,6 +24,7 @@ quick. What a command does is in a module that is imported when it runs:
                                          told of one; ``push_place``: where they are kept
 
 ``input`` reads files and pipes, ``output`` writes answers, and ``time_texts`` says times for both.
+``connecting`` makes every client of a daemon: its address, whom it trusts, its token.
 ``metrics_server`` is asked for metrics of those that run for long.
 
 Facts go to standard output, everything else to standard error. A failure is one clear line and an

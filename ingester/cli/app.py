@@ -11,7 +11,15 @@ import typer
 from ingester import __version__
 from ingester.daemon.process_tuning import do_without_pandas
 
-from .command_options import ENDPOINT, Config, Endpoint, Json, Namespace, TableName
+from .command_options import (
+    ENDPOINT,
+    Config,
+    Endpoint,
+    Json,
+    Namespace,
+    TableName,
+    asks_daemon,
+)
 from .exits import USAGE, CommandFailed, end_on_signals
 from .follow_commands import follow
 from .manifest_commands import manifest_app
@@ -85,12 +93,19 @@ def serve(
     store: Store = None,
     flight: Flight = None,
     http: Http = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Listen beyond the loopback without TLS and tokens all the same."
+        ),
+    ] = False,
     set_: Set = None,
 ) -> None:
     """Run the daemon until SIGTERM. Prints one JSON line when it accepts writes."""
     from .serve import serve as run
 
-    run(_flags(data_dir, store, flight, http, set_), config)
+    flags = _flags(data_dir, store, flight, http, set_)
+    run(flags | {"insecure": True} if insecure else flags, config)
 
 
 @app.command()
@@ -109,13 +124,14 @@ def config(
     print_settings(_flags(data_dir, store, flight, http, set_), config, json)
 
 
-app.command()(write)
-app.command()(create)
-app.command()(follow)
+app.command()(asks_daemon(write))
+app.command()(asks_daemon(create))
+app.command()(asks_daemon(follow))
 app.command()(controller)
 
 
 @app.command()
+@asks_daemon
 def query(
     namespace: Namespace,
     table: TableName,
@@ -159,6 +175,7 @@ def query(
 
 
 @app.command()
+@asks_daemon
 def tables(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
     """List the tables with what they have in memory and in files."""
     from .status import print_tables
@@ -167,6 +184,7 @@ def tables(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
 
 
 @app.command()
+@asks_daemon
 def status(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
     """Show what the daemon is doing."""
     from .status import print_status
@@ -175,6 +193,7 @@ def status(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
 
 
 @app.command()
+@asks_daemon
 def checkpoints(
     namespace: Annotated[str | None, typer.Argument(help="Default: all.")] = None,
     table: Annotated[str | None, typer.Argument(help="Default: all of it.")] = None,
@@ -197,6 +216,7 @@ def checkpoints(
 
 
 @app.command()
+@asks_daemon
 def persist(
     namespace: Annotated[str | None, typer.Argument(help="Default: all.")] = None,
     table: Annotated[str | None, typer.Argument(help="Default: all of it.")] = None,
@@ -253,11 +273,12 @@ def _replicate() -> None:
     """Follow the changes of another database's tables."""
 
 
-replicate_app.command("status")(replication_status)
-replicate_app.command("verify")(replication_verify)
+replicate_app.command("status")(asks_daemon(replication_status))
+replicate_app.command("verify")(asks_daemon(replication_verify))
 
 
 @replicate_app.command()
+@asks_daemon
 def postgres(
     dsn: Annotated[str, typer.Argument(help="The database, as psql takes it.")],
     namespace: Annotated[str, typer.Argument(help="Where its tables go.", show_default=False)],

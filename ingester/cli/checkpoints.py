@@ -4,8 +4,7 @@ import datetime
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from ingester.client import NEVER, Client
-
+from .connecting import connect
 from .exits import CommandFailed
 from .printing import print_json, print_line, print_table, size
 
@@ -21,7 +20,7 @@ def print_checkpoints(
     Raises:
         ClientError: no such table, or no daemon.
     """
-    with Client(endpoint, retry=NEVER) as client:
+    with connect(endpoint) as client:
         found = client.checkpoints(namespace, table)
     if as_json:
         print_json(found)
@@ -54,7 +53,7 @@ def delete_checkpoint(endpoint: str, table: tuple[str, str], partition: str, as_
         CommandFailed: the table has none of this partition.
         ClientError: no such table, or no daemon.
     """
-    with Client(endpoint, retry=NEVER) as client:
+    with connect(endpoint) as client:
         listed = client.checkpoints(*table)
         gone = next((each for each in listed if each.partition == partition), None)
         if gone is None:

@@ -5,8 +5,9 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
-from ingester.client import NEVER, Client, TableDescription
+from ingester.client import TableDescription
 
+from .connecting import connect
 from .exits import USAGE, CommandFailed
 from .input.files import format_of, opened
 from .input.source import TextOptions
@@ -38,7 +39,7 @@ def create_table(endpoint: str, asked: TableArguments, texts: TextOptions, as_js
     if asked.timestamp_unit not in units:
         raise CommandFailed(f"--timestamp-unit {asked.timestamp_unit!r} is not us or ns", USAGE)
     schema = _schema(asked, texts)
-    with Client(endpoint, retry=NEVER) as client:
+    with connect(endpoint) as client:
         found = client.create_table(
             asked.namespace,
             asked.table,

@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from ingester.client import NEVER, Client
 from ingester.client.follower import Follower, FollowOptions, Seek, Status
 from ingester.client.follower.destination import open_destination
 from ingester.config.sources import load
 from ingester.shown_text import escaped
 
+from .connecting import connect, connection_options, dialled
 from .exits import USAGE, CommandFailed, say_failure, stopped_by_signals
 from .follow_metrics import FollowMetrics, unready
 from .metrics_server import MetricsServer
@@ -57,15 +57,17 @@ def run_follow(endpoint: str, asked: FollowArguments, http: str | None, as_json:
     begin = _begin(asked.begin)
     stopped = stopped_by_signals()
     # A wrong address or name is told at once, not after the time for retries.
-    with Client(endpoint, retry=NEVER) as probe:
+    with connect(endpoint) as probe:
         for table in asked.tables:
             probe.schema(asked.namespace, table)
     metrics = FollowMetrics()
     with contextlib.ExitStack() as stack:
         destination = open_destination(asked.into, say_failure)
-        options = FollowOptions(name=asked.name, observer=metrics.observe)
+        options = FollowOptions(
+            name=asked.name, observer=metrics.observe, connection=connection_options()
+        )
         follower = Follower(
-            endpoint, destination.sink, asked.store, _store_options(asked.config), options
+            dialled(endpoint), destination.sink, asked.store, _store_options(asked.config), options
         )
         for table in asked.tables:
             seek = begin if asked.anew else None

@@ -18,7 +18,7 @@ Namespace = Annotated[str | None, typer.Argument(help="Default: all.", show_defa
 TableName = Annotated[str | None, typer.Argument(help="Default: all of it.", show_default=False)]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", help="TOML file, for store_options. [env: INGESTER_CONFIG]"),
+    typer.Option("--config", help="TOML file, for store_options. Or INGESTER_CONFIG."),
 ]
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from ingester.client import NEVER, Client, InvalidRequest, QueryStream
+from ingester.client import InvalidRequest, QueryStream
 from ingester.client.filter_parser import Disjunction, parse_filter
 
+from .connecting import connect
 from .exits import USAGE, CommandFailed
 from .output.formats import TABLE_ROWS, BatchSink, TableSink, appearing, format_of, open_sink
 from .printing import print_line
@@ -36,7 +37,7 @@ def run_query(
     kind = format_of(format_, output)
     columns, filter_ = asked_columns(asked.columns), asked_filter(asked.filter)
     with (
-        Client(endpoint, retry=NEVER) as client,
+        connect(endpoint) as client,
         client.query_stream(
             asked.namespace,
             asked.table,

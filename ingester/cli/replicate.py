@@ -4,7 +4,7 @@ import signal
 
 import msgspec
 
-from ingester.client import Client
+from ingester.client import RetryPolicy
 from ingester.postgres.connection import SourceFailed
 from ingester.postgres.options import Options
 from ingester.postgres.replicator import Replicator
@@ -13,6 +13,7 @@ from ingester.postgres.reporting import report_of
 from ingester.postgres.resyncing import asked_another
 from ingester.postgres.states import BadState
 
+from .connecting import connect, connection_options, dialled
 from .exits import FAILED, CommandFailed
 from .printing import print_json, print_line, say
 
@@ -22,7 +23,8 @@ def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
     stopped: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda caught, frame: stopped.append(caught))
-    with Client(endpoint) as client, ReportSender(endpoint, say) as sender:
+    sending = ReportSender(dialled(endpoint), say, options=connection_options())
+    with connect(endpoint, RetryPolicy()) as client, sending as sender:
         try:
             if options.resync and (asked := asked_another(options, client)):
                 print_line(asked)

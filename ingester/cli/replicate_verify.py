@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import msgspec
 
-from ingester.client import Client
+from ingester.client import RetryPolicy
 from ingester.config.units import parse_duration
 from ingester.postgres.connection import SourceFailed
 from ingester.postgres.names import BadRename, Names
@@ -18,6 +18,7 @@ from ingester.postgres.verify.verdicts import RowDifference, TableVerdict, all_e
 from ingester.postgres.verify.verifying import NothingToCompare, VerifyPlan, verify
 from ingester.shown_text import escaped
 
+from .connecting import connect
 from .exits import DONE, FAILED, UNREACHABLE, USAGE, CommandFailed
 from .printing import print_json, print_line, print_table
 
@@ -52,7 +53,7 @@ def run_verify(endpoint: str, arguments: VerifyArguments, as_json: bool) -> NoRe
     plan = _plan(arguments)
     progress = _Progress()
     began = time.monotonic()
-    with Client(endpoint) as client:
+    with connect(endpoint, RetryPolicy()) as client:
         try:
             verdicts = verify(plan, client, progress.read)
         except NothingToCompare as exc:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from ingester.client import NEVER, Client, ListedCheckpoint, NotFound
+from ingester.client import Client, ListedCheckpoint, NotFound
 from ingester.postgres.states import PREFIX
 
+from .connecting import connect
 from .exits import FAILED, CommandFailed
 from .printing import print_json, print_line, print_table
 from .replication_facts import KeptState, Replication, by_states, reported
@@ -23,7 +24,7 @@ def print_replications(
         CommandFailed: there is no replication into the namespace.
         ClientError: no daemon.
     """
-    with Client(endpoint, retry=NEVER) as client:
+    with connect(endpoint) as client:
         listed = list(client.status_list("replications"))
         found = [
             each

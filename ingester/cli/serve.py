@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 import typer
 
+from ingester.config.exposure import check_exposure
 from ingester.config.sources import load, shown_values
 from ingester.memory.allocator import choose_allocator, pool_bytes
 
@@ -25,6 +26,7 @@ def serve(flags: Mapping[str, object], file: Path | None) -> None:
         ConfigError: settings that cannot be used.
     """
     settings = load(flags, file=file).settings
+    check_exposure(settings)
     choose_allocator(pool_bytes(settings.flight.max_batch_bytes, settings.memory.limit))
     # What is imported stays: to look for garbage in it takes a tenth of the start.
     gc.disable()

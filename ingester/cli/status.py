@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ingester.client import NEVER, Client, NotFound, TableDescription
+from ingester.client import NotFound, TableDescription
 from ingester.config.units import parse_duration
 
+from .connecting import connect
 from .exits import USAGE, CommandFailed
 from .printing import print_json, print_line, print_table, shown, size
 from .push_rows import HEADINGS, rows_of_pushes
@@ -16,7 +17,7 @@ from .replication_rows import SUMMARY, summary
 def print_tables(endpoint: str, as_json: bool) -> None:
     """Print every table with its newest version, and its rows in memory and in files."""
     found: list[TableDescription] = []
-    with Client(endpoint, retry=NEVER) as client:
+    with connect(endpoint) as client:
         for summary in client.tables():
             try:
                 found.append(client.describe(summary.namespace, summary.table))
@@ -61,7 +62,7 @@ def run_persist(
         timeout_s = parse_duration(timeout)
     except ValueError as exc:
         raise CommandFailed(f"--timeout: {exc}", USAGE) from exc
-    with Client(endpoint, retry=NEVER) as client:
+    with connect(endpoint) as client:
         done = client.persist(*target, timeout_s=timeout_s)
     if as_json:
         print_json(done)
@@ -74,7 +75,7 @@ def run_persist(
 
 def print_status(endpoint: str, as_json: bool) -> None:
     """Print what the daemon says about itself; with ``--json`` also what only a newer one says."""
-    with Client(endpoint, retry=NEVER) as client:
+    with connect(endpoint) as client:
         status = client.status()
     if as_json:
         print_json(status)

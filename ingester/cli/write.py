@@ -10,7 +10,6 @@ from functools import partial
 import msgspec
 
 from ingester.client import (
-    NEVER,
     Ack,
     Client,
     ClientError,
@@ -24,6 +23,7 @@ from ingester.client import (
 from ingester.config.units import parse_duration
 from ingester.shown_text import escaped
 
+from .connecting import connect
 from .exits import USAGE, CommandFailed, say_failure
 from .input.files import InputFile, format_of, opened, source_of
 from .input.source import TextOptions, shown
@@ -79,12 +79,12 @@ def write_files(
     except ValueError as exc:
         raise CommandFailed(f"--retry-for: {exc}", USAGE) from exc
     # A wrong address is told at once, not after the time for retries.
-    with Client(endpoint, retry=NEVER) as probe, contextlib.suppress(NotFound):
+    with connect(endpoint) as probe, contextlib.suppress(NotFound):
         probe.schema(sending.namespace, sending.table)
     done: list[FileResult] = []
     began = time.monotonic()
     try:
-        with Client(endpoint, retry=retry) as client, _progress() as progress:
+        with connect(endpoint, retry) as client, _progress() as progress:
             for name, kind in zip(names, kinds, strict=True):
                 done.append(FileResult(name))
                 sending = _send(client, sending, kind, progress, done[-1])

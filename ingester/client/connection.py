@@ -204,7 +204,7 @@ class Connection:
                 with lifetime.calls:
                     return call()
             except (pa.ArrowException, OSError) as exc:
-                error = from_arrow(exc)
+                error = self._credentials.explained(from_arrow(exc))
             except Exception as exc:
                 error = from_arrow(exc)
                 if error is not exc:

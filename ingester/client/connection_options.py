@@ -9,20 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 
 import msgspec
 
 from .errors import InvalidRequest
-
-VARIABLES = {
-    "tls_ca": "INGESTER_TLS_CA",
-    "tls_cert": "INGESTER_TLS_CERT",
-    "tls_key": "INGESTER_TLS_KEY",
-    "token": "INGESTER_TOKEN",
-    "token_file": "INGESTER_TOKEN_FILE",
-}
-"""The environment variable of each option, for the command line."""
 
 
 class ConnectionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,17 +70,3 @@ class ConnectionOptions(msgspec.Struct, frozen=True, kw_only=True):
 def is_token(value: object) -> bool:
     """Whether this can be a token: it goes into a header as it is."""
     return isinstance(value, str) and re.fullmatch(r"[!-~]+", value) is not None
-
-
-def from_environment(environ: Mapping[str, str], **given: str | None) -> ConnectionOptions:
-    """The options that are given, else those of the environment.
-
-    Raises:
-        InvalidRequest: An option without the one that it needs.
-    """
-    found = {name: environ.get(variable) or None for name, variable in VARIABLES.items()}
-    if given.get("token_file") is not None:
-        found["token"] = None
-    found |= {name: value for name, value in given.items() if value is not None}
-    insecure = environ.get("INGESTER_INSECURE", "").lower() in ("true", "1", "yes", "on")
-    return ConnectionOptions(insecure=insecure, **found)

@@ -8,6 +8,8 @@ Law of this file: a secret leaves it to pyarrow alone; no error has one.
 
 from __future__ import annotations
 
+import re
+import ssl
 import threading
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,9 +20,12 @@ from ingester.config.addresses import is_loopback
 from ingester.config.watched_files import WatchedFiles
 
 from .connection_options import ConnectionOptions, is_token
-from .errors import InvalidRequest
+from .errors import ClientError, InvalidRequest, Unreachable
 
 TLS = "grpc+tls"
+_HUNG_UP = re.compile(
+    r"^cannot connect to \S+: (Socket closed|.*(certificate required|alert))", re.I
+)
 
 
 class Credentials:
@@ -42,6 +47,7 @@ class Credentials:
                 f"endpoint {endpoint!r}: the token would go over the network in clear text: write"
                 f" {TLS}://{rest}, or say insecure where something else encrypts the connection"
             )
+        self._speaks_tls = scheme == TLS
         self._lock = threading.Lock()
         named = {name: getattr(options, name) for name in ("tls_ca", "tls_cert", "tls_key")}
         self._tls_paths = {name: path for name, path in named.items() if path is not None}
@@ -63,11 +69,42 @@ class Credentials:
                 found = dict(zip(self._tls_paths, self._tls.read(), strict=True))
             except OSError as exc:
                 raise InvalidRequest(f"tls_ca, tls_cert, tls_key: {exc}") from exc
-        for name, content in found.items():
-            if b"-----BEGIN " not in content:
-                raise InvalidRequest(f"{name}: {self._tls_paths[name]} has no PEM in it")
+        self._check(found)
         arguments = {"tls_ca": "tls_root_certs", "tls_cert": "cert_chain", "tls_key": "private_key"}
         return {arguments[name]: content for name, content in found.items()}
+
+    def _check(self, found: dict[str, bytes]) -> None:
+        """Refuse what gRPC would refuse later, without a word of the reason."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if "tls_ca" in found:
+            path = self._tls_paths["tls_ca"]
+            try:
+                context.load_verify_locations(cadata=found["tls_ca"].decode("ascii", "replace"))
+            except (ssl.SSLError, ValueError) as exc:
+                raise InvalidRequest(f"tls_ca: {path} has no certificate in PEM ({exc})") from exc
+        if "tls_cert" in found:
+            pair = self._tls_paths["tls_cert"], self._tls_paths["tls_key"]
+            try:
+                context.load_cert_chain(*pair, password="")
+            except (OSError, ValueError) as exc:
+                raise InvalidRequest(
+                    f"tls_cert, tls_key: {' and '.join(pair)} are no certificate with its key in"
+                    f" PEM, without a passphrase ({exc})"
+                ) from exc
+
+    def explained(self, error: ClientError) -> ClientError:
+        """The error; with what may be meant where a daemon hangs up before the first call."""
+        if not isinstance(error, Unreachable) or not _HUNG_UP.search(str(error)):
+            return error
+        hint = (
+            "the daemon may ask for a certificate of ours that its client_ca signs:"
+            " tls_cert and tls_key (--tls-cert, --tls-key)"
+            if self._speaks_tls
+            else "the daemon may speak TLS: then write grpc+tls:// and give tls_ca (--tls-ca)"
+        )
+        explained = Unreachable(f"{error}; {hint}", details=error.details)
+        explained.__cause__ = error.__cause__
+        return explained
 
     def tls_changed(self) -> bool:
         """Whether a file differs from what :meth:`tls_arguments` has read."""

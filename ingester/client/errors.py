@@ -159,6 +159,32 @@ _WRONG_PORT = (
         re.compile(r"(?:SSL|TLS).*wrong version number", re.IGNORECASE | re.DOTALL),
         "the endpoint speaks no TLS: use grpc:// instead of grpc+tls://",
     ),
+    (
+        re.compile(r"missing selected ALPN", re.IGNORECASE),
+        "the endpoint speaks TLS and not Flight: use the port of `flight.listen` (8082 if not set)",
+    ),
+)
+# Nobody but an operator mends these, on one side or the other.
+_NOT_TRUSTED = (
+    (
+        re.compile(r"certificate.verify.failed: certificate has expired", re.IGNORECASE),
+        "the daemon's certificate has expired",
+    ),
+    (
+        re.compile(r"certificate.verify.failed: certificate is not yet valid", re.IGNORECASE),
+        "the daemon's certificate is not valid yet, or the clock of this machine is wrong",
+    ),
+    (
+        re.compile(r"certificate.verify.failed", re.IGNORECASE),
+        "the daemon's certificate is signed by nobody whom this client trusts: give the"
+        " certificates of its authority as tls_ca (--tls-ca)",
+    ),
+    (
+        re.compile(
+            r"Peer name \S+ is not in peer certificate|Hostname Verification", re.IGNORECASE
+        ),
+        "the daemon's certificate is not for the name that was dialled: dial one that it has",
+    ),
 )
 
 
@@ -197,9 +223,10 @@ def _typed(exc: BaseException) -> ClientError:
     if "code" in details:
         code = str(details["code"])
         return _BY_CODE.get(code, kind)(message, code=code, details=details)
-    for pattern, meaning in _WRONG_PORT:
-        if kind in (Unavailable, Unimplemented, Internal) and pattern.search(message):
-            return InvalidRequest(f"{meaning} ({message})", code="endpoint")
+    for code, patterns in (("endpoint", _WRONG_PORT), ("tls", _NOT_TRUSTED)):
+        for pattern, meaning in patterns:
+            if kind in (Unavailable, Unimplemented, Internal) and pattern.search(message):
+                return InvalidRequest(f"{meaning} ({message})", code=code)
     # Without a code it was not our daemon that spoke, but the transport.
     if kind is Unavailable or (kind is Internal and _TRANSPORT.search(message)):
         kind = Unreachable

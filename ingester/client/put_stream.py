@@ -80,7 +80,7 @@ class PutStream:
         try:
             self._writer.close()
         except (pa.ArrowException, OSError) as exc:
-            return self._reason(from_arrow(exc))
+            return self._credentials.explained(self._reason(from_arrow(exc)))
         return None
 
     def _reason(self, error: ClientError) -> ClientError:

@@ -38,12 +38,12 @@ def check_exposure(settings: Settings) -> None:
     address = getattr(getattr(settings, section), field)
     raise ConfigError(
         name,
-        f"{address} can be reached from other machines, and {' and '.join(_lacking(settings))} not"
-        " set: set them, listen on 127.0.0.1, or say --insecure (insecure = true) where the"
-        " network lets nobody else in",
+        f"{address} can be reached from other machines, without {' and '.join(_lacking(settings))}:"
+        " set that, listen on 127.0.0.1, or say --insecure (insecure = true) where the network"
+        " lets nobody else in",
     )
 
 
 def _lacking(settings: Settings) -> list[str]:
-    missing = [] if settings.tls.cert else ["TLS (tls.cert, tls.key) is"]
-    return missing + ([] if asks_for_tokens(settings) else ["tokens (auth.tokens) are"])
+    missing = [] if settings.tls.cert else ["TLS (tls.cert, tls.key)"]
+    return missing + ([] if asks_for_tokens(settings) else ["tokens (auth.tokens)"])

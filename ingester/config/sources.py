@@ -23,15 +23,14 @@ PREFIX = "INGESTER_"
 DEFAULT_ENDPOINT = "grpc://127.0.0.1:8082"
 
 # Read by the command line, not by the daemon.
-COMMAND_LINE_VARIABLES = {
-    "INGESTER_ENDPOINT",
-    "INGESTER_CONFIG",
-    "INGESTER_TLS_CA",
-    "INGESTER_TLS_CERT",
-    "INGESTER_TLS_KEY",
-    "INGESTER_TOKEN",
-    "INGESTER_TOKEN_FILE",
+CONNECTION_VARIABLES = {
+    "tls_ca": "INGESTER_TLS_CA",
+    "tls_cert": "INGESTER_TLS_CERT",
+    "tls_key": "INGESTER_TLS_KEY",
+    "token": "INGESTER_TOKEN",
+    "token_file": "INGESTER_TOKEN_FILE",
 }
+COMMAND_LINE_VARIABLES = {"INGESTER_ENDPOINT", "INGESTER_CONFIG", *CONNECTION_VARIABLES.values()}
 # Kubernetes adds these to every pod when a Service is called "ingester"; tests have their own.
 _FOREIGN = re.compile(r"INGESTER_(SERVICE_(HOST|PORT.*)|PORT|PORT_\d+_(TCP|UDP).*|TEST_.*)")
 
@@ -99,6 +98,23 @@ def load(
 def endpoint(environ: Mapping[str, str] | None = None) -> str:
     """The daemon the command line talks to: ``INGESTER_ENDPOINT``, or the embedded default's."""
     return (os.environ if environ is None else environ).get("INGESTER_ENDPOINT", DEFAULT_ENDPOINT)
+
+
+def connection_values(
+    given: Mapping[str, str | None], environ: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The fields of a client's ConnectionOptions: those given, else those of the environment.
+
+    A token of one kind that is given takes the place of the other kind in the environment.
+    """
+    environ = os.environ if environ is None else environ
+    found = {name: environ.get(key) for name, key in CONNECTION_VARIABLES.items()}
+    named = {name: value for name, value in given.items() if value is not None}
+    if "token_file" in named:
+        found["token"] = None
+    insecure = _convert("insecure", environ.get("INGESTER_INSECURE") or "false", bool)
+    values = {name: value for name, value in (found | named).items() if value}
+    return values | {"insecure": insecure}
 
 
 def shown_values(settings: Settings) -> dict[str, object]:

@@ -22,6 +22,7 @@ from ingester.client import (
     NEVER,
     Client,
     ClientError,
+    ConnectionOptions,
     TimedOut,
     Unavailable,
     Unimplemented,
@@ -51,12 +52,18 @@ class ReportSender:
         endpoint: The daemon's, as :class:`Client` takes it.
         say: Told in a line what is wrong with reports, each once.
         every_s: The pause between two of them.
+        options: As :class:`Client` takes them.
     """
 
     def __init__(
-        self, endpoint: str, say: Callable[[str], None], *, every_s: float = EVERY_S
+        self,
+        endpoint: str,
+        say: Callable[[str], None],
+        *,
+        every_s: float = EVERY_S,
+        options: ConnectionOptions | None = None,
     ) -> None:
-        self._client = Client(endpoint, retry=NEVER, timeout_s=TIMEOUT_S)
+        self._client = Client(endpoint, retry=NEVER, timeout_s=TIMEOUT_S, options=options)
         self._say = say
         self._every_s = every_s
         self._reporter = uuid.uuid4().hex[:12]

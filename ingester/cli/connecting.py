@@ -1,0 +1,35 @@
+"""The client of a command: the address, whom it trusts, and by which token it comes in.
+
+Law of this file: every client of the command line is made by what stands here.
+"""
+
+from ingester.client import NEVER, Client, ConnectionOptions, RetryPolicy
+from ingester.config.sources import DEFAULT_ENDPOINT, connection_values
+
+from .command_options import given_connection
+
+
+def connection_options() -> ConnectionOptions:
+    """Return what options and environment say of the connection.
+
+    Raises:
+        InvalidRequest: an option without the one that it needs.
+        ConfigError: a variable that cannot be read.
+    """
+    return ConnectionOptions(**connection_values(given_connection()))
+
+
+def dialled(endpoint: str) -> str:
+    """Return the address as it is dialled: the default one by TLS where an option asks for it."""
+    if endpoint == DEFAULT_ENDPOINT and connection_options().has_tls:
+        return endpoint.replace("grpc://", "grpc+tls://")
+    return endpoint
+
+
+def connect(endpoint: str, retry: RetryPolicy = NEVER) -> Client:
+    """Return a client of the daemon; nothing is sent yet.
+
+    Raises:
+        InvalidRequest: what was given does not go together.
+    """
+    return Client(dialled(endpoint), retry=retry, options=connection_options())
