@@ -33,11 +33,14 @@ class PutStream:
         """Open the stream.
 
         Raises:
-            pa.ArrowException, OSError: no connection. Convert with ``errors.from_arrow``.
+            ClientError: no connection.
         """
         descriptor = flight.FlightDescriptor.for_command(command)
         self._credentials, self._token = credentials, credentials.token_number()
-        writer, reader = client.do_put(descriptor, schema, credentials.call_options())
+        try:
+            writer, reader = client.do_put(descriptor, schema, credentials.call_options())
+        except (pa.ArrowException, OSError) as exc:
+            raise credentials.explained(from_arrow(exc)) from exc
         self._writer, self._reader = lifetime.held(writer), lifetime.held(reader)
         self.ended = False  # set by the reading thread, under the writer's lock
         self.answered = 0
