@@ -34,6 +34,11 @@ if _fallocate is not None:
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 
 
+FILE_MODE, FOLDER_MODE = 0o640, 0o750
+"""The most that a file or a folder of the log may be under any umask: the owner's, and read by the
+group. Logs have everybody's rows."""
+
+
 class Disk:
     """The system calls that the log needs, made on the real disk."""
 
@@ -45,7 +50,7 @@ class Disk:
         made = not directory.is_dir()
         if made:
             self.make_directory(directory.parent)
-            directory.mkdir(exist_ok=True)
+            directory.mkdir(FOLDER_MODE, exist_ok=True)
         try:
             self.fsync_directory(directory.parent)
         except PermissionError:
@@ -69,7 +74,7 @@ class Disk:
             "reuse": os.O_RDWR,
             "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
         }[mode]
-        return os.open(path, flags | os.O_CLOEXEC, 0o640)
+        return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
     def close(self, fd: int) -> None:
         """Let go of a descriptor, without a sync."""

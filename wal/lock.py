@@ -10,7 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from wal.disk import Disk
+from wal.disk import FILE_MODE, Disk
 from wal.errors import DirectoryLocked
 
 LOCK_NAME = "LOCK"
@@ -26,7 +26,7 @@ class DirectoryLock:
     def __enter__(self) -> DirectoryLock:
         """Take the lock; DirectoryLocked, with the holder's pid, when another has it."""
         Disk().make_directory(self._path.parent)
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(fd, 0)

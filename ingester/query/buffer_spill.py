@@ -11,10 +11,12 @@ would count as the daemon's memory.
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +26,18 @@ from ingester.buffer import BufferHandle, Chunk
 from ingester.buffer.handle import Arrivals
 from ingester.query.parts import cut
 
+_FOLDER_MODE = 0o750
+_private = partial(os.open, mode=0o600)
+
 
 class _Nameless:
     """A file without a name, read by position, by any thread."""
 
     def __init__(self, folder: Path, pieces: Iterable[pa.Buffer]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
         path = folder / f"{uuid.uuid4().hex}.spill"
         try:
-            with path.open("wb") as file:
+            with open(path, "xb", opener=_private) as file:
                 for piece in pieces:
                     file.write(piece)
             self._file = pa.OSFile(str(path), "rb")
@@ -146,6 +151,6 @@ def spill_handle(folder: Path, handle: BufferHandle) -> int:
 
 def empty_spill_folder(folder: Path) -> None:
     """Remove files that a crash has left between their creation and their unlinking."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
     for path in folder.glob("*.spill"):
         path.unlink()

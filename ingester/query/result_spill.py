@@ -96,7 +96,7 @@ class ResultSpill:
 
     def _take(self, folder: Path, nbytes: int) -> bool:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(0o750, parents=True, exist_ok=True)
             free = shutil.disk_usage(folder).free
         except OSError as exc:
             _stay_in_memory(exc)

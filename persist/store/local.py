@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 TEMPORARY = ".tmp-"
+FILE_MODE, FOLDER_MODE = 0o640, 0o750
+"""The most that objects and folders may be under any umask: the owner's, and read by the group."""
 PIECE_BYTES = 1 << 20
 """A larger file is synced each time that so much is written. All at once at the end, the disk would
 be busy for as long as that takes, and the log, which may be on it too, would wait to be synced."""
@@ -113,7 +115,7 @@ class LocalStore:
             self._settle(parent)
             if not there:
                 with suppress(FileExistsError):
-                    os.mkdir(folder)
+                    os.mkdir(folder, FOLDER_MODE)
             try:
                 _sync_folder(parent)
             except PermissionError:
@@ -192,7 +194,7 @@ class LocalStore:
 
 def write_synced(target: str, data: Buffer) -> PutInfo:
     """Write a new file and sync its bytes; its folder is not synced by this."""
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     try:
         rest = memoryview(data).cast("B")
         while rest:
