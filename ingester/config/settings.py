@@ -112,6 +112,8 @@ class FlightSettings(_Section, frozen=True, kw_only=True):
     """A larger batch is refused, by its size once it is decompressed."""
     max_unanswered: Annotated[int, Range(1, 1_000_000)] = 1024
     """The server stops reading a stream beyond so many unanswered batches (or 64 MiB of them)."""
+    idle_timeout: Annotated[float, _seconds(1, 20 * DAY_S)] = 900.0
+    """A connection to the gRPC port without a call for so long is closed; clients open it again."""
 
 
 class HttpSettings(_Section, frozen=True, kw_only=True):
@@ -124,6 +126,8 @@ class HttpSettings(_Section, frozen=True, kw_only=True):
     ``["ingester.example.org", ".ingester.svc"]`` (a dot in front: all names below); others are
     answered 421, since a page of another site could have had its name lead here. Addresses and
     ``/health`` are always answered."""
+    idle_timeout: Annotated[float, _seconds(0.1, DAY_S)] = 15.0
+    """A connection to the HTTP port that has not sent a whole request for so long is closed."""
 
 
 class AuthSettings(_Section, frozen=True, kw_only=True):
@@ -168,6 +172,22 @@ class AuditSettings(_Section, frozen=True, kw_only=True):
     file: str = ""
     """The file of the audit log, one JSON object a line, of administrative actions and refusals;
     ``-`` is standard error. It is opened again at SIGHUP."""
+
+
+class LimitsSettings(_Section, frozen=True, kw_only=True):
+    """How much of each thing there may be."""
+
+    connections: Annotated[int, Range(1, 1_000_000)] = 4096
+    """So many connections to the gRPC port are open at a time, or half of the process's file
+    descriptors; further ones are closed at once."""
+    connections_per_peer: Annotated[int, Range(1, 1_000_000)] = 1024
+    """And so many of them from one address."""
+    http_connections: Annotated[int, Range(4, 100_000)] = 256
+    """So many connections to the HTTP port are open at a time, or an eighth of the descriptors;
+    for a further one the connection that has done nothing for longest is closed."""
+    calls: Annotated[int, Range(16, 100_000)] = 4096
+    """So many calls are under way at a time, as each takes a thread; a further one is refused, and
+    clients send it again."""
 
 
 class TlsSettings(_Section, frozen=True, kw_only=True):
@@ -452,6 +472,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     replication: ReplicationSettings = ReplicationSettings()
     transform: TransformSettings = TransformSettings()
     quotas: QuotasSettings = QuotasSettings()
+    limits: LimitsSettings = LimitsSettings()
     log: LogSettings = LogSettings()
     tables: dict[str, TableSettings] = {}
     """What is so for one table alone: ``[tables."namespace/table"]`` in the file, with the classes

@@ -2,6 +2,7 @@
 
     ``process`` ─▶ ``process_tuning``   before the first of Arrow or gRPC is used
                 ─▶ the log checked (`wal`), the store asked, an epoch claimed (`persist`)
+                ─▶ ``descriptors``      how many connections there may be
                 ─▶ ``assembly``         the parts are made, each after those that it needs
                 ─▶ ``recovery``         the log is replayed into the buffers
                 ─▶ ``listening``        the Flight server takes calls, at a ``flight_listener``

@@ -27,10 +27,11 @@ from ingester.buffer import (
     TreeHooks,
     Why,
 )
-from ingester.config.settings import ReplicationSettings, Settings
+from ingester.config.settings import LimitsSettings, ReplicationSettings, Settings
 from ingester.copies.copies import Copies, CopyOptions
 from ingester.copies.encoders import Encoders
 from ingester.copies.takeover import Takeover
+from ingester.daemon.descriptors import raise_descriptors, share_descriptors
 from ingester.daemon.instrumentation import Instrumentation
 from ingester.daemon.push_watch import PushWatch
 from ingester.dml.origin_record import encode_opened, encode_origins
@@ -69,6 +70,7 @@ from ingester.replication.reports import ReplicationReports
 from ingester.replication.service import Replication
 from ingester.server.auth.access import Access
 from ingester.server.auth.views import Sees
+from ingester.server.flight.connections import ConnectionLimits, Connections
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.tables.catalog import Catalog
@@ -128,6 +130,7 @@ class Runtime:
         self._spill_folder = settings.data_dir / "spill"
 
         self._make_counters(settings)
+        self._make_connections(settings.limits)
         self._make_tables(settings)
         self._make_maintenance(settings)
         self._make_queries(settings)
@@ -145,6 +148,13 @@ class Runtime:
         self.ledger = MemoryLedger(Watermarks(memory.limit, memory.low, memory.high))
         self.heap_trim = HeapTrim()
         self.namespaces = Namespaces(settings.quotas, self.metrics.quota_refused)
+
+    def _make_connections(self, limits: LimitsSettings) -> None:
+        most = share_descriptors(limits, raise_descriptors()).flight
+        self.connections = Connections(
+            ConnectionLimits(most, min(most, limits.connections_per_peer)),
+            self.metrics.limit_refused,
+        )
 
     def _make_tables(self, settings: Settings) -> None:
         self.origins = Origins(time.monotonic)

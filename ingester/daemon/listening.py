@@ -11,9 +11,10 @@ from ingester.daemon.security import Security
 from ingester.daemon.status_report import StatusReport
 from ingester.errors import Stopping
 from ingester.memory.allocator import find_bounded_pool, pool_bytes
+from ingester.server.flight.connections import watch_connections
 from ingester.server.flight.decoding import Decoding, PutLimits
 from ingester.server.flight.door import Door
-from ingester.server.flight.reception import bounded_messages
+from ingester.server.flight.reception import ReceptionLimits, bounded_reception
 from ingester.server.flight.server import IngesterServer
 from ingester.server.portal import Portal
 from wal import Log
@@ -38,7 +39,8 @@ async def listen(runtime: Runtime, report: StatusReport, security: Security) -> 
     services = runtime.services(report.status, report.page, security.access)
 
     def make(door: Door) -> IngesterServer:
-        with bounded_messages(*_message_limits(settings)):
+        watch_connections(runtime.connections)
+        with bounded_reception(_reception_limits(runtime)):
             return IngesterServer(door, services, portal, limits)
 
     door = Door(*split_address(settings.flight.listen), security.certificates)
@@ -48,15 +50,22 @@ async def listen(runtime: Runtime, report: StatusReport, security: Security) -> 
     return listener
 
 
-def _message_limits(settings: Settings) -> tuple[int, int]:
-    """Return the most bytes of one message, and of all that arrive at a time.
+def _reception_limits(runtime: Runtime) -> ReceptionLimits:
+    """Return the limits of the server.
 
     A batch that is too large, but not by far, arrives: its refusal can say by how much.
     """
+    settings = runtime.settings
     batch_bytes = settings.flight.max_batch_bytes
     most_bytes = min(2 * batch_bytes + MESSAGE_OVERHEAD_BYTES, LARGEST_MESSAGE_BYTES)
     ordinary = batch_bytes + MESSAGE_OVERHEAD_BYTES
-    return most_bytes, max(ARRIVING * ordinary, settings.memory.limit // 2)
+    return ReceptionLimits(
+        message_bytes=most_bytes,
+        all_bytes=max(ARRIVING * ordinary, settings.memory.limit // 2),
+        calls=settings.limits.calls,
+        connections=runtime.connections.limits.most,
+        idle_s=settings.flight.idle_timeout,
+    )
 
 
 def _decoding(settings: Settings) -> Decoding:

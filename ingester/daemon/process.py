@@ -27,6 +27,7 @@ from starlette.types import ASGIApp
 
 from ingester.config.settings import Settings, split_address
 from ingester.daemon.assembly import Carried, Runtime, log_settings
+from ingester.daemon.descriptors import raise_descriptors, tell_shares
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.listening import listen
 from ingester.daemon.process_tuning import do_without_pandas, let_calls_poll
@@ -39,6 +40,7 @@ from ingester.query.buffer_spill import empty_spill_folder
 from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.server.http.app import create_app
 from ingester.server.http.client_certificates import AskForCertificate
+from ingester.server.http.connections import HttpLimits
 from ingester.server.http.entrance import Entrance, own_names
 from ingester.server.http.server import serve_http
 from persist.manifest import WriterIdentity, claim_epoch
@@ -193,8 +195,10 @@ async def _serve_http(
     app: ASGIApp = create_app(report, Entrance(security.access, own_names(settings.http)))
     if settings.tls.client_ca:
         app = AskForCertificate(app)
+    shares = tell_shares(settings.limits, raise_descriptors())
+    limits = HttpLimits(shares.http, settings.http.idle_timeout)
     address = split_address(settings.http.listen)
-    await serve_http(app, *address, tls=security.context(), task_status=task_status)
+    await serve_http(app, *address, limits, tls=security.context(), task_status=task_status)
 
 
 def _settle_memory() -> None:

@@ -3,9 +3,9 @@
 Law of this file: labels are bounded. The only labels are ``namespace`` and ``table`` (of at most
 ``MAX_TABLES`` tables, the rest counts as ``_other``), the namespaces of quotas (of at most
 ``MAX_NAMESPACES``, likewise) and the quotas' names, the codes of the error table, the kinds of
-memory, and the classes of transformers with what came of their calls, bounded likewise. The way of
-a write looks up no label: children are made once and kept (``Metrics.table`` gives them from a
-dict). Gauges are in :mod:`ingester.observability.gauges`.
+memory, the limits of the settings, and the classes of transformers with what came of their calls,
+bounded likewise. The way of a write looks up no label: children are made once and kept
+(``Metrics.table`` gives them from a dict). Gauges are in :mod:`ingester.observability.gauges`.
 
 Counters and histograms may be used from any thread, but for what an acknowledgement counts, which
 is of the event loop alone (:mod:`ingester.observability.counters`). A scrape is encoded in a thread
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
+from ingester.config.settings import LimitsSettings
 from ingester.errors import ERRORS
 from ingester.observability.counters import Timings, Written, WrittenTables
 from ingester.observability.gauges import GaugeCollector, Gauges
@@ -29,6 +30,9 @@ OTHER = "_other"
 can have this name."""
 
 REFUSAL_CODES = tuple(dict.fromkeys(kind.code for kind in ERRORS.values()))
+
+LIMITS = LimitsSettings.__struct_fields__
+"""The limits that are counted by name: the settings of the section ``limits``."""
 
 # Those of ``ingester.buffer.Why``; a test holds the two together.
 FREEZE_REASONS = ("age", "lag", "bytes", "messages", "memory", "disk", "epoch", "asked", "stop")
@@ -174,6 +178,13 @@ class Metrics:
             registry=self._registry,
         )
         self._namespaces: set[str] = set()
+        limits = Counter(
+            "ingester_limit_refused",
+            "What a limit of the settings has kept out, or ended",
+            ("limit",),
+            registry=self._registry,
+        )
+        self._limits = {name: limits.labels(name) for name in LIMITS}
         left = "Writers that left before their last answer"
         self.client_gone = counter("clients_gone", left).inc
         first = "From a query's ticket to its first batch"
@@ -215,6 +226,10 @@ class Metrics:
                 namespace = OTHER
             self._namespaces.add(namespace)
         self._quota_refusals.labels(namespace, quota).inc()
+
+    def limit_refused(self, limit: str) -> None:
+        """Count what a limit has kept out, or ended; ``limit`` is its name in ``LIMITS``."""
+        self._limits[limit].inc()
 
     def group_synced(self, operations: int, nbytes: int, sync_s: float) -> None:
         """Observe one group commit."""

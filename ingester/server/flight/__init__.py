@@ -11,9 +11,10 @@
        DoGet        ``get`` ─▶ the query room, whose parts it sends
        DoAction     ``requests`` (the body) ─▶ ``actions``
        any error    ``refusals``: status, code and details as clients see them
-    ``door``  where the server listens, and with which certificates
-    ``reception``  bounds what arrives before a handler runs, by ``interposition`` between
-                   pyarrow's libraries
+    ``door``         where the server listens, and with which certificates
+    ``reception``    bounds what arrives before a handler runs, by ``interposition`` between
+                     pyarrow's libraries
+    ``connections``  who is connected, how many may be, and how one is cut
 
 Nothing here decides about rows: that is the business of the rooms that requests are handed to.
 Start reading at ``server``.

@@ -110,6 +110,11 @@ class Library:
         return entries
 
 
+def address_of(function: Any) -> int:
+    """The address at which C calls a function that ``CFUNCTYPE`` has made."""
+    return ctypes.cast(function, c_void_p).value or 0
+
+
 def _loaded(name: str) -> Path:
     for line in Path("/proc/self/maps").read_text().splitlines():
         path = Path(line.split(maxsplit=5)[-1])

@@ -3,6 +3,8 @@
     gRPC      all messages that arrive share a quota: beyond it, connections are cut; a message
               that is too large is refused; compression of whole messages is off, as gRPC
               decompresses a message before it looks at its size
+              calls have a limit, as each takes a thread; connections are closed that have no
+              call for long, that do not begin as HTTP/2 has it, or whose peer is dead
     Flight    what a batch decompresses into comes from the pool (:mod:`ingester.memory.allocator`)
 
 pyarrow's server has an option for none of it. Flight in C++ has: a hook that gets gRPC's builder of
@@ -22,12 +24,12 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int, c_int32, c_size_t
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import structlog
 
-from ingester.server.flight.interposition import Library, NotHere
+from ingester.server.flight.interposition import Library, NotHere, address_of
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +44,21 @@ _COMPRESSION = (
 )
 _QUOTA = "_ZN4grpc13ServerBuilder16SetResourceQuotaERKNS_13ResourceQuotaE"
 _QUOTA_MADE, _QUOTA_SIZED = "grpc_resource_quota_create", "grpc_resource_quota_resize"
+_ARGUMENT_MADE = (
+    "_ZN4grpc25MakeChannelArgumentOptionERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEi"
+)
+_OPTION_SET = (
+    "_ZN4grpc13ServerBuilder9SetOptionESt10unique_ptrINS_19ServerBuilderOptionE"
+    "St14default_deleteIS2_EE"
+)
+_THREADS_SET = "grpc_resource_quota_set_max_threads"
 _DEFLATE, _GZIP = 1, 2
+
+HANDSHAKE_S = 20
+"""The time in which a connection has to have begun as HTTP/2, and TLS, have it."""
+DEAD_AFTER_S, PING_S = 120, 30
+"""A peer with calls is asked whether it is there when it was silent for so long; and the time that
+it has to answer."""
 
 _POOL_AT = 8
 """The place of the memory pool in IpcReadOptions, behind the nesting depth."""
@@ -62,10 +78,36 @@ _Invoker = CFUNCTYPE(None, c_size_t, c_size_t)
 _Method = CFUNCTYPE(c_size_t, c_size_t, c_size_t)
 _MakeQuota = CFUNCTYPE(c_size_t, c_char_p)
 _SizeQuota = CFUNCTYPE(None, c_size_t, c_size_t)
+_LimitThreads = CFUNCTYPE(None, c_size_t, c_int)
+_SetOption = CFUNCTYPE(c_size_t, c_size_t, c_size_t)
+_MakeArgument = CFUNCTYPE(c_size_t, c_size_t, c_size_t, c_int)
 _SetCompression = CFUNCTYPE(c_size_t, c_size_t, c_int, c_bool)
+
+_OWN = (
+    _COMPRESSION,
+    _QUOTA,
+    _QUOTA_MADE,
+    _QUOTA_SIZED,
+    _THREADS_SET,
+    _ARGUMENT_MADE,
+    _OPTION_SET,
+)
+"""The functions of gRPC that a server is bounded with."""
 
 _for_ever: list[Any] = []
 """Functions that C++ may call as long as the process lives."""
+
+
+class ReceptionLimits(NamedTuple):
+    """The bounds of one server."""
+
+    message_bytes: int
+    all_bytes: int
+    """The most bytes of all messages that arrive at a time."""
+    calls: int
+    connections: int
+    idle_s: float
+    """The time after which a connection without a call is closed."""
 
 
 def decompress_into(pool: Callable[[], pa.MemoryPool]) -> bool:
@@ -84,14 +126,14 @@ def decompress_into(pool: Callable[[], pa.MemoryPool]) -> bool:
 
 
 @contextmanager
-def bounded_messages(most_bytes: int, all_bytes: int) -> Iterator[None]:
-    """Have a server that is made inside the block take no larger messages, and not more of them.
+def bounded_reception(limits: ReceptionLimits) -> Iterator[None]:
+    """Have a server that is made inside the block keep these limits.
 
     gRPC cuts whose connection it likes when too much arrives: that is for the worst case, in which
     the process would end otherwise.
     """
     try:
-        bounding = _Bounding(most_bytes, all_bytes)
+        bounding = _Bounding(limits)
     except NotHere as exc:
         tell_unbounded("messages", str(exc))
         yield
@@ -129,7 +171,7 @@ def _stand_before_reading(pool: Callable[[], pa.MemoryPool]) -> None:
 
     stands_in = _ReadOptions(read_options)
     _for_ever.append(stands_in)
-    slot.value = _address_of(stands_in)
+    slot.value = address_of(stands_in)
 
 
 def _check_pools(real: Callable[[int], int], default: int) -> None:
@@ -149,25 +191,28 @@ def _pool_of(pool: pa.MemoryPool) -> int:
 class _Bounding:
     """Sets a limit in gRPC's builder when Flight hands it out."""
 
-    def __init__(self, most_bytes: int, all_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, limits: ReceptionLimits) -> None:
+        self._limits = limits
         self.applied = False
         front, flight = Library("_flight."), Library("libarrow_flight.so")
         self._slot = front.import_slot(_INIT)
         self._before = self._slot.value
         self._init = _Init(flight.address(_INIT))
-        own = flight.own_functions([_COMPRESSION, _QUOTA, _QUOTA_MADE, _QUOTA_SIZED])
+        own = flight.own_functions(_OWN)
+        self._make_argument = _MakeArgument(own[_ARGUMENT_MADE])
+        self._set_option = _SetOption(own[_OPTION_SET])
         self._set_compression = _SetCompression(own[_COMPRESSION])
         self._set_quota = _Method(own[_QUOTA])
         _check_server_options(flight)
         quota = _MakeQuota(own[_QUOTA_MADE])(b"ingester")
-        _SizeQuota(own[_QUOTA_SIZED])(quota, all_bytes)
+        _SizeQuota(own[_QUOTA_SIZED])(quota, limits.all_bytes)
+        _LimitThreads(own[_THREADS_SET])(quota, limits.calls)
         # A grpc::ResourceQuota: what its base class has, and the quota.
         self._quota = (c_size_t * 3)(0, 0, quota)
         self._called = (_Init(self._begin), _Manager(lambda *_: False), _Invoker(self._customise))
 
     def __enter__(self) -> _Bounding:
-        self._slot.value = _address_of(self._called[0])
+        self._slot.value = address_of(self._called[0])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -176,7 +221,7 @@ class _Bounding:
     def _begin(self, status: int, server: int, options: int) -> int:
         """Stand in for FlightServerBase::Init."""
         hook = (c_size_t * 4).from_address(options + _HOOK_AT)
-        hook[2], hook[3] = (_address_of(each) for each in self._called[1:])
+        hook[2], hook[3] = (address_of(each) for each in self._called[1:])
         returned: int = self._init(status, server, options)
         hook[2] = hook[3] = 0
         return returned
@@ -185,11 +230,32 @@ class _Bounding:
         builder = c_size_t.from_address(argument).value
         limits = (c_int32 * 2).from_address(builder + _LIMITS_AT)
         if tuple(limits) == (_ANY, _UNSET):
-            limits[0] = self._most_bytes
+            limits[0] = self._limits.message_bytes
             for algorithm in (_DEFLATE, _GZIP):
                 self._set_compression(builder, algorithm, False)
             self._set_quota(builder, ctypes.addressof(self._quota))
+            for name, value in self._arguments().items():
+                self._set_argument(builder, name, value)
             self.applied = True
+
+    def _arguments(self) -> dict[bytes, int]:
+        """Give gRPC's channel arguments, by their names in grpc/impl/channel_arg_names.h."""
+        return {
+            b"grpc.max_connection_idle_ms": int(self._limits.idle_s * 1000),
+            b"grpc.max_allowed_incoming_connections": self._limits.connections,
+            b"grpc.server_handshake_timeout_ms": HANDSHAKE_S * 1000,
+            b"grpc.keepalive_time_ms": DEAD_AFTER_S * 1000,
+            b"grpc.keepalive_timeout_ms": PING_S * 1000,
+        }
+
+    def _set_argument(self, builder: int, name: bytes, value: int) -> None:
+        text = ctypes.create_string_buffer(name)
+        # A std::string, which is read only: where its text is, its length, and room of its own.
+        string = (c_size_t * 4)(ctypes.addressof(text), len(name), len(name), 0)
+        # A std::unique_ptr, which is empty when the builder has taken what it holds.
+        option = c_size_t(0)
+        self._make_argument(ctypes.addressof(option), ctypes.addressof(string), value)
+        self._set_option(builder, ctypes.addressof(option))
 
 
 def _check_server_options(flight: Library) -> None:
@@ -204,7 +270,3 @@ def _check_server_options(flight: Library) -> None:
     end(ctypes.addressof(probe), 0)
     if found != [0, 0, _UNTOUCHED]:
         raise NotHere("FlightServerOptions are not laid out as known")
-
-
-def _address_of(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0

@@ -6,7 +6,10 @@ is known before the first request. Serving ends when the caller's cancel scope d
     cancelled ── no new connections, idle ones close ── GRACE_S ── the rest is cut ── returned
 
 No client can delay that: hypercorn shields its sends, so a client that does not read is cut by
-closing its socket. A connection that fails is logged and takes nothing else with it.
+closing its socket. A connection that fails is logged and takes nothing else with it. One that
+idles, or that takes its time to send a request or to take an answer, is closed the same way
+(:mod:`ingester.server.http.connections`): hypercorn's own time limits do not hold once a client has
+begun HTTP/2.
 
 Imports trio: part of the daemon. Uses hypercorn's connection handler, not its runner, because the
 runner gives no way to the sockets it has accepted.
@@ -16,6 +19,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, cast
 
@@ -26,7 +30,15 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import wrap_app
-from starlette.types import ASGIApp
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ingester.server.http.connections import (
+    DEFAULT_LIMITS,
+    HttpConnection,
+    HttpConnections,
+    HttpLimits,
+)
 
 log = structlog.get_logger()
 
@@ -38,6 +50,16 @@ BACKLOG = 128
 STALLED_PEER_MS = 15_000
 # A handshake takes two round trips.
 HANDSHAKE_S = 10.0
+# How often connections are looked for that idle.
+LOOK_S = 1.0
+HEALTH = "/health/"
+_SATURATED = Response(
+    b'{"code":"saturated","message":"limits.http_connections: too many answers are under way;'
+    b' ask again","retry_after_s":1}',
+    503,
+    headers={"Retry-After": "1", "Cache-Control": "no-store"},
+    media_type="application/json",
+)
 
 
 class ListenError(OSError):
@@ -48,6 +70,7 @@ async def serve_http(
     app: ASGIApp,
     host: str,
     port: int,
+    limits: HttpLimits = DEFAULT_LIMITS,
     *,
     tls: Callable[[], ssl.SSLContext] | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
@@ -62,13 +85,14 @@ async def serve_http(
         host: name or address; empty means every interface.
         port: 0 picks a free port.
         tls: asked for the context of each new connection; None serves without TLS.
+        limits: of connections.
         task_status: as ``nursery.start`` gives it.
 
     Raises:
         ListenError: the port is taken, or the host is none of this machine's.
     """
     sock = await _bind(host, port)
-    server = _Server(app, trio.SocketListener(sock), tls)
+    server = _Server(app, trio.SocketListener(sock), limits, tls)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
         task_status.started(_url("http" if tls is None else "https", host, sock))
@@ -132,16 +156,21 @@ class _Server:
         self,
         app: ASGIApp,
         listener: trio.SocketListener,
-        tls: Callable[[], ssl.SSLContext] | None = None,
+        limits: HttpLimits,
+        tls: Callable[[], ssl.SSLContext] | None,
     ) -> None:
         self._tls = tls
         self._config = _hypercorn_config()
+        self._asked = app
         # hypercorn's types know ASGI only as typed dicts, which no framework uses.
-        self._app = wrap_app(cast("Any", app), self._config.wsgi_max_body_size, "asgi")
+        answer = cast("Any", self._answer)
+        self._app = wrap_app(answer, self._config.wsgi_max_body_size, "asgi")
         self._listener = listener
+        self._connections = HttpConnections(limits, trio.current_time)
+        self._current: ContextVar[HttpConnection] = ContextVar("http connection")
         self._context = WorkerContext(None)
         self._stopping = trio.Event()
-        self._streams: set[trio.SocketStream] = set()
+        self._streams: dict[HttpConnection, trio.SocketStream] = {}
 
     def stop(self) -> None:
         """Let ``run`` end within a little more than ``GRACE_S``; takes effect at once."""
@@ -151,6 +180,7 @@ class _Server:
         """Serve until ``stop``. Shielded: only ``stop`` ends it, so that answers are finished."""
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as cutter:
+                cutter.start_soon(self._close_overdue)
                 async with trio.open_nursery() as connections:
                     await self._accept_until_stopped(connections)
                     await self._context.terminated.set()
@@ -171,7 +201,8 @@ class _Server:
             accepting.cancel_scope.cancel()
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        self._streams.add(stream)
+        connection = self._let_in(stream)
+        self._current.set(connection)
         try:
             if hasattr(socket, "TCP_USER_TIMEOUT"):
                 stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_PEER_MS)
@@ -181,7 +212,8 @@ class _Server:
         except* Exception:
             log.exception("http connection failed", runbook="http-failed")
         finally:
-            self._streams.discard(stream)
+            del self._streams[connection]
+            self._connections.close(connection)
             stream.socket.close()
 
     async def _opened(self, stream: trio.SocketStream) -> tuple[Any, ConnectionState]:
@@ -198,8 +230,37 @@ class _Server:
         shown = bool(sealed.getpeercert(binary_form=True))
         return sealed, ConnectionState({"client_certificate": shown})
 
+    def _let_in(self, stream: trio.SocketStream) -> HttpConnection:
+        """Take a connection in, closing another one where there is no room."""
+        try:
+            peer = str(stream.socket.getpeername()[0])
+        except OSError:  # it is gone by now
+            peer = ""
+        made, leaving = self._connections.open(peer)
+        self._streams[made] = stream
+        if leaving is not None:
+            self._streams[leaving].socket.close()
+        return made
+
+    async def _close_overdue(self) -> None:
+        while True:
+            await trio.sleep(LOOK_S)
+            for each in self._connections.overdue():
+                self._streams[each].socket.close()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, and know of it."""
+        connection, is_health = self._current.get(), scope["path"].startswith(HEALTH)
+        if not self._connections.answering(connection, is_health):
+            await _SATURATED(scope, receive, send)
+            return
+        try:
+            await self._asked(scope, receive, send)
+        finally:
+            self._connections.answered(connection, is_health)
+
     async def _cut(self, connections: trio.CancelScope) -> None:
         await trio.sleep(GRACE_S)
-        for stream in self._streams:
+        for stream in self._streams.values():
             stream.socket.close()
         connections.cancel()

@@ -1,0 +1,190 @@
+"""The connections of the gRPC port: how many there may be, who has them, and how one is cut.
+
+    accept ── full, or the peer has its share ── closed at once
+       │
+       └─ in the table ─ closed by either side ─ out of it
+              └─ cut: both ways are shut, and gRPC ends its calls
+
+gRPC has a limit of its own for all of a port, but none for a peer, and tells nobody who is there.
+So this stands where gRPC's library accepts and closes
+(:mod:`ingester.server.flight.interposition`); what it closes never becomes a connection of gRPC's.
+
+Law of this file: nothing runs here but when a connection comes or goes. A connection leaves the
+table before its descriptor is closed, so that none is cut which has the number anew.
+
+Source: ``grpc_accept4`` and ``on_read`` in gRPC's ``tcp_server_posix.cc``; accept(2), sockaddr in
+``<netinet/in.h>``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from ctypes import CFUNCTYPE, c_int, c_size_t
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ingester.observability.status import ConnectionStatus
+from ingester.server.flight.interposition import Library, NotHere, address_of
+from ingester.server.flight.reception import tell_unbounded
+
+_ACCEPT, _CLOSE = "accept4", "close"
+_Accept = CFUNCTYPE(c_int, c_int, c_size_t, c_size_t, c_int, use_errno=True)
+_Close = CFUNCTYPE(c_int, c_int, use_errno=True)
+_for_ever: list[Any] = []
+"""Functions that C++ may call as long as the process lives."""
+
+
+class ConnectionLimits(NamedTuple):
+    """``limits.connections`` and ``limits.connections_per_peer``."""
+
+    most: int
+    most_per_peer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One open connection; ``peer`` is as gRPC writes it: ``ipv4:127.0.0.1:4711``."""
+
+    fd: int
+    peer: str
+    host: str
+
+
+class Connections:
+    """The open connections, by descriptor. Any thread.
+
+    Args:
+        limits: of all, and of one address.
+        refused: is told of each that is not let in, by the name of the limit.
+    """
+
+    def __init__(self, limits: ConnectionLimits, refused: Callable[[str], None]) -> None:
+        self.limits = limits
+        self._tell = refused
+        self._lock = threading.Lock()
+        self._open: dict[int, Connection] = {}
+        self._by_host: Counter[str] = Counter()
+        self._refused = self._cut = 0
+
+    def admit(self, fd: int, peer: str, host: str) -> bool:
+        """Take a connection into the table; False where a limit is reached: it has to be closed."""
+        with self._lock:
+            if len(self._open) >= self.limits.most:
+                full = "connections"
+            elif self._by_host[host] >= self.limits.most_per_peer:
+                full = "connections_per_peer"
+            else:
+                self._open[fd] = Connection(fd, peer, host)
+                self._by_host[host] += 1
+                return True
+            self._refused += 1
+        self._tell(full)
+        return False
+
+    def forget(self, fd: int) -> None:
+        """Take out what is about to be closed; nothing where it is no connection."""
+        with self._lock:
+            gone = self._open.pop(fd, None)
+            if gone is None:
+                return
+            self._by_host[gone.host] -= 1
+            if not self._by_host[gone.host]:
+                del self._by_host[gone.host]
+
+    def cut(self, peer: str) -> bool:
+        """End the connection of a peer, and with it all of its calls; False where there is none.
+
+        Args:
+            peer: as a call's context names it.
+        """
+        with self._lock:
+            found = next((each for each in self._open.values() if each.peer == peer), None)
+            if found is None:
+                return False
+            # Under the lock: while it is in the table its descriptor is not closed.
+            _shut(found.fd)
+            self._cut += 1
+        return True
+
+    def peers(self) -> Collection[str]:
+        """The peers that are connected now."""
+        with self._lock:
+            return [each.peer for each in self._open.values()]
+
+    def statistics(self) -> ConnectionStatus:
+        """Count what is open, and what was refused or cut."""
+        with self._lock:
+            return ConnectionStatus(
+                open=len(self._open),
+                most=self.limits.most,
+                refused=self._refused,
+                cut=self._cut,
+            )
+
+
+def watch_connections(connections: Connections) -> bool:
+    """Have every connection to a server of gRPC's in this process go through the table.
+
+    Once in a process. It says whether that is so from now on; an operator is told where not.
+    """
+    try:
+        _stand_before_accepting(connections)
+    except NotHere as exc:
+        tell_unbounded("connections of a peer", str(exc))
+        return False
+    return True
+
+
+def _stand_before_accepting(connections: Connections) -> None:
+    flight = Library("libarrow_flight.so")
+    accept_slot, close_slot = flight.import_slot(_ACCEPT), flight.import_slot(_CLOSE)
+    real_accept = _Accept(ctypes.cast(ctypes.CDLL(None).accept4, ctypes.c_void_p).value or 0)
+    real_close = _Close(ctypes.cast(ctypes.CDLL(None).close, ctypes.c_void_p).value or 0)
+
+    def accept(listener: int, address: int, size: int, flags: int) -> int:
+        """Stand in for accept4: return the next connection that is let in."""
+        while (fd := real_accept(listener, address, size, flags)) >= 0:
+            try:
+                if connections.admit(fd, *_peer_of(fd)):
+                    break
+            except OSError:
+                pass  # it is gone by now
+            real_close(fd)
+        return int(fd)
+
+    def close(fd: int) -> int:
+        """Stand in for close."""
+        connections.forget(fd)
+        return int(real_close(fd))
+
+    stand_ins = _Accept(accept), _Close(close)
+    _for_ever.extend(stand_ins)
+    accept_slot.value, close_slot.value = (address_of(each) for each in stand_ins)
+
+
+def _peer_of(fd: int) -> tuple[str, str]:
+    """The peer as gRPC writes it, and its address alone."""
+    with _borrowed(fd) as sock:
+        host, port, *_ = sock.getpeername()
+    host = host.removeprefix("::ffff:")
+    return (f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"), host
+
+
+def _shut(fd: int) -> None:
+    with _borrowed(fd) as sock, suppress(OSError):  # the peer may have gone
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def _borrowed(fd: int) -> Iterator[socket.socket]:
+    """The socket of a descriptor that stays its owner's: a copy would take another descriptor."""
+    sock = socket.socket(fileno=fd)
+    try:
+        yield sock
+    finally:
+        sock.detach()
