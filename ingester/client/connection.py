@@ -53,7 +53,7 @@ class Connection:
     ) -> None:
         """Raises :class:`InvalidRequest`: not an address, a time, a policy or usable options."""
         options = arguments.options(options)
-        self.endpoint = arguments.endpoint(endpoint, "grpc+tls" if options.has_tls else "grpc")
+        self.endpoint = arguments.endpoint(endpoint, options.scheme)
         self.timeout_s = arguments.seconds("timeout_s", timeout_s)
         if not isinstance(retry, RetryPolicy):
             raise InvalidRequest(

@@ -53,6 +53,11 @@ class ConnectionOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.tls_ca is not None or self.tls_cert is not None
 
     @property
+    def scheme(self) -> str:
+        """The scheme of an address that has none."""
+        return "grpc+tls" if self.has_tls else "grpc"
+
+    @property
     def has_token(self) -> bool:
         """Whether calls have a token."""
         return self.token is not None or self.token_file is not None

@@ -4,6 +4,8 @@
     url = "s3://lake-berlin/prod"
     endpoints = ["grpc://10.0.0.5:8082"]
     storage_options = { key = "env:BERLIN_KEY", secret = "file:/run/secrets/berlin" }
+    tls_ca = "/etc/ingester/ca.pem"     # endpoints are grpc+tls:// then
+    token_file = "/run/secrets/token"
 
     [pushes]
     order = "in_order"
@@ -29,6 +31,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from ingester.client import arguments
+from ingester.client.connection_options import ConnectionOptions
+from ingester.client.credentials import Credentials
 from ingester.client.errors import InvalidRequest
 from ingester.config.units import parse_duration
 from ingester.lifecycle.orders import Order
@@ -52,12 +56,17 @@ class RegionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         url: Of the store, as ``s3://bucket/prefix``.
         endpoints: Of its daemons, as ``grpc://host:port``; there may be none.
         storage_options: As ``persist.store.open_store`` takes them, secrets filled in.
+        tls_ca, tls_cert, tls_key, token_file: As a client of the daemons has them.
     """
 
     name: str
     url: str
     endpoints: tuple[str, ...] = ()
     storage_options: dict[str, Any] = {}
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    token_file: str | None = None
 
     def __post_init__(self) -> None:
         where = f"regions.{self.name}"
@@ -72,6 +81,21 @@ class RegionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 arguments.endpoint(endpoint)
             except InvalidRequest as exc:
                 raise ValueError(f"{where}.endpoints: {exc}") from exc
+        try:
+            options = self.connection()
+            for endpoint in self.endpoints:
+                Credentials(arguments.endpoint(endpoint, options.scheme), options)
+        except InvalidRequest as exc:
+            raise ValueError(f"{where}: {exc}") from exc
+
+    def connection(self) -> ConnectionOptions:
+        """Return whom the daemons' clients trust, and by which token they come in."""
+        return ConnectionOptions(
+            tls_ca=self.tls_ca,
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+            token_file=self.token_file,
+        )
 
     def __repr__(self) -> str:
         """Return the settings without the values of the storage options, which may be secret."""

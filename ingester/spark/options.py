@@ -12,6 +12,8 @@
     starting_version           of a stream: a version's number, or latest; all rows by default
     txn_app_id, txn_version    of a batch write: a version that is committed is not written again
     endpoint                   of a write to a keyed table: the daemon that takes its writes
+    tls_ca, tls_cert, tls_key  of such a write: whom to trust there, and who we are
+    token_file, token          of such a write: by what to come in
     persist                    of such a write: true, to have the rows in files when it ends
     target_file_bytes          of a write: where files are cut, by their rows in memory
     max_files_per_trigger      of a stream: what one batch has at most; or max_bytes_…, max_rows_…
@@ -25,11 +27,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ingester.spark.errors import RequestRefused
 from persist.manifest import Manifest, TableNotFound, TableState, check_kept, version_as_of
 from persist.store import open_store
+
+if TYPE_CHECKING:
+    from ingester.client.connection_options import ConnectionOptions
 
 _STORAGE = "storage."
 _TABLE = ("url", "path", "namespace", "table")
@@ -54,7 +59,16 @@ _STREAM = (
     "max_bytes_per_trigger",
     "max_rows_per_trigger",
 )
-_WRITE = (*_TABLE, "txn_app_id", "txn_version", "target_file_bytes", "endpoint", "persist")
+_CONNECTION = ("tls_ca", "tls_cert", "tls_key", "token_file", "token")
+_WRITE = (
+    *_TABLE,
+    "txn_app_id",
+    "txn_version",
+    "target_file_bytes",
+    "endpoint",
+    "persist",
+    *_CONNECTION,
+)
 # What Spark itself adds on the way, or takes from the same options.
 _SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode", "trigger")
 
@@ -191,6 +205,24 @@ class SourceOptions:
     def filter(self) -> str | None:
         """The filter of the wanted rows; None for all."""
         return self.given.get("filter")
+
+    def connection(self) -> ConnectionOptions:
+        """The options of the connection to the daemon. On the driver: executors have none.
+
+        Raises:
+            RequestRefused: One without the other that it needs.
+        """
+        # Not on top: executors load this module, and have nothing to do with a daemon.
+        from ingester.client.connection_options import ConnectionOptions
+        from ingester.client.errors import InvalidRequest
+
+        found: dict[str, Any] = {
+            name: self.given[name] for name in _CONNECTION if name in self.given
+        }
+        try:
+            return ConnectionOptions(**found)
+        except InvalidRequest as exc:
+            raise RequestRefused(f"option {exc}") from exc
 
     @property
     def counts(self) -> bool:

@@ -48,7 +48,7 @@ class Follower:
         storage_options: Mapping[str, Any] | None = None,
         options: FollowOptions = FollowOptions(),  # noqa: B008 (frozen)
     ) -> None:
-        scheme = "grpc+tls" if options.connection.has_tls else "grpc"
+        scheme = options.connection.scheme
         self._endpoint = arguments.endpoint(endpoint, scheme)
         self._make_sink = make_sink
         url = None if store is None else arguments.text("store", store)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ingester.client.client import Client
+from ingester.client.connection_options import ConnectionOptions
 from ingester.client.errors import ClientError, NotFound, Unimplemented
 from ingester.client.retry import NEVER
 from ingester.client.wire import Persisted
@@ -51,6 +52,7 @@ class RegionDaemons:
     """
 
     endpoints: Sequence[str]
+    connection: ConnectionOptions = ConnectionOptions()  # noqa: RUF009 (frozen)
 
     def persist(self, namespace: str, table: str) -> Mapping[int, int]:
         """Have each daemon put into files what it has acknowledged of the table.
@@ -65,7 +67,7 @@ class RegionDaemons:
             return client.persist(namespace, table, timeout_s=PERSIST_S)
 
         none: list[Persisted] = []
-        told = [each for at in self.endpoints for each in _asked(at, call, none)]
+        told = [each for at in self.endpoints for each in self._asked(at, call, none)]
         newest: dict[int, int] = {}
         for each in told:
             if each.manifest_version and each.table_version:
@@ -101,15 +103,15 @@ class RegionDaemons:
             return client.action(kind, body)
 
         none: list[dict[str, Any]] = []
-        answers = [(endpoint, _asked(endpoint, call, none)) for endpoint in self.endpoints]
+        answers = [(endpoint, self._asked(endpoint, call, none)) for endpoint in self.endpoints]
         return [(endpoint, each) for endpoint, found in answers for each in found]
 
-
-def _asked(endpoint: str, call: Callable[[Client], T], unknown: T) -> T:
-    try:
-        with Client(endpoint, timeout_s=CALL_S, retry=NEVER) as client:
-            return call(client)
-    except (Unimplemented, NotFound):
-        return unknown
-    except ClientError as exc:
-        raise RegionUnreachable(f"daemon {endpoint}: {exc}") from exc
+    def _asked(self, endpoint: str, call: Callable[[Client], T], unknown: T) -> T:
+        options = self.connection
+        try:
+            with Client(endpoint, timeout_s=CALL_S, retry=NEVER, options=options) as client:
+                return call(client)
+        except (Unimplemented, NotFound):
+            return unknown
+        except ClientError as exc:
+            raise RegionUnreachable(f"daemon {endpoint}: {exc}") from exc

@@ -44,7 +44,9 @@ def open_regions(settings: Iterable[RegionSettings]) -> dict[str, StoreRegion]:
     stores = [RegionStore.open(each) for each in listed]
     return {
         each.name: StoreRegion(
-            store, RegionDaemons(each.endpoints), [peer for peer in stores if peer is not store]
+            store,
+            RegionDaemons(each.endpoints, each.connection()),
+            [peer for peer in stores if peer is not store],
         )
         for each, store in zip(listed, stores, strict=True)
     }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from ingester.client.connection_options import ConnectionOptions
     from ingester.spark.read.scan import Reader
 
 # A version is stale only if loading it took longer than the daemon's query.tail_retain.
@@ -42,6 +43,7 @@ def read_table(
     filter: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     reader: Reader = "auto",
+    connection: ConnectionOptions | None = None,
 ) -> DataFrame:
     """A table's rows at one manifest version, and with ``endpoint`` those not yet in files.
 
@@ -70,6 +72,8 @@ def read_table(
             URL; Spark brings the one for ``file://``, and S3A (for ``s3://``) where the session was
             started with ``hadoop-aws``. ``arrow`` needs no jar: executors read with s3fs and
             pyarrow, and nothing is pruned. ``auto`` is ``native`` where possible.
+        connection: Whom to trust at ``endpoint``, and by which token to come in, as
+            ``ingester.client.ConnectionOptions(tls_ca="ca.pem", token_file="token")``.
 
     Raises:
         PySparkMissing: ``pip install 'ingester[spark]'``.
@@ -100,7 +104,7 @@ def read_table(
     tails: list[pa.Table] = []
     if endpoint is not None:
         endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
-        asked = _Asked(columns, filter)
+        asked = _Asked(columns, filter, connection)
         pinned = version is not None
         manifest, state, tails = _with_tails(manifest, state, endpoints, asked, pinned=pinned)
     return TableScan(spark, manifest, options, reader).frame(state, tails, columns, filter)
@@ -131,7 +135,9 @@ def _with_tails(
         needed = asked.of_daemons(state)
         try:
             tails = [
-                read_tail(each, *name, state.version, needed, manifest.table_version)
+                read_tail(
+                    each, *name, state.version, needed, manifest.table_version, asked.connection
+                )
                 for each in endpoints
             ]
         except TailStale:
@@ -148,6 +154,7 @@ def _with_tails(
 class _Asked(NamedTuple):
     columns: Sequence[str] | None
     filter: str | None
+    connection: ConnectionOptions | None
 
     def of_daemons(self, state: TableState) -> list[str] | None:
         """Columns, those of the filter, the key, and what partition columns are made from.

@@ -12,12 +12,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
 from ingester.spark.errors import RequestRefused, TailStale, TailUnavailable
+
+if TYPE_CHECKING:
+    from ingester.client.connection_options import ConnectionOptions
+    from ingester.client.credentials import Credentials
 
 
 def read_tail(
@@ -27,6 +31,7 @@ def read_tail(
     version: int,
     columns: Sequence[str] | None = None,
     table_version: int = 1,
+    connection: ConnectionOptions | None = None,
 ) -> pa.Table:
     """The rows that the daemon holds beyond a version, in log order and its own types.
 
@@ -34,12 +39,13 @@ def read_tail(
         endpoint: ``grpc://host:port``, as a client of the daemon is told it.
         version: Of the manifest of ``table_version``, which the table has to be at.
         columns: Of the table; None for all, also those that are newer than the version.
+        connection: Whom to trust, and by which token to come in.
 
     Returns:
         Batches that each lie in one partition; in a keyed table with a column ``_op``.
 
     Raises:
-        RequestRefused: ``endpoint`` is none.
+        RequestRefused: ``endpoint`` is none, or ``connection`` does not go with it.
         TailStale: The version is too old for a tail.
         TailUnavailable: The daemon cannot be reached, or cannot answer now.
         pyarrow.ArrowKeyError, pyarrow.ArrowInvalid: It knows no such table or version.
@@ -54,18 +60,25 @@ def read_tail(
         question["table_version"] = table_version
     if columns is not None:
         question["columns"] = list(columns)
-    with _refusals(endpoint), fl.connect(_checked(endpoint)) as client:
-        reader = client.do_get(fl.Ticket(json.dumps(question).encode()))
+    address, credentials = _checked(endpoint, connection)
+    with _refusals(endpoint), fl.connect(address, **credentials.tls_arguments()) as client:
+        ticket = fl.Ticket(json.dumps(question).encode())
+        reader = client.do_get(ticket, credentials.call_options())
         return reader.read_all().replace_schema_metadata(None)
 
 
-def _checked(endpoint: str) -> str:
+def _checked(endpoint: str, connection: ConnectionOptions | None) -> tuple[str, Credentials]:
     # Not on top: executors load this module, and have nothing to do with a daemon.
     from ingester.client import arguments
+    from ingester.client.credentials import Credentials
     from ingester.client.errors import InvalidRequest
 
     try:
-        return arguments.endpoint(endpoint)
+        options = arguments.options(connection)
+        address = arguments.endpoint(endpoint, options.scheme)
+        credentials = Credentials(address, options)
+        credentials.tls_arguments(), credentials.call_options()
+        return address, credentials
     except InvalidRequest as exc:
         raise RequestRefused(str(exc)) from exc
 

@@ -52,7 +52,8 @@ class UpsertSink:
                 " endpoint where the daemon is that takes its writes, grpc://host:port"
             )
         try:
-            Client(options.given["endpoint"]).close()  # asks nothing; the rows come first
+            # Asks nothing; the rows come first.
+            Client(options.given["endpoint"], options=options.connection()).close()
         except ClientError as exc:
             raise WriteRefused(f"option endpoint: {exc}") from exc
         self._marked = OPERATION in schema.fieldNames()
@@ -81,7 +82,7 @@ class UpsertSink:
         sequence = number + 1
         staging, options = self._staging(), self._options
         paths = [file.path for file in parts]
-        with Client(options.given["endpoint"]) as client:
+        with Client(options.given["endpoint"], options=options.connection()) as client:
             rows = self._handed_over(client, staging, paths, app_id, sequence)
             if self._persist:
                 client.persist(options.namespace, options.table)
