@@ -4,9 +4,10 @@
                     ``exits``: what failed, in one line and an exit code; the process's end
 
 The options of most commands stand in ``app``, those of the others in ``write_commands``,
-``follow_commands``, ``push_commands``, ``replication_commands`` and ``manifest_commands``, and what
-several share in ``command_options``. None of these imports pyarrow or trio, so that ``--help`` is
-quick. What a command does is in a module that is imported when it runs:
+``follow_commands``, ``push_commands``, ``replication_commands``, ``token_commands`` and
+``manifest_commands``, and what several share in ``command_options``. None of these imports pyarrow
+or trio, so that ``--help`` is quick. What a command does is in a module that is imported when it
+runs:
 
     ``serve``                            a daemon of its own, its settings, the demo
     ``create``, ``write``                tables and rows; ``row_numbers`` repeats a file exactly
@@ -18,6 +19,7 @@ quick. What a command does is in a module that is imported when it runs:
     ``replication_status``               where that stands: ``replication_facts`` as the daemon has
                                          them, ``replication_rows`` for people
     ``replicate_verify``                 a source compared with its copy
+    ``tokens``                           the file of tokens that a daemon lets callers in by
     ``follow``, ``follow_metrics``       copies of tables, until a signal
     ``controller``                       pushes that nobody leads, until a signal
     ``pushes``, ``push_requests``        where pushes stand, and their end; ``push_facts``: what is

@@ -25,6 +25,7 @@ from .follow_commands import follow
 from .manifest_commands import manifest_app
 from .push_commands import controller, pushes_app
 from .replication_commands import replication_status, replication_verify
+from .token_commands import tokens_app
 from .write_commands import create, write
 
 app = typer.Typer(
@@ -43,6 +44,7 @@ replicate_app = typer.Typer(help="Follow the changes of another database's table
 app.add_typer(wal_app, name="wal", no_args_is_help=True)
 app.add_typer(manifest_app, name="manifest", no_args_is_help=True)
 app.add_typer(pushes_app, name="pushes", no_args_is_help=True)
+app.add_typer(tokens_app, name="tokens", no_args_is_help=True)
 app.add_typer(replicate_app, name="replicate", no_args_is_help=True)
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Log, spill and lock.")]
