@@ -12,8 +12,10 @@ no error says whether there is what a caller may not see.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from ingester.errors import Forbidden, IngesterError, Unauthenticated, kind_of
@@ -48,6 +50,8 @@ class Access:
         """Another number whenever tokens may have changed."""
         self.audit = audit or AuditLog()
         self._sources: list[TokenSource] = []
+        self._lock = threading.Lock()
+        self._held: dict[Permit, Callable[[], object]] = {}
         self._opened = frozenset(opened)
 
     @property
@@ -95,6 +99,33 @@ class Access:
         """Say whether this needs no token."""
         need = NEEDS.get(asked)
         return need is not None and (need.of == "open" or need.setting in self._opened)
+
+    @contextmanager
+    def holding(self, permit: Permit, end: Callable[[], object]) -> Iterator[None]:
+        """Have :meth:`end_those_over` call ``end`` if the permit ends before this block does."""
+        with self._lock:
+            self._held[permit] = end
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held.pop(permit, None)
+
+    def end_those_over(self) -> None:
+        """End the streams whose permit has ended: a token was revoked, or has expired.
+
+        Each is ended once; what it brings nevertheless is refused.
+        """
+        with self._lock:
+            held = list(self._held.items())
+        for permit, end in held:
+            try:
+                permit.renew()
+            except (Unauthenticated, Forbidden):
+                with self._lock:
+                    over = self._held.pop(permit, None)
+                if over is not None:
+                    end()
 
     def note_refusal(
         self,

@@ -70,6 +70,7 @@ class Doorkeeper:
                 log.error("audit log not opened", error=str(exc), runbook="audit-not-written")
         if self._tokens is not None:
             await self._told("tokens", partial(self._tokens.look, again=at_once))
+        await trio.to_thread.run_sync(self.access.end_those_over)
 
     async def run(self) -> None:
         """Load a provider's keys again when they are old, and when they are asked for."""

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from ingester.query.live_tail import LiveSnapshot
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
 from ingester.server.auth.access import Permit
+from ingester.server.flight.permitted import permitted_wait
 from ingester.server.flight.refusals import refusals
 from ingester.server.portal import Portal
 from ingester.server.services import Services
@@ -51,7 +53,8 @@ def answer_ticket(
         name = (ticket.namespace, ticket.table)
         table = catalog.known(*name) or portal.call(catalog.open, *name)
         live.check(table, ticket)
-        portal.call(live.wait, table, ticket, context.is_cancelled)
+        wait = partial(live.wait, table, ticket, context.is_cancelled)
+        portal.call(permitted_wait, services.access, permit, wait)
         began = time.monotonic()
         stream = live.answer(table, ticket)
     else:

@@ -23,6 +23,7 @@ from ingester.server.flight.copy import CopyCall
 from ingester.server.flight.decoding import PutLimits
 from ingester.server.flight.door import Door
 from ingester.server.flight.get import answer_ticket
+from ingester.server.flight.permitted import permitted
 from ingester.server.flight.put import PutCall
 from ingester.server.flight.refusals import no_flight_errors, refusals
 from ingester.server.flight.requests import (
@@ -64,18 +65,20 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             command, portal, services = parse_put(descriptor), self._portal, self._services
             permit.require(f"put {command.type}", command.namespace, command.table)
             permit.done(f"put {command.type}", command.namespace, command.table, None)
-            if isinstance(command, CopyCommand):
-                CopyCall(portal, services.copies, command, self._limits).serve(reader, writer)
-                return
-            if isinstance(command, SyncCommand):
-                SyncCall(portal, services, command, self._limits).serve(reader, writer)
-                return
-            call = PutCall(portal, services.writes, command, self._limits, self._combiner)
-            try:
-                call.serve(reader, writer)
-            finally:
-                if call.refused_bytes:
-                    portal.post(services.freed, call.refused_bytes)
+            with permitted(self._access, permit, reader, writer) as (messages, answers):
+                if isinstance(command, CopyCommand):
+                    copy = CopyCall(portal, services.copies, command, self._limits)
+                    copy.serve(messages, answers)
+                    return
+                if isinstance(command, SyncCommand):
+                    SyncCall(portal, services, command, self._limits).serve(messages, answers)
+                    return
+                call = PutCall(portal, services.writes, command, self._limits, self._combiner)
+                try:
+                    call.serve(messages, answers)
+                finally:
+                    if call.refused_bytes:
+                        portal.post(services.freed, call.refused_bytes)
 
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """Answer a query; see :mod:`ingester.query`."""

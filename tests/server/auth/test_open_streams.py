@@ -1,0 +1,92 @@
+"""What is open when a token ends: within five seconds it brings nothing more, and is told why."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pyarrow.flight as fl
+import pytest
+
+from tests.drivers.waiting import until
+from tests.drivers.wire import Stream, extra, numbers, path, put, rows, ticket
+from tests.server.auth.secured import Secured
+
+ENDS_WITHIN_S = 5.0
+
+
+def test_streams_end_when_their_token_is_revoked(secured: Secured) -> None:
+    table, quiet = ("shop", "revoked"), ("shop", "quiet")
+    secured.tokens.add("leaving", "shop:read,write")
+    until(lambda: admitted(secured, "leaving"), "the new token to be known")
+    with (
+        secured.client("leaving") as client,
+        secured.client("rw") as stays,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        sending = Stream(client, path(table), numbers(0, 1).schema)
+        idle = Stream(client, path(table), numbers(0, 1).schema)
+        other = Stream(stays, path(table), numbers(0, 1).schema)
+        for stream in (sending, idle, other):
+            stream.write(numbers(0, 1))
+        put(stays, quiet, numbers(0, 1))
+        waits = ticket(quiet, scope="live", after=now(client, quiet), wait_s=30)
+        waiting = threads.submit(lambda: client.do_get(waits).read_all())
+        until(lambda: waiting_calls(secured) == 1, "the follower's call")
+        secured.tokens.revoke("leaving")
+        began = time.monotonic()
+        with pytest.raises((OSError, fl.FlightError)) as ended:
+            send_for_ever(sending)
+        assert time.monotonic() - began < ENDS_WITHIN_S
+        assert "was revoked at" in str(ended.value)
+        # An empty answer has a client that sends nothing end its call, which says why.
+        assert idle.answer() is None
+        with pytest.raises((OSError, fl.FlightError), match="was revoked at"):
+            idle.close()
+        with pytest.raises(fl.FlightUnauthenticatedError) as refused:
+            waiting.result(30)
+        assert extra(refused.value)["code"] == "unauthenticated"
+        assert time.monotonic() - began < ENDS_WITHIN_S
+        assert other.write(numbers(0, 1))["accepted"]
+        other.close()
+        assert rows(stays, table).count(0) == 4
+
+
+def test_a_stream_ends_when_its_token_expires_or_loses_its_right(secured: Secured) -> None:
+    table = ("shop", "expiring")
+    secured.tokens.add("brief", "shop:read,write", expires=datetime.now(UTC) + timedelta(seconds=4))
+    until(lambda: admitted(secured, "brief"), "the new token to be known")
+    with secured.client("brief") as client:
+        stream = Stream(client, path(table), numbers(0, 1).schema)
+        stream.write(numbers(0, 1))
+        assert stream.answer() is None
+        with pytest.raises((OSError, fl.FlightError), match="expired at"):
+            stream.close()
+        with pytest.raises(fl.FlightUnauthenticatedError, match="expired at"):
+            put(client, table, numbers(0, 1))
+
+
+def send_for_ever(stream: Stream) -> None:
+    """Send batch after batch; the answers are read."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        stream.write(numbers(1, 1))
+
+
+def waiting_calls(secured: Secured) -> int:
+    """The number of followers' calls that wait."""
+    waiting: int = secured.http("/api/status", "root")[1]["streams"]["waiting"]
+    return waiting
+
+
+def admitted(secured: Secured, name: str) -> bool:
+    """Whether the daemon knows this token by now."""
+    return secured.http("/api/status", name)[0] == 200
+
+
+def now(client: fl.FlightClient, table: tuple[str, str]) -> dict[str, int]:
+    """The position of a table's live feed."""
+    answered = client.do_get(ticket(table)).schema
+    said = {key.decode(): value.decode() for key, value in (answered.metadata or {}).items()}
+    return {"epoch": int(said["epoch"]), "sequence": int(said["snapshot_sequence"])}
