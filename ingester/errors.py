@@ -112,6 +112,13 @@ class OverQuota(Refused):
     """
 
 
+class LimitReached(Refused):
+    """A setting of `[limits]` is reached for now; `extra_info` has it as `limit`.
+
+    The caller asks again after `retry_after_s`; the operator raises it.
+    """
+
+
 class StoreAway(Refused):
     """The store cannot be reached where it is needed now.
 
@@ -212,6 +219,7 @@ ERRORS: dict[type[IngesterError], ErrorKind] = {
     DiskFull: ErrorKind("disk_full", "UNAVAILABLE", 4),
     TooManyStreams: ErrorKind("limit", "UNAVAILABLE", 4),
     OverQuota: ErrorKind("limit", "UNAVAILABLE", 4),
+    LimitReached: ErrorKind("limit", "UNAVAILABLE", 4),
     StoreAway: ErrorKind("store", "UNAVAILABLE", 4),
     StaleVersion: ErrorKind("stale", "UNAVAILABLE", 4),
     Superseded: ErrorKind("superseded", "UNAVAILABLE", 4),
@@ -225,6 +233,22 @@ ERRORS: dict[type[IngesterError], ErrorKind] = {
     InternalFailure: ErrorKind("internal", "INTERNAL", 1),
     IngesterError: ErrorKind("internal", "INTERNAL", 1),
 }
+
+
+def limit_facts(limit: str, most: int, found: int) -> dict[str, object]:
+    """The details of an error of a limit: its setting, its value, and what was found.
+
+    An error with them is counted in ``ingester_limit_refused_total{limit}``.
+    """
+    return {"limit": limit, "most": most, "found": found}
+
+
+def limit_of(error: IngesterError) -> str | None:
+    """The name in ``[limits]`` of the setting that an error is of; None where it is of none."""
+    limit = error.details.get("limit")
+    if not isinstance(limit, str) or not limit.startswith("limits."):
+        return None
+    return limit.removeprefix("limits.")
 
 
 def kind_of(error: IngesterError) -> ErrorKind:

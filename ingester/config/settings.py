@@ -188,6 +188,32 @@ class LimitsSettings(_Section, frozen=True, kw_only=True):
     calls: Annotated[int, Range(16, 100_000)] = 4096
     """So many calls are under way at a time, as each takes a thread; a further one is refused, and
     clients send it again."""
+    columns: Annotated[int, Range(1, 10_000)] = 2_000
+    """A table takes no further columns beyond so many; one that has more keeps them."""
+    dictionaries: Annotated[int, Range(0, 10_000)] = 1_000
+    """A stream's schema has so many dictionaries at most, nested ones included."""
+    nesting: Annotated[int, Range(1, 32)] = 32
+    """A sent type is nested so many levels deep at most."""
+    name_bytes: Annotated[int, Range(1, 255)] = 255
+    """The name of a new column, of a field inside one or of an origin has so many bytes at most."""
+    metadata_bytes: Annotated[int, _bytes(KiB, 16 * MiB)] = MiB
+    """A schema has so much metadata at most, with that of its fields; a batch so much beside the
+    states of its checkpoint."""
+    partitions: Annotated[int, Range(1, 10_000_000)] = 10_000
+    """Beyond so many partitions of a table with rows in buffers, a batch for a further one is
+    refused with ``limit``, and the table's buffers are persisted."""
+    daemon_partitions: Annotated[int, Range(1, 10_000_000)] = 100_000
+    """The same over all tables of the daemon."""
+    tables: Annotated[int, Range(1, 1_000_000)] = 10_000
+    """No further table is made beyond so many that the daemon has open."""
+    namespaces: Annotated[int, Range(1, 1_000_000)] = 1_000
+    """No table of a further namespace is made beyond so many that the daemon has tables open of."""
+    origins: Annotated[int, Range(1, 10_000_000)] = 100_000
+    """Beyond so many remembered origins, a further one is refused with ``limit``."""
+    checkpoints: Annotated[int, Range(1, 1_000_000)] = 10_000
+    """A table keeps the states of so many partitions of sources at most."""
+    transactions: Annotated[int, Range(1, 1_000_000)] = 1_000
+    """Beyond so many open transactions, a further one is refused with ``limit``."""
 
 
 class TlsSettings(_Section, frozen=True, kw_only=True):

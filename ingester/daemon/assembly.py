@@ -77,6 +77,7 @@ from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.tables.origin_takeover import OriginTakeover
+from ingester.tables.rules import TableRules
 from ingester.write.admission import AdmissionControl, DiskRoom, QueueRoom
 from ingester.write.checkpoints import CheckpointCalls
 from ingester.write.coalescer import Coalescer
@@ -183,8 +184,11 @@ class Runtime:
             commits,
             self.tree,
             self.writer,
-            auto_create=settings.auto_create,
-            endpoint=lambda: settings.flight.advertise or self.flight_url,
+            TableRules(
+                settings.auto_create,
+                settings.limits,
+                lambda: settings.flight.advertise or self.flight_url,
+            ),
         )
         self.takeover = OriginTakeover(commits, self.origins, self.writer, self._begin_segment)
         self.known_origins = KnownOrigins(self.catalog, self.origins)

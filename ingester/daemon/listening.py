@@ -17,6 +17,7 @@ from ingester.server.flight.door import Door
 from ingester.server.flight.reception import ReceptionLimits, bounded_reception
 from ingester.server.flight.server import IngesterServer
 from ingester.server.portal import Portal
+from ingester.tables.rules import shapes_of
 from wal import Log
 
 ARRIVING = 4
@@ -35,7 +36,10 @@ async def listen(runtime: Runtime, report: StatusReport, security: Security) -> 
     settings, portal = runtime.settings, Portal(before=partial(_catch_up, runtime.wal))
     decoding = _decoding(settings)
     runtime.ledger.gauge("decoding", lambda: decoding.nbytes)
-    limits = PutLimits(settings.flight.max_batch_bytes, settings.flight.max_unanswered, decoding)
+    flight = settings.flight
+    limits = PutLimits(
+        flight.max_batch_bytes, flight.max_unanswered, decoding, shapes_of(settings.limits)
+    )
     services = runtime.services(report.status, report.page, security.access)
 
     def make(door: Door) -> IngesterServer:

@@ -1,5 +1,6 @@
 """The columns and types that a table takes, and the way in which batches are brought to them.
 
+    ``limits``: the shape that a schema may have, looked at before all else
     a first write, or what a client asks for ──▶ ``definition`` ◀── ``names``
     a sent schema ──▶ ``types``: the form in which each type is kept, or why none is
     a sent batch  ──▶ ``validation`` ──▶ ``normalise``: the table's types ──▶ the log
@@ -14,6 +15,5 @@ lets through fits the table exactly, so that nothing behind it can fail on a val
 """
 
 from ingester.schema.deletes import DeleteNormaliser as DeleteNormaliser
-from ingester.schema.names import check_schema_size as check_schema_size
 from ingester.schema.normalise import Normaliser as Normaliser
 from ingester.schema.types import table_type as table_type

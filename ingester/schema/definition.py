@@ -10,7 +10,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest
-from ingester.schema.names import check_column_names, check_schema_size, check_shown_columns
+from ingester.schema.limits import LARGEST, ShapeLimits, check_schema
+from ingester.schema.names import check_column_names, check_shown_columns
 from ingester.schema.normalise import kept_schema, missing_columns
 from persist.manifest import TableState
 from persist.partitioning import (
@@ -75,7 +76,7 @@ def widened(definition: TableDefinition, sent: pa.Schema) -> TableDefinition:
         return definition
     check_shown_columns(missing)
     schema = pa.schema([*definition.schema, *missing])
-    check_schema_size("the table, with the batch's new columns,", schema)
+    check_schema("the table, with the batch's new columns,", schema, LARGEST)
     return definition.with_schema(schema)
 
 
@@ -86,6 +87,7 @@ def define_table(
     partition_by: Sequence[str] | None = None,
     sort_by: Sequence[str] = (),
     timestamp_unit: str = "us",
+    limits: ShapeLimits = LARGEST,
 ) -> TableDefinition:
     """A definition from what a client asks for.
 
@@ -94,7 +96,7 @@ def define_table(
     """
     if timestamp_unit not in ("us", "ns"):
         raise InvalidRequest(f"timestamp_unit {timestamp_unit!r} is neither 'us' nor 'ns'")
-    check_schema_size("the schema", schema)
+    check_schema("the schema", schema, limits)
     kept = kept_schema(schema, timestamp_unit, ())
     if len(kept) < len(schema) or not len(kept):
         untyped = [field.name for field in schema if field.name not in kept.names]

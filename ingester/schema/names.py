@@ -1,12 +1,12 @@
-"""The names that namespaces, tables and columns may have, and how large a schema may be.
+"""The names that namespaces, tables and columns may have.
 
 Law of this file: pure. A name that passes is safe as a folder name, as a Spark column, in a log
 line and in a terminal; a column that a table has from before the rule of hidden characters keeps
-its name. A field costs about a kilobyte in every plan, footer and answer that has it.
+its name.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -15,10 +15,6 @@ from ingester.shown_text import has_hidden, shown_name
 
 _TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _COLUMN_BYTES = 255
-MAX_FIELDS = 10_000
-"""The most columns of a schema, with what is nested in them."""
-MAX_METADATA_BYTES = 1 << 20
-"""The most metadata of a schema and all its fields; tables keep none of it."""
 
 
 def check_table_name(kind: str, name: object) -> str:
@@ -77,38 +73,3 @@ def check_shown_columns(fields: Iterable[pa.Field]) -> None:
         if field.type.num_fields:
             kind = field.type
             check_shown_columns(kind.field(index) for index in range(kind.num_fields))
-
-
-def check_schema_size(what: str, schema: pa.Schema) -> None:
-    """Raise :class:`InvalidRequest` for a schema with too many fields or too much metadata."""
-    fields, nbytes = _weigh(schema, 0)
-    nbytes += _metadata_bytes(schema.metadata)
-    if fields > MAX_FIELDS:
-        raise InvalidRequest(
-            f"{what} has more than {MAX_FIELDS} fields, nested ones included ({len(schema)}"
-            " columns)"
-        )
-    if nbytes > MAX_METADATA_BYTES:
-        raise InvalidRequest(
-            f"{what} has {nbytes} B of metadata; at most {MAX_METADATA_BYTES} are taken"
-        )
-
-
-def _weigh(fields: Iterable[pa.Field], counted: int) -> tuple[int, int]:
-    """The number of fields, or one more than may be, and the bytes of their metadata."""
-    nbytes = 0
-    for field in fields:
-        counted += 1
-        if counted > MAX_FIELDS:
-            break
-        nbytes += _metadata_bytes(field.metadata)
-        kind = field.type
-        if kind.num_fields:
-            inner = (kind.field(index) for index in range(kind.num_fields))
-            counted, more = _weigh(inner, counted)
-            nbytes += more
-    return counted, nbytes
-
-
-def _metadata_bytes(metadata: Mapping[bytes, bytes] | None) -> int:
-    return sum(len(key) + len(value) for key, value in metadata.items()) if metadata else 0

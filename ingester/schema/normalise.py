@@ -65,10 +65,11 @@ class Normaliser:
         self.definition = definition
         self._unit = definition.timestamp_unit
         kept_schema(sent, self._unit, definition.spec.names)
+        known = set(definition.schema.names)
         self._untyped = [
             (index, field)
             for index, field in enumerate(sent)
-            if field.name not in definition.schema.names and self._is_partly_typed(field)
+            if field.name not in known and self._is_partly_typed(field)
         ]
         """The fields that the table has no column for: a part of their type is not known."""
         fields: list[pa.Field] = []

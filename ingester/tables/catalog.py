@@ -7,7 +7,7 @@ epoch) is in the manifest before the operation goes to the log.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 
 import pyarrow as pa
 import structlog
@@ -15,17 +15,22 @@ import structlog
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.errors import StoreAway, UnknownTable
 from ingester.schema.definition import automatic_definition, check_same, keyed_definition, widened
+from ingester.schema.limits import check_columns
 from ingester.schema.names import check_table_name
 from ingester.schema.normalise import missing_columns
 from ingester.tables.commits import Commits
 from ingester.tables.ddl import TableSteps
 from ingester.tables.new_version import NewVersions
+from ingester.tables.rules import TableRules
 from ingester.tables.version_overlap import held_back
 from persist.manifest import Manifest, ManifestError, WriterIdentity, list_tables
 from persist.store import StoreError
 from persist.table import TableDefinition, TableKey
 
 log = structlog.get_logger(__name__)
+
+ANY_TABLES = TableRules()
+"""The rules where nothing is said."""
 
 
 class Catalog:
@@ -36,16 +41,19 @@ class Catalog:
         commits: Commits,
         tree: BufferTree,
         writer: WriterIdentity,
-        *,
-        auto_create: bool,
-        endpoint: Callable[[], str] = lambda: "",
+        rules: TableRules = ANY_TABLES,
     ) -> None:
         self.store = commits.store
         self.commits = commits
-        self._steps = TableSteps(commits, tree, writer, endpoint)
+        self._steps = TableSteps(commits, tree, writer, rules)
         self.new_versions = NewVersions(commits, self._steps, writer)
         self._tree = tree
-        self._auto_create = auto_create
+        self._rules = rules
+
+    @property
+    def rules(self) -> TableRules:
+        """The rules by which tables are made."""
+        return self._rules
 
     # Reading
 
@@ -164,6 +172,17 @@ class Catalog:
         """
         return await self._unless_to_be_made(self.open(namespace, name))
 
+    def check_draft(self, key: TableKey, table: TableBuffer | None, draft: TableDefinition) -> None:
+        """Raise :class:`InvalidRequest` where a limit says that a table may not become so.
+
+        The making of the table, or of its columns, checks it again.
+        """
+        if table is None:
+            self._rules.check_new(key, len(draft.schema), self._tree.tables.keys())
+        else:
+            had = len(table.definition.schema)
+            check_columns(key, had, len(draft.schema), self._rules.shapes)
+
     async def draft_keyed(
         self, namespace: str, name: str, sent: pa.Schema, primary_key: Sequence[str]
     ) -> TableDefinition:
@@ -174,8 +193,11 @@ class Catalog:
         """
         table = await self._unless_to_be_made(self.open(namespace, name))
         if table is None:
-            return keyed_definition(sent, primary_key)
-        return widened(table.definition, sent)
+            draft = keyed_definition(sent, primary_key)
+        else:
+            draft = widened(table.definition, sent)
+        self.check_draft((namespace, name), table, draft)
+        return draft
 
     async def prepare_write(
         self,
@@ -228,7 +250,7 @@ class Catalog:
         try:
             return await opening
         except UnknownTable:
-            if not self._auto_create:
+            if not self._rules.auto_create:
                 raise
             return None
 

@@ -8,7 +8,7 @@ writer has committed meanwhile is shown, and looked at again. Loop only.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import pyarrow as pa
@@ -16,8 +16,10 @@ import structlog
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.errors import Stopping, UnknownTable
+from ingester.schema.limits import check_columns
 from ingester.tables.commits import Commits
 from ingester.tables.owner import TableOwners
+from ingester.tables.rules import TableRules
 from persist.manifest import (
     Action,
     ProposalConflict,
@@ -33,23 +35,20 @@ log = structlog.get_logger(__name__)
 
 
 class TableSteps:
-    """Takes one table at a time from step to step, for whoever holds its gate.
-
-    Args:
-        endpoint: where clients find this daemon, once that is known.
-    """
+    """Takes one table at a time from step to step, for whoever holds its gate."""
 
     def __init__(
         self,
         commits: Commits,
         tree: BufferTree,
         writer: WriterIdentity,
-        endpoint: Callable[[], str],
+        rules: TableRules,
     ) -> None:
         self._commits = commits
         self._tree = tree
         self._writer = writer
-        self._owners = TableOwners(writer, endpoint)
+        self._owners = TableOwners(writer, rules.endpoint)
+        self._rules = rules
         self.closed = False
         """Whether nothing is made or registered any more."""
 
@@ -73,8 +72,14 @@ class TableSteps:
         return self._keep(key, state)
 
     async def create(self, key: TableKey, definition: TableDefinition) -> TableBuffer:
-        """Return the table: new, or as somebody else has just made it."""
+        """Return the table: new, or as somebody else has just made it.
+
+        Raises:
+            InvalidRequest: a limit says that it may not be made.
+            Stopping, StoreAway
+        """
         self._check_open()
+        self._rules.check_new(key, len(definition.schema), self._tree.tables.keys())
         actions = (*definition.actions(), self._writer_action("open"))
         try:
             state = await self._commits.commit_held(key, None, actions)
@@ -87,13 +92,15 @@ class TableSteps:
         log.info("table created", namespace=key[0], table=key[1], version=state.version)
         return table
 
-    def first_actions(self) -> tuple[Action, ...]:
+    def first_actions(self, key: TableKey, columns: int) -> tuple[Action, ...]:
         """What the first commit of a keyed table of this daemon's says beside its definition.
 
         Raises:
+            InvalidRequest: a limit says that it may not be made.
             Stopping
         """
         self._check_open()
+        self._rules.check_new(key, columns, self._tree.tables.keys())
         return (self._writer_action("open"), self._owners.first_claim())
 
     def keep_new(self, key: TableKey, state: TableState) -> TableBuffer:
@@ -125,7 +132,13 @@ class TableSteps:
                 self._commits.show(table, exc.state)
 
     async def widen(self, table: TableBuffer, missing: list[pa.Field]) -> None:
-        """Add these columns; nothing, where somebody else has changed the table meanwhile."""
+        """Add these columns; nothing, where somebody else has changed the table meanwhile.
+
+        Raises:
+            InvalidRequest: the table would have more columns than it may.
+        """
+        had = len(table.definition.schema)
+        check_columns(table.key, had, had + len(missing), self._rules.shapes)
         wider = table.definition.with_schema(pa.schema([*table.definition.schema, *missing]))
         try:
             # With the spec, whose partition columns have names, too: nobody may have changed it.

@@ -99,7 +99,7 @@ class NewVersions:
         """
         commits, key = self._commits, whole.key
         async with commits.held(key):
-            proposal = whole.proposed(*self._steps.first_actions())
+            proposal = whole.proposed(*self._steps.first_actions(key, len(whole.definition.schema)))
             manifest = Manifest(commits.store, *key, whole.number)
             state = await self._in_thread(partial(self._committed, manifest, proposal))
             return self._steps.keep_new(key, state)

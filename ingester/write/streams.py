@@ -99,6 +99,7 @@ class Writes:
                 return others
             draft = draft_definition(None if found is None else found.definition, sent)
             if draft is not None:
+                self._catalog.check_draft((namespace, name), found, draft)
                 return draft
         if deletes:
             table = await self._catalog.prepare_delete(namespace, name)

@@ -49,7 +49,7 @@ class Room:
         self.ledger = MemoryLedger(Watermarks(MEMORY, MEMORY, MEMORY))
         tree = BufferTree(self.ledger, Origins(), FreezeLimits(1), TreeHooks())
         commits = Commits(self.store, tree, ME, CommitHooks(spill=lambda handle: None))
-        self.catalog = Catalog(commits, tree, ME, auto_create=True)
+        self.catalog = Catalog(commits, tree, ME)
         options = CopyOptions(
             names_of=lambda key, definition: self.transformers,
             is_stopping=lambda: self.stopping,

@@ -55,7 +55,7 @@ async def opened() -> tuple[AwayStore, Catalog, Takeover, TableBuffer]:
     store: Any = AwayStore()
     tree = BufferTree(MemoryLedger(Watermarks(1, 1, 1)), Origins(), FreezeLimits(1), TreeHooks())
     commits = Commits(store, tree, ME, CommitHooks(spill=lambda handle: None))
-    catalog = Catalog(commits, tree, ME, auto_create=True)
+    catalog = Catalog(commits, tree, ME)
     table = await catalog.prepare_write(*KEY, OLD, keyed_definition(OLD, ["id"]))
     return store, catalog, Takeover(catalog, tree, nothing_buffered), table
 

@@ -104,7 +104,7 @@ class Stage:
         self.persisted: list[FlushJob] = []
         hooks = CommitHooks(partial(self._spill, folder))
         commits = Commits(self.store, self.tree, WRITER, hooks)
-        self.catalog = Catalog(commits, self.tree, WRITER, auto_create=True)
+        self.catalog = Catalog(commits, self.tree, WRITER)
         # 500 KB a file: some buffers become several.
         self.file_writer = file_writer(self.store, WRITER, RewriteLimits(500_000))
         observer = FlushHooks(lambda job, *_: self.persisted.append(job))

@@ -60,7 +60,7 @@ def test_a_snapshot_that_cannot_be_written_holds_up_no_other_and_is_tried_again(
             MemoryLedger(Watermarks(1, 1, 1)), Origins(), FreezeLimits(1), TreeHooks()
         )
         commits = Commits(store, tree, WRITER, CommitHooks(spill=lambda handle: None))
-        catalog = Catalog(commits, tree, WRITER, auto_create=True)
+        catalog = Catalog(commits, tree, WRITER)
         tables = [await _due_table(catalog, name) for name in ("first", "second")]
         snapshots = SnapshotWriter(commits)
         for table in tables:

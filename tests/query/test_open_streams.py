@@ -39,7 +39,7 @@ async def _queries(folder: Path) -> Queries:
 def _catalog(store: LocalStore) -> tuple[Catalog, BufferTree]:
     tree = BufferTree(MemoryLedger(Watermarks(1, 1, 1)), Origins(), FreezeLimits(1), TreeHooks())
     commits = Commits(store, tree, WRITER, CommitHooks(spill=lambda handle: None))
-    return Catalog(commits, tree, WRITER, auto_create=True), tree
+    return Catalog(commits, tree, WRITER), tree
 
 
 def test_answers_that_wait_for_the_store_together_are_not_more_than_max_streams(

@@ -103,6 +103,7 @@ async def _create_table(services: Services, body: CreateTableBody) -> Objects:
         partition_by=body.partition_by,
         sort_by=body.sort_by,
         timestamp_unit=body.timestamp_unit,
+        limits=services.catalog.rules.shapes,
     )
     transforms, asked = services.writes.transforms, body.transformers
     key = (body.namespace, body.table)

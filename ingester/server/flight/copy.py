@@ -30,6 +30,7 @@ class CopyCall:
         self._copies = copies
         self._command = command
         self._decoding = limits.decoding
+        self._shapes = limits.shapes
         self._operations = OperationMaker(limits.max_batch_bytes)
         self._answers = 0
 
@@ -38,7 +39,7 @@ class CopyCall:
         with says_answered(lambda: self._answers), self._decoding.reading() as reading:
             command = self._command
             name = CopyName((command.namespace, command.table), command.copy)
-            key, sent = tuple(command.primary_key), schema_of(reader)
+            key, sent = tuple(command.primary_key), schema_of(reader, self._shapes)
             copy = self._portal.call(self._copies.open, name, key, sent)
             try:
                 self._take(copy, reading, reader, writer)

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from ingester.errors import IngesterError, InvalidRequest, MemoryFull
 from ingester.memory.allocator import pool_slack_bytes
+from ingester.schema.limits import ShapeLimits
 from ingester.server.flight.reception import decompress_into, tell_unbounded
 
 RETRY_S = 0.25
@@ -121,11 +122,13 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class PutLimits:
-    """``flight.max_batch_bytes`` and ``flight.max_unanswered``, and where batches are decoded."""
+    """``flight.max_batch_bytes`` and ``flight.max_unanswered``, where batches are decoded, and the
+    limits of what they look like."""
 
     max_batch_bytes: int
     max_unanswered: int
     decoding: Decoding
+    shapes: ShapeLimits
 
 
 class Reading:

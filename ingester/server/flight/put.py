@@ -91,6 +91,7 @@ class PutCall:
         self._writes = writes
         self._command = command
         self._decoding = limits.decoding
+        self._shapes = limits.shapes
         self._operations = OperationMaker(limits.max_batch_bytes)
         self._combiner = combiner
         self._outcomes: SimpleQueue[list[Outcome] | _Back] = SimpleQueue()
@@ -138,7 +139,7 @@ class PutCall:
         A table or column that is new is made for a batch that it can keep, and for no other: a
         refused batch leaves nothing behind.
         """
-        command, sent = self._command, schema_of(reader)
+        command, sent = self._command, schema_of(reader, self._shapes)
         deletes = command.type == "delete"
         target = Target(command.namespace, command.table, command.origin, deletes)
         first: Any = None

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from ingester.errors import InvalidRequest
-from ingester.schema import check_schema_size
+from ingester.schema.limits import ShapeLimits, check_schema
 from ingester.server.flight.decoding import Reading
 from ingester.server.flight.requests import check_bytes
 from ingester.write.metadata import (
@@ -24,13 +24,13 @@ from ingester.write.metadata import (
 )
 
 
-def schema_of(reader: Any) -> pa.Schema:
-    """The schema that the client sent. ``InvalidRequest`` where there is none."""
+def schema_of(reader: Any, limits: ShapeLimits) -> pa.Schema:
+    """The schema that the client sent. ``InvalidRequest`` for none, or for a shape not taken."""
     try:
         schema = reader.schema
     except (pa.ArrowException, OSError) as exc:
         raise InvalidRequest(f"the stream has no schema that Arrow can read: {exc}") from exc
-    check_schema_size("the stream's schema", schema)
+    check_schema("the stream's schema", schema, limits)
     return schema
 
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import structlog
 
-from ingester.errors import FencedOff, IngesterError, InternalFailure, StoreAway, kind_of
+from ingester.errors import FencedOff, IngesterError, InternalFailure, StoreAway, kind_of, limit_of
 from ingester.shown_text import escaped
 from ingester.write.answer import ClientGone
 from persist.manifest import Fenced, ManifestDamaged
@@ -112,6 +112,7 @@ def refusals(
     context: Any,
     refused: Callable[[str], object] = lambda code: None,
     gone: Callable[[], object] = lambda: None,
+    limited: Callable[[str], object] = lambda limit: None,
 ) -> Iterator[None]:
     """Turn whatever is raised inside into what a client may see.
 
@@ -119,6 +120,7 @@ def refusals(
         context: the call's; pyarrow's ``ServerCallContext``.
         refused: is told the ``code`` of what a caller is refused for.
         gone: is told that nobody was left to be answered.
+        limited: is told the setting of ``[limits]`` that a caller is refused for.
     """
     try:
         yield
@@ -130,6 +132,8 @@ def refusals(
     except BaseException as exc:
         if isinstance(exc, IngesterError):
             refused(kind_of(exc).code)
+            if (limit := limit_of(exc)) is not None:
+                limited(limit)
         raise _with_trailer(context, exc) from None
 
 

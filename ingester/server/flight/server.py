@@ -159,4 +159,4 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
 
     def _refusals(self, context: Any) -> AbstractContextManager[None]:
         metrics = self._services.metrics
-        return refusals(context, metrics.refused, metrics.client_gone)
+        return refusals(context, metrics.refused, metrics.client_gone, metrics.limit_refused)

@@ -37,6 +37,7 @@ class SyncCall:
         self._command = command
         self._max_batch_bytes = limits.max_batch_bytes
         self._decoding = limits.decoding
+        self._shapes = limits.shapes
         self._reading: Reading
         self._epoch = services.writer.epoch
         self._identity = Identity(command.origin, command.transaction, command.begin)
@@ -63,7 +64,7 @@ class SyncCall:
 
     def _first_batch(self, reader: Any) -> pa.RecordBatch | None:
         """Read the call's batch; None where it has none, or one without rows."""
-        schema_of(reader)
+        schema_of(reader, self._shapes)
         chunk = next_chunk(reader, self._reading)
         if chunk is None:
             return None

@@ -18,7 +18,8 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 
 from ingester.errors import IngesterError, InvalidRequest, Refused, TooSlow
-from ingester.schema.names import check_column_names, check_schema_size
+from ingester.schema.limits import LARGEST, check_schema
+from ingester.schema.names import check_column_names
 from ingester.schema.validation import validate_fully
 from ingester.transform import SKIP, UNCHANGED, Transformer
 from ingester.write.transform.failures import FailureLog
@@ -225,7 +226,7 @@ class Chain:
 
 def check_names(schema: pa.Schema) -> None:
     """Raise ``InvalidRequest`` for names that no table takes, or that come twice."""
-    check_schema_size("the schema", schema)
+    check_schema("the schema", schema, LARGEST)
     try:
         check_column_names(schema.names, ())
     except UnicodeDecodeError as exc:

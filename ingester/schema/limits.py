@@ -1,0 +1,157 @@
+"""The shape that a schema may have: its fields, their depth, names and metadata; a table's columns.
+
+    a sent schema ──▶ ``check_schema``, in the thread that reads it, before anybody else looks at it
+    a table that would grow ──▶ ``check_columns``
+
+Law of this file: pure, and linear in the fields, of which no more are looked at than may be. What a
+limit refuses names the setting, its value and what was found. Whoever replays a log asks nothing
+here: what was taken once stays.
+
+A field costs about a kilobyte in every plan, footer and answer that has it. What a dictionary or an
+extension type has inside counts as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ingester.errors import InvalidRequest, limit_facts
+from ingester.shown_text import shown_name
+
+MAX_FIELDS = 10_000
+"""The most fields of a schema, with what is nested in them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeLimits:
+    """The settings of ``[limits]`` that a schema is held to; the largest by themselves."""
+
+    columns: int = MAX_FIELDS
+    dictionaries: int = MAX_FIELDS
+    nesting: int = 32
+    name_bytes: int = 255
+    metadata_bytes: int = 16 << 20
+
+
+LARGEST = ShapeLimits()
+"""The limits that no setting goes beyond: for what is in a table already, or checked by theirs."""
+
+
+class _Walk:
+    """Counts what a schema has, and stops at the first thing that is too much."""
+
+    def __init__(self, what: str, columns: int, limits: ShapeLimits) -> None:
+        self._what = what
+        self._columns = columns
+        self._limits = limits
+        self._fields = self._dictionaries = self.metadata_bytes = 0
+
+    def field(self, field: pa.Field, depth: int, column: str | None) -> None:
+        """Count a field; ``column`` is the one that it is inside of, or None for a column."""
+        self._fields += 1
+        if self._fields > MAX_FIELDS:
+            raise InvalidRequest(
+                f"{self._what} has more than {MAX_FIELDS} fields, nested ones included"
+                f" ({self._columns} columns)"
+            )
+        name = field.name
+        self._check_name(name, column)
+        if field.metadata:
+            self.metadata_bytes += _bytes_of(field.metadata)
+        self.kind(field.type, depth, name if column is None else column)
+
+    def kind(self, kind: pa.DataType, depth: int, column: str) -> None:
+        """Count what a type has inside."""
+        while isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        if pa.types.is_dictionary(kind):
+            self._dictionaries += 1
+            if self._dictionaries > self._limits.dictionaries:
+                raise self._over("dictionaries", self._dictionaries, "dictionaries")
+            self._deeper(kind.value_type, depth, column)
+            return
+        for index in range(kind.num_fields):
+            inner = kind.field(index)
+            self._check_depth(depth + 1, column)
+            self.field(inner, depth + 1, column)
+
+    def _deeper(self, kind: pa.DataType, depth: int, column: str) -> None:
+        self._check_depth(depth + 1, column)
+        self.kind(kind, depth + 1, column)
+
+    def _check_depth(self, depth: int, column: str) -> None:
+        most = self._limits.nesting
+        if depth > most:
+            raise InvalidRequest(
+                f"column {shown_name(column)}: nested more than {most} levels deep; limits.nesting"
+                f" is {most}",
+                details=limit_facts("limits.nesting", most, depth),
+            )
+
+    def _check_name(self, name: str, column: str | None) -> None:
+        most = self._limits.name_bytes
+        # No character has more than four bytes: no look at each of most names.
+        if len(name) * 4 <= most:
+            return
+        nbytes = len(name.encode(errors="surrogatepass"))
+        if nbytes > most:
+            inside = "" if column is None else f"column {shown_name(column)}: field "
+            raise InvalidRequest(
+                f"{inside or 'column '}{shown_name(name)}: a name has 1 to {most} bytes, this one"
+                f" {nbytes}; limits.name_bytes is {most}",
+                details=limit_facts("limits.name_bytes", most, nbytes),
+            )
+
+    def _over(self, limit: str, found: int, counted: str) -> InvalidRequest:
+        most = getattr(self._limits, limit)
+        return InvalidRequest(
+            f"{self._what} has more than {most} {counted}, nested ones included;"
+            f" limits.{limit} is {most}",
+            details=limit_facts(f"limits.{limit}", most, found),
+        )
+
+
+def check_schema(what: str, schema: pa.Schema, limits: ShapeLimits) -> None:
+    """Raise :class:`InvalidRequest` for a schema of a shape that is not taken.
+
+    Args:
+        what: the schema's name in an error, as "the stream's schema".
+    """
+    walk = _Walk(what, len(schema), limits)
+    try:
+        if schema.metadata:
+            walk.metadata_bytes += _bytes_of(schema.metadata)
+        for field in schema:
+            walk.field(field, 0, None)
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest(f"the schema has a name that is not UTF-8: {exc.reason}") from exc
+    most = limits.metadata_bytes
+    if walk.metadata_bytes > most:
+        raise InvalidRequest(
+            f"{what} has {walk.metadata_bytes} B of metadata; limits.metadata_bytes is {most}, and"
+            " tables keep none of it",
+            details=limit_facts("limits.metadata_bytes", most, walk.metadata_bytes),
+        )
+
+
+def check_columns(key: tuple[str, str], had: int, columns: int, limits: ShapeLimits) -> None:
+    """Raise :class:`InvalidRequest` for a table that would get more columns than it may have.
+
+    Args:
+        had: the table's columns now, 0 where it is to be made.
+        columns: those that it would have then.
+    """
+    most = limits.columns
+    if columns > max(most, had):
+        raise InvalidRequest(
+            f"table {key[0]}/{key[1]} would have {columns} columns; limits.columns is {most}: put"
+            " values of one kind into rows, or into a map, or have the operator raise it",
+            details=limit_facts("limits.columns", most, columns),
+        )
+
+
+def _bytes_of(metadata: Mapping[bytes, bytes]) -> int:
+    return sum(len(key) + len(value) for key, value in metadata.items())
