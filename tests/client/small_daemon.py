@@ -32,8 +32,8 @@ class LostAnswer(flight.FlightUnavailableError):  # type: ignore[misc]
 class SmallDaemon(flight.FlightServerBase):  # type: ignore[misc]
     """Tables in memory. ``before`` and ``after`` run around applying the n-th batch (from 1)."""
 
-    def __init__(self, location: str = "grpc://127.0.0.1:0") -> None:
-        super().__init__(location)
+    def __init__(self, location: str = "grpc://127.0.0.1:0", **options: Any) -> None:
+        super().__init__(location, **options)
         self.endpoint = f"grpc://127.0.0.1:{self.port}"
         self.rows: dict[tuple[str, str], list[pa.RecordBatch]] = {}
         self.sequences: dict[tuple[str, str, str], int] = {}

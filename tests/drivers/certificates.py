@@ -16,9 +16,15 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 NAMES = ("localhost", "127.0.0.1")
+
+
+_USES = {
+    "client": ExtendedKeyUsageOID.CLIENT_AUTH,
+    "server": ExtendedKeyUsageOID.SERVER_AUTH,
+}
 
 
 class Pair(NamedTuple):
@@ -49,20 +55,29 @@ class Authority:
         )
         self.path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, *, names: Sequence[str] = NAMES, days: float = 30) -> Pair:
+    def issue(
+        self,
+        name: str,
+        *,
+        names: Sequence[str] = NAMES,
+        days: float = 30,
+        purposes: Sequence[str] = (),
+    ) -> Pair:
         """Make a key and a certificate of a name, in files that are replaced if they are there.
 
         Args:
             names: Hosts and addresses that it is good for.
             days: For so long from now; negative for one that is over.
+            purposes: What it may be used for, ``client`` or ``server``; nothing is said by default.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         alternative = x509.SubjectAlternativeName([_general(each) for each in names])
-        certificate = (
-            self._builder(_subject(name), key.public_key(), days)
-            .add_extension(alternative, critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
+        builder = self._builder(_subject(name), key.public_key(), days)
+        builder = builder.add_extension(alternative, critical=False)
+        if purposes:
+            uses = x509.ExtendedKeyUsage([_USES[each] for each in purposes])
+            builder = builder.add_extension(uses, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
         pair = Pair(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         private = key.private_bytes(
             serialization.Encoding.PEM,

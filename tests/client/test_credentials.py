@@ -1,0 +1,221 @@
+"""Whom a client trusts and what it shows of itself: checked first, and read again when replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from ingester.client import (
+    NEVER,
+    Client,
+    ConnectionOptions,
+    InvalidRequest,
+    RetryPolicy,
+    Unauthenticated,
+)
+from ingester.client.credentials import Credentials
+from ingester.config.sources import connection_values
+from tests.client.small_daemon import SmallDaemon
+from tests.drivers.certificates import Authority
+
+BATCH = pa.record_batch({"a": [1]})
+
+
+class Guarded(SmallDaemon):
+    """A daemon that takes one token; what callers have shown is in ``shown``."""
+
+    def __init__(self, **tls: Any) -> None:
+        self.valid = "one"
+        self.shown: list[str] = []
+        scheme = "grpc+tls" if tls else "grpc"
+        super().__init__(f"{scheme}://127.0.0.1:0", middleware={"token": _Asks(self)}, **tls)
+        self.endpoint = f"{scheme}://127.0.0.1:{self.port}"
+
+    def check(self, token: str) -> None:
+        """Refuse what is not valid now."""
+        if token != f"Bearer {self.valid}":
+            raise flight.FlightUnauthenticatedError("no")
+
+
+class _Asks(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    def __init__(self, guarded: Guarded) -> None:
+        super().__init__()
+        self._guarded = guarded
+
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> None:
+        (token,) = headers.get("authorization", [""])
+        self._guarded.shown.append(token)
+        self._guarded.check(token)
+
+
+@pytest.fixture
+def guarded() -> Iterator[Guarded]:
+    with Guarded() as found:
+        yield found
+
+
+def test_options_that_do_not_go_together_are_refused_before_anything_is_sent(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    ca, pair, other = str(authority.path), authority.issue("a"), authority.issue("b")
+    empty = tmp_path / "empty"
+    empty.touch()
+    remote, local = "grpc://ingester.example:8082", "grpc+tls://127.0.0.1:8082"
+    cases: list[tuple[str, str, dict[str, Any]]] = [
+        ("tls_cert and tls_key", local, {"tls_cert": str(pair.cert)}),
+        ("token and token_file", local, {"token": "a", "token_file": "b"}),
+        ("one word of ASCII", local, {"token": "a\r\nauthorization: b"}),
+        ("tls_ca=b'x': expected a path", local, {"tls_ca": b"x"}),
+        ("speaks no TLS", "grpc://127.0.0.1:8082", {"tls_ca": ca}),
+        ("in clear text", remote, {"token": "secret"}),
+        ("in clear text", remote, {"token_file": str(empty)}),
+        ("has no certificate in PEM", local, {"tls_ca": str(pair.key)}),
+        ("No such file", local, {"tls_ca": str(tmp_path / "none")}),
+        ("with its key", local, {"tls_cert": str(pair.cert), "tls_key": str(other.key)}),
+    ]
+    for expected, endpoint, given in cases:
+        with pytest.raises(InvalidRequest, match=expected) as caught:
+            Client(endpoint, options=ConnectionOptions(**given))
+        assert "secret" not in str(caught.value)
+    with pytest.raises(InvalidRequest, match="expected ConnectionOptions"):
+        Client(local, options={"tls_ca": ca})  # type: ignore[arg-type]
+    # Where something else encrypts the connection.
+    Credentials(remote, ConnectionOptions(token="secret", insecure=True))
+
+
+def test_a_token_is_shown_nowhere() -> None:
+    options = ConnectionOptions(token="s3cret", tls_ca="ca.pem")
+    assert "s3cret" not in f"{options} {options!r}"
+    assert "ca.pem" in repr(options)
+
+
+def test_each_call_has_the_token_that_its_file_has_now(guarded: Guarded, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("one\n")
+    options = ConnectionOptions(token_file=str(file))
+    with (
+        Client(guarded.endpoint, options=options, retry=RetryPolicy(for_s=10)) as client,
+        client.writer("n", "t", BATCH.schema, exactly_once=False) as writer,
+    ):
+        client.write("n", "t", BATCH, exactly_once=False)
+        writer.write(BATCH).result(10)
+        guarded.valid = "two"
+        with pytest.raises(Unauthenticated):
+            client.action("origins", {})
+        _replace(file, "two\n")
+        client.action("origins", {})
+        _replace(file, "two words\n")
+        with pytest.raises(InvalidRequest, match="one token in it") as caught:
+            client.action("origins", {})
+        assert "words" not in str(caught.value)
+        _replace(file, "two\n")
+        writer.write(BATCH).result(10)
+    assert set(guarded.shown) == {"Bearer one", "Bearer two"}
+    assert len(guarded.rows["n", "t"]) == 3
+
+
+def test_a_call_that_is_refused_while_the_token_is_replaced_is_made_again(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("one")
+
+    def rotate(body: dict[str, Any]) -> list[dict[str, Any]]:
+        if guarded.valid == "one":
+            guarded.valid = "two"
+            _replace(file, "two")
+            raise flight.FlightUnauthenticatedError("revoked")
+        return []
+
+    guarded.actions["origins"] = rotate
+    options = ConnectionOptions(token_file=str(file))
+    with Client(guarded.endpoint, options=options, retry=NEVER) as client:
+        assert client.action("origins", {}) == []
+    assert guarded.shown == ["Bearer one", "Bearer two"]
+
+
+def test_a_writer_whose_token_is_revoked_goes_on_with_the_one_that_replaced_it(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("one")
+
+    def revoke(number: int) -> None:
+        if number == 2 and guarded.valid == "one":
+            guarded.valid = "two"
+            _replace(file, "two")
+            raise flight.FlightUnauthenticatedError("revoked")
+
+    guarded.before = revoke
+    options = ConnectionOptions(token_file=str(file))
+    with (
+        Client(guarded.endpoint, options=options, retry=RetryPolicy(for_s=10)) as client,
+        client.writer("n", "t", BATCH.schema, origin="o", first_sequence=1) as writer,
+    ):
+        for _ in range(3):
+            writer.write(BATCH).result(10)
+    assert len(guarded.rows["n", "t"]) == 3
+
+
+def test_replaced_certificates_are_those_of_the_next_call(tmp_path: Path) -> None:
+    authority, later = Authority(tmp_path / "a"), Authority(tmp_path / "b", "later")
+    server = later.issue("server")
+    trusted = tmp_path / "ca.pem"
+    trusted.write_bytes(authority.path.read_bytes())
+    pair = [(server.cert.read_bytes(), server.key.read_bytes())]
+    with Guarded(tls_certificates=pair) as guarded:
+        options = ConnectionOptions(tls_ca=str(trusted), token="one")
+        with Client(guarded.endpoint, options=options, retry=NEVER) as client:
+            with pytest.raises(InvalidRequest, match="signed by nobody whom") as caught:
+                client.action("origins", {})
+            assert caught.value.code == "tls"
+            assert guarded.shown == []
+            _replace(trusted, later.path.read_text())
+            assert client.action("origins", {}) == []
+
+
+def test_a_daemon_that_has_another_name_or_has_expired_is_not_asked(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cases = {
+        "not for the name": authority.issue("elsewhere", names=["elsewhere.example"]),
+        "has expired": authority.issue("late", days=-1),
+    }
+    options = ConnectionOptions(tls_ca=str(authority.path), token="one")
+    for expected, server in cases.items():
+        pair = [(server.cert.read_bytes(), server.key.read_bytes())]
+        with (
+            Guarded(tls_certificates=pair) as guarded,
+            Client(guarded.endpoint, options=options) as client,
+        ):
+            with pytest.raises(InvalidRequest, match=expected):
+                client.action("origins", {})
+            # Told at once: no retry mends it.
+            with pytest.raises(InvalidRequest, match=expected):
+                client.write("n", "t", BATCH, exactly_once=False)
+            assert guarded.shown == []
+
+
+def test_options_win_over_the_environment_and_a_file_over_a_token() -> None:
+    environ = {"INGESTER_TOKEN": "one", "INGESTER_TLS_CA": "ca", "INGESTER_INSECURE": "true"}
+    assert connection_values({"tls_ca": None}, environ) == {
+        "tls_ca": "ca",
+        "token": "one",
+        "insecure": True,
+    }
+    assert connection_values({"token_file": "f", "tls_ca": "other"}, environ) == {
+        "tls_ca": "other",
+        "token_file": "f",
+        "insecure": True,
+    }
+
+
+def _replace(file: Path, text: str) -> None:
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
