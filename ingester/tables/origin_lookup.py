@@ -6,6 +6,7 @@ is not known here, as after the loss of the disk; its files are not kept in memo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
@@ -50,6 +51,8 @@ class KnownOrigins:
         self._catalog = catalog
         self.origins = origins
         self._closed: dict[TableKey, dict[str, int | None]] = {}
+        self._claims: dict[str, Counter[str]] = {}
+        """Namespaces by the origins of streams that are open there."""
         self._read_at = float("-inf")
 
     def statistics(self, sees: Sees | None = None) -> list[OriginStatus]:
@@ -83,6 +86,33 @@ class KnownOrigins:
         if known is None or known.memory_sequence is None:
             await self._read_closed()
         return [facts for facts in self.statistics(sees) if name in (None, facts.origin)]
+
+    def claim(self, name: str, namespace: str, may_write: Sees) -> bool:
+        """Let a stream of an origin in, unless the origin writes where its caller may not.
+
+        Its sequences count over all namespaces that it writes to: one who could write under the
+        name of another's origin would have that one take for durable what is not. To be undone by
+        :meth:`unclaim` when the stream ends. Reads nothing.
+        """
+        # Atomic: of two that claim a name at once, the second one finds the first.
+        origin = self.origins.find(name)
+        known = {key[0] for key in origin.tables} if origin is not None else set()
+        known |= {each.namespace for each in self._catalog.opened() if name in each.state.origins}
+        known |= {key[0] for key, names in self._closed.items() if name in names}
+        claims = self._claims.get(name, Counter())
+        if not all(may_write(each) for each in known | claims.keys()):
+            return False
+        self._claims.setdefault(name, claims)[namespace] += 1
+        return True
+
+    def unclaim(self, name: str, namespace: str) -> None:
+        """Undo a :meth:`claim`."""
+        claims = self._claims[name]
+        claims[namespace] -= 1
+        if not claims[namespace]:
+            del claims[namespace]
+        if not claims:
+            del self._claims[name]
 
     def standing(self, name: str, table: TableBuffer) -> TableStanding:
         """Tell how far an origin is known to be in a table."""

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from ingester.errors import Forbidden, IngesterError, Unauthenticated, kind_of
 from ingester.server.auth.audit import AuditLog
@@ -172,6 +172,11 @@ class Permit:
             self._access.note_refusal(exc, self.caller, self.peer, asked, (namespace, table))
             raise
         self._held.append((asked, namespace))
+
+    def refuse(self, error: Forbidden, asked: str, namespace: str, table: str) -> NoReturn:
+        """Have the audit log tell of a refusal that is not by rights alone, and raise it."""
+        self._access.note_refusal(error, self.caller, self.peer, asked, (namespace, table))
+        raise error
 
     def renew(self) -> None:
         """Check that what was let is let still: the token may have been revoked since.

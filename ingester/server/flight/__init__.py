@@ -1,6 +1,7 @@
 """The Flight server: gRPC's threads decode requests, hand them over and translate what goes wrong.
 
     ``callers`` the token of a call, before its handler runs; the handler checks the right
+    ``origin_names`` who may write under which origin's name
     ``permitted`` what a stream brings as long as its token is valid
     ``server``  the methods of Flight, one thread of gRPC's for each call
        DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication, or

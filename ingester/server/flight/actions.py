@@ -150,7 +150,7 @@ async def _origins(services: Services, body: OriginsBody, sees: Sees | None) -> 
     table = await services.catalog.open(body.namespace, body.table)
     # Without the newest version a part that another daemon has put into files would be missing.
     await services.catalog.refresh(table, -1.0)
-    found = await known.find(body.origin)
+    found = await known.find(body.origin, sees)
     facts = found[0] if found else OriginStatus(origin=body.origin)
     upto, newest, marks = known.standing(body.origin, table)
     told = {"table_sequence": upto, "table_newest": newest, "marks": marks}
@@ -315,7 +315,7 @@ async def run_action(services: Services, permit: Permit, name: str, body: bytes)
     asked, namespace = f"action {name}", getattr(parsed, "namespace", None)
     table = getattr(parsed, "table", None)
     permit.require(asked, namespace, table)
-    sees = permit.sees(asked) if namespace is None else None
+    sees = permit.sees(asked) if action.sees else None
     try:
         objects = await action.run(services, parsed, *((sees,) if action.sees else ()))
     except BaseException as exc:

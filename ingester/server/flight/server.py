@@ -23,6 +23,7 @@ from ingester.server.flight.copy import CopyCall
 from ingester.server.flight.decoding import PutLimits
 from ingester.server.flight.door import Door
 from ingester.server.flight.get import answer_ticket
+from ingester.server.flight.origin_names import OriginNames
 from ingester.server.flight.permitted import permitted
 from ingester.server.flight.put import PutCall
 from ingester.server.flight.refusals import no_flight_errors, refusals
@@ -55,6 +56,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         self._limits = limits
         self._combiner = Combiner()
         self._access = services.access
+        self._origins = OriginNames(services.access, services.known_origins, portal)
         callers = middleware(services.access, services.metrics.refused)
         super().__init__(door.location, middleware=callers, **door.tls_arguments())
 
@@ -65,7 +67,10 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             command, portal, services = parse_put(descriptor), self._portal, self._services
             permit.require(f"put {command.type}", command.namespace, command.table)
             permit.done(f"put {command.type}", command.namespace, command.table, None)
-            with permitted(self._access, permit, reader, writer) as (messages, answers):
+            with (
+                self._origins.claimed(permit, command),
+                permitted(self._access, permit, reader, writer) as (messages, answers),
+            ):
                 if isinstance(command, CopyCommand):
                     copy = CopyCall(portal, services.copies, command, self._limits)
                     copy.serve(messages, answers)
