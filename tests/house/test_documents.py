@@ -117,7 +117,8 @@ def test_the_sample_settings_name_only_known_keys() -> None:
     assert str(loaded.settings.data_dir) == tomllib.loads(sample.read_text())["data_dir"]
 
 
-def test_the_pods_variables_name_only_known_keys() -> None:
+def test_the_pods_variables_name_only_known_keys_and_let_nobody_in_unasked() -> None:
+    from ingester.config.exposure import check_exposure
     from ingester.config.sources import load
 
     pod = statefulset()["spec"]["template"]["spec"]
@@ -127,6 +128,12 @@ def test_the_pods_variables_name_only_known_keys() -> None:
     settings = load({}, variables, None).settings
     assert settings.id == "pod-0"
     assert settings.flight.listen == "0.0.0.0:8082"
+    # What listens to a cluster has TLS and tokens, from files that are mounted.
+    check_exposure(settings)
+    assert not settings.insecure
+    mounts = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
+    for path in (settings.tls.cert, settings.tls.key, settings.auth.tokens):
+        assert str(Path(path).parent) in mounts
 
 
 def test_ports_and_probes_of_the_pod_fit_the_services() -> None:
@@ -140,8 +147,9 @@ def test_ports_and_probes_of_the_pod_fit_the_services() -> None:
     assert statefulset()["spec"]["serviceName"] in {item["metadata"]["name"] for item in services}
     for service in services:
         assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
-    assert container["livenessProbe"]["httpGet"] == {"path": "/health/live", "port": "http"}
-    assert container["readinessProbe"]["httpGet"] == {"path": "/health/ready", "port": "http"}
+    asked = {"port": "http", "scheme": "HTTPS"}
+    assert container["livenessProbe"]["httpGet"] == {"path": "/health/live", **asked}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/health/ready", **asked}
 
 
 def test_alerts_are_on_metrics_that_there_are_and_name_their_entry_of_the_runbook() -> None:
