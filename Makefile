@@ -68,13 +68,45 @@ $(VENV)/spark/%/.installed: tests/spark/versions/%.txt
 	@touch $@
 
 .PHONY: check
-check: setup ## Lint, format, types, layers, documents
+check: setup ## Lint, format, types, layers, documents, known vulnerabilities
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy --strict $(PACKAGES) tests
 	@$(VENV)/bin/lint-imports
 	@$(PY) -m pytest -q tests/house/test_documents.py tests/house/test_packaging.py \
-		tests/readme/test_generated.py tests/readme/test_architecture.py
+		tests/readme/test_generated.py tests/readme/test_architecture.py \
+		tests/readme/test_threat_model.py
+	@$(PY) -m tests.supply_chain.advisories
+
+.PHONY: audit
+audit: setup ## What is locked against deploy/advisories.json, without a network
+	@$(PY) -m tests.supply_chain.advisories
+
+.PHONY: advisories
+advisories: setup ## Renew deploy/advisories.json from OSV (needs the internet)
+	@$(PY) -m tests.supply_chain.advisories renew
+
+# CycloneDX, the same bytes for the same lock.
+SBOM := dist/ingester.cdx.json
+
+.PHONY: sbom
+sbom: setup ## What the container has, as CycloneDX, in dist/
+	@mkdir -p $(dir $(SBOM))
+	@$(VENV)/bin/cyclonedx-py requirements deploy/requirements.lock --pyproject pyproject.toml \
+		--output-reproducible --of JSON -o $(SBOM) 2>/dev/null
+	@echo "wrote $(SBOM)"
+
+# The base image by its digest: name:tag@sha256:…
+PYTHON_IMAGE ?=
+BUILDER ?= podman
+
+.PHONY: image
+image: ## The container (PYTHON_IMAGE=python:3.12-slim@sha256:…; BUILDER=docker)
+	@grep -qE '^[^@ ]+@sha256:[0-9a-f]{64}$$' <<<"$(PYTHON_IMAGE)" || { \
+		echo "make: PYTHON_IMAGE='$(PYTHON_IMAGE)' has no digest: a tag may be another image" \
+			"tomorrow; name it as python:3.12-slim@sha256:…" >&2; exit 1; }
+	@$(BUILDER) build -f deploy/Containerfile --build-arg PYTHON_IMAGE=$(PYTHON_IMAGE) \
+		-t ingester .
 
 .PHONY: docs
 docs: setup ## Settings and error codes from the code into their pages
