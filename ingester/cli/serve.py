@@ -36,7 +36,11 @@ def serve(flags: Mapping[str, object], file: Path | None) -> None:
     # Standard output has one line: what transformers print would fill a pipe that nobody reads.
     output = sys.stdout
     with redirect_stdout(sys.stderr):
-        code = run(settings, lambda facts: announce(facts, output))
+        code = run(
+            settings,
+            lambda facts: announce(facts, output),
+            lambda: load(flags, file=file).settings,
+        )
     end_process(code)
 
 

@@ -145,12 +145,35 @@ def _print_lists(status: Mapping[str, Any]) -> None:
     if followers:
         headings = ["namespace", "table", "follower", "alive", "shows", "has prepared"]
         print_table(headings, followers, "\nfollowers")
+    _print_namespaces(status)
     if replications := reported(status):
         print_table(SUMMARY, map(summary, replications), "\nreplications")
     _print_pushes(status)
     problems = [(p.get("at"), p.get("message") or p.get("event")) for p in _list(status, "errors")]
     if problems:
         print_table(["at", "problem"], problems, "\nlast errors")
+
+
+def _print_namespaces(status: Mapping[str, Any]) -> None:
+    rows = []
+    for each in _list(status, "namespaces"):
+        quota = _part(each, "quota")
+        limits = [f"{name} {most}" for name, most in quota.items() if most]
+        share = "more than its share" if each.get("over_share") else ""
+        rows.append(
+            (
+                each.get("namespace"),
+                size(each.get("bytes")),
+                size(each.get("queued_bytes")),
+                *(shown(each.get(name)) for name in ("partitions", "tables", "writers")),
+                shown(each.get("answers")),
+                shown(each.get("refused")),
+                ", ".join(filter(None, [share, *limits])),
+            )
+        )
+    if rows:
+        headings = ["namespace", "memory", "queued", "partitions", "tables", "writers", "answers"]
+        print_table([*headings, "refused", "quotas"], rows, "\nnamespaces")
 
 
 def _print_pushes(status: Mapping[str, Any]) -> None:

@@ -398,7 +398,8 @@ class Client:
         return self.action("status", {})[0]
 
     def status_list(self, name: str) -> Iterator[dict[str, Any]]:
-        """All of one of the status's lists: tables, origins, followers or replications.
+        """All of one of the status's lists: tables, origins, followers, replications
+        or namespaces.
 
         They come by pages, in the order of their names. Of a daemon that has no pages yet they are
         those of its status, which is not cut there.

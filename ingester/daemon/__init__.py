@@ -15,7 +15,7 @@ says that the daemon is not ready. ``assembly`` hands each part the observers th
 of pushes tell; ``status_report`` puts together what each part tells about itself.
 
 ``security`` has what the ways in need of TLS and tells of it in the status; ``reloading`` looks
-whether files that it depends on have changed.
+whether files that it depends on have changed, and ``quota_reload`` takes up other quotas.
 
 No rule about rows stands in this room. Start reading at ``process``, then ``assembly``.
 """

@@ -40,6 +40,7 @@ async def listen(runtime: Runtime, report: StatusReport, security: Security) -> 
     limits = PutLimits(
         flight.max_batch_bytes, flight.max_unanswered, decoding, shapes_of(settings.limits)
     )
+    security.access.meter(runtime.namespaces.request)
     services = runtime.services(report.status, report.page, security.access)
 
     def make(door: Door) -> IngesterServer:

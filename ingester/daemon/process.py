@@ -31,6 +31,7 @@ from ingester.daemon.descriptors import raise_descriptors, tell_shares
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.listening import listen
 from ingester.daemon.process_tuning import do_without_pandas, let_calls_poll
+from ingester.daemon.quota_reload import QuotaReload
 from ingester.daemon.security import Security
 from ingester.daemon.shutdown import drain_and_stop
 from ingester.daemon.status_report import StatusReport
@@ -66,10 +67,12 @@ class _Doors(NamedTuple):
     security: Security
 
 
-def serve(settings: Settings, on_ready: Ready) -> int:
+def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | None = None) -> int:
     """Run a daemon until it is told to stop or has to, and return its exit code. Blocks.
 
-    ``on_ready`` is called once, on the loop, when writes are accepted.
+    Args:
+        on_ready: is called once, on the loop, when writes are accepted.
+        reread: reads the settings again, for what is taken up by SIGHUP.
     """
     # pyarrow puts server tracebacks into clients' messages unless there are none.
     sys.tracebacklimit = 0
@@ -82,7 +85,8 @@ def serve(settings: Settings, on_ready: Ready) -> int:
     try:
         with DirectoryLock(settings.data_dir):
             return trio.run(
-                partial(_main, settings, on_ready, problems), strict_exception_groups=True
+                partial(_main, settings, on_ready, problems, reread or (lambda: settings)),
+                strict_exception_groups=True,
             )
     except BaseException as exc:
         code = exit_code(exc, settings.data_dir)
@@ -91,8 +95,15 @@ def serve(settings: Settings, on_ready: Ready) -> int:
         return code
 
 
-async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -> int:
+async def _main(
+    settings: Settings,
+    on_ready: Ready,
+    problems: RecentProblems,
+    reread: Callable[[], Settings],
+) -> int:
     security = Security(settings)
+    quotas = QuotaReload(settings.quotas, reread)
+    security.reloading.add(quotas.look)
     empty_spill_folder(settings.data_dir / "spill")
     report = StatusReport(settings, problems.newest_first, security.status)
     async with trio.open_nursery() as nursery:
@@ -108,6 +119,7 @@ async def _main(settings: Settings, on_ready: Ready, problems: RecentProblems) -
                 nursery.cancel_scope.cancel()
                 return EXIT_DONE
             runtime.http_url = http_url
+            quotas.namespaces = runtime.namespaces
             report.show(runtime)
             code = await _serve(runtime, _Doors(report, security), on_ready, stop)
         nursery.cancel_scope.cancel()

@@ -31,6 +31,8 @@ from ingester.observability.status import (
     Identity,
     LogStatus,
     Memory,
+    NamespaceQuotas,
+    NamespaceStatus,
     OriginStatus,
     PersistStatus,
     RateSpans,
@@ -109,6 +111,7 @@ class StatusReport:
         tables = seen(runtime.tree.tables.values(), sees)
         followers = seen(_followers(runtime), sees)
         replications = seen(runtime.reports.known(), sees)
+        namespaces = seen(_namespaces(runtime), sees)
         return Status(
             identity=_identity(runtime),
             admission=_admission(runtime),
@@ -118,6 +121,7 @@ class StatusReport:
                 "origins": len(origins),
                 "followers": len(followers),
                 "replications": len(replications),
+                "namespaces": len(namespaces),
             },
             tables=[_table(runtime, table) for table in _busiest(tables)],
             persist=_persists(runtime),
@@ -133,6 +137,7 @@ class StatusReport:
             pushes=runtime.push_watch.pushes(),
             push_reading=runtime.push_watch.statistics(),
             security=self._security(),
+            namespaces=heapq.nlargest(TOP, namespaces, key=lambda each: (each.bytes, each.tables)),
             errors=self._problems(),
         )
 
@@ -197,6 +202,7 @@ def _gauges(runtime: Runtime, security: SecurityStatus) -> Gauges:
         ready=runtime.state == "ready",
         accepts_writes=admission.accepts_writes,
         replications=list(runtime.reports.known()),
+        namespaces=list(_namespaces(runtime)),
     )
 
 
@@ -282,6 +288,30 @@ def _keyed_replications(
     return ((f"{each.namespace}/{each.origin}", each) for each in known)
 
 
+def _namespaces(runtime: Runtime) -> Iterator[NamespaceStatus]:
+    namespaces, places = runtime.namespaces, runtime.queries.places
+    share = namespaces.share_of(runtime.ledger.watermarks.high)
+    for use in namespaces.known():
+        if use.idle and not use.refused:
+            continue  # somebody has asked for it, and it may not be there at all
+        yield NamespaceStatus(
+            namespace=use.name,
+            bytes=use.bytes,
+            queued_bytes=use.queued_bytes,
+            partitions=use.partitions,
+            tables=use.tables,
+            writers=use.writers,
+            answers=places.of(use.name),
+            refused=use.refused,
+            over_share=use.bytes > share,
+            quota=msgspec.convert(use.quota, NamespaceQuotas, from_attributes=True),
+        )
+
+
+def _keyed_namespaces(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, NamespaceStatus]]:
+    return ((each.namespace, each) for each in seen(_namespaces(runtime), sees))
+
+
 def _as_it_is(_: Runtime, each: object) -> object:
     return each
 
@@ -292,6 +322,7 @@ _LISTS: dict[str, tuple[_Keyed, Callable[[Runtime, Any], object]]] = {
     "origins": (_keyed_origins, _as_it_is),
     "followers": (_keyed_followers, _as_it_is),
     "replications": (_keyed_replications, _as_it_is),
+    "namespaces": (_keyed_namespaces, _as_it_is),
 }
 """Each list of a status: what it has, by keys, and how one of it is told."""
 

@@ -4,6 +4,7 @@
     a scrape    ─▶ ``gauges``   ─┴▶ ``metrics`` ─▶ /metrics
     each call of a transformer ─▶ ``transformer_metrics`` ─▶ /metrics
     what replicators report ─▶ ``replication_metrics`` ─▶ ``gauges``
+    what namespaces have ─▶ ``namespace_metrics`` ─▶ ``gauges``
                    ``rates`` ─▶ ``status`` ─▶ /api/status and the action ``status``
                                 ``status_lists``: its long lists, by pages
     ``logs``: events in the past tense, one line each, on standard error

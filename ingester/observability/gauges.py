@@ -14,6 +14,7 @@ import trio
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ingester.observability.namespace_metrics import namespace_metrics
 from ingester.observability.replication_metrics import replication_metrics
 from ingester.observability.status import (
     Buffered,
@@ -21,6 +22,7 @@ from ingester.observability.status import (
     ConnectionStatus,
     LogStatus,
     Memory,
+    NamespaceStatus,
     PersistStatus,
     ReplicationStatus,
     SecurityStatus,
@@ -41,6 +43,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     accepts_writes: bool
     connections: ConnectionStatus = ConnectionStatus()
     replications: Sequence[ReplicationStatus] = ()
+    namespaces: Sequence[NamespaceStatus] = ()
     security: SecurityStatus = SecurityStatus()
 
 
@@ -113,6 +116,7 @@ def _families(gauges: Gauges | None) -> Iterator[Metric]:
     yield memory
     yield from _certificate(None if gauges is None else gauges.security.certificate)
     yield from replication_metrics(() if gauges is None else gauges.replications)
+    yield from namespace_metrics(() if gauges is None else gauges.namespaces)
 
 
 def _certificate(shown: CertificateStatus | None) -> Iterator[Metric]:

@@ -20,11 +20,10 @@ from ingester.config.settings import LimitsSettings
 from ingester.errors import ERRORS
 from ingester.observability.counters import Timings, Written, WrittenTables
 from ingester.observability.gauges import GaugeCollector, Gauges
+from ingester.observability.namespace_metrics import MAX_NAMESPACES
 from ingester.observability.transformer_metrics import TransformerMetrics
 
 MAX_TABLES = 1000
-MAX_NAMESPACES = 100
-"""The number of namespaces whose use and refusals are shown by name."""
 OTHER = "_other"
 """Label of the tables beyond ``MAX_TABLES``, and of the namespaces beyond ``MAX_NAMESPACES``; none
 can have this name."""

@@ -313,6 +313,38 @@ class SecurityStatus(msgspec.Struct, frozen=True, kw_only=True):
     certificate: CertificateStatus | None = None
 
 
+class NamespaceQuotas(msgspec.Struct, frozen=True, kw_only=True):
+    """The quotas of a namespace; 0 is none."""
+
+    buffer_bytes: int = 0
+    bytes_per_s: int = 0
+    requests_per_s: int = 0
+    tables: int = 0
+    partitions: int = 0
+    streams: int = 0
+
+
+class NamespaceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What a namespace has of the daemon, beside its quotas."""
+
+    namespace: str
+    bytes: int = 0
+    """Bytes in buffers, and of batches on their way there."""
+    queued_bytes: int = 0
+    """Bytes of frozen buffers that wait to be persisted."""
+    partitions: int = 0
+    tables: int = 0
+    """Tables that are open here."""
+    writers: int = 0
+    answers: int = 0
+    """Answers under way, and calls of followers that wait."""
+    refused: int = 0
+    """Refusals by its quotas, or for having more than its share."""
+    over_share: bool = False
+    """Whether it has more memory than an equal share, and is refused first when that is short."""
+    quota: NamespaceQuotas = NamespaceQuotas()
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -320,7 +352,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     admission: Admission
     rates: RateSpans
     counts: dict[str, int] = {}
-    """How many ``tables``, ``origins``, ``followers`` and ``replications`` there are in all."""
+    """How many ``tables``, ``origins``, ``followers``, ``replications`` and ``namespaces`` there
+    are in all."""
     tables: list[TableStatus]
     """The tables with the most buffered bytes, 100 at most."""
     persist: PersistStatus
@@ -342,6 +375,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The pushes of which this store was told: those under way first, the newest of each first."""
     push_reading: PushReading = PushReading()
     security: SecurityStatus = SecurityStatus()
+    namespaces: list[NamespaceStatus] = []
+    """The namespaces with the most in memory, 100 at most."""
     errors: list[Problem]
     """The last 20 warnings and errors of the log, newest first."""
 

@@ -1,4 +1,4 @@
-"""The long lists of a status, by pages: all tables, origins, followers and replications.
+"""The long lists of a status, by pages: tables, origins, followers, replications, namespaces.
 
     ``Status`` ── the top of each list, and how many there are in all
     ``/api/status/{list}?after=…&limit=…`` ── every one, in the order of its key

@@ -153,6 +153,10 @@ class Namespaces:
         # Who has nothing is a newcomer, whatever the batch.
         return bound(high, own + nbytes if own else 0, sharing.of_memory)
 
+    def share_of(self, limit: int) -> int:
+        """Return an equal share of a limit of memory, among those who have some now."""
+        return equal_share(limit, self._sharing().of_memory)
+
     def over_queue(self, use: NamespaceUse | None, queued: int, most: int) -> IngesterError | None:
         """Return why nothing more is to wait for a flush; None for who has less than its share.
 

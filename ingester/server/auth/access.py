@@ -53,6 +53,7 @@ class Access:
         self._lock = threading.Lock()
         self._held: dict[Permit, Callable[[], object]] = {}
         self._opened = frozenset(opened)
+        self._meters: list[Callable[[str], None]] = []
 
     @property
     def enabled(self) -> bool:
@@ -62,6 +63,15 @@ class Access:
     def trust(self, source: TokenSource) -> None:
         """Let in whom this source knows. Before the first call."""
         self._sources.append(source)
+
+    def meter(self, count: Callable[[str], None]) -> None:
+        """Have what is let in counted by its namespace; it may refuse. Before the first call."""
+        self._meters.append(count)
+
+    def count(self, namespace: str) -> None:
+        """Count a request that is let in. Raises what refuses it."""
+        for meter in self._meters:
+            meter(namespace)
 
     def changed(self) -> None:
         """Have all permits look again: tokens have changed."""
@@ -165,6 +175,7 @@ class Permit:
         Raises:
             Unauthenticated: nobody may be let do this without a token.
             Forbidden: the caller has not the right.
+            OverQuota: the namespace has asked for too much of late.
         """
         try:
             self._check(asked, namespace)
@@ -172,6 +183,8 @@ class Permit:
             self._access.note_refusal(exc, self.caller, self.peer, asked, (namespace, table))
             raise
         self._held.append((asked, namespace))
+        if namespace is not None:
+            self._access.count(namespace)
 
     def refuse(self, error: Forbidden, asked: str, namespace: str, table: str) -> NoReturn:
         """Have the audit log tell of a refusal that is not by rights alone, and raise it."""

@@ -34,7 +34,7 @@ def seen(placed: Iterable[P], sees: Sees | None) -> list[P]:
 def status_seen(status: Status, sees: Sees | None) -> Status:
     """Cut a status to what its caller sees; None is everything.
 
-    Tables, origins, followers and replications are those by :func:`seen` already.
+    Tables, origins, followers, replications and namespaces are those by :func:`seen` already.
     """
     if sees is None:
         return status

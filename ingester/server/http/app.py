@@ -174,7 +174,7 @@ async def _refuse(request: Request, exc: Exception) -> Response:
     code = _ERROR_CODES.get(exc.status_code, "invalid")
     message = {
         404: "no such path; there are /, /health/live, /health/ready, /metrics, /api/status,"
-        " /api/status/{tables,origins,followers,replications}",
+        " /api/status/{tables,origins,followers,replications,namespaces}",
         405: "only GET and HEAD are answered here",
     }.get(exc.status_code, exc.detail)
     response = _error(exc.status_code, code, message)
