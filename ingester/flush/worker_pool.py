@@ -34,12 +34,6 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 NICENESS = 10
-JOB_BYTES = 160 << 20
-"""Memory of the jobs that are sorted and encoded at the same time: two buffers that are frozen by
-their size, so that one is put into order while the other is encoded. A larger job runs by itself. A
-job's memory comes on top of the buffers, which stay readable until the commit."""
-JOB_SHARE = 8
-"""Jobs have no more than the memory's limit divided by this."""
 UPLOAD_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, OSError))
 
 
@@ -91,7 +85,7 @@ class WorkerPool:
         self._turns = ByteBudget(workers)
         # Threads of their own: they give way to those that acknowledge writes and answer queries.
         self._threads = ThreadPoolExecutor(workers, "persist", initializer=_give_way)
-        self._budget = ByteBudget(min(JOB_BYTES, ledger.watermarks.limit // JOB_SHARE))
+        self._budget = ByteBudget(ledger.watermarks.jobs)
 
     async def begin(self, job: FlushJob) -> Begun:
         """Wait for room; then put the rows into order, in a table without a primary key.

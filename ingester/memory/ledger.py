@@ -11,6 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+JOB_BYTES = 160 << 20
+"""Memory of the jobs that are sorted and encoded at the same time: two buffers that are frozen by
+their size, so that one is put into order while the other is encoded. A larger job runs by itself. A
+job's memory comes on top of the buffers, which stay readable until the commit."""
+JOB_SHARE = 8
+"""Jobs have no more than the memory's limit divided by this."""
+
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
@@ -19,6 +26,11 @@ class Watermarks:
     limit: int
     low: int
     high: int
+
+    @property
+    def jobs(self) -> int:
+        """The bytes that the jobs of flushes have together."""
+        return min(JOB_BYTES, self.limit // JOB_SHARE)
 
 
 class MemoryStatistics(NamedTuple):

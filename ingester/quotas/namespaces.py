@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ingester.config.settings import QuotasSettings
 from ingester.errors import IngesterError, MemoryFull, OverQuota, Saturated
-from ingester.quotas.fair_shares import bound, equal_share
+from ingester.quotas.fair_shares import equal_share
 from ingester.quotas.use import NO_QUOTA, NamespaceUse, Quota, QuotaName
 
 RETRY_S = 0.25
@@ -143,19 +143,19 @@ class Namespaces:
         if use.quota.bytes_per_s:
             use.byte_rate.take(nbytes, self._clock())
 
-    def memory_bound(self, use: NamespaceUse | None, nbytes: int, high: int) -> int:
-        """Return the bytes in all up to which a namespace may have this batch let in.
+    def over_share(self, use: NamespaceUse | None, nbytes: int, high: int) -> bool:
+        """Say whether a namespace has more than its share of memory, with this batch.
 
         ``use`` is None for the one that has the least of all who share.
         """
-        sharing = self._sharing()
+        sharing = self._sharing(COUNT_HOLDS_S if use else 0.0)
         own = sharing.least_bytes if use is None else use.bytes
         # Who has nothing is a newcomer, whatever the batch.
-        return bound(high, own + nbytes if own else 0, sharing.of_memory)
+        return bool(own) and own + nbytes > equal_share(high, sharing.of_memory)
 
     def share_of(self, limit: int) -> int:
         """Return an equal share of a limit of memory, among those who have some now."""
-        return equal_share(limit, self._sharing().of_memory)
+        return equal_share(limit, self._sharing(0.0).of_memory)
 
     def over_queue(self, use: NamespaceUse | None, queued: int, most: int) -> IngesterError | None:
         """Return why nothing more is to wait for a flush; None for who has less than its share.
@@ -164,7 +164,7 @@ class Namespaces:
         """
         if queued <= most:
             return None
-        sharing = self._sharing()
+        sharing = self._sharing(COUNT_HOLDS_S if use else 0.0)
         share = equal_share(most, sharing.of_queue)
         own = sharing.least_queued if use is None else use.queued_bytes
         if own <= share:
@@ -241,9 +241,9 @@ class Namespaces:
         self._on_refused(use.name, name)
         return refusal
 
-    def _sharing(self) -> Sharing:
+    def _sharing(self, holds_s: float) -> Sharing:
         now = self._clock()
-        if now - self._counted_at > COUNT_HOLDS_S:
+        if now - self._counted_at >= holds_s:
             uses = self.known()
             held = [use.bytes for use in uses if use.bytes or use.wanted_until > now]
             queued = [use.queued_bytes for use in uses if use.queued_bytes or use.bytes]

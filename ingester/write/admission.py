@@ -156,9 +156,7 @@ class AdmissionControl:
     def _look_again(self, nbytes: int, refused: bool) -> None:
         """Note what is clear, after a look that let so many bytes in, or refused a batch."""
         ledger = self._ledger
-        # Up to there nobody is refused for having more than a share.
-        high = ledger.watermarks.high
-        room = high - reserve(high) - ledger.own - nbytes - self._others()
+        room = self.shared_bytes - ledger.own - nbytes - self._others()
         clear = min(room, self._disk.certain_bytes) // CLEAR_PART
         self._clear_bytes = 0 if refused else max(0, clear) + nbytes
         self._clear_until = self._clock() + CLEAR_HOLDS_S
@@ -235,15 +233,25 @@ class AdmissionControl:
             )
         return found
 
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes in all beyond which nobody gets more than a share.
+
+        Behind it is the reserve, and what the jobs of flushes are going to take.
+        """
+        marks = self._ledger.watermarks
+        return marks.high - reserve(marks.high) - max(0, marks.jobs - self._ledger.jobs)
+
     def _memory_full(self, nbytes: int, use: NamespaceUse | None) -> IngesterError | None:
         ledger, high = self._ledger, self._ledger.watermarks.high
         if not ledger.pending + ledger.buffered + ledger.frozen:
             return None
         used = ledger.own + self._others()
-        if used + nbytes <= high - reserve(high):
+        shared = self.shared_bytes
+        if used + nbytes <= shared:
             return None
-        bound = self.namespaces.memory_bound(use, nbytes, high)
-        if used + nbytes <= bound:
+        unfair = self.namespaces.over_share(use, nbytes, high)
+        if used + nbytes <= high and not unfair:
             return None
         said = (
             f"memory: {used} bytes held, this batch has {nbytes}, the high watermark is {high};"
@@ -251,10 +259,10 @@ class AdmissionControl:
         )
         if use is None:
             return MemoryFull(said, retry_after_s=RETRY_S)
-        if bound < high:
+        if unfair:
             said += (
-                f". Namespace {use.name!r} has {use.bytes}, more than its share, so it may have no"
-                f" more beyond {bound}"
+                f". Namespace {use.name!r} has {use.bytes}: more than its share, so it may have no"
+                f" more beyond {shared} in all"
             )
         return self.namespaces.over_memory(use, said)
 

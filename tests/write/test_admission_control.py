@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ingester.errors import DiskFull, FencedOff, MemoryFull, Stopping
 from ingester.memory.ledger import MemoryLedger, Watermarks
-from ingester.quotas.fair_shares import bound
+from ingester.quotas.fair_shares import equal_share
 from ingester.quotas.namespaces import Namespaces
 from ingester.write.admission import (
     CLEAR_HOLDS_S,
@@ -60,7 +60,7 @@ def test_what_is_let_in_has_room(high: int, sizes: list[int]) -> None:
     for nbytes in sizes:
         before = made.ledger.own
         refusal = made.gate.enter(nbytes, made.use)
-        most = bound(high, before + nbytes, 1)
+        most = high if before + nbytes <= equal_share(high, 1) else made.gate.shared_bytes
         assert (refusal is None) == (before + nbytes <= most or before == 0)
         assert made.ledger.own == before + (nbytes if refusal is None else 0)
 
@@ -79,10 +79,11 @@ def test_it_looks_again_when_some_time_has_passed() -> None:
 
 @pytest.mark.parametrize("what", ["memory", "disk"])
 def test_room_that_others_took_meanwhile_is_overdrawn_by_a_part_of_it(what: str) -> None:
-    made = Gate(9_260, certain_bytes=8_100 + RECORD_OVERHEAD_BYTES)
+    made = Gate(10_800, certain_bytes=8_100 + RECORD_OVERHEAD_BYTES)
     assert made.gate.enter(100, made.use) is None
     if what == "memory":
         made.ledger.buffered += 8_100
+        made.use.held_bytes += 8_100
     else:
         made.certain_bytes = 0
     assert made.let_in(100, 100) == 10
