@@ -85,6 +85,7 @@ class Security:
             insecure=is_insecure(settings),
             exposed=exposed_listeners(settings),
             certificate=None if self._held is None else _certificate(self._held),
+            callers=self.doorkeeper.status(),
         )
 
     async def _look(self, at_once: bool) -> None:

@@ -76,6 +76,20 @@ _GAUGES = {
         "security.insecure",
         "1 while other machines reach a listener that lacks TLS or tokens",
     ),
+    "auth_valid_tokens": ("security.callers.valid", "Tokens of auth.tokens that are valid"),
+    "auth_problems": (
+        "security.callers.problems",
+        "Files of tokens and sets of keys that cannot be read as they are",
+    ),
+    "auth_failed_readings": (
+        "security.callers.failed_readings",
+        "How often tokens or keys could not be read since the start",
+    ),
+    "audit_lines": ("security.callers.audited", "Lines of the audit log since the start"),
+    "audit_left_out": (
+        "security.callers.audit_left_out",
+        "Refusals beyond the audit log's bounds, and lines that could not be written",
+    ),
     "ready": ("ready", "1 while queries are answered"),
     "accepts_writes": ("accepts_writes", "1 while a write would be taken"),
 }
@@ -105,7 +119,7 @@ class GaugeCollector(Collector):
 def _families(gauges: Gauges | None) -> Iterator[Metric]:
     """All gauges, with their figures where there are any."""
     for name, (_, text) in _GAUGES.items():
-        value = None if gauges is None else float(_READ[name](gauges))
+        value = None if gauges is None else _figure(_READ[name](gauges))
         yield GaugeMetricFamily(f"ingester_{name}", text, value=value)
     memory = GaugeMetricFamily(
         "ingester_memory_used_bytes", "Bytes that count against memory.limit", labels=["kind"]
@@ -117,6 +131,10 @@ def _families(gauges: Gauges | None) -> Iterator[Metric]:
     yield from _certificate(None if gauges is None else gauges.security.certificate)
     yield from replication_metrics(() if gauges is None else gauges.replications)
     yield from namespace_metrics(() if gauges is None else gauges.namespaces)
+
+
+def _figure(found: float | list[str]) -> float:
+    return float(len(found) if isinstance(found, list) else found)
 
 
 def _certificate(shown: CertificateStatus | None) -> Iterator[Metric]:

@@ -299,6 +299,21 @@ class CertificateStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why the files as they are now were not taken up."""
 
 
+class TokenStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens by which callers are known, and the audit log."""
+
+    valid: int = 0
+    """Tokens of the file that are neither revoked nor expired."""
+    failed_readings: int = 0
+    """How often tokens or a provider's keys could not be read."""
+    problems: list[str] = []
+    """Why tokens or keys cannot be read as they are now: those of before are in force."""
+    audited: int = 0
+    """Lines of the audit log since the start."""
+    audit_left_out: int = 0
+    """Refusals beyond the log's bounds, and lines that could not be written."""
+
+
 class SecurityStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Who may come in."""
 
@@ -311,6 +326,7 @@ class SecurityStatus(msgspec.Struct, frozen=True, kw_only=True):
     exposed: list[str] = []
     """The listeners that other machines reach, by the names of their settings."""
     certificate: CertificateStatus | None = None
+    callers: TokenStatus = TokenStatus()
 
 
 class NamespaceQuotas(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from ingester.config.settings import AuditSettings, AuthSettings, ConfigError
+from ingester.observability.status import TokenStatus
 from ingester.server.auth.access import Access
 from ingester.server.auth.audit import AuditFailed, AuditLog
 from ingester.server.auth.jwt_tokens import MAX_AGE_S, JwksAway, JwtTokens
@@ -50,6 +51,16 @@ class Doorkeeper:
         if auth.jwks:
             self._jwks = JwtTokens(auth, self.access.changed)
             self.access.trust(self._jwks)
+
+    def status(self) -> TokenStatus:
+        """Tell of the tokens and the audit log."""
+        return TokenStatus(
+            valid=self.valid_tokens(),
+            failed_readings=self.failed_readings,
+            problems=self.failures(),
+            audited=self.audit.lines,
+            audit_left_out=self.audit.left_out,
+        )
 
     def valid_tokens(self) -> int:
         """The number of tokens of the file that are valid now."""

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from ingester.observability.status import Status
+from ingester.observability.status import Status, TokenStatus
 
 Sees = Callable[[str], bool]
 """Says whether a caller sees a namespace."""
@@ -43,5 +43,6 @@ def status_seen(status: Status, sees: Sees | None) -> Status:
         persist=replace(status.persist, last=seen(status.persist.last, sees)),
         pushes=seen(status.pushes, sees),
         push_reading=replace(status.push_reading, unreadable=[]),
+        security=replace(status.security, callers=TokenStatus()),
         errors=[],
     )

@@ -1,6 +1,7 @@
 // The page's script on a status, without a browser: node page_in_node.js PAGE [BUTTON …] < STATUS
 // presses these buttons, one after another (a page of tables is what STATUS has as "page"), and
-// prints the text of each part of the page as JSON. The elements are as few as the page needs.
+// prints the text of each part of the page as JSON. "type:TEXT" types into every field. A daemon
+// with STATUS.token asks for it. The elements are as few as the page needs.
 "use strict";
 const fs = require("fs");
 const script = fs.readFileSync(process.argv[2], "utf8").match(/<script>([\s\S]*)<\/script>/)[1];
@@ -28,9 +29,16 @@ global.document = {
   createElementNS: () => new Element(),
   addEventListener() {},
 };
-const asked = [];
-global.fetch = async (path) => {
+const asked = [], kept = {};
+global.sessionStorage = {
+  getItem: (name) => kept[name] ?? null,
+  setItem(name, value) { kept[name] = value; },
+  removeItem(name) { delete kept[name]; },
+};
+global.fetch = async (path, { headers }) => {
   asked.push(path);
+  if (status.token && headers.Authorization !== `Bearer ${status.token}`)
+    return { ok: false, status: 401, json: async () => ({ code: "unauthenticated", message: "the token is not known here" }) };
   return { ok: true, json: async () => (path === "/api/status" ? status : status.page) };
 };
 const settled = () => new Promise((done) => setImmediate(() => setImmediate(done)));
@@ -39,9 +47,13 @@ eval(script);
 (async () => {
   await settled();
   for (const label of process.argv.slice(3)) {
+    if (label.startsWith("type:")) {
+      Object.values(parts).flatMap(buttons).forEach((each) => { each.value = label.slice(5); });
+      continue;
+    }
     Object.values(parts).flatMap(buttons).find((each) => text(each) === label).act();
     await settled();
   }
   const shown = Object.entries(parts).map(([id, part]) => [id, text(part)]);
-  console.log(JSON.stringify({ ...Object.fromEntries(shown), asked: asked.join(" ") }));
+  console.log(JSON.stringify({ ...Object.fromEntries(shown), asked: asked.join(" "), kept: JSON.stringify(kept) }));
 })();

@@ -42,6 +42,22 @@ def test_a_status_is_shown_without_an_error() -> None:
     assert "sensors.readings" in page["tables"]
 
 
+def test_a_daemon_that_asks_for_a_token_is_shown_with_it_and_it_is_kept_in_the_tab() -> None:
+    asking = example(token="igt_secret")
+    page = shown(asking)
+    assert "asks for a token" in page["entry"]
+    assert "tables" not in page
+    assert "not known here" in shown(asking, "type:wrong", "Use it")["entry"]
+    page = shown(asking, "type: igt_secret ", "Use it")
+    assert "sensors.readings" in page["tables"]
+    assert json.loads(page["kept"]) == {"token": "igt_secret"}
+    assert "igt_secret" not in page["asked"]
+    forgotten = shown(asking, "type:igt_secret", "Use it", "Forget the token")
+    assert json.loads(forgotten["kept"]) == {}
+    script = PAGE.read_text()
+    assert not any(word in script for word in ("localStorage", "document.cookie", "location.hash"))
+
+
 def test_all_tables_are_there_by_pages() -> None:
     one = example()["tables"][0]
     few = example(counts={"tables": 10_000})

@@ -1,0 +1,223 @@
+"""A provider's tokens: whom they let in, and every way in which a token is not the provider's."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from ingester.config.settings import AuthSettings, ConfigError
+from ingester.errors import Unauthenticated
+from ingester.server.auth.jwt_tokens import JwksAway, JwtTokens
+
+RSA = rsa.generate_private_key(65537, 2048)
+OTHER_RSA = rsa.generate_private_key(65537, 2048)
+EC = ec.generate_private_key(ec.SECP256R1())
+ISSUER, AUDIENCE = "https://login.example.org/", "ingester"
+
+
+def public(key: Any, kid: str, algorithm: str) -> dict[str, Any]:
+    """The entry of a public key in a set."""
+    kind = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
+    return kind.to_jwk(key.public_key(), as_dict=True) | {"kid": kid, "alg": algorithm}
+
+
+def signed(
+    key: Any = RSA,
+    algorithm: str = "RS256",
+    headers: dict[str, Any] | None = None,
+    **claims: object,
+) -> str:
+    """A token as the provider makes it, but for what is said."""
+    now = int(time.time())
+    whole: dict[str, object] = {
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "sub": "alice",
+        "exp": now + 600,
+        "ingester": ["shop:read,write"],
+    }
+    whole |= claims
+    kept = {name: value for name, value in whole.items() if value is not None}
+    return jwt.encode(kept, key, algorithm, {"kid": "r1"} | (headers or {}))
+
+
+def settings(jwks: str) -> AuthSettings:
+    """The settings of a daemon for this provider."""
+    return AuthSettings(jwks=jwks, issuer=ISSUER, audience=AUDIENCE)
+
+
+def write_keys(path: Path, *keys: dict[str, Any]) -> None:
+    """A set of keys."""
+    path.write_text(json.dumps({"keys": keys}))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A set with an RSA and an EC key."""
+    path = tmp_path / "jwks.json"
+    write_keys(path, public(RSA, "r1", "RS256"), public(EC, "e1", "ES256"))
+    return path
+
+
+def test_a_token_of_the_provider_lets_its_subject_in(file: Path) -> None:
+    known = JwtTokens(settings(str(file)), lambda: None)
+    caller = known.caller(signed(ingester=["shop:read,write", "*:read"]))
+    assert (caller.name, caller.may("write", "shop"), caller.may("write", "x")) == (
+        *("alice", True, False),
+    )
+    assert caller.may("read", "x") and caller.expires is not None
+    assert known.caller(signed(EC, "ES256", {"kid": "e1"}, ingester="a:read")).may("read", "a")
+
+
+def unsigned() -> str:
+    """A token that says that it needs no signature."""
+    return signed(None, "none")
+
+
+def by_the_public_key() -> str:
+    """A token whose shared secret is the provider's public key."""
+    secret = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+    def part(value: object) -> str:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+    claims = jwt.decode(signed(), options={"verify_signature": False})
+    body = f"{part({'alg': 'HS256', 'typ': 'JWT', 'kid': 'r1'})}.{part(claims)}"
+    digest = hmac.new(secret, body.encode(), hashlib.sha256).digest()
+    return f"{body}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
+
+
+def with_other_claims() -> str:
+    """A token whose claims were changed behind its signature."""
+    head, _, signature = signed().split(".")
+    return f"{head}.{signed(sub='root').split('.')[1]}.{signature}"
+
+
+FORGED: dict[str, Callable[[], str]] = {
+    "no signature": unsigned,
+    "a public key as secret": by_the_public_key,
+    "other claims": with_other_claims,
+    "another key": lambda: signed(OTHER_RSA),
+    "another key, which it brings": lambda: signed(
+        OTHER_RSA, headers={"jwk": public(OTHER_RSA, "r1", "RS256")}
+    ),
+    "an algorithm that is not the key's": lambda: signed(RSA, "PS256"),
+    "a key for another kind": lambda: signed(EC, "ES256", {"kid": "r1"}),
+    "an unknown key": lambda: signed(headers={"kid": "r2"}),
+    "another audience": lambda: signed(aud="elsewhere"),
+    "another issuer": lambda: signed(iss="https://evil.example.org/"),
+    "over": lambda: signed(exp=int(time.time()) - 60),
+    "not yet": lambda: signed(nbf=int(time.time()) + 600),
+    "no end": lambda: signed(exp=None),
+    "no audience": lambda: signed(aud=None),
+    "no subject": lambda: signed(sub=None),
+    "no grants": lambda: signed(ingester=None),
+    "grants that are none": lambda: signed(ingester={"shop": "read"}),
+    "a grant that is not known": lambda: signed(ingester=["shop:everything"]),
+    "no JWT": lambda: "a.b.c",
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_token_that_is_not_the_providers_lets_nobody_in(file: Path, forged: str) -> None:
+    known = JwtTokens(settings(str(file)), lambda: None)
+    with pytest.raises(Unauthenticated) as refused:
+        known.caller(FORGED[forged]())
+    assert "Traceback" not in str(refused.value)
+
+
+def test_keys_that_are_no_public_keys_are_left_out_and_a_set_of_them_is_refused(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "jwks.json"
+    shared = base64.urlsafe_b64encode(b"secret" * 8).decode()
+    write_keys(path, {"kty": "oct", "k": shared, "kid": "o1", "alg": "HS256"})
+    with pytest.raises(ConfigError, match="no key with a 'kid'"):
+        JwtTokens(settings(str(path)), lambda: None)
+    with pytest.raises(ConfigError, match="plain HTTP"):
+        JwtTokens(settings("http://login.example.org/keys"), lambda: None)
+    with pytest.raises(ConfigError, match=r"auth\.audience"):
+        AuthSettings(jwks=str(path), issuer=ISSUER)
+
+
+def test_a_key_that_is_withdrawn_ends_its_tokens_and_a_bad_set_changes_nothing(file: Path) -> None:
+    changes: list[None] = []
+    known = JwtTokens(settings(str(file)), lambda: changes.append(None))
+    token, other = signed(), signed(EC, "ES256", {"kid": "e1"})
+    assert {known.caller(token).name, known.caller(other).name} == {"alice"}
+    file.write_text("{")
+    with pytest.raises(JwksAway):
+        known.refresh()
+    assert known.caller(token).name == "alice" and known.failure
+    write_keys(file, public(EC, "e1", "ES256"))
+    before = len(changes)
+    assert known.refresh()
+    assert len(changes) > before
+    with pytest.raises(Unauthenticated, match="by a key that is not known"):
+        known.caller(token)
+    assert known.caller(other).name == "alice"
+
+
+class Provider:
+    """A provider's server, which counts how often it is asked."""
+
+    def __init__(self) -> None:
+        provider = self
+        self.keys = [public(RSA, "r1", "RS256")]
+        self.asked = 0
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                provider.asked += 1
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps({"keys": provider.keys}).encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/keys"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    """A provider with one key."""
+    made = Provider()
+    yield made
+    made.close()
+
+
+def test_a_new_key_is_loaded_when_it_is_seen_and_unknown_ones_do_not_load_it_again_and_again(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingester.server.auth.jwt_tokens.RELOAD_AFTER_S", 0.0)
+    known = JwtTokens(settings(provider.url), lambda: None)
+    provider.keys.append(public(EC, "e1", "ES256"))
+    assert known.caller(signed(EC, "ES256", {"kid": "e1"})).name == "alice"
+    assert provider.asked == 2
+    monkeypatch.setattr("ingester.server.auth.jwt_tokens.RELOAD_AFTER_S", 3600.0)
+    for number in range(20):
+        with pytest.raises(Unauthenticated):
+            known.caller(signed(headers={"kid": f"made-up-{number}"}))
+    assert provider.asked == 2
