@@ -92,6 +92,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
         ("daemon", f"{identity.get('ingester_id')} (epoch {identity.get('epoch')})"),
         ("state", f"{identity.get('state')}, up {shown(identity.get('uptime_s'))} s"),
         ("store", identity.get("store")),
+        ("security", _security(_part(status, "security"))),
         ("writes", "accepted" if admission.get("accepts_writes") else f"refused: {reasons}"),
         ("memory", f"{size(memory.get('used_bytes'))} of {size(memory.get('limit_bytes'))}"),
         ("rows", f"{rate:,.0f} per second" if rate >= 100 else f"{rate:.3g} per second"),
@@ -116,6 +117,23 @@ def print_status(endpoint: str, as_json: bool) -> None:
     ]
     print_table(["", ""], facts)
     _print_lists(status)
+
+
+def _security(told: Mapping[str, Any]) -> str:
+    words = [
+        "TLS" if told.get("tls") else "no TLS",
+        *(["client certificates"] if told.get("client_certificates") else []),
+        "tokens" if told.get("tokens") else "no tokens",
+    ]
+    text = ", ".join(words)
+    if told.get("insecure"):
+        text += "; INSECURE: other machines reach " + " and ".join(map(str, told["exposed"]))
+    certificate = _part(told, "certificate")
+    if certificate:
+        text += f"; certificate until {shown(certificate.get('not_after'))}"
+    if certificate.get("problem"):
+        text += f"; changed files are not taken up: {certificate['problem']}"
+    return text
 
 
 def _print_lists(status: Mapping[str, Any]) -> None:

@@ -216,3 +216,18 @@ def test_a_replicator_that_is_not_well_is_told_before_its_tables() -> None:
     status = example()
     del status["replications"]
     assert shown(status)["lost"] == "", "an older daemon says nothing of them"
+
+
+def test_a_daemon_that_anybody_reaches_says_so_on_top() -> None:
+    assert shown(example())["security"] == ""
+    certificate = {"ends_in_s": 40 * 86400.0, "not_after": AT, "problem": None}
+    secure = {"insecure": False, "exposed": [], "tls": True, "tokens": True}
+    assert shown(example(security=secure | {"certificate": certificate}))["security"] == ""
+    opened = secure | {"insecure": True, "exposed": ["http.listen"], "tokens": False}
+    page = shown(example(security=opened))
+    assert "http.listen: other machines reach it without tokens." in page["security"]
+    late = certificate | {"ends_in_s": 86400.0, "problem": "tls.key: <b>"}
+    page = shown(example(security=secure | {"certificate": late}))
+    assert "The certificate ends at" in page["security"]
+    assert "are not taken up: tls.key: <b>" in page["security"]
+    assert page["lost"] == ""
