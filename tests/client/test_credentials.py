@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,16 @@ def test_replaced_certificates_are_those_of_the_next_call(tmp_path: Path) -> Non
             assert guarded.shown == []
             _replace(trusted, later.path.read_text())
             assert client.action("origins", {}) == []
+
+            # What is open goes on by the certificates that it was opened with.
+            with client.writer("n", "t", BATCH.schema, exactly_once=False) as writer:
+                writer.write(BATCH).result(10)
+                _replace(trusted, authority.path.read_text())
+                with pytest.raises(InvalidRequest, match="signed by nobody whom"):
+                    client.action("origins", {})
+                gc.collect()
+                writer.write(BATCH).result(10)
+            assert len(guarded.rows["n", "t"]) == 2
 
 
 def test_a_daemon_that_has_another_name_or_has_expired_is_not_asked(tmp_path: Path) -> None:

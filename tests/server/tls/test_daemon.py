@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
 import socket
 import ssl
+import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -17,11 +19,19 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
+import trio
 
 from ingester.client import NEVER, Client, ClientError, ConnectionOptions, RetryPolicy
+from ingester.client.aio import AsyncClient
+from ingester.client.follower import Follower, FollowOptions
+from ingester.client.trio_client import TrioClient
+from ingester.lifecycle.store_region.daemons import RegionDaemons
+from ingester.spark.read.tail import read_tail
+from tests.cli.conftest import check_refused, run_command
 from tests.drivers.certificates import Authority, Pair
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
+from tests.follower.memory_sink import Disk, MemorySink
 
 ROWS = pa.record_batch({"a": [1, 2, 3]})
 
@@ -231,3 +241,60 @@ def test_a_replaced_certificate_is_shown_while_open_calls_go_on(trusted: Trusted
     with Client(trusted.flight, options=trusted.options()) as client:
         assert client.query("tls", "long").num_rows == 9
         assert trusted.status(client)["problem"] is None
+
+
+def test_every_client_of_ours_comes_in_by_its_certificate(trusted: Trusted, tmp_path: Path) -> None:
+    options = trusted.options()
+    with Client(trusted.flight, options=options) as client:
+        client.write("tls", "all", ROWS)
+        (persisted,) = client.persist("tls", "all")
+        client.write("tls", "all", ROWS)
+
+        async def in_trio() -> int:
+            async with TrioClient(trusted.flight, options=options) as waiting:
+                found: pa.Table = await waiting.query("tls", "all")
+                return int(found.num_rows)
+
+        async def in_asyncio() -> int:
+            async with AsyncClient(trusted.flight, options=options) as waiting:
+                found: pa.Table = await waiting.query("tls", "all")
+                return int(found.num_rows)
+
+        assert trio.run(in_trio) == 6
+        assert asyncio.run(in_asyncio()) == 6
+
+        table = pa.table({"a": [7]})
+        with client.copy("tls", "copied", ["a"]) as copy:
+            copy.write(table)
+            copy.finish("p", b"")
+        assert client.query("tls", "copied").num_rows == 1
+
+    version = persisted.manifest_version
+    assert version is not None
+    tail = read_tail(trusted.flight, "tls", "all", version, connection=options)
+    assert tail.num_rows == 3
+    daemons = RegionDaemons((trusted.flight,), options)
+    assert daemons.persist("tls", "all").keys() == {1}
+
+    disk = Disk()
+    follower = Follower(
+        trusted.flight,
+        lambda table: MemorySink(table, disk),
+        options=FollowOptions(connection=options),
+    )
+    follower.follow("tls", "all")
+    with follower:
+        follower.wait_current(30)
+    assert disk.shown is not None
+    assert len(disk.shown.rows) == 6
+
+    ca, cert, key = str(trusted.authority.path), *map(str, trusted.client)
+
+    def command(*more: str, cert: str = "") -> subprocess.CompletedProcess[bytes]:
+        asked = ["query", "tls", "all", "--format", "jsonl", "--endpoint", trusted.flight]
+        return run_command(*asked, *more, cwd=tmp_path, INGESTER_TLS_CA=ca, INGESTER_TLS_CERT=cert)
+
+    done = command("--tls-key", key, cert=cert)
+    assert (done.returncode, done.stdout.count(b"\n")) == (0, 6)
+    check_refused(command(cert=cert), 1, "tls_cert and tls_key")
+    check_refused(command(), 3, "may ask for a certificate")
