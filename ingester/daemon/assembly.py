@@ -27,7 +27,7 @@ from ingester.buffer import (
     TreeHooks,
     Why,
 )
-from ingester.config.settings import LimitsSettings, ReplicationSettings, Settings
+from ingester.config.settings import ReplicationSettings, Settings
 from ingester.copies.copies import Copies, CopyOptions
 from ingester.copies.encoders import Encoders
 from ingester.copies.takeover import Takeover
@@ -71,6 +71,7 @@ from ingester.replication.service import Replication
 from ingester.server.auth.access import Access
 from ingester.server.auth.views import Sees
 from ingester.server.flight.connections import ConnectionLimits, Connections
+from ingester.server.flight.hoards import Hoards
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.tables.catalog import Catalog
@@ -100,6 +101,10 @@ Carried = Sequence[tuple[int, tuple[bytes, ...]]]
 SETTLE_S = 0.01
 """The time that a query waits for fresh acknowledged rows to be applied, before it goes by way of
 the loop: the loop is on its way, and back from there is farther."""
+
+DICTIONARY_SHARE = 8
+"""The dictionaries of open streams may have one part in so many of ``memory.limit``, or what the
+largest batch has."""
 
 
 class Runtime:
@@ -131,7 +136,7 @@ class Runtime:
         self._spill_folder = settings.data_dir / "spill"
 
         self._make_counters(settings)
-        self._make_connections(settings.limits)
+        self._make_connections(settings)
         self._make_tables(settings)
         self._make_maintenance(settings)
         self._make_queries(settings)
@@ -150,12 +155,15 @@ class Runtime:
         self.heap_trim = HeapTrim()
         self.namespaces = Namespaces(settings.quotas, self.metrics.quota_refused)
 
-    def _make_connections(self, limits: LimitsSettings) -> None:
+    def _make_connections(self, settings: Settings) -> None:
+        limits, most_bytes = settings.limits, settings.memory.limit // DICTIONARY_SHARE
         most = share_descriptors(limits, raise_descriptors()).flight
         self.connections = Connections(
             ConnectionLimits(most, min(most, limits.connections_per_peer)),
             self.metrics.limit_refused,
         )
+        self.hoards = Hoards(max(most_bytes, settings.flight.max_batch_bytes), self.connections.cut)
+        self.ledger.gauge("dictionaries", lambda: self.hoards.nbytes)
 
     def _make_tables(self, settings: Settings) -> None:
         self.origins = Origins(time.monotonic)
@@ -426,6 +434,7 @@ class Runtime:
     def _make_room(self) -> None:
         """Let go of caches, which can be had again: a batch has found no room."""
         self._shrink_caches()
+        self.hoards.free()
         self.replication.drop_idle()
 
     def _frozen(self, job: FlushJob, why: Why) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ingester.config.settings import Settings, split_address
+from ingester.config.settings import split_address
 from ingester.daemon.assembly import Runtime
 from ingester.daemon.flight_listener import FlightListener
 from ingester.daemon.security import Security
@@ -34,7 +34,7 @@ async def listen(runtime: Runtime, report: StatusReport, security: Security) -> 
         ListenError: the address cannot be had.
     """
     settings, portal = runtime.settings, Portal(before=partial(_catch_up, runtime.wal))
-    decoding = _decoding(settings)
+    decoding = _decoding(runtime)
     runtime.ledger.gauge("decoding", lambda: decoding.nbytes)
     flight = settings.flight
     limits = PutLimits(
@@ -73,9 +73,11 @@ def _reception_limits(runtime: Runtime) -> ReceptionLimits:
     )
 
 
-def _decoding(settings: Settings) -> Decoding:
-    most_bytes = settings.flight.max_batch_bytes
-    return Decoding(find_bounded_pool(), pool_bytes(most_bytes, settings.memory.limit), most_bytes)
+def _decoding(runtime: Runtime) -> Decoding:
+    settings = runtime.settings
+    most_bytes, limit = settings.flight.max_batch_bytes, settings.memory.limit
+    size = pool_bytes(most_bytes, limit)
+    return Decoding(find_bounded_pool(), size, most_bytes, runtime.hoards)
 
 
 def _catch_up(wal: Log) -> None:

@@ -7,7 +7,8 @@
        DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication, or
                     ``copy`` for a whole table
                     ``unanswered`` lets a message be read while few are unanswered
-                    ─▶ ``put_reader``, ``decoding`` (which bounds what they expand to)
+                    ─▶ ``put_reader``, ``decoding`` (which bounds what they expand to),
+                    ``hoards`` (what streams hold between batches)
                     ─▶ ``ingester.write.sender`` … ``ingester.write.stream`` hands answers out
                     ─▶ ``put`` sends them, in order
        DoGet        ``get`` ─▶ the query room, whose parts it sends

@@ -4,6 +4,7 @@
               does not fit: refused          too large, no memory: refused
 
 Each stream has an account of the pool: the bytes that it holds there, and all that it asked for.
+What it keeps between its batches is in :mod:`ingester.server.flight.hoards`.
 
 Law of this file: what was decompressed leaves the pool before it waits for anything, so that the
 pool has space again within the time that a batch takes to be copied. Batches that were not
@@ -27,6 +28,7 @@ import pyarrow as pa
 from ingester.errors import IngesterError, InvalidRequest, MemoryFull
 from ingester.memory.allocator import pool_slack_bytes
 from ingester.schema.limits import ShapeLimits
+from ingester.server.flight.hoards import Hoard, Hoards, has_dictionary
 from ingester.server.flight.reception import decompress_into, tell_unbounded
 
 RETRY_S = 0.25
@@ -48,10 +50,12 @@ class Decoding:
         pool: a memory pool; None where there is none with a bound.
         pool_bytes: the size of the pool.
         max_batch_bytes: ``flight.max_batch_bytes``.
+        hoards: what streams hold between their batches.
     """
 
-    def __init__(self, pool: Any, pool_bytes: int, max_batch_bytes: int) -> None:
+    def __init__(self, pool: Any, pool_bytes: int, max_batch_bytes: int, hoards: Hoards) -> None:
         self._pool = pool
+        self.hoards = hoards
         self._enough_bytes = pool_bytes - pool_slack_bytes() - max_batch_bytes
         self.max_batch_bytes = max_batch_bytes
         # They are used again: memory that was taken by way of one goes back by way of it.
@@ -59,6 +63,7 @@ class Decoding:
         # By thread. A thread-local would not do: what Python knows of a thread of gRPC's lasts only
         # until it leaves Python again.
         self._begun: dict[int, Any] = {}
+        self._callers: dict[int, str] = {}
         if pool is None:
             tell_unbounded("decompression", "there is no allocator with a pool of fixed size")
         elif not decompress_into(self._begin):
@@ -69,16 +74,23 @@ class Decoding:
         """The bytes that are in the pool now."""
         return 0 if self._pool is None else int(self._pool.bytes_allocated())
 
+    def called_by(self, peer: str) -> None:
+        """Take note of whose call this thread has: the peer as its context names it."""
+        self._callers[threading.get_ident()] = peer
+
     @contextmanager
     def reading(self) -> Iterator[Reading]:
         """Account for the stream of this thread's call, around everything that is read of it."""
-        account = self._begun.pop(threading.get_ident(), None)
+        thread = threading.get_ident()
+        account = self._begun.pop(thread, None)
+        hoard = self.hoards.join(self._callers.pop(thread, ""), account)
         try:
-            yield Reading(self, account)
+            yield Reading(self, account, hoard)
         except BaseException as exc:
             _let_go(exc)
             raise
         finally:
+            self.hoards.leave(hoard)
             if account is not None:
                 self._accounts.append(account)
 
@@ -86,7 +98,7 @@ class Decoding:
         """Return when a batch has space, or when waiting does not help.
 
         A batch that does not fit then is refused. Bytes that stay are those of dictionaries, which
-        are there as long as their streams.
+        are there as long as their streams: one that is silent is cut.
         """
         now = still_since = time.monotonic()
         give_up_at, before = now + WAIT_S, -1
@@ -94,7 +106,9 @@ class Decoding:
             if held != before:
                 still_since, before = now, held
             elif now - still_since > STILL_S:
-                return
+                if not self.hoards.free():
+                    return
+                still_since = now
             time.sleep(LOOK_S)
             now = time.monotonic()
 
@@ -134,18 +148,27 @@ class PutLimits:
 class Reading:
     """Reads one stream, and knows what it has in the pool. In the thread that reads it."""
 
-    def __init__(self, decoding: Decoding, account: Any) -> None:
+    def __init__(self, decoding: Decoding, account: Any, hoard: Hoard) -> None:
         self._decoding = decoding
+        self._hoard = hoard
         self._account = account
         self._asked_before = 0
         self._compressed = False
 
     def begin(self) -> None:
         """Prepare to read a message; called before each."""
+        self._hoard.at = time.monotonic()
         if self._account is not None:
             if self._compressed:
                 self._decoding.wait_for_space()
             self._asked_before = self._account.total_bytes_allocated()
+
+    def took(self, batch: pa.RecordBatch) -> None:
+        """Take note of a batch that was read. ``MemoryFull`` where it keeps too much."""
+        hoard = self._hoard
+        if hoard.dictionaries is None or hoard.dictionaries:
+            self._decoding.hoards.took(hoard, batch, self.holds_batch())
+        hoard.at = time.monotonic()
 
     def holds_batch(self) -> bool:
         """Whether the message that was read lies in the pool, in whole or in part."""
@@ -161,7 +184,9 @@ class Reading:
         nbytes = int(asked[1]) if asked else _NEVER * (_TOO_LARGE in str(error))
         if self._account is not None:
             nbytes += self._account.total_bytes_allocated() - self._asked_before
-        if nbytes > most:
+        if nbytes <= most:
+            self._decoding.hoards.free()
+        else:
             return InvalidRequest(
                 f"a batch of the stream has {nbytes} B or more once it is decompressed;"
                 f" flight.max_batch_bytes is {most}: send smaller batches"
@@ -180,7 +205,7 @@ def moved(batch: pa.RecordBatch) -> pa.RecordBatch:
     The batch has to be valid: Arrow's writer goes by its offsets, wherever they lead. Columns with
     dictionaries stay: those are their stream's, and their values are made anew.
     """
-    whole = [index for index, kind in enumerate(batch.schema.types) if not _has_dictionary(kind)]
+    whole = [index for index, kind in enumerate(batch.schema.types) if not has_dictionary(kind)]
     kept = batch.select(whole)
     rows = pa.ipc.read_record_batch(kept.serialize(), kept.schema)
     if len(whole) == batch.num_columns:
@@ -196,11 +221,3 @@ def _let_go(error: BaseException | None) -> None:
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
-
-
-def _has_dictionary(kind: pa.DataType) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _has_dictionary(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return True
-    return any(_has_dictionary(kind.field(index).type) for index in range(kind.num_fields))

@@ -41,7 +41,7 @@ def next_chunk(reader: Any, reading: Reading) -> Any:
     """
     reading.begin()
     try:
-        return reader.read_chunk()
+        chunk = reader.read_chunk()
     except StopIteration:
         return None
     except fl.FlightError:
@@ -50,6 +50,9 @@ def next_chunk(reader: Any, reading: Reading) -> Any:
         raise reading.refusal(exc) from exc
     except (pa.ArrowException, OSError) as exc:
         raise InvalidRequest(f"a batch of the stream does not decode: {exc}") from exc
+    if chunk.data is not None:
+        reading.took(chunk.data)
+    return chunk
 
 
 def batch_of(chunk: Any) -> pa.RecordBatch:

@@ -67,6 +67,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             command, portal, services = parse_put(descriptor), self._portal, self._services
             permit.require(f"put {command.type}", command.namespace, command.table)
             permit.done(f"put {command.type}", command.namespace, command.table, None)
+            self._limits.decoding.called_by(context.peer())
             with (
                 self._origins.claimed(permit, command),
                 permitted(self._access, permit, reader, writer) as (messages, answers),

@@ -1,0 +1,158 @@
+"""What streams of writes hold between their batches: the dictionaries that they have sent.
+
+    a dictionary came ── held as long as its stream ── room for another's? ── yes
+                                                            └─ no: the silent stream that holds
+                                                               most is cut, else who asks is refused
+
+A dictionary stays for the batches that come, in the decompression pool where it was compressed, or
+as gRPC received it. A client that sends some and falls silent would keep others from their share
+for ever, at no cost.
+
+Law of this file: what is held is counted, and has a bound for all streams together; only a stream
+that has been silent for ``silent_s`` is cut, and only when somebody waits for what it holds.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import structlog
+
+from ingester.errors import MemoryFull
+
+log = structlog.get_logger(__name__)
+
+SILENT_S = 5.0
+WORTH_BYTES = 1 << 20
+"""A stream that holds less is not cut: nothing is won."""
+RETRY_S = 0.5
+
+
+@dataclass(eq=False, slots=True)
+class Hoard:
+    """What one stream holds. Its own thread writes, others read."""
+
+    peer: str
+    """The client's connection, as gRPC names it."""
+    at: float
+    """The time of its last message."""
+    account: Any = None
+    """The stream's account of the decompression pool; None where there is none."""
+    received_bytes: int = 0
+    """Bytes of its dictionaries outside the pool."""
+    dictionaries: list[int] | None = field(default=None)
+    """The columns that have dictionaries; None before the first batch."""
+
+    @property
+    def nbytes(self) -> int:
+        """All bytes that it holds."""
+        pooled = 0 if self.account is None else int(self.account.bytes_allocated())
+        return pooled + self.received_bytes
+
+
+class Hoards:
+    """What all streams hold. Any thread.
+
+    Args:
+        most_bytes: of dictionaries outside the pool, of all streams.
+        cut: ends the connection of a peer; says whether there was one.
+        silent_s: the time after which a stream counts as silent.
+        now: the clock.
+    """
+
+    def __init__(
+        self,
+        most_bytes: int,
+        cut: Callable[[str], bool],
+        silent_s: float = SILENT_S,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most_bytes = most_bytes
+        self._cut = cut
+        self._silent_s = silent_s
+        self._now = now
+        self._lock = threading.Lock()
+        self._all: set[Hoard] = set()
+        self._received_bytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of dictionaries that are held outside the pool."""
+        return self._received_bytes
+
+    def join(self, peer: str, account: Any) -> Hoard:
+        """Open the hoard of a stream that begins."""
+        hoard = Hoard(peer, self._now(), account)
+        with self._lock:
+            self._all.add(hoard)
+        return hoard
+
+    def leave(self, hoard: Hoard) -> None:
+        """Forget a stream that has ended."""
+        with self._lock:
+            self._all.discard(hoard)
+            self._received_bytes -= hoard.received_bytes
+            hoard.received_bytes = 0
+
+    def took(self, hoard: Hoard, batch: pa.RecordBatch, is_pooled: bool) -> None:
+        """Count the dictionaries of a batch that was read.
+
+        Raises:
+            MemoryFull: there is no room for them, and nobody silent holds any.
+        """
+        if hoard.dictionaries is None:
+            kinds = enumerate(batch.schema.types)
+            hoard.dictionaries = [index for index, kind in kinds if has_dictionary(kind)]
+        if not hoard.dictionaries or is_pooled:
+            return
+        nbytes = sum(_dictionary_bytes(batch.column(index)) for index in hoard.dictionaries)
+        with self._lock:
+            self._received_bytes += nbytes - hoard.received_bytes
+            hoard.received_bytes = nbytes
+            fits = self._received_bytes <= self._most_bytes
+        if not fits and not self.free():
+            raise MemoryFull(
+                f"memory: no room for {nbytes} B of dictionaries beside those of open streams; end"
+                " streams that are not needed, or send these columns without dictionaries",
+                retry_after_s=RETRY_S,
+            )
+
+    def free(self) -> bool:
+        """Cut the silent stream that holds most; False where nobody is silent and holds much."""
+        before = self._now() - self._silent_s
+        with self._lock:
+            silent = [each for each in self._all if each.at <= before]
+        found = max(silent, key=lambda each: each.nbytes, default=None)
+        if found is None or found.nbytes < WORTH_BYTES or not self._cut(found.peer):
+            return False
+        log.warning(
+            "connection cut: a silent stream held memory that others waited for",
+            peer=found.peer,
+            held_bytes=found.nbytes,
+            silent_s=round(self._now() - found.at, 1),
+            runbook="connection-cut",
+        )
+        # It ends within moments, and is not to be cut twice.
+        found.at = self._now()
+        return True
+
+
+def has_dictionary(kind: pa.DataType) -> bool:
+    """Whether values of a type, or some within them, have a dictionary."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return has_dictionary(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(has_dictionary(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _dictionary_bytes(column: pa.Array) -> int:
+    """The bytes of a column's dictionary; all of the column's where it lies deeper."""
+    if isinstance(column, pa.DictionaryArray):
+        return int(column.dictionary.get_total_buffer_size())
+    return int(column.get_total_buffer_size())
