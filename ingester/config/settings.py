@@ -313,6 +313,9 @@ class QuerySettings(_Section, frozen=True, kw_only=True):
     ``invalid``."""
     max_filter_bytes: Annotated[int, _bytes(KiB, GiB)] = 8 * MiB
     """A query whose ticket is larger, with its filter, is refused with ``invalid``."""
+    max_cpu: Annotated[float, _seconds(0.01, DAY_S)] = 60.0
+    """A query that has computed for so long, which waiting does not count for, ends with
+    ``timeout``, in the middle of its answer if need be."""
 
 
 class ManifestSettings(_Section, frozen=True, kw_only=True):

@@ -231,6 +231,7 @@ class Runtime:
                 filters=FilterLimits(
                     settings.query.max_filter_terms, settings.query.max_filter_bytes
                 ),
+                max_cpu_s=settings.query.max_cpu,
             ),
             self.row_groups,
             QueryHooks(

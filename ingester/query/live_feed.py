@@ -21,6 +21,7 @@ import trio
 
 from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest, OverQuota, StaleVersion, Stopping, TooManyStreams
+from ingester.query.cpu_account import CpuAccount
 from ingester.query.live_followers import Coming, LiveFollowers
 from ingester.query.live_position import BEGINNING, NO_VERSION, Gone, Position
 from ingester.query.live_reader import LiveReader
@@ -139,7 +140,7 @@ class LiveFeed:
 
     def check(self, table: TableBuffer, ticket: Ticket) -> None:
         """Raise InvalidRequest where the table cannot be asked for this. Any thread."""
-        self._queries.selection(table.definition, ticket)
+        self._queries.selection(table.definition, ticket, self._queries.account(table))
 
     async def wait(
         self, table: TableBuffer, ticket: Ticket, is_gone: Callable[[], bool] = lambda: False
@@ -206,15 +207,18 @@ class LiveFeed:
         check_table_version(table, ticket)
         after, tails = self._start(table, ticket), self._tails
         # In turns: many are woken at once, and writers are not to wait for all of them.
-        with self._queries.row_groups.scheduler.turn():
+        turn = self._queries.account(table)
+        with self._queries.row_groups.scheduler.turn(turn):
             snapshot = tails.snapshot(table, after, _known(ticket))
             check_table_version(table, ticket)  # it may have been switched since
             if isinstance(snapshot, Gone):
                 raise _stale(table, BEGINNING if after is None else after, snapshot)
             live = snapshot
 
-            def reader(selection: Selection, row_groups: RowGroupCache) -> LiveReader:
-                return LiveReader(live, selection, row_groups, tails.rows)
+            def reader(
+                selection: Selection, row_groups: RowGroupCache, account: CpuAccount
+            ) -> LiveReader:
+                return LiveReader(live, selection, row_groups, tails.rows, account)
 
             return self._queries.answer(table, snapshot, ticket, reader)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ingester.buffer import BufferedRows, BufferHandle
 from ingester.errors import StaleVersion
+from ingester.query.cpu_account import CpuAccount
 from ingester.query.live_groups import Group
 from ingester.query.live_tail import LiveSnapshot
 from ingester.query.merge_reader import MergeReader
@@ -35,12 +36,14 @@ class LiveReader:
         selection: Selection,
         row_groups: RowGroupCache,
         rows_of: Callable[[BufferHandle], BufferedRows | None],
+        account: CpuAccount,
     ) -> None:
         self.selection = selection
         self.snapshot = snapshot
         self.scheduler = row_groups.scheduler
+        self.account = account
         self._groups = snapshot.groups
-        self._context = ReadContext(snapshot.definition, selection, row_groups, "")
+        self._context = ReadContext(snapshot.definition, selection, row_groups, "", account)
         self._rows_of = rows_of
 
     def parts(self) -> Generator[AnswerPart, None, None]:

@@ -1,7 +1,8 @@
 """The last state of a keyed partition: buffered rows by key, and files without those keys.
 
 Law of this file: of rows with equal keys the one that was written last counts, also if it deletes;
-buffers are newer than files, and files of a partition have each key once.
+buffers are newer than files, and files of a partition have each key once. All is computed in the
+thread that asks, whose turn it is: Arrow's own threads would take from those of others.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class MergeOnRead:
         keys = align_table([batch.select(list(self._key)) for batch in batches], self._key_schema)
         rows = pa.array(np.arange(keys.num_rows))
         numbered = keys.append_column("_row", rows)
-        last = numbered.group_by(list(self._key)).aggregate([("_row", "max")])["_row_max"]
+        grouped = numbered.group_by(list(self._key), use_threads=False)
+        last = grouped.aggregate([("_row", "max")])["_row_max"]
         is_last = np.zeros(keys.num_rows, np.bool_)
         is_last[last.to_numpy()] = True
         # Not taken by number: that would join columns, whose texts may be too long for one array.
@@ -94,7 +96,8 @@ class MergeOnRead:
             [*self._align_keys(batch.select(list(self._key))).columns, rows],
             names=[*self._key, "_row"],
         )
-        kept = own.join(keys, keys=list(self._key), join_type="left anti")["_row"]
+        joined = own.join(keys, keys=list(self._key), join_type="left anti", use_threads=False)
+        kept = joined["_row"]
         return batch.take(kept.combine_chunks().sort())
 
 

@@ -65,10 +65,12 @@ class MergeReader:
         name: str,
     ) -> Iterator[AnswerPart]:
         context, tail_deletes = self._context, self._tail_deletes
-        with context.scheduler.given_back():  # one long computation, outside the interpreter
+        scheduler, account = context.scheduler, context.account
+        with scheduler.given_back(), scheduler.aside(account):
             newest, deleted = merge.newest()
-            if tail_deletes is None:
-                newest, deleted = [self._slicer.matching(batch) for batch in newest], []
+        if tail_deletes is None:
+            newest, deleted = [self._slicer.matching(batch) for batch in newest], []
+        with scheduler.given_back():
             waiting = SpilledResult(self._spill, newest)
             del newest
         held = merge.nbytes + sum(batch.nbytes for batch in deleted)

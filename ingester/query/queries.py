@@ -8,6 +8,7 @@ and back would take longer than the rest. A stream that makes no progress for
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -21,6 +22,8 @@ import trio
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.observability.status import StreamStatus
 from ingester.query.answer_places import AnswerPlaces, Kind
+from ingester.query.cpu_account import CpuAccount
+from ingester.query.fair_scheduler import Pace
 from ingester.query.parts import PART_BYTES
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
@@ -31,13 +34,14 @@ from ingester.query.ticket import FilterLimits, Ticket, parse_ticket, predicate_
 from ingester.query.version_tail import VersionTail, check_table_version
 from ingester.schema.align import projected
 from ingester.tables.catalog import Catalog
+from persist.predicate.predicate import Predicate
 from persist.table import TableDefinition, TableKey
 
 log = structlog.get_logger(__name__)
 
 STALLED_AFTER_S = 5.0
 
-MakeReader = Callable[[Selection, RowGroupCache], Reader]
+MakeReader = Callable[[Selection, RowGroupCache, CpuAccount], Reader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class QueryLimits:
     refresh_s: float
     max_followers: int = 1000
     filters: FilterLimits = field(default_factory=FilterLimits)
+    max_cpu_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class Queries:
         self._streams: weakref.WeakSet[AnswerStream] = weakref.WeakSet()
         # Reentrant: a collection inside it may free a stream, which takes it again.
         self._lock = threading.RLock()
+        self._previews = trio.CapacityLimiter(1)
 
     def open_at_once(self, ticket: Ticket) -> AnswerStream | None:
         """Open the answer to a ticket that needs nothing of the store; None for others.
@@ -112,10 +118,17 @@ class Queries:
         Raises:
             UnknownTable, InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
         """
+        return self.answer(*await self.snapshot(ticket), ticket)
+
+    async def snapshot(self, ticket: Ticket) -> tuple[TableBuffer, Snapshot]:
+        """Take the snapshot of a ticket's table, for :meth:`answer`, which closes it.
+
+        Raises:
+            UnknownTable, InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
+        """
         self.places.check("query", ticket.namespace)
         table = await self._catalog.open(ticket.namespace, ticket.table)
-        snapshot = await self._snapshot(table, ticket)
-        return self.answer(table, snapshot, ticket)
+        return table, await self._snapshot(table, ticket)
 
     def answer(
         self,
@@ -153,6 +166,10 @@ class Queries:
         """
         return parse_ticket(body, self._limits.filters)
 
+    def account(self, table: TableBuffer) -> CpuAccount:
+        """Return what counts the processor time of an answer that begins. Any thread."""
+        return CpuAccount(table.namespace, self._limits.max_cpu_s)
+
     async def refresh(self, table: TableBuffer) -> None:
         """See others' commits as a query would."""
         await self._catalog.refresh(table, self._limits.refresh_s)
@@ -175,7 +192,11 @@ class Queries:
             if definition.keyed and table.rows:
                 # What is buffered may replace, or delete, what is there already.
                 rows, nbytes = -1, -1
-        predicate_of(ticket.filter, definition.schema)
+        if ticket.filter:
+            # Aside, and one at a time: a long one is read for as long as the loop must not stand.
+            await trio.to_thread.run_sync(
+                predicate_of, ticket.filter, definition.schema, limiter=self._previews
+            )
         marks = ticket.tells_changes and definition.keyed
         schema = projected(definition.schema, ticket.columns, marks)
         if ticket.limit is not None and rows >= 0:
@@ -268,17 +289,24 @@ class Queries:
             await self._catalog.refresh(table, -1.0)
         return asked not in (None, table.state.table_version)
 
-    def selection(self, definition: TableDefinition, ticket: Ticket) -> Selection:
-        """Return what a ticket selects of a table. Any thread.
+    def selection(
+        self, definition: TableDefinition, ticket: Ticket, account: CpuAccount
+    ) -> Selection:
+        """Return what a ticket selects of a table. Any thread; a filter is read in a turn.
 
         Raises:
             InvalidRequest: an unknown column, or a filter that does not fit.
+            TooSlow: the filter takes longer to read than the answer may.
         """
-        schema = definition.schema
+        schema, scheduler = definition.schema, self.row_groups.scheduler
+        predicate = Predicate(())
+        if ticket.filter:
+            with scheduler.turn(account):
+                predicate = predicate_of(ticket.filter, schema, Pace(scheduler).let_others)
         marks = ticket.tells_changes and definition.keyed
         return Selection(
             schema=projected(schema, ticket.columns, marks),
-            predicate=predicate_of(ticket.filter, schema),
+            predicate=predicate,
             limit=ticket.limit,
             marks_operations=marks,
         )
@@ -290,12 +318,13 @@ class Queries:
         ticket: Ticket,
         make_reader: MakeReader | None,
     ) -> AnswerStream:
-        selection = self.selection(snapshot.definition, ticket)
+        account = self.account(table)
+        selection = self.selection(snapshot.definition, ticket, account)
         reader: Reader
         if make_reader is not None:
-            reader = make_reader(selection, self.row_groups)
+            reader = make_reader(selection, self.row_groups, account)
         else:
-            reader = PartReader(snapshot, selection, self.row_groups, table.key)
+            reader = PartReader(snapshot, selection, self.row_groups, table.key, account)
             self._hooks.on_opened(table.key)
         kind: Kind = "query" if make_reader is None else "live"
         stream = AnswerStream(table.key, reader, kind, on_close=self._forget)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.query.buffer_spill import RowsFile
+from ingester.query.cpu_account import CpuAccount
 from ingester.query.fair_scheduler import Pace
 from ingester.query.live_groups import Group
 from ingester.query.row_group_cache import Decoded, RowGroupCache
@@ -58,12 +59,14 @@ class ReadContext:
         selection: Selection,
         groups: RowGroupCache,
         folder: str,
+        account: CpuAccount,
     ) -> None:
         self.definition = definition
         self.selection = selection
         self.groups = groups
         self.folder = folder
         self.scheduler = groups.scheduler
+        self.account = account
         self.pace = Pace(groups.scheduler)
         table, predicate = definition.schema, selection.predicate
         self.columns = tuple(dict.fromkeys((*selection.schema.names, *predicate.columns)))
@@ -73,6 +76,7 @@ class ReadContext:
             pa.schema([table.field(name) for name in predicate.columns]),
             predicate,
             groups.views,
+            self.pace.let_others,
         )
 
     def group(self, file: DataFile, index: int, columns: tuple[str, ...] | None = None) -> Decoded:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ingester.buffer import BufferedRows, FileRows, Pin
 from ingester.query.buffer_spill import OrderFile, RowSelection, RowsFile
+from ingester.query.cpu_account import CpuAccount
 from ingester.query.merge_reader import MergeReader
 from ingester.query.parts import Piece
 from ingester.query.read_context import AnswerPart, ReadContext, Selection
@@ -27,14 +28,23 @@ class PartReader:
     """Reads a selection of a snapshot. It must not refer to its stream, which is freed by count."""
 
     def __init__(
-        self, snapshot: Snapshot, selection: Selection, row_groups: RowGroupCache, table: TableKey
+        self,
+        snapshot: Snapshot,
+        selection: Selection,
+        row_groups: RowGroupCache,
+        table: TableKey,
+        account: CpuAccount | None = None,
     ) -> None:
+        """``account``: by default one of the table's namespace, without a limit."""
         self.selection = selection
         self.snapshot = snapshot
         self.scheduler = row_groups.scheduler
+        self.account = account or CpuAccount(table[0])
         self._table = table
         folder = version_folder(*table, snapshot.table_version)
-        self._context = ReadContext(snapshot.definition, selection, row_groups, folder)
+        self._context = ReadContext(
+            snapshot.definition, selection, row_groups, folder, self.account
+        )
         self._slicer = self._context.slicer
         self._scan = RowGroupScan(self._context)
         self._ahead = 0
@@ -84,7 +94,8 @@ class PartReader:
         if set(spec.columns).isdisjoint(self.selection.predicate.columns):
             return True
         # A partition has at least one row and, where it says something of a column, no nulls in it.
-        return self.selection.predicate.may_match(view.bounds(definition), 1)
+        bounds, pace = view.bounds(definition), self._context.pace
+        return self.selection.predicate.may_match(bounds, 1, pace.let_others)
 
     def _pin_parts(self, pin: Pin, name: str) -> Iterator[AnswerPart]:
         row = 0

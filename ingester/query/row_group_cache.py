@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import structlog
 
 from ingester.errors import InternalFailure, StoreAway
+from ingester.query.cpu_account import CpuAccount
 from ingester.query.fair_scheduler import FairScheduler
 from ingester.query.result_spill import ResultSpill
 from ingester.query.slicer import Views
@@ -156,10 +157,10 @@ class RowGroupCache:
             group = self._cached(key, reader)
             if group is not None:
                 return group
-            footer = self.footer(file)
+            footer, account = self.footer(file), self.scheduler.account()
             # No reference is kept while the next turn is waited for: the cache alone holds it.
             with self.scheduler.given_back():
-                self._load(key, footer, reader)
+                self._load(key, footer, reader, account)
 
     def prefetch(self, file: DataFile, index: int, columns: tuple[str, ...], reader: int) -> bool:
         """Have a group decoded by another thread, for a reader that will ask for it soon.
@@ -177,7 +178,7 @@ class RowGroupCache:
             if len(self._ahead) >= MAX_AHEAD or self._leased() + nbytes > self._cache_bytes // 2:
                 return False
             self._ahead.add(key)
-        self._threads.submit(self._load_ahead, key, footer, reader)
+        self._threads.submit(self._load_ahead, key, footer, reader, self.scheduler.account())
         return True
 
     def _leased(self) -> int:
@@ -186,12 +187,17 @@ class RowGroupCache:
         free = (entry.nbytes for entry in self._entries.values() if entry.leased_until() <= now)
         return self.nbytes - sum(free)
 
-    def _load_ahead(self, key: GroupKey, footer: pq.FileMetaData, reader: int) -> None:
+    def _load_ahead(
+        self, key: GroupKey, footer: pq.FileMetaData, reader: int, account: CpuAccount | None
+    ) -> None:
+        began = time.thread_time()
         try:
-            self._load(key, footer, reader)
+            self._load(key, footer, reader, account)
         except (StoreAway, InternalFailure):
             pass  # whoever asks for the group is told
         finally:
+            if account is not None:
+                self.scheduler.count(account, time.thread_time() - began)
             with self._lock:
                 self._ahead.discard(key)
 
@@ -211,7 +217,9 @@ class RowGroupCache:
             self._entries.move_to_end(key)
             return Decoded(entry.batch, entry.nbytes)
 
-    def _load(self, key: GroupKey, footer: pq.FileMetaData, reader: int) -> None:
+    def _load(
+        self, key: GroupKey, footer: pq.FileMetaData, reader: int, account: CpuAccount | None
+    ) -> None:
         """Decode a group into the cache, unless somebody else has done it meanwhile."""
         path, index, columns = key
         with self._lock:
@@ -219,7 +227,8 @@ class RowGroupCache:
         try:
             with loading:
                 if self._cached(key, reader) is None:
-                    with self._room(_decoded_bytes(footer, index, columns)) as held:
+                    turn = nullcontext() if account is None else self.scheduler.aside(account)
+                    with self._room(_decoded_bytes(footer, index, columns)) as held, turn:
                         batch = self._reading(path, lambda: self.decode(footer, key))
                         self._keep(key, batch, reader, held)
         finally:

@@ -70,8 +70,10 @@ class RowGroupScan:
 
     def _groups_of(self, adds: Iterable[Add], folder: str) -> Iterator[Visit]:
         context, predicate = self._context, self._context.selection.predicate
+        pause = context.pace.let_others
         for add in adds:
-            if not predicate.may_match(add.stats, add.rows):
+            pause()
+            if not predicate.may_match(add.stats, add.rows, pause):
                 continue
             file = DataFile.of(add, folder)
             footer = context.groups.footer(file)
@@ -80,6 +82,6 @@ class RowGroupScan:
                 rows = footer.row_group(index).num_rows
                 start, stop = stop, stop + rows
                 if not predicate.conjunctions or predicate.may_match(
-                    group_bounds(footer, index, context.definition.schema), rows
+                    group_bounds(footer, index, context.definition.schema), rows, pause
                 ):
                     yield Visit(file, index, start, rows)

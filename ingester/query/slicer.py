@@ -10,7 +10,7 @@ those few bytes in all. Nothing is kept between two parts.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -63,15 +63,22 @@ class Slicer:
     Args:
         schema: the answer's columns as they are stored.
         looked_at: the columns of the predicate.
+        pause: is called between two comparisons of a row with the predicate's values.
     """
 
     def __init__(
-        self, schema: pa.Schema, looked_at: pa.Schema, predicate: Predicate, views: Views
+        self,
+        schema: pa.Schema,
+        looked_at: pa.Schema,
+        predicate: Predicate,
+        views: Views,
+        pause: Callable[[], None] = lambda: None,
     ) -> None:
         self._align = Aligner(schema)
         self._looked_at = Aligner(looked_at)
         self._predicate = predicate
         self._views = views
+        self._pause = pause
         self._held = 0
         self._share = 1.0
         """The share of the rows looked at last that matched."""
@@ -200,7 +207,7 @@ class Slicer:
     def _mask(self, batch: pa.RecordBatch) -> pa.Array | None:
         if not self._predicate.conjunctions:
             return None
-        return self._predicate.mask(self._looked_at(batch))
+        return self._predicate.mask(self._looked_at(batch), self._pause)
 
 
 def _with(absent: float, beside: int, view: pa.RecordBatch) -> float:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from ingester.errors import TooSlow
 from ingester.query.answer_places import Kind
+from ingester.query.cpu_account import CpuAccount
 from ingester.query.fair_scheduler import FairScheduler
 from ingester.query.read_context import AnswerPart, Selection
 from ingester.query.snapshot import Snapshot
@@ -33,6 +34,10 @@ class Reader(Protocol):
     @property
     def scheduler(self) -> FairScheduler:
         """What gives the turns to compute."""
+
+    @property
+    def account(self) -> CpuAccount:
+        """What counts the processor time."""
 
     def parts(self) -> Generator[AnswerPart, None, None]:
         """Give all parts with at least one row."""
@@ -63,6 +68,7 @@ class AnswerStream:
         self.expired = False
         self._on_close = on_close
         self._scheduler = reader.scheduler
+        self._account = reader.account
         self._lock = threading.Lock()
         self._closed = False
         self._reader = reader
@@ -80,7 +86,8 @@ class AnswerStream:
                 )
             self.sending_since = None
         try:
-            self._scheduler.take()
+            self._account.check()
+            self._scheduler.take(self._account)
             try:
                 part = next(self._parts)
             finally:

@@ -7,7 +7,7 @@ work is done.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -175,14 +175,21 @@ def _check_follower(follower: AskedBy) -> None:
             raise InvalidRequest(f"ticket: follower: {version} is below 1, the first version")
 
 
-def predicate_of(filter_: Sequence[Sequence[Sequence[Any]]] | None, schema: pa.Schema) -> Predicate:
+def predicate_of(
+    filter_: Sequence[Sequence[Sequence[Any]]] | None,
+    schema: pa.Schema,
+    pause: Callable[[], None] = lambda: None,
+) -> Predicate:
     """Return the predicate that a ticket's filter stands for in a table of this schema.
+
+    Args:
+        pause: is called between two alternatives.
 
     Raises:
         InvalidRequest: unknown column or operator, or a value that is not of the column's type.
     """
     try:
-        return parse_predicate(filter_, schema)
+        return parse_predicate(filter_, schema, pause)
     except BadFilter as exc:
         raise InvalidRequest(str(exc)) from exc
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import reduce
 from operator import itemgetter
@@ -41,12 +41,17 @@ class BadFilter(ValueError):
 
 
 def parse_predicate(
-    filter_: Sequence[Sequence[Sequence[Any]]] | None, schema: pa.Schema
+    filter_: Sequence[Sequence[Sequence[Any]]] | None,
+    schema: pa.Schema,
+    pause: Callable[[], None] = lambda: None,
 ) -> Predicate:
     """Check a filter against a schema.
 
     Alternatives that name values of one column become one list, those that name values of several
     become :class:`Points`: however many they are, a row is looked up once.
+
+    Args:
+        pause: is called between two alternatives; what it raises ends the parsing.
 
     Raises:
         BadFilter: unknown column or operator, or a value that is not of the column's type.
@@ -56,6 +61,7 @@ def parse_predicate(
     points: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
     conjunctions: list[list[Condition]] = []
     for terms in filter_ or ():
+        pause()
         for raw in terms:
             _check(raw, kinds)
         if len(terms) == 1 and terms[0][1] in ("=", "in"):

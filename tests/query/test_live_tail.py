@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ingester.buffer import BufferHandle
 from ingester.errors import StaleVersion
+from ingester.query.cpu_account import CpuAccount
 from ingester.query.live_groups import ANSWER_BYTES
 from ingester.query.live_position import (
     BEGINNING,
@@ -127,7 +128,9 @@ class Followed:
             None,
             marks_operations=definition.keyed,
         )
-        reader = LiveReader(snapshot, selection, self.stage.groups, self.tails.rows)
+        reader = LiveReader(
+            snapshot, selection, self.stage.groups, self.tails.rows, CpuAccount("ns")
+        )
         return [row for part in reader.parts() for row in part.batch.to_pylist()]
 
 
@@ -273,7 +276,9 @@ def test_a_buffer_that_goes_in_the_middle_of_an_answer_ends_it(tmp_path: Path) -
             snapshot = followed.answer(BEGINNING, NO_VERSION)
             assert snapshot is not None
             selection = Selection(SCHEMA, predicate_of(None, SCHEMA), None)
-            reader = LiveReader(snapshot, selection, followed.stage.groups, followed.tails.rows)
+            reader = LiveReader(
+                snapshot, selection, followed.stage.groups, followed.tails.rows, CpuAccount("ns")
+            )
             parts = reader.parts()
             assert next(parts).batch.num_rows < 20
             await followed.persist(PARTITIONS)

@@ -58,7 +58,9 @@ def answer_ticket(
         began = time.monotonic()
         stream = live.answer(table, ticket)
     else:
-        stream = queries.open_at_once(ticket) or portal.call(queries.open, ticket)
+        stream = queries.open_at_once(ticket) or queries.answer(
+            *portal.call(queries.snapshot, ticket), ticket
+        )
     metadata = {
         "ingester_id": writer.ingester_id,
         "incarnation": writer.incarnation,

@@ -1,0 +1,46 @@
+"""What one answer has used of the processors, and what it may.
+
+Law of this file: values only. Waiting is not counted, for a turn, a disk, a store or a client.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ingester.errors import TooSlow
+
+
+class CpuAccount:
+    """The processor time of one answer.
+
+    Args:
+        namespace: whose share of the processors it comes from.
+        limit_s: what it may use, ``query.max_cpu``; what nobody waits for has no limit.
+    """
+
+    __slots__ = ("limit_s", "namespace", "place_s", "used_s")
+
+    def __init__(self, namespace: str, limit_s: float = math.inf) -> None:
+        self.namespace = namespace
+        self.limit_s = limit_s
+        self.used_s = 0.0
+        """What it has used, in seconds."""
+        self.place_s = 0.0
+        """The same, as a place on the clock of the scheduler."""
+
+    def check(self, more_s: float = 0.0) -> None:
+        """See that the answer may go on.
+
+        Args:
+            more_s: what is used and not yet counted.
+
+        Raises:
+            TooSlow: it has used what it may.
+        """
+        if self.used_s + more_s > self.limit_s:
+            raise TooSlow(
+                f"the query has computed for {self.limit_s:g} s, as long as query.max_cpu allows,"
+                " and was ended: what came is a part of the answer; ask for less, by a filter that"
+                " leaves files out or has fewer alternatives, or for fewer columns",
+                details={"max_cpu_s": self.limit_s},
+            )

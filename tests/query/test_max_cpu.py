@@ -1,0 +1,64 @@
+"""A query that computes for longer than `query.max_cpu` is ended, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
+from tests.drivers.wire import create, extra, persist, put, query, ticket
+
+ROWS = 300_000
+SCHEMA = pa.schema({"i": pa.int64(), "s": pa.string()})
+COSTLY: Any = [[["i", ">=", n], ["s", "<", "h"], ["i", "<", -1]] for n in range(1000)]
+"""Alternatives that are no values to be looked up: each is compared with each row."""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    folder: Path = tmp_path_factory.mktemp("cpu")
+    with Daemon.start(folder / "data", query__max_cpu="400ms", memory__limit="1GiB") as daemon:
+        yield daemon
+
+
+def _rows(first: int, count: int) -> pa.RecordBatch:
+    numbers = np.arange(first, first + count)
+    return pa.record_batch([numbers, [f"h{n}" for n in numbers]], schema=SCHEMA)
+
+
+@pytest.mark.parametrize("key", [[], ["i"]], ids=["rows", "keys"])
+def test_a_query_that_computes_too_long_ends_in_the_middle_and_leaves_nothing(
+    daemon: Daemon, key: list[str]
+) -> None:
+    with fl.connect(daemon.flight) as client:
+        table = ("t", f"t{len(key)}")
+        create(client, table, SCHEMA, primary_key=key)
+        put(client, table, _rows(0, ROWS // 2))
+        persist(client, table)
+        put(client, table, _rows(ROWS // 2, ROWS // 2))
+        reader = client.do_get(ticket(table, filter=[[["i", "<", 1000]], *COSTLY]))
+        found = 0 if key else reader.read_chunk().data.num_rows
+        with pytest.raises(fl.FlightTimedOutError, match=r"0\.4 s.*query\.max_cpu") as error:
+            reader.read_all()
+        assert extra(error.value)["code"] == "timeout"
+        assert found == 1000 or key, "keys are merged before the first part"
+        until(lambda: _streams(client)["open"] == 0, "the answer to be let go")
+        assert _streams(client)["files"] == 0
+        # Who asks for less is answered; waiting for a client is not counted.
+        assert query(client, table).num_rows == ROWS
+        wanted = [[["i", "=", n]] for n in range(ROWS - 50_000, ROWS + 50_000)]
+        assert query(client, table, filter=wanted).num_rows == 50_000
+
+
+def _streams(client: fl.FlightClient) -> dict[str, int]:
+    (result,) = client.do_action(fl.Action("status", b"{}"))
+    streams: dict[str, int] = json.loads(result.body.to_pybytes())["streams"]
+    return streams
