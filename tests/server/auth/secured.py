@@ -52,7 +52,7 @@ class Secured:
     def __init__(self, daemon: Daemon, tokens: Tokens, audit: Path) -> None:
         self.daemon = daemon
         self.tokens = tokens
-        self._audit = audit
+        self.audit_file = audit
 
     @classmethod
     def start(cls, folder: Path, **settings: object) -> Secured:
@@ -88,7 +88,7 @@ class Secured:
 
     def audited(self) -> list[dict[str, Any]]:
         """The lines of the audit log."""
-        return [json.loads(line) for line in self._audit.read_text().splitlines()]
+        return [json.loads(line) for line in self.audit_file.read_text().splitlines()]
 
 
 class _Bearer(fl.ClientMiddleware):  # type: ignore[misc]
