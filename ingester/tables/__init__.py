@@ -2,6 +2,7 @@
 
     ``catalog`` ─▶ ``ddl``: opened, created, widened, registered
         │              ├ ``rules``: how many there may be, and who may have one made
+        │              ├ ``table_quota``: how many a namespace may have
         │              ├ ``owner``: a keyed table's writes have one daemon
         │              └ ``new_version``: a table made, or made anew, with all of its rows
         └▶ ``commits`` ◀── ``finished_flush`` ◀── the flush room: files on their way into a version

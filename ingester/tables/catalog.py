@@ -179,6 +179,7 @@ class Catalog:
         """
         if table is None:
             self._rules.check_new(key, len(draft.schema), self._tree.tables.keys())
+            self._steps.quota.check_open(key)
         else:
             had = len(table.definition.schema)
             check_columns(key, had, len(draft.schema), self._rules.shapes)

@@ -113,6 +113,8 @@ class Commits:
         self._places = ByteBudget(MAX_WAITING_FLUSHES)
         self._manifests: dict[TableKey, Manifest] = {}
         self._limiter = trio.CapacityLimiter(MAX_STORE_CALLS)
+        # Who waits for a call waits here, in turn with other namespaces.
+        self._turns = ByteBudget(MAX_STORE_CALLS)
 
     def manifest(self, key: TableKey) -> Manifest:
         """The manifest of the table version that is answered from, to be used in a thread.
@@ -138,7 +140,7 @@ class Commits:
         Raises:
             TableNotFound, StoreAway
         """
-        return await self.read(partial(load_current, self.store, *key))
+        return await self.read(partial(load_current, self.store, *key), key[0])
 
     async def newest(self, table: TableBuffer) -> TableState:
         """The table's newest version, of the table version that counts now.
@@ -146,7 +148,7 @@ class Commits:
         Raises:
             StoreAway: the store cannot be reached.
         """
-        return await self.read(self._looking(table))
+        return await self.read(self._looking(table), table.namespace)
 
     def _looking(self, table: TableBuffer) -> Callable[[], TableState]:
         manifest, known = self.manifest(table.key), table.state
@@ -169,7 +171,7 @@ class Commits:
 
     async def _newest_with_retries(self, table: TableBuffer) -> TableState:
         look = self._looking(table)
-        call = partial(trio.to_thread.run_sync, look, limiter=self._limiter)
+        call = partial(self._in_thread, look, table.namespace)
         tell = store_away("switched table not read, trying again", table=table.key)
         return await retry_async(call, COMMIT_RETRY, tell, sleep=trio.sleep)
 
@@ -211,14 +213,22 @@ class Commits:
                 self._gates.pop(key, None)
                 self._manifests.pop(key, None)
 
-    async def read(self, call: Callable[[], T]) -> T:
-        """Make a call that reads from the store, in a thread.
+    async def _in_thread(self, call: Callable[[], T], namespace: str) -> T:
+        """Make a call of the store in a thread, in the namespace's turn."""
+        await self._turns.spend(1, namespace)
+        try:
+            return await trio.to_thread.run_sync(call, limiter=self._limiter)
+        finally:
+            self._turns.give_back(1)
+
+    async def read(self, call: Callable[[], T], namespace: str = "") -> T:
+        """Make a call that reads from the store, in a thread; whose it is says whose turn it is.
 
         Raises:
             StoreAway: the store cannot be reached.
         """
         try:
-            return await trio.to_thread.run_sync(call, limiter=self._limiter)
+            return await self._in_thread(call, namespace)
         except (StoreUnavailable, CommitUnclear) as exc:
             raise StoreAway(
                 f"the object store cannot be reached: {exc}", retry_after_s=STORE_RETRY_S
@@ -413,7 +423,7 @@ class Commits:
                 raise VersionSealed(Sealed(last.table_version, number)) from exc
 
         try:
-            return await trio.to_thread.run_sync(call, limiter=self._limiter)
+            return await self._in_thread(call, key[0])
         except Fenced as exc:
             self.fenced(exc)
             raise

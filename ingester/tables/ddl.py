@@ -20,6 +20,7 @@ from ingester.schema.limits import check_columns
 from ingester.tables.commits import Commits
 from ingester.tables.owner import TableOwners
 from ingester.tables.rules import TableRules
+from ingester.tables.table_quota import TableQuota
 from persist.manifest import (
     Action,
     ProposalConflict,
@@ -49,6 +50,7 @@ class TableSteps:
         self._writer = writer
         self._owners = TableOwners(writer, rules.endpoint)
         self._rules = rules
+        self.quota = TableQuota(commits, tree)
         self.closed = False
         """Whether nothing is made or registered any more."""
 
@@ -76,13 +78,15 @@ class TableSteps:
 
         Raises:
             InvalidRequest: a limit says that it may not be made.
+            OverQuota: the namespace has as many tables as it may have.
             Stopping, StoreAway
         """
         self._check_open()
         self._rules.check_new(key, len(definition.schema), self._tree.tables.keys())
         actions = (*definition.actions(), self._writer_action("open"))
         try:
-            state = await self._commits.commit_held(key, None, actions)
+            async with self.quota.making(key):
+                state = await self._commits.commit_held(key, None, actions)
         except ProposalConflict as exc:
             return self._keep(key, exc.state)
         except VersionSealed:

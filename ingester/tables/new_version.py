@@ -94,6 +94,7 @@ class NewVersions:
 
         Raises:
             InvalidRequest: Somebody has made it meanwhile.
+            OverQuota: The namespace has as many tables as it may have.
             StoreAway: Call it again; it may have been made.
             Stopping, Fenced
         """
@@ -101,7 +102,8 @@ class NewVersions:
         async with commits.held(key):
             proposal = whole.proposed(*self._steps.first_actions(key, len(whole.definition.schema)))
             manifest = Manifest(commits.store, *key, whole.number)
-            state = await self._in_thread(partial(self._committed, manifest, proposal))
+            async with self._steps.quota.making(key):
+                state = await self._in_thread(partial(self._committed, manifest, proposal))
             return self._steps.keep_new(key, state)
 
     async def prepare(self, table: TableBuffer, whole: WholeTable) -> None:

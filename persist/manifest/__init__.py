@@ -5,7 +5,7 @@
     write_snapshot, snapshot_due                                shorter ways to read, in background
     clean_up(manifest, Retention(…))                            delete what no kept version needs
     claim_epoch(store, ingester_id, …)                          a new epoch at each start
-    list_tables(store)
+    list_tables(store)  tables_of(store, namespace)
     claim_version, list_versions, last_switch                   versions of the table as a whole
 
 A version is a changelog of actions under a unique id, and a commit that says whose changelog it is.
@@ -105,6 +105,7 @@ from persist.manifest.paths import version_folder as version_folder
 from persist.manifest.reading import CommittedVersion as CommittedVersion
 from persist.manifest.reading import Manifest as Manifest
 from persist.manifest.reading import list_tables as list_tables
+from persist.manifest.reading import tables_of as tables_of
 from persist.manifest.rebasing import Rebase as Rebase
 from persist.manifest.rebasing import check_replaced as check_replaced
 from persist.manifest.rebasing import check_sealed as check_sealed

@@ -7,6 +7,7 @@ its lineage. A reader that holds a state loads only what follows it; where that 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
@@ -240,9 +241,17 @@ def list_tables(store: ObjectStore) -> list[tuple[str, str]]:
     one leaps: the first object of a folder names it, and the next search begins behind all that
     lies in it.
     """
-    tables = []
+    return list(_tables(store, ""))
+
+
+def tables_of(store: ObjectStore, namespace: str) -> Iterator[str]:
+    """The names of a namespace's tables, in order of their paths; see :func:`list_tables`."""
+    return (table for _, table in _tables(store, f"{namespace}/"))
+
+
+def _tables(store: ObjectStore, prefix: str) -> Iterator[tuple[str, str]]:
     start = ""
-    while (path := _first(store, "", start)) is not None:
+    while (path := _first(store, prefix, start)) is not None:
         namespace, _, rest = path.partition("/")
         table, _, inside = rest.partition("/")
         if not is_name(namespace) or not rest:
@@ -251,9 +260,8 @@ def list_tables(store: ObjectStore) -> list[tuple[str, str]]:
             start = after_folder(f"{namespace}/{table}") if inside else path
         else:
             if is_committed(store, namespace, table, current_version(store, namespace, table)):
-                tables.append((namespace, table))
+                yield namespace, table
             start = after_folder(f"{namespace}/{table}")
-    return tables
 
 
 def _first(store: ObjectStore, prefix: str, start_after: str) -> str | None:
