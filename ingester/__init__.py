@@ -44,7 +44,8 @@ of work, ``write``, ``query``, ``flush``, ``maintenance`` and ``copies``, blind 
 rows; ``dml`` is what an operation is; ``origins`` knows who has written what, ``schema`` what a
 table takes, ``observability`` what is told, ``quotas`` what a namespace may have; ``config``,
 ``memory`` and ``errors`` are for all. ``transform`` is what a user's class is that changes batches
-on their way in, and ``shown_text`` how the text of others is shown.
+on their way in; ``shown_text`` says how the text of others is shown, and ``secret_texts`` what is
+never shown.
 Beside the daemon: ``client``, and on it ``spark`` and ``postgres``; and ``lifecycle``, which leads
 the push of a table's version through its regions. `wal` and `persist` are
 packages of their own and know nothing of the daemon. ``__main__`` is ``python -m ingester``. A

@@ -41,6 +41,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ingester.memory.allocator import use_huge_pages
+from ingester.secret_texts import masked
 from ingester.shown_text import escaped_lines
 
 
@@ -58,7 +59,7 @@ def main() -> NoReturn:
     except KeyboardInterrupt:  # while it was starting
         _end(128 + signal.SIGINT)
     except BaseException:
-        sys.stderr.write(escaped_lines(traceback.format_exc()))
+        sys.stderr.write(escaped_lines(masked(traceback.format_exc())))
         _end(1)
     _end(0)
 

@@ -28,6 +28,7 @@ from types import FrameType
 from typing import NoReturn
 
 from ingester.config.settings import ConfigError
+from ingester.secret_texts import masked
 from ingester.shown_text import escaped
 
 DONE, FAILED, USAGE, UNREACHABLE, REFUSED = 0, 1, 2, 3, 4
@@ -94,7 +95,7 @@ def exit_code(error: BaseException) -> int | None:
 
 def say_failure(message: str) -> None:
     """Print one line on standard error."""
-    line = escaped(" ".join(message.split()))
+    line = escaped(masked(" ".join(message.split())))
     print(f"ingester: {line}", file=sys.stderr, flush=True)
 
 

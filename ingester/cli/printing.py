@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 import msgspec
 
+from ingester.secret_texts import masked
 from ingester.shown_text import escaped, escaped_json
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def print_line(text: str, output: TextIO | None = None) -> None:
 
 def say(text: str) -> None:
     """Print one line on standard error, behind the program's name."""
-    print_line(f"ingester: {text}", sys.stderr)
+    print_line(masked(f"ingester: {text}"), sys.stderr)
 
 
 def shown(value: object) -> str:

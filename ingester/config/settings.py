@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from ingester.memory.machine import usable_bytes
+from ingester.secret_texts import masked
 
 from .units import format_duration, format_size, parse_duration, parse_size
 
@@ -517,6 +518,13 @@ class Settings(_Section, frozen=True, kw_only=True):
             raise ConfigError("id", f"{self.id!r} is not 1 to 128 letters, digits, '_', '.' or '-'")
         if self.id[0] in "_.-" or not self.id.isascii():
             raise ConfigError("id", f"{self.id!r} must be ASCII and begin with a letter or a digit")
+
+    def __repr__(self) -> str:
+        """Names what they are of, and nothing that may be secret."""
+        where = f"store={masked(self.store_url)!r}, data_dir={str(self.data_dir)!r}"
+        return f"Settings(id={self.id!r}, {where})"
+
+    __str__ = __repr__
 
     @property
     def store_url(self) -> str:

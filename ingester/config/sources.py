@@ -16,6 +16,8 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from ingester.secret_texts import masked, masked_options, remember, remember_options
+
 from .settings import ConfigError, MemorySettings, Settings, range_of
 from .units import parse_percent
 
@@ -33,8 +35,10 @@ CONNECTION_VARIABLES = {
 COMMAND_LINE_VARIABLES = {"INGESTER_ENDPOINT", "INGESTER_CONFIG", *CONNECTION_VARIABLES.values()}
 # Kubernetes adds these to every pod when a Service is called "ingester"; tests have their own.
 _FOREIGN = re.compile(r"INGESTER_(SERVICE_(HOST|PORT.*)|PORT|PORT_\d+_(TCP|UDP).*|TEST_.*)")
-
-_SECRET = re.compile(r"secret|password|passwd|token|credential|(^|_)key($|_)|^key$", re.IGNORECASE)
+# What libraries take from the environment by themselves.
+_FOREIGN_SECRETS = (
+    "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD", "INGESTER_TOKEN",
+)  # fmt: skip
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -73,6 +77,7 @@ def load(
             read or is out of range (with the value), a file that cannot be read.
     """
     environ = os.environ if environ is None else environ
+    remember(environ.get(name) for name in _FOREIGN_SECRETS)
     if file is None and environ.get("INGESTER_CONFIG"):
         file = Path(environ["INGESTER_CONFIG"])
     keys = known_keys()
@@ -87,8 +92,14 @@ def load(
         for key, value, origin in source:
             if key not in keys:
                 raise ConfigError(key, f"unknown setting ({origin}){_nearest(key, keys)}")
+            if key == "store_options":
+                # Before anything can be told of it.
+                remember([value] if isinstance(value, str) else ())
+                remember_options(value if isinstance(value, dict) else {})
             try:
                 values[key] = _convert(key, value, keys[key])
+                if key == "store_options":
+                    remember_options(values[key])
             except (ValueError, msgspec.ValidationError) as exc:
                 raise ConfigError(key, f"{exc} ({origin})") from exc
             origins[key] = origin
@@ -127,17 +138,22 @@ def shown_values(settings: Settings) -> dict[str, object]:
         if limits is not None and limits.parse is not None:
             value = limits.show(value)
         value = msgspec.to_builtins(value) if isinstance(value, dict) else value
-        shown[key] = _masked(value) if isinstance(value, dict) else value
-    shown["store"] = re.sub(r"(//[^/@:]*:)[^/@]*@", r"\1***@", settings.store_url)
+        shown[key] = _shown_value(key, value)
+    shown["store"] = masked(settings.store_url)
     shown["data_dir"] = str(settings.data_dir)
     return shown
 
 
-def _masked(options: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _masked(value) if isinstance(value, dict) else "***" if _SECRET.search(key) else value
-        for key, value in options.items()
-    }
+def _shown_value(key: str, value: object) -> object:
+    if key == "store_options" and isinstance(value, dict):
+        return masked_options(value)
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, list):
+        return [_shown_value(key, each) for each in value]
+    if isinstance(value, dict):
+        return {name: _shown_value(key, each) for name, each in value.items()}
+    return value
 
 
 Item = tuple[str, object, str]

@@ -38,6 +38,7 @@ from ingester.config.units import parse_duration
 from ingester.lifecycle.orders import Order
 from ingester.lifecycle.settings import HookConfigError, HookSettings, hook_settings
 from ingester.lifecycle.tasks import Rules
+from ingester.secret_texts import remember, remember_options
 
 REGION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _DURATIONS = ("unreachable_after", "followers_deadline", "retain")
@@ -251,6 +252,7 @@ def _region(name: str, section: Mapping[str, Any], environ: Mapping[str, str]) -
     plain = {"name": name, **section}
     options = plain.get("storage_options")
     if isinstance(options, Mapping):
+        remember_options(options)
         plain["storage_options"] = _filled_in(options, f"{where}.storage_options", environ)
     return _converted(plain, RegionSettings, where)
 
@@ -265,6 +267,7 @@ def _filled_in(
             filled[key] = _filled_in(value, f"{where}.{key}", environ)
         elif isinstance(value, str) and value.startswith(("env:", "file:")):
             filled[key] = _secret(value, f"{where}.{key}", environ)
+            remember([filled[key]])
         else:
             filled[key] = value
     return filled

@@ -4,7 +4,7 @@ Law: standard output belongs to answers, standard error to this log. Every warni
 an entry of ``deploy/RUNBOOK.md`` in ``runbook``; what libraries warn about is under
 ``library-warning``. The last ``RECENT`` of them are kept for ``/api/status``. A traceback has at
 most ``TRACEBACK_FRAMES`` frames, the innermost ones, whatever ``sys.tracebacklimit`` says (the
-daemon sets that to 0, because pyarrow puts tracebacks into answers otherwise). Credentials in URLs
+daemon sets that to 0, because pyarrow puts tracebacks into answers otherwise). Secrets
 are masked. What a terminal would take for an order is shown by its number, and an event is one line
 whatever its fields have. A line that cannot be written is dropped: a closed terminal does not stop
 the daemon.
@@ -15,7 +15,6 @@ the daemon.
 """
 
 import logging
-import re
 import sys
 import traceback
 from collections import deque
@@ -26,6 +25,7 @@ from typing import Any, Literal, TextIO
 import msgspec
 import structlog
 
+from ingester.secret_texts import masked
 from ingester.shown_text import escaped, escaped_json, escaped_lines
 
 RECENT = 20
@@ -37,7 +37,6 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 EventDict = MutableMapping[str, Any]
 
-_URL_CREDENTIALS = re.compile(r"(\w://)[^/@\s'\"]+@")
 _PROBLEM_LEVELS = frozenset({"warning", "error", "critical"})
 # Fields that a problem shows in its own places, or not at all.
 _NOT_IN_MESSAGE = frozenset({"at", "event", "level", "runbook", "exception", "stack"})
@@ -188,12 +187,17 @@ def render_exception(_logger: object, _method: str, event: EventDict) -> EventDi
 
 
 def mask_credentials(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Replace ``user:secret@`` in the URLs of all text fields; a processor."""
+    """Mask secrets in all fields, by :mod:`ingester.secret_texts`; a processor."""
     for key, value in event.items():
         if isinstance(value, BaseException):
             value = str(value)
-        if isinstance(value, str) and "@" in value:
-            event[key] = _URL_CREDENTIALS.sub(r"\1***@", value)
+        if isinstance(value, str):
+            event[key] = masked(value)
+        elif isinstance(value, list | tuple | dict | set | frozenset):
+            # As it is, where nothing in it is a secret.
+            text = str(value)
+            if (without := masked(text)) != text:
+                event[key] = without
     return event
 
 

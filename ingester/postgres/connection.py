@@ -8,6 +8,7 @@ from here has a password in it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -215,6 +216,11 @@ def _parsed(dsn: str) -> dict[str, str]:
     if "@" in given.get("host", "").removeprefix("@"):
         raise SourceFailed(
             "the host in the DSN has an @: the password has one that is not encoded", helps=ENCODED
+        )
+    if not re.fullmatch(r"[\d,]*", given.get("port", "")):
+        raise SourceFailed(
+            "the port in the DSN is no number: the password has a '/' or '@' that is not encoded",
+            helps=ENCODED,
         )
     return given
 

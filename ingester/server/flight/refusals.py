@@ -27,6 +27,7 @@ import pyarrow.flight as fl
 import structlog
 
 from ingester.errors import FencedOff, IngesterError, InternalFailure, StoreAway, kind_of, limit_of
+from ingester.secret_texts import masked
 from ingester.shown_text import escaped
 from ingester.write.answer import ClientGone
 from persist.manifest import Fenced, ManifestDamaged
@@ -100,7 +101,7 @@ def error_json(error: IngesterError) -> bytes:
 
 def shortened(message: str) -> str:
     """Bring a message into one line that gRPC can carry: head and tail where it is long."""
-    data = escaped(message.translate(_ENDS_OF_LINES)).encode()
+    data = escaped(masked(message).translate(_ENDS_OF_LINES)).encode()
     if len(data) <= HEAD_BYTES + TAIL_BYTES:
         return data.decode()
     head, tail = data[:HEAD_BYTES], data[-TAIL_BYTES:]
