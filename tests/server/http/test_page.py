@@ -58,6 +58,18 @@ def test_a_daemon_that_asks_for_a_token_is_shown_with_it_and_it_is_kept_in_the_t
     assert not any(word in script for word in ("localStorage", "document.cookie", "location.hash"))
 
 
+def test_what_acts_or_does_not_show_in_a_name_is_shown_by_its_number() -> None:
+    evil = "a\x1b[2J\u202eb\u200b\x9b\U000e0041<b>"
+    status = example(errors=[{"at": AT, "event": evil, "message": evil, "level": "error"}])
+    status["tables"][0]["table"] = evil
+    status["identity"]["ingester_id"] = evil
+    page = shown(status)
+    assert page["lost"] == ""
+    for part in ("tables", "name", "errors"):
+        assert r"a\u001b[2J\u202eb\u200b\u009b\ue0041<b>" in page[part], part
+    assert not any(hidden in text for hidden in "\x1b\u202e\u200b\x9b" for text in page.values())
+
+
 def test_all_tables_are_there_by_pages() -> None:
     one = example()["tables"][0]
     few = example(counts={"tables": 10_000})
