@@ -32,6 +32,8 @@ from persist.predicate.values import fitted
 Kinds = Mapping[str, pa.DataType]
 """The types of the columns that there are."""
 
+SHOWN = 128
+"""So many characters of a value are told in an error."""
 FEW = 16
 """So many values are made one by one: more, at once."""
 
@@ -81,11 +83,11 @@ def parse_predicate(
 def _check(raw: Sequence[Any], kinds: Kinds) -> None:
     """Raise for what is no term: a column that there is, an operator, and its values."""
     if len(raw) not in (2, 3) or not all(isinstance(text, str) for text in raw[:2]):
-        raise BadFilter(f"filter: {list(raw)!r} is not [column, operator, value]")
+        raise BadFilter(f"filter: {_shown(list(raw))} is not [column, operator, value]")
     column, operator = raw[0], raw[1]
     kind = kinds.get(column)
     if kind is None:
-        raise BadFilter(f"filter: unknown column {column!r}")
+        raise BadFilter(f"filter: unknown column {_shown(column)}")
     if len(raw) == 2:
         if operator in NULL_TESTS:
             return
@@ -93,10 +95,10 @@ def _check(raw: Sequence[Any], kinds: Kinds) -> None:
         if pa.types.is_nested(kind):
             raise BadFilter(f"filter: column {column!r} of type {kind} has no comparisons")
         if operator in LISTS and not isinstance(raw[2], list):
-            raise BadFilter(f"filter: {operator!r} takes a list of values, not {raw[2]!r}")
+            raise BadFilter(f"filter: {operator!r} takes a list of values, not {_shown(raw[2])}")
         return
     known = [*COMPARISONS, *LISTS, *NULL_TESTS]
-    raise BadFilter(f"filter: {list(raw)!r}: operators are {', '.join(known)}")
+    raise BadFilter(f"filter: {_shown(list(raw))}: operators are {', '.join(known)}")
 
 
 def _point(terms: Sequence[Sequence[Any]]) -> dict[str, Any] | None:
@@ -172,7 +174,7 @@ def _at_once(kind: pa.DataType, values: list[Any]) -> pa.Array | None:
         if sent == {str} and (t.is_string(kind) or t.is_date(kind)):
             return pa.array(values, pa.string()).cast(kind)
         if sent == {str} and t.is_decimal128(kind):
-            return pa.array(map(Decimal, values), pa.decimal128(38, kind.scale))
+            return pa.array(map(_decimal, values), pa.decimal128(38, kind.scale))
         if sent == {str} and t.is_timestamp(kind):
             return _timestamps(kind, pa.array([_instant(kind, text) for text in values]))
     except (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError):
@@ -185,8 +187,15 @@ def _scalar(column: str, kind: pa.DataType, value: object) -> pa.Scalar:
         return _typed(kind, value)
     except (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError) as exc:
         raise BadFilter(
-            f"filter: column {column!r}: {value!r} is not a value of type {kind}{_written(kind)}"
+            f"filter: column {column!r}: {_shown(value)} is not a value of type"
+            f" {kind}{_written(kind)}"
         ) from exc
+
+
+def _shown(sent: object) -> str:
+    """What was sent, as an error tells it: a long one is not sent back whole."""
+    text = repr(sent)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def _written(kind: pa.DataType) -> str:
@@ -222,10 +231,21 @@ def _typed(kind: pa.DataType, value: object) -> pa.Scalar:
         except binascii.Error as exc:
             raise ValueError(value) from exc
     if t.is_decimal128(kind):
-        return pa.scalar(Decimal(value), pa.decimal128(38, kind.scale))
+        return pa.scalar(_decimal(value), pa.decimal128(38, kind.scale))
     if t.is_timestamp(kind):
         return _timestamps(kind, pa.scalar(_instant(kind, value)))
     return pa.scalar(value, pa.string()).cast(kind)
+
+
+def _decimal(text: str) -> Decimal:
+    """The number, which Arrow is given only where it has about as many digits as a column holds.
+
+    Of one with a large exponent Arrow makes all its digits, and ends the process by that.
+    """
+    value = Decimal(text)
+    if not value.is_finite() or max(abs(value.adjusted()), len(value.as_tuple().digits)) > 100:
+        raise ValueError(text)
+    return value
 
 
 def _wide_integer(kind: pa.DataType, value: int) -> pa.Scalar:
