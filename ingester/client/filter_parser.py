@@ -15,6 +15,7 @@ comparisons; since a comparison with null is never true, neither is its negation
 
 import re
 from collections.abc import Iterator
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 from .errors import InvalidRequest
@@ -22,8 +23,10 @@ from .wire import Term
 
 Disjunction = list[list[Term]]
 
-# (a or b) and (c or d) and … doubles with every pair; a daemon would walk each conjunction.
-MAX_CONJUNCTIONS = 1000
+# (a or b) and (c or d) and … doubles with every pair. By default a daemon takes as many.
+MAX_TERMS = 100_000
+# The widest integer that a column holds has 38 digits.
+MAX_DIGITS = 400
 # Parentheses recurse here; a longer nest is no filter that a person wrote.
 MAX_DEPTH = 100
 
@@ -64,7 +67,7 @@ def parse_filter(text: str) -> Disjunction:
 
     Raises:
         InvalidRequest: not of this grammar, with the position and what was expected; or more than
-            1000 conjunctions when written out.
+            100,000 comparisons when written out.
     """
     parser = _Parser(list(_tokens(text)))
     result = parser.either(negated=False, depth=0)
@@ -164,6 +167,11 @@ class _Parser:
         if token.kind == "text":
             return token.text[1:-1].replace("''", "'")
         if token.kind == "number":
+            if len(token.text) > MAX_DIGITS:
+                raise InvalidRequest(
+                    f"filter, at {token.at}: a number of {len(token.text)} characters; no column"
+                    f" holds one of more than {MAX_DIGITS}"
+                )
             whole = token.text.lstrip("+-").isdigit()
             return int(token.text) if whole else float(token.text)
         if token.kind == "keyword" and token.text in ("true", "false"):
@@ -203,18 +211,29 @@ def _one(term: Term, negated: bool) -> Disjunction:
 
 
 def _any_of(parts: list[Disjunction]) -> Disjunction:
-    _check_count(sum(map(len, parts)))
+    _check_count(sum(map(_terms, parts)))
     return [conjunction for part in parts for conjunction in part]
 
 
 def _all_of(parts: list[Disjunction]) -> Disjunction:
-    result: Disjunction = [[]]
+    count, conjunctions = 0, 1
     for part in parts:
-        _check_count(len(result) * len(part))
-        result = [[*left, *right] for left in result for right in part]
-    return result
+        # Each conjunction so far stands beside each of the part's, and the other way round.
+        count, conjunctions = (
+            count * len(part) + conjunctions * _terms(part),
+            conjunctions * len(part),
+        )
+        _check_count(count)
+    return [list(chain.from_iterable(each)) for each in product(*parts)]
 
 
-def _check_count(conjunctions: int) -> None:
-    if conjunctions > MAX_CONJUNCTIONS:
-        raise InvalidRequest(f"filter: more than {MAX_CONJUNCTIONS} alternatives when written out")
+def _terms(part: Disjunction) -> int:
+    return sum(map(len, part))
+
+
+def _check_count(terms: int) -> None:
+    if terms > MAX_TERMS:
+        raise InvalidRequest(
+            f"filter: more than {MAX_TERMS} comparisons when written out as alternatives; name the"
+            " values of a column as a list: host in ('a', 'b')"
+        )
