@@ -227,6 +227,7 @@ class BufferTree:
             (self.by_age if handle in self.by_age else self.by_lag).pop(handle)
             self._ledger.buffered -= handle.nbytes
             self._ledger.frozen += handle.nbytes
+            table.use.frozen_bytes += handle.nbytes
         for job in jobs:
             self._hooks.on_freeze(job, why)
         return next(job for job in jobs if job.handle is asked)
@@ -315,6 +316,7 @@ class BufferTree:
             table.use.partitions -= table.partitions.pop(partition.key, None) is not None
         table.nbytes -= nbytes
         table.use.held_bytes -= nbytes
+        table.use.frozen_bytes -= nbytes
         table.rows -= rows
         self._ledger.frozen -= nbytes
         self._hooks.on_released(nbytes)

@@ -72,7 +72,7 @@ class FreezePolicy:
         """Freeze for a batch that found no room: what is not on its way to a file has to go now.
 
         Args:
-            namespace: the one that has all it may have; None where the daemon has.
+            namespace: the one that has as much as it may have; None where the daemon has.
         """
         if namespace is None:
             self._memory_full = True
@@ -105,7 +105,8 @@ class FreezePolicy:
         return max(0.0, due_at - time.monotonic())
 
     def _freeze_due(self) -> None:
-        if self._memory_full:
+        short = self._full_namespaces and self._ledger.used > self._ledger.watermarks.low
+        if self._memory_full or short:
             self._make_room()
         if self._disk_full or (self._memory_full and not self._ledger.frozen):
             self.freeze_all("disk" if self._disk_full else "memory")
@@ -121,8 +122,9 @@ class FreezePolicy:
             self._freeze_largest()
 
     def _freeze_namespaces(self) -> None:
-        """Freeze all of the namespaces that have as much in buffers as they may."""
+        """Freeze all of the namespaces that have as much as they may, and nothing on its way."""
         full, self._full_namespaces = self._full_namespaces, set()
+        full = {name for name in full if not self._tree.namespaces.of(name).frozen_bytes}
         for _, partition in list(self._tree.active()):
             if partition.table[0] in full:
                 self._tree.freeze(partition, "memory")
@@ -130,7 +132,8 @@ class FreezePolicy:
     def _freeze_largest(self) -> None:
         """Freeze the largest buffers until the rest, once they are flushed, is under ``low``.
 
-        At most half of ``low`` stays active: what is not a buffer comes on top of it.
+        At most half of ``low`` stays active: what is not a buffer comes on top of it. Those of
+        namespaces with more than their share come first.
         """
         ledger = self._ledger
         low = ledger.watermarks.low
@@ -138,7 +141,13 @@ class FreezePolicy:
         enough = min(low // 2, max(0, low - beside))
         if self._ledger.buffered <= enough:
             return  # the rest is on its way already; asked after every group while it is
-        for _, partition in sorted(self._tree.active(), key=lambda one: -one[0].nbytes):
+        greedy = self._tree.namespaces.over_shares(ledger.watermarks.high)
+
+        def order(one: tuple[BufferHandle, PartitionBuffer]) -> tuple[bool, int]:
+            handle, partition = one
+            return partition.table[0] not in greedy, -handle.nbytes
+
+        for _, partition in sorted(self._tree.active(), key=order):
             if self._ledger.buffered <= enough:
                 return
             self._tree.freeze(partition, "memory")

@@ -153,6 +153,11 @@ class Namespaces:
         # Who has nothing is a newcomer, whatever the batch.
         return bool(own) and own + nbytes > equal_share(high, sharing.of_memory)
 
+    def over_shares(self, limit: int) -> set[str]:
+        """Name those with more than their share of a limit of memory."""
+        share = self.share_of(limit)
+        return {use.name for use in self.known() if use.bytes > share}
+
     def share_of(self, limit: int) -> int:
         """Return an equal share of a limit of memory, among those who have some now."""
         return equal_share(limit, self._sharing(0.0).of_memory)
@@ -178,8 +183,11 @@ class Namespaces:
         refusal = Saturated(said, retry_after_s=RETRY_S * 4, details=details)
         return self.refused(use, "share_of_queue", refusal)
 
-    def over_memory(self, use: NamespaceUse, message: str) -> IngesterError:
-        """Return the refusal of a batch that finds no memory."""
+    def no_memory(self, use: NamespaceUse, message: str, *, unfair: bool) -> IngesterError:
+        """Return the refusal of a batch that finds no memory, or would have more than a share."""
+        if not unfair:
+            use.wanted_until = self._clock() + WANTED_S
+            return MemoryFull(message, retry_after_s=RETRY_S)
         details = _details(use, "share_of_memory")
         refusal = MemoryFull(message, retry_after_s=RETRY_S, details=details)
         return self.refused(use, "share_of_memory", refusal)

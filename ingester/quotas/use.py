@@ -36,6 +36,7 @@ class NamespaceUse:
 
     __slots__ = (
         "byte_rate",
+        "frozen_bytes",
         "held_bytes",
         "name",
         "partitions",
@@ -60,6 +61,8 @@ class NamespaceUse:
         """Bytes of batches that are let in and not yet in a buffer; of admission."""
         self.held_bytes = 0
         """Bytes in buffers, frozen ones included; of the loop."""
+        self.frozen_bytes = 0
+        """Those of them in frozen buffers; of the loop."""
         self.queued_bytes = 0
         """Bytes of frozen buffers that wait to be flushed; of the loop."""
         self.partitions = 0

@@ -47,7 +47,7 @@ class Relief(Protocol):
         """Have memory freed: a batch found no room.
 
         Args:
-            namespace: the one that has all it may have; None where the daemon has.
+            namespace: the one that has as much as it may have; None where the daemon has.
         """
 
     def relieve_disk(self) -> None:
@@ -264,7 +264,7 @@ class AdmissionControl:
                 f". Namespace {use.name!r} has {use.bytes}: more than its share, so it may have no"
                 f" more beyond {shared} in all"
             )
-        return self.namespaces.over_memory(use, said)
+        return self.namespaces.no_memory(use, said, unfair=unfair)
 
     def _others(self) -> int:
         asked_at, others = self._others_at

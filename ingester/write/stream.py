@@ -54,8 +54,9 @@ class WritePath:
         if isinstance(refusal, DiskFull):
             self.relief.relieve_disk()
         elif isinstance(refusal, MemoryFull):
-            own = refusal.details.get("quota") == "buffer_bytes"
-            self.relief.relieve_memory(str(refusal.details["namespace"]) if own else None)
+            # Whoever has all it may have gets room from its own buffers, not from others'.
+            namespace = refusal.details.get("namespace")
+            self.relief.relieve_memory(None if namespace is None else str(namespace))
 
 
 class WriteStream:
