@@ -114,6 +114,8 @@ def commands(world: World) -> dict[str, list[tuple[object, ...]]]:
     """What each command is run with."""
     config = ("--config", world.push.config)
     old = ("n", "old")
+    file = ("--file", world.folder / "tokens.json")
+    grant = ("--grant", "n:read", *file)
     return {
         "config": [("--store", f"file:///x{EVIL}".replace("\n", ""))],
         "write": [("n", "new", "--json"), ("n", f"t{EVIL}"), ("n", "t", "no\x1b[2Jfile.csv")],
@@ -143,6 +145,9 @@ def commands(world: World) -> dict[str, list[tuple[object, ...]]]:
         "pushes show": [("p1", *config), ("p1", *config, "--json"), (EVIL, *config)],
         "pushes resume": [("p1", *config)],
         "pushes rollback": [("p1", *config, "--reason", EVIL)],
+        "tokens add": [("fine", *grant), (EVIL, *grant), ("a", "--grant", EVIL, *file)],
+        "tokens list": [file, (*file, "--json")],
+        "tokens revoke": [(EVIL, *file)],
         "replicate status": [("n",), ("n", "--json"), ("n", "--origin", EVIL)],
     }
 
