@@ -2,6 +2,7 @@
 
     ``process`` ─▶ ``process_tuning``   before the first of Arrow or gRPC is used
                 ─▶ the log checked (`wal`), the store asked, an epoch claimed (`persist`)
+                ─▶ ``open_folders``     who else may read what is there
                 ─▶ ``descriptors``      how many connections there may be
                 ─▶ ``assembly``         the parts are made, each after those that it needs
                 ─▶ ``recovery``         the log is replayed into the buffers

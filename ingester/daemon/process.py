@@ -30,6 +30,7 @@ from ingester.daemon.assembly import Carried, Runtime, log_settings
 from ingester.daemon.descriptors import raise_descriptors, tell_shares
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.listening import listen
+from ingester.daemon.open_folders import tell_open_folders
 from ingester.daemon.process_tuning import do_without_pandas, let_calls_poll
 from ingester.daemon.quota_reload import QuotaReload
 from ingester.daemon.security import Security
@@ -84,6 +85,7 @@ def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | 
     problems = configure_logs(settings.log.level, settings.log.format)
     try:
         with DirectoryLock(settings.data_dir):
+            tell_open_folders(settings)
             return trio.run(
                 partial(_main, settings, on_ready, problems, reread or (lambda: settings)),
                 strict_exception_groups=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -55,6 +56,22 @@ def test_store_log_lock_and_spill_of_a_daemon_started_under_umask_0(tmp_path: Pa
     found = modes(data)
     kinds = {name.partition(".")[2] or name.rpartition("/")[2] for name in found}
     assert {"LOCK", "parquet", "spill", "wal"} <= kinds, sorted(found)
+
+
+def test_a_folder_that_was_there_and_is_open_to_everybody_is_told(tmp_path: Path) -> None:
+    data, store = tmp_path / "data", tmp_path / "store"
+    for folder, mode in ((data, 0o755), (data / "wal", 0o750), (store, 0o777)):
+        folder.mkdir()
+        folder.chmod(mode)
+    with Daemon.start(data, store=f"file://{store}", log__format="json") as daemon:
+        daemon.kill()
+        lines = [json.loads(line) for line in daemon.stderr_file.read_text().splitlines()]
+    told = [each for each in lines if each["event"] == "folder is open to everybody"]
+    assert {(each["folder"], each["mode"]) for each in told} == {
+        (str(data), "0755"),
+        (str(store), "0777"),
+    }
+    assert {each["runbook"] for each in told} == {"open-folder"}
 
 
 @pytest.mark.parametrize(("mask", "file", "folder"), [(0, 0o640, 0o750), (0o077, 0o600, 0o700)])
