@@ -30,7 +30,18 @@ from ingester.quotas.namespaces import Namespaces
 from persist.manifest import TableState
 from persist.table import TableDefinition, TableKey
 
-Why = Literal["age", "lag", "bytes", "messages", "memory", "disk", "epoch", "asked", "stop"]
+Why = Literal[
+    "age",
+    "lag",
+    "bytes",
+    "messages",
+    "memory",
+    "partitions",
+    "disk",
+    "epoch",
+    "asked",
+    "stop",
+]
 """The reason why a buffer is frozen."""
 
 
@@ -80,6 +91,8 @@ class BufferTree:
         self.namespaces = Namespaces() if namespaces is None else namespaces
         self.tables: dict[TableKey, TableBuffer] = {}
         self.applied_seq = 0
+        self.live_partitions = 0
+        """The number of partitions of all tables that have a buffer."""
         self.by_age: OrderedDict[BufferHandle, PartitionBuffer] = OrderedDict()
         """Active buffers that no replication began, with their partitions, the oldest first."""
         self.by_lag: OrderedDict[BufferHandle, PartitionBuffer] = OrderedDict()
@@ -136,6 +149,7 @@ class BufferTree:
         if operation.messages:
             self._begin_epoch(table, operation.epoch)
         holders: list[BufferHandle] = []
+        open_before = len(table.partitions)
         for values, batch, nbytes, row_counts in operation.parts:
             handle = self._active(table, table.partition((spec_id, values)), operation)
             before = handle.rows.nbytes
@@ -153,6 +167,7 @@ class BufferTree:
             table.use.held_bytes += grown
             self._ledger.buffered += grown
             holders.append(handle)
+        self.live_partitions += len(table.partitions) - open_before
         table.rows += operation.rows
         table.newest = (operation.epoch, operation.last_seq)
         self.applied_seq = max(self.applied_seq, operation.last_seq)
@@ -313,7 +328,9 @@ class BufferTree:
         partition = table.partitions[handle.partition]
         partition.frozen.remove(handle)
         if partition.empty:
-            table.use.partitions -= table.partitions.pop(partition.key, None) is not None
+            gone = table.partitions.pop(partition.key, None) is not None
+            table.use.partitions -= gone
+            self.live_partitions -= gone
         table.nbytes -= nbytes
         table.use.held_bytes -= nbytes
         table.use.frozen_bytes -= nbytes

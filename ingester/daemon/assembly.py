@@ -62,7 +62,7 @@ from ingester.query.result_spill import ResultSpill
 from ingester.query.row_group_cache import CACHE_BYTES, RowGroupCache
 from ingester.query.ticket import FilterLimits
 from ingester.quotas.namespaces import Namespaces
-from ingester.replication.commit import TransactionCommit
+from ingester.replication.commit import TransactionCommit, TransactionPath
 from ingester.replication.dedup import TransactionDedup
 from ingester.replication.open_transactions import OpenTransactions
 from ingester.replication.point_lookup import PointLookup
@@ -85,6 +85,7 @@ from ingester.write.coalescer import Coalescer
 from ingester.write.dedup_sink import DedupSink
 from ingester.write.metrics_sink import MetricsSink
 from ingester.write.operation_maker import OperationMaker
+from ingester.write.partition_room import PartitionRoom
 from ingester.write.stream import WritePath
 from ingester.write.streams import Writes
 from ingester.write.tracing_sink import with_tracing
@@ -299,6 +300,12 @@ class Runtime:
             QueueRoom(lambda: self.flusher.queued_bytes, settings.persist.queue_bytes),
             self.namespaces,
         )
+        post = Portal().post
+        self.partition_room = PartitionRoom(
+            self.tree,
+            settings.limits,
+            lambda table: post(self.freeze_policy.relieve_partitions, table),
+        )
         # One number for each schema that rows come in, whoever writes them.
         self._schema_numbers = itertools.count(1)
         path = WritePath(
@@ -310,6 +317,7 @@ class Runtime:
             origins=self.origins,
             relief=self.freeze_policy,
             checkpoints=self.tree.checkpoints,
+            partitions=self.partition_room,
             epoch=self.writer.epoch,
             newest_seq=lambda: self.tree.applied_seq,
         )
@@ -331,8 +339,7 @@ class Runtime:
         commit = TransactionCommit(
             TransactionDedup(self.catalog, self.takeover, self.transforms.names_of),
             PointLookup(self.row_groups, lambda: self.tree.applied_seq),
-            self.wal_sink,
-            self._schema_numbers,
+            TransactionPath(self.wal_sink, self.partition_room, self._schema_numbers),
             self.instrumentation.transaction_logged,
         )
         self.replication = Replication(

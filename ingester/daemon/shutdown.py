@@ -36,6 +36,7 @@ async def drain_and_stop(runtime: Runtime) -> int:
         replication = runtime.replication
         while runtime.wal.pending or runtime.ledger.pending or replication.statistics().committing:
             await trio.sleep(0.005)
+        runtime.flusher.hurry()
         runtime.freeze_policy.freeze_all("stop")
         for handle in list(runtime.tree.unreleased()):
             await runtime.flusher.until_released(handle)

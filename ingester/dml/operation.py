@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ingester.dml.part import Part
 from ingester.origins.checkpoint_state import Checkpoint
+from persist.manifest import PartitionKey
 from persist.table import TableKey
 from wal import Entry
 
@@ -48,6 +49,8 @@ class Operation:
     segment: int = 0
     admitted_bytes: int = 0
     """The bytes that it counts for in admission control until it is applied, or refused."""
+    opens: tuple[PartitionKey, ...] = ()
+    """The partitions that count as opened by it until it is applied, or refused."""
     duplicate: bool = False
 
     @property

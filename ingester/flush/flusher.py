@@ -25,7 +25,7 @@ import trio
 
 from ingester.buffer import BufferHandle, FlushJob, PartitionBuffer
 from ingester.flush.file_writer import CannotEncode, FileWriter, Upload
-from ingester.flush.worker_pool import Begun, WorkerPool
+from ingester.flush.worker_pool import Begun, WorkerPool, lanes
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.status import PersistStatus
 from ingester.tables.catalog import Catalog
@@ -64,7 +64,7 @@ class Flusher:
         *,
         workers: int,
     ) -> None:
-        self.queue: PersistQueue[FlushJob, Begun] = PersistQueue(workers)
+        self.queue: PersistQueue[FlushJob, Begun] = PersistQueue(lanes(workers))
         look = partial(catalog.look, older_than_s=0.0)
         self.pool = WorkerPool(file_writer, ledger, hooks.failed, look, workers=workers)
         self.released = trio.Event()
@@ -93,6 +93,10 @@ class Flusher:
             queued_bytes=self.queued_bytes,
             active=self.queue.active,
         )
+
+    def hurry(self) -> None:
+        """Flush with more threads from now on: the daemon stops, and nobody writes any more."""
+        self.pool.hurry()
 
     def enqueue(self, job: FlushJob) -> None:
         """Queue a frozen buffer behind the earlier ones of its partition."""

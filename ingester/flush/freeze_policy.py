@@ -17,6 +17,10 @@ import trio
 
 from ingester.buffer import BufferHandle, BufferTree, PartitionBuffer, Why
 from ingester.memory.ledger import MemoryLedger
+from persist.table import TableKey
+
+CROWDED_PART = 4
+"""The part of too many partitions that is on its way to files before more of them are frozen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,7 @@ class FreezePolicy:
         self._make_room = make_room
         self._wake = trio.Event()
         self._disk_full = False
+        self._crowded: set[TableKey | None] = set()
         self._memory_full = False
         self._full_namespaces: set[str] = set()
 
@@ -78,6 +83,14 @@ class FreezePolicy:
             self._memory_full = True
         else:
             self._full_namespaces.add(namespace)
+        self._wake.set()
+
+    def relieve_partitions(self, table: TableKey | None) -> None:
+        """Freeze the oldest of a table's buffers, or of all, until a part of them is on its way.
+
+        A batch found no room for its partitions, of which the table, or the daemon, has too many.
+        """
+        self._crowded.add(table)
         self._wake.set()
 
     async def run(self) -> None:
@@ -113,6 +126,7 @@ class FreezePolicy:
         self._disk_full = self._memory_full = False
         if self._full_namespaces:
             self._freeze_namespaces()
+        self._freeze_crowded()
         for aging, age_s, why in self._ages:
             due_before = time.monotonic() - age_s
             while (oldest := _oldest(aging)) is not None and oldest.opened_at <= due_before:
@@ -128,6 +142,22 @@ class FreezePolicy:
         for _, partition in list(self._tree.active()):
             if partition.table[0] in full:
                 self._tree.freeze(partition, "memory")
+
+    def _freeze_crowded(self) -> None:
+        """Freeze the oldest where there are too many, but for those that are on their way."""
+        crowded, self._crowded = self._crowded, set()
+        for table in crowded:
+            mine = [
+                partition
+                for _, partition in self._tree.active()
+                if table is None or partition.table == table
+            ]
+            live = self._tree.live_partitions
+            if table is not None:
+                live = len(self._tree.tables[table].partitions)
+            stays = live - live // CROWDED_PART
+            for partition in mine[: max(0, len(mine) - stays)]:
+                self._tree.freeze(partition, "partitions")
 
     def _freeze_largest(self) -> None:
         """Freeze the largest buffers until the rest, once they are flushed, is under ``low``.

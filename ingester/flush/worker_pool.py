@@ -34,12 +34,19 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 NICENESS = 10
+LANES, MOST_LANES = 8, 64
+"""The partitions that are served at a time, for each thread that sorts and encodes, and at most."""
 UPLOAD_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, OSError))
 
 
 def _give_way() -> None:
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+def lanes(workers: int) -> int:
+    """The partitions that are served at a time."""
+    return max(workers, min(workers * LANES, MOST_LANES))
 
 
 async def _as_it_is(table: TableBuffer) -> None:
@@ -83,9 +90,19 @@ class WorkerPool:
         self._limiter = trio.CapacityLimiter(workers)
         # Who waits for a thread waits here, and the limiter is free for whoever has a turn.
         self._turns = ByteBudget(workers)
+        self._workers = workers
         # Threads of their own: they give way to those that acknowledge writes and answer queries.
-        self._threads = ThreadPoolExecutor(workers, "persist", initializer=_give_way)
+        self._threads = ThreadPoolExecutor(lanes(workers), "persist", initializer=_give_way)
         self._budget = ByteBudget(ledger.watermarks.jobs)
+
+    def hurry(self) -> None:
+        """Have as many threads as partitions are served at a time: nobody writes any more.
+
+        Of small files, most of the time is the store's: a disk or a network that is waited for.
+        """
+        threads = lanes(self._workers)
+        self._limiter.total_tokens = threads
+        self._turns.raise_limit(threads)
 
     async def begin(self, job: FlushJob) -> Begun:
         """Wait for room; then put the rows into order, in a table without a primary key.

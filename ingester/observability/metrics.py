@@ -34,7 +34,18 @@ LIMITS = LimitsSettings.__struct_fields__
 """The limits that are counted by name: the settings of the section ``limits``."""
 
 # Those of ``ingester.buffer.Why``; a test holds the two together.
-FREEZE_REASONS = ("age", "lag", "bytes", "messages", "memory", "disk", "epoch", "asked", "stop")
+FREEZE_REASONS = (
+    "age",
+    "lag",
+    "bytes",
+    "messages",
+    "memory",
+    "partitions",
+    "disk",
+    "epoch",
+    "asked",
+    "stop",
+)
 
 # Acknowledgements and syncs lie around a millisecond; a slow disk takes seconds.
 _FAST_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)

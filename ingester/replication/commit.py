@@ -9,7 +9,7 @@ to a table between the look-up and the log. Work per row runs in threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,6 +28,7 @@ from ingester.replication.normalise import joined
 from ingester.replication.open_transactions import TableChanges
 from ingester.replication.point_lookup import PointLookup
 from ingester.write.covered_rows import without_covered
+from ingester.write.partition_room import PartitionRoom
 from ingester.write.wal_sink import WalSink
 from persist.partitioning import PartitionValueTooLong, split_batch
 from persist.table import TableDefinition, TableKey
@@ -47,6 +48,16 @@ class _Share:
     """The keys of rows that keep values; None where there is none."""
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionPath:
+    """The way of a transaction into the log."""
+
+    sink: WalSink
+    partitions: PartitionRoom
+    schema_numbers: Iterator[int]
+    """One for each schema that rows come in, whoever writes them."""
+
+
 MAX_SCHEMAS = 1024
 """The sets of columns that are kept; one that was forgotten is logged anew, by another number."""
 
@@ -58,8 +69,7 @@ class TransactionCommit:
         self,
         dedup: TransactionDedup,
         lookup: PointLookup,
-        sink: WalSink,
-        schema_numbers: Iterator[int],
+        path: TransactionPath,
         on_logged: Callable[[Transaction], None],
     ) -> None:
         """``on_logged`` is called with each transaction that is durable and visible."""
@@ -67,8 +77,9 @@ class TransactionCommit:
         """Raises ``NotAvailable`` for a table whose rows are not those of its source."""
         self._dedup = dedup
         self._lookup = lookup
-        self._sink = sink
-        self._numbers = schema_numbers
+        self._sink = path.sink
+        self._partitions = path.partitions
+        self._numbers = path.schema_numbers
         self._on_logged = on_logged
         self._schemas: dict[tuple[TableKey, int, tuple[str, ...]], LoggedSchema] = {}
 
@@ -120,13 +131,27 @@ class TransactionCommit:
                 )
                 # A column that came meanwhile may have values to keep.
                 if all(share.new.table.definition is share.definition for share in shares):
-                    self._dedup.begin(new, origin, sequence)
-                    error = await self._fate(partial(self._sink.submit_together, transaction))
+                    with self._open_partitions(shares, transaction):
+                        self._dedup.begin(new, origin, sequence)
+                        error = await self._fate(partial(self._sink.submit_together, transaction))
                     self._dedup.end(new, origin, sequence, error)
                     if error is not None:
                         raise error
                     return transaction
             exclusive = True
+
+    @contextmanager
+    def _open_partitions(self, shares: list[_Share], transaction: Transaction) -> Iterator[None]:
+        """Have the partitions that a transaction opens count until it is applied, or refused.
+
+        Raises:
+            IngesterError: there is no room for them.
+        """
+        with ExitStack() as left:
+            for share, operation in zip(shares, transaction.operations, strict=True):
+                self._partitions.enter(share.new.table, operation)
+                left.callback(self._partitions.leave, operation)
+            yield
 
     def _encoded(self, shares: list[_Share], origin: tuple[str, int]) -> Transaction:
         changes = sum(share.changes.rows for share in shares)

@@ -6,7 +6,8 @@
     ``metadata`` holds what a client says of a batch: its sequence, its checkpoint.
     ``checkpoints`` answers sources that ask for their state, or give one without rows.
     ``transform`` runs users' classes, where a table has any: a batch goes on as they make it.
-    ``admission`` lets a batch in by its bytes, or refuses it.
+    ``admission`` lets a batch in by its bytes, or refuses it; ``partition_room`` by the partitions
+    that it would open.
     ``sender`` chooses one of three ways for a batch:
 
     small    log (as a draft) ─▶ ``coalescer``, in the thread that writes the log

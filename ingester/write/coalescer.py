@@ -111,6 +111,7 @@ class Coalescer:
                 operation = self._operations.coalesce(
                     plan, [each.batch for each in arrivals], most_bytes
                 )
+                arrivals[0].stream.claim(operation)
             except Exception:  # whatever it is, it comes again where it can be told whose it is
                 pass
             else:
@@ -127,6 +128,7 @@ class Coalescer:
         try:
             known = Known(most_bytes=arrival.stored_bytes)
             operation = self._operations.make(stream.plan, arrival.batch, known=known)
+            stream.claim(operation)
         except Exception as exc:
             stream.session.refusal = Unfit(exc)
             self._refuse(arrival, stream.session.refusal)

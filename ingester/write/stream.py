@@ -22,6 +22,7 @@ from ingester.origins.registry import Origins
 from ingester.write.admission import AdmissionControl, Relief
 from ingester.write.answer import PutAnswer
 from ingester.write.metadata import fitted
+from ingester.write.partition_room import PartitionRoom
 from ingester.write.plan import WritePlan
 from ingester.write.wal_sink import WalSink
 from wal import Draft, Entry, OrderedSession
@@ -46,6 +47,7 @@ class WritePath:
     relief: Relief
     checkpoints: Checkpoints
     epoch: int
+    partitions: PartitionRoom
     newest_seq: Callable[[], int]
     """The newest sequence that is applied."""
 
@@ -171,7 +173,14 @@ class WriteStream:
 
         Args:
             slot: the slot that was reserved for the batch.
+
+        Raises:
+            IngesterError: it cannot open its partitions; it counts no longer, and has no slot but
+                the given one.
         """
+        # A repeated batch, which was let in as one, opens nothing.
+        if operation.admitted_bytes:
+            self._open_partitions(operation)
         slot = self.reserve() if slot is None else slot
         if self.origin is None:
             submit_for([(self, slot)], operation, self._path.sink)
@@ -179,11 +188,36 @@ class WriteStream:
         # What was let in before a newer stream was opened, and comes to the loop after that, would
         # stand behind it: whoever has asked in between how far the origin is was told less.
         if (refusal := self.refusal or self._ended_by()) is not None:
-            self.leave(operation.admitted_bytes)
+            self.leave_with(operation)
             self.reject(slot, refusal)
             self.hand_out()
             return
-        self._path.sink.submit(operation, lambda op, error: self._answered(slot, op, error))
+
+        def answer(done: Operation, error: BaseException | None) -> None:
+            self._path.partitions.leave(operation)
+            self._answered(slot, done, error)
+
+        self._path.sink.submit(operation, answer)
+
+    def claim(self, operation: Operation) -> None:
+        """Let an operation open its partitions, until :meth:`leave_with`. Any thread.
+
+        Raises:
+            IngesterError: there is no room for them.
+        """
+        self._path.partitions.enter(self.plan.table, operation)
+
+    def leave_with(self, operation: Operation, batches: int = 1) -> None:
+        """Stop counting an operation of so many batches: it is applied, or never will be."""
+        self._path.partitions.leave(operation)
+        self.leave(operation.admitted_bytes, batches)
+
+    def _open_partitions(self, operation: Operation) -> None:
+        try:
+            self.claim(operation)
+        except BaseException:
+            self.leave(operation.admitted_bytes)
+            raise
 
     def offer(self, draft: Draft, *, here: bool = False) -> None:
         """Send what will become an operation on its way, to be answered in its turn. Any thread.
@@ -298,7 +332,7 @@ def submit_for(
             stream.hand_out()
 
     def answer(done: Operation, error: BaseException | None) -> None:
-        one.leave(done.admitted_bytes, len(batches))
+        one.leave_with(operation, len(batches))
         if error is None or slot:
             return  # they were answered when they were in the log
         for stream, each in batches:

@@ -31,6 +31,11 @@ class ByteBudget:
         self._spent = 0
         self._waiting: FairQueue[_Waiter] = FairQueue()
 
+    def raise_limit(self, limit_bytes: int) -> None:
+        """Have more bytes to share from now on."""
+        self._limit_bytes = max(self._limit_bytes, limit_bytes)
+        self._grant()
+
     async def spend(self, nbytes: int, tenant: str = "") -> None:
         """Wait for that many bytes, and hold them until they are given back."""
         waiter = _Waiter(nbytes)

@@ -199,7 +199,8 @@ def test_an_answered_batch_is_let_go_without_a_collection() -> None:
         plan=plan,
         session=OrderedSession(),
         reserve=list,
-        leave=lambda *_: None,
+        claim=lambda *_: None,
+        leave_with=lambda *_: None,
         accept=lambda *_: None,
         hand_out=lambda: None,
     )

@@ -19,6 +19,7 @@ from ingester.schema import Normaliser
 from ingester.write.admission import AdmissionControl
 from ingester.write.metadata import BatchMetadata
 from ingester.write.operation_maker import OperationMaker
+from ingester.write.partition_room import PartitionRoom
 from ingester.write.plan import WritePlan
 from ingester.write.stream import Outcome, WritePath, WriteStream
 from persist.partitioning import UNPARTITIONED
@@ -37,6 +38,16 @@ class Gate:
 
     def leave(self, nbytes: int, use: NamespaceUse) -> None:
         self.inside -= nbytes
+
+
+class Room:
+    """Lets operations open what they like."""
+
+    def enter(self, table: TableBuffer, operation: Operation) -> None:
+        pass
+
+    def leave(self, operation: Operation) -> None:
+        pass
 
 
 class Log:
@@ -68,6 +79,7 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
         origins=Origins(),
         relief=cast(Any, None),
         checkpoints=Checkpoints(),
+        partitions=cast(PartitionRoom, Room()),
         epoch=1,
         newest_seq=lambda: 7,
     )
