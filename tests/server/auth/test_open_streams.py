@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow.flight as fl
 import pytest
 
+from ingester.client import Client, ConnectionOptions
 from tests.drivers.waiting import until
 from tests.drivers.wire import Stream, extra, numbers, path, put, rows, ticket
 from tests.server.auth.secured import Secured
@@ -78,6 +80,35 @@ def waiting_calls(secured: Secured) -> int:
     """The number of followers' calls that wait."""
     waiting: int = secured.http("/api/status", "root")[1]["streams"]["waiting"]
     return waiting
+
+
+def test_a_writer_goes_on_when_its_token_is_rotated(secured: Secured, tmp_path: Path) -> None:
+    file, table = tmp_path / "token", ("shop", "rotated")
+    for name in ("old", "new"):
+        secured.tokens.add(name, "shop:read,write")
+    until(lambda: admitted(secured, "new"), "the new tokens to be known")
+    file.write_text(secured.tokens.secret["old"])
+    written = 0
+    options = ConnectionOptions(token_file=str(file))
+    with (
+        Client(secured.daemon.flight, options=options) as client,
+        client.writer(*table, numbers(0, 1).schema, origin="rotated") as writer,
+    ):
+
+        def ended() -> bool:
+            nonlocal written
+            writer.write(numbers(written, 1))
+            written += 1
+            return any(line["principal"] == "old" for line in secured.audited())
+
+        ended()
+        writer.flush()
+        file.write_text(secured.tokens.secret["new"])
+        secured.tokens.revoke("old")
+        until(ended, "the stream with the old token to end")
+        ended()
+    with secured.client("rw") as reader:
+        assert rows(reader, table) == list(range(written))
 
 
 def admitted(secured: Secured, name: str) -> bool:

@@ -100,6 +100,26 @@ def test_a_file_that_cannot_be_used_leaves_the_tokens_of_before(tmp_path: Path) 
         watched.caller(made)
 
 
+def test_a_file_behind_a_link_that_is_swapped_is_seen(tmp_path: Path) -> None:
+    # A mounted secret: FILE -> ..data/FILE, ..data -> a folder of each version.
+    made = []
+    for number in (1, 2):
+        token, entry = new_token("etl", ["a:read"], NOW)
+        made.append(token)
+        file = tmp_path / f"..{number}" / "tokens.json"
+        file.parent.mkdir()
+        file.write_bytes(encode_tokens(TokenFile(tokens=[entry])))
+        file.chmod(0o440)
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "tokens.json").symlink_to("..data/tokens.json")
+    watched = WatchedTokens(tmp_path / "tokens.json")
+    assert watched.caller(made[0]).name == "etl"
+    (tmp_path / "..new").symlink_to("..2")
+    (tmp_path / "..new").rename(tmp_path / "..data")
+    assert watched.look()
+    assert watched.caller(made[1]).name == "etl"
+
+
 def test_refusals_cannot_fill_the_disk_and_those_left_out_are_counted(tmp_path: Path) -> None:
     now = [0.0]
     file = tmp_path / "audit.jsonl"
