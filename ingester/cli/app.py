@@ -282,7 +282,7 @@ replicate_app.command("verify")(asks_daemon(replication_verify))
 @replicate_app.command()
 @asks_daemon
 def postgres(
-    dsn: Annotated[str, typer.Argument(help="The database, as psql takes it.")],
+    dsn: Annotated[str, typer.Argument(help="As psql takes it; or env:NAME, file:PATH.")],
     namespace: Annotated[str, typer.Argument(help="Where its tables go.", show_default=False)],
     tables: Annotated[str, typer.Option("--tables", help="a,b,schema.c; default: all.")] = "",
     publication: Annotated[

@@ -3,7 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ingester.config.secret_values import secret_value
+
 from .exits import FAILED, USAGE, CommandFailed
+
+
+def read_dsn(given: str) -> str:
+    """Return the DSN, which may stand in a variable or a file; CommandFailed where it does not."""
+    try:
+        return secret_value(given)
+    except ValueError as exc:
+        raise CommandFailed(f"DSN: {exc}", USAGE) from exc
 
 
 def run_postgres(
@@ -28,7 +38,7 @@ def run_postgres(
         raise CommandFailed(f"--on-removed {given['on_removed']}: keep or empty", USAGE)
     try:
         options = Options(
-            dsn=dsn,
+            dsn=read_dsn(dsn),
             namespace=namespace,
             tables=tuple(name.strip() for name in given["tables"].split(",") if name.strip()),
             publication=given["publication"],

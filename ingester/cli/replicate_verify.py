@@ -21,6 +21,7 @@ from ingester.shown_text import escaped
 from .connecting import connect
 from .exits import DONE, FAILED, UNREACHABLE, USAGE, CommandFailed
 from .printing import print_json, print_line, print_table
+from .replicate_options import read_dsn
 
 COLUMNS = ("table", "source", "verdict", "rows there", "rows here", "differ", "why")
 _EVERY_S = 0.2
@@ -97,7 +98,7 @@ def _plan(arguments: VerifyArguments) -> VerifyPlan:
     except ValueError as exc:
         raise CommandFailed(f"--wait: {exc}", USAGE) from exc
     return VerifyPlan(
-        arguments.dsn,
+        read_dsn(arguments.dsn),
         arguments.namespace,
         arguments.origin,
         names,

@@ -34,7 +34,7 @@ def replication_status(
 
 
 def replication_verify(
-    dsn: Annotated[str, typer.Argument(help="The database, as psql takes it.")],
+    dsn: Annotated[str, typer.Argument(help="As psql takes it; or env:NAME, file:PATH.")],
     namespace: Annotated[str, typer.Argument(help="Where its tables are.", show_default=False)],
     tables: Annotated[
         list[str] | None,

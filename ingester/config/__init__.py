@@ -4,6 +4,7 @@
                                                    └ ``units``: ``64MiB``, ``5m``
     ``exposure``        which listeners other machines reach, without TLS and tokens
     ``addresses``       whether an address is this machine's alone
+    ``secret_values``   secrets that stand in a variable or a file of their own
     ``watched_files``   certificates, keys and tokens, which others replace while we run
 
 A setting's type says its range and how it is written. Nothing else looks for settings in the

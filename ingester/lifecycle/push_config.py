@@ -34,11 +34,12 @@ from ingester.client import arguments
 from ingester.client.connection_options import ConnectionOptions
 from ingester.client.credentials import Credentials
 from ingester.client.errors import InvalidRequest
+from ingester.config.secret_values import secret_value, stands_elsewhere
 from ingester.config.units import parse_duration
 from ingester.lifecycle.orders import Order
 from ingester.lifecycle.settings import HookConfigError, HookSettings, hook_settings
 from ingester.lifecycle.tasks import Rules
-from ingester.secret_texts import remember, remember_options
+from ingester.secret_texts import remember_options
 
 REGION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _DURATIONS = ("unreachable_after", "followers_deadline", "retain")
@@ -265,23 +266,17 @@ def _filled_in(
     for key, value in options.items():
         if isinstance(value, Mapping):
             filled[key] = _filled_in(value, f"{where}.{key}", environ)
-        elif isinstance(value, str) and value.startswith(("env:", "file:")):
+        elif stands_elsewhere(value):
             filled[key] = _secret(value, f"{where}.{key}", environ)
-            remember([filled[key]])
         else:
             filled[key] = value
     return filled
 
 
 def _secret(value: str, where: str, environ: Mapping[str, str]) -> str:
-    kind, _, name = value.partition(":")
-    if kind == "env":
-        if name not in environ:
-            raise PushConfigError(f"{where}: the environment has no {name!r}")
-        return environ[name]
     try:
-        return Path(name).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as exc:
+        return secret_value(value, environ)
+    except ValueError as exc:
         raise PushConfigError(f"{where}: {exc}") from exc
 
 

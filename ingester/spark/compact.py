@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 
+from ingester.config.secret_values import secret_value
+from ingester.secret_texts import remember_options
 from ingester.shown_text import escaped
 from ingester.spark.compaction.api import compact, rewrite
 from ingester.spark.compaction.report import TARGET_FILE_BYTES, CompactionReport
@@ -33,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         pairs = (one.split("=", 1) for one in asked.storage_option)
-        options = {name: storage_value(name, value) for name, value in pairs}
+        options = {name: storage_value(name, secret_value(value)) for name, value in pairs}
+        remember_options(options)
         store = open_store(asked.url, **options)
         tables = [asked.table]
         if not asked.table:
@@ -117,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=_pair,
         metavar="NAME=VALUE",
-        help="endpoint_url, key, secret, …; may be repeated",
+        help="endpoint_url, key, secret, …; a secret better as env:NAME or file:PATH",
     )
     parser.add_argument("--rewrite", action="store_true", help="all files, also those large enough")
     parser.add_argument(

@@ -50,6 +50,7 @@ DSNS = [
     f"host=127.0.0.1 port=1 password={SECRET} nonsense",
 ]
 FILES = {
+    "dsn": f"host=127.0.0.1 port=1 password={SECRET}\n",
     "text.toml": f'store_options = "{SECRET}"\n',
     "bare.toml": f"[store_options]\nsecret = {SECRET}\n",
     "list.toml": f'store = "s3://b/p"\n[store_options]\nsecret = ["{SECRET}"]\n',
@@ -78,6 +79,10 @@ def runs() -> Iterator[tuple[list[str], dict[str, str]]]:
     yield ["pushes", "list", "--config", "badpushes.toml"], {}
     for dsn in DSNS:
         yield ["replicate", "postgres", dsn, "n", "--check"], {}
+    for dsn in ("env:DSN", "file:dsn"):
+        named = {"DSN": f"host=127.0.0.1 port=1 password={SECRET}"}
+        yield ["replicate", "postgres", dsn, "n", "--check"], named
+    yield ["replicate", "postgres", "env:MISSING", "n", "--check"], {"DSN": SECRET}
     yield ["tables"], {"INGESTER_TOKEN": f"two words {SECRET}"}
     yield ["tables", "--endpoint", f"grpc://u:{SECRET}@{GONE}"], {}
     yield ["tables", "--endpoint", f"nonsense://u:{SECRET}@{GONE}"], {}
@@ -94,6 +99,16 @@ def test_no_command_says_a_secret_that_it_was_given(tmp_path: Path) -> None:
         if SECRET in said or "S3cr3t" in said or not said or "Traceback" in said:
             faults.append((arguments, sorted(environment), said[-300:]))
     assert faults == []
+
+
+def test_a_dsn_may_stand_in_a_variable_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "dsn").write_text("host=127.0.0.1 port=1 user=u\n")
+    for dsn, variables in (("env:D", {"D": "host=127.0.0.1 port=1 user=u"}), ("file:dsn", {})):
+        command = ["replicate", "postgres", dsn, "n", "--check"]
+        done = run_command(*command, cwd=tmp_path, endpoint=None, stdin=b"", **variables)
+        assert (done.returncode, b"port 1 failed" in done.stderr) == (3, True), done.stderr
+    gone = run_command("replicate", "verify", "file:gone", "n", cwd=tmp_path)
+    assert (gone.returncode, b"DSN: " in gone.stderr) == (2, True), gone.stderr
 
 
 def test_options_are_shown_without_texts_whose_names_nobody_knows() -> None:
