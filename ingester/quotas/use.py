@@ -62,7 +62,7 @@ class NamespaceUse:
         self.held_bytes = 0
         """Bytes in buffers, frozen ones included; of the loop."""
         self.frozen_bytes = 0
-        """Those of them in frozen buffers; of the loop."""
+        """The part of these that is in frozen buffers; of the loop."""
         self.queued_bytes = 0
         """Bytes of frozen buffers that wait to be flushed; of the loop."""
         self.partitions = 0

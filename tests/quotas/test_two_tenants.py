@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -23,9 +24,11 @@ from tests.drivers.wire import (
     Stream,
     Table,
     act,
+    create,
     extra,
     http,
     numbers,
+    persist,
     put,
     query,
     rows,
@@ -172,6 +175,50 @@ def test_streams_of_each_kind_are_counted_until_they_end(
         assert query(client, ("small", "t"), columns=[]).num_rows > 0, "queries count apart"
         _others_go_on(client)
     put(client, ("small", "t"), numbers(1_001, 1))
+
+
+def test_thousands_of_buffers_of_one_hold_up_anothers_persist_for_a_moment(
+    daemon: Daemon, client: fl.FlightClient
+) -> None:
+    count, table = 1_500, ("many", "t")
+    create(client, table, numbers(0, 1).schema, partition_by=["identity(i)"])
+    put(client, table, numbers(0, count))
+    assert _namespaces(daemon)["many"]["partitions"] == count
+    put(client, ("other", "t"), numbers(0, 10))
+
+    def persist_many() -> None:
+        with fl.connect(daemon.flight) as own:
+            persist(own, table)
+
+    behind = threading.Thread(target=persist_many)
+    behind.start()
+    try:
+        until(lambda: _namespaces(daemon)["many"]["queued_bytes"] > 0, "they are queued")
+        persist(client, ("other", "t"))
+        left = _namespaces(daemon)["many"]["partitions"]
+        assert left > count // 2, "the other was served before most of them"
+    finally:
+        behind.join()
+    put(client, table, numbers(0, 1))
+    persist(client, table)
+    for name, shown in _namespaces(daemon).items():
+        if name in ("many", "other"):
+            counts = ("bytes", "queued_bytes", "partitions", "writers", "answers")
+            assert [shown[count] for count in counts] == [0] * len(counts), name
+
+
+def test_tables_are_made_up_to_the_quota(client: fl.FlightClient) -> None:
+    put(client, ("small", "second"), numbers(0, 1))
+    third, batch = ("small", "third"), numbers(0, 1)
+    for make in (
+        lambda: create(client, third, batch.schema),
+        lambda: put(client, third, batch),
+    ):
+        with pytest.raises(fl.FlightUnavailableError) as refused:
+            make()
+        _refused(refused.value, "tables", "small")
+    put(client, ("small", "second"), numbers(1, 1))
+    _others_go_on(client)
 
 
 @pytest.mark.s3
