@@ -37,6 +37,8 @@ class Doorkeeper:
         except AuditFailed as exc:
             raise ConfigError("audit.file", str(exc)) from exc
         self._asked = trio.Event()
+        # Its own: a store that hangs must not keep a token valid. For tokens, and for keys.
+        self._threads = trio.CapacityLimiter(2)
         self._tokens: WatchedTokens | None = None
         self._jwks: JwtTokens | None = None
         self.failed_readings = 0
@@ -81,7 +83,7 @@ class Doorkeeper:
                 log.error("audit log not opened", error=str(exc), runbook="audit-not-written")
         if self._tokens is not None:
             await self._told("tokens", partial(self._tokens.look, again=at_once))
-        await trio.to_thread.run_sync(self.access.end_those_over)
+        await trio.to_thread.run_sync(self.access.end_those_over, limiter=self._threads)
 
     async def run(self) -> None:
         """Load a provider's keys again when they are old, and when they are asked for."""
@@ -93,7 +95,7 @@ class Doorkeeper:
 
     async def _told(self, what: str, look: Callable[[], bool]) -> None:
         try:
-            others = await trio.to_thread.run_sync(look)
+            others = await trio.to_thread.run_sync(look, limiter=self._threads)
         except (BadTokens, JwksAway) as exc:
             self.failed_readings += 1
             self.audit.noted("tokens reload", "failed", message=str(exc))

@@ -23,6 +23,8 @@ from ingester.server.auth.tokens import PREFIX
 
 Handler = Callable[[Request], Awaitable[Response]]
 _NAMELESS = "/health/"
+CHECKS = 4
+"""So many of a provider's tokens are checked at a time; they may wait for its keys."""
 
 
 class TurnedAway(Exception):
@@ -47,6 +49,8 @@ class Entrance:
     def __init__(self, access: Access | None = None, names: Collection[str] = ()) -> None:
         self._access = access or Access()
         self._hosts = Hosts(names)
+        # Strangers must not take the threads that flushes need.
+        self._checks = trio.CapacityLimiter(CHECKS)
 
     def behind(self, path: str, handle: Handler) -> Handler:
         """Put a route's handler behind the entrance; it finds ``request.state.sees``.
@@ -94,7 +98,9 @@ class Entrance:
             if bearer_of(header).startswith(PREFIX):
                 return self._access.admit(header, peer)
             # A provider's token is dear to check, and its keys may have to be loaded.
-            return await trio.to_thread.run_sync(self._access.admit, header, peer)
+            return await trio.to_thread.run_sync(
+                self._access.admit, header, peer, limiter=self._checks
+            )
         except Unauthenticated as exc:
             self._access.note_refusal(exc, NOBODY, peer, asked)
             raise
