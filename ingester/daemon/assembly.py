@@ -94,6 +94,7 @@ from ingester.write.wal_sink import EntryCollector, WalSink, log_refusal
 from persist.manifest import Fenced, WriterIdentity
 from persist.parquet.copy_on_write import RewriteLimits
 from persist.store import ObjectStore
+from persist.table import TableKey
 from wal import Log, LogError, LogSettings, RecordKind, Recovered
 
 Carried = Sequence[tuple[int, tuple[bytes, ...]]]
@@ -131,6 +132,8 @@ class Runtime:
         self.started_monotonic = time.monotonic()
         self.state: State = "starting"
         self.flight_url = ""
+        self.access = Access()
+        """Who may do what; before anybody is listened to, everybody everything."""
         self.http_url = ""
         self.fence: Fenced | None = None
         self.fenced = trio.Event()
@@ -186,7 +189,7 @@ class Runtime:
             self.store,
             self.tree,
             self.writer,
-            CommitHooks(self._spill, self._fenced),
+            CommitHooks(self._spill, self._fenced, self._audit_change),
             expire_after_s=settings.origins.expire_after,
         )
         self.catalog = Catalog(
@@ -381,6 +384,7 @@ class Runtime:
         access: Access,
     ) -> Services:
         """Name the parts that protocols need; ``status`` gives what ``/api/status`` shows."""
+        self.access = access
         return Services(
             writer=self.writer,
             catalog=self.catalog,
@@ -434,6 +438,9 @@ class Runtime:
         self.state = "fenced"
         self.fence = fence
         self.fenced.set()
+
+    def _audit_change(self, what: str, table: TableKey) -> None:
+        self.access.audit.noted(what, "done", namespace=table[0], table=table[1])
 
     def _shrink_caches(self) -> None:
         self.row_groups.shrink()

@@ -79,6 +79,8 @@ class CommitHooks:
     """Writes what readers need of a buffer to local disk. Runs in a thread."""
     on_fenced: Callable[[Fenced], None] = lambda fence: None
     """Is told that another process has taken over this identity."""
+    on_change: Callable[[str, TableKey], None] = lambda what, table: None
+    """Is told of what operators want to know of a whole table: it was created, or switched."""
 
 
 class Commits:
@@ -99,6 +101,7 @@ class Commits:
         self.claims = OriginClaims(tree.origins, writer, expire_after_s)
         self.overlap = VersionOverlap(tree, writer.ingester_id, self.claims)
         self._hooks = hooks
+        self.on_change = hooks.on_change
         self._checkpoints = CheckpointClaims(tree)
         self._batches = CommitBatches(
             self.claims,
@@ -277,6 +280,7 @@ class Commits:
                 origin_table.forget_partitions()
         if (now := table.state.table_version) != before:
             log.info("table switched", table=table.key, table_version=now, previous=before)
+            self.on_change("table switched", table.key)
         self.tell_followers(table)
 
     def tell_followers(self, table: TableBuffer) -> None:

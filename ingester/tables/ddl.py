@@ -94,6 +94,7 @@ class TableSteps:
         table = self._keep(key, state)
         table.registered = True
         log.info("table created", namespace=key[0], table=key[1], version=state.version)
+        self._commits.on_change("table created", key)
         return table
 
     def first_actions(self, key: TableKey, columns: int) -> tuple[Action, ...]:
@@ -112,6 +113,7 @@ class TableSteps:
         table = self._tree.tables.get(key) or self._keep(key, state)
         table.registered = True
         log.info("table created", namespace=key[0], table=key[1], version=state.version)
+        self._commits.on_change("table created", key)
         return table
 
     async def register(self, table: TableBuffer) -> None:
