@@ -24,7 +24,9 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from ingester.secret_texts import masked
 from ingester.server.auth.rights import Caller
+from ingester.shown_text import escaped_json
 
 log = structlog.get_logger(__name__)
 
@@ -119,7 +121,8 @@ class AuditLog:
         return before
 
     def _write(self, line: dict[str, object]) -> None:
-        data = msgspec.json.encode(line) + b"\n"
+        told = {name: masked(v) if isinstance(v, str) else v for name, v in line.items()}
+        data = escaped_json(msgspec.json.encode(told).decode()).encode() + b"\n"
         try:
             with self._lock:
                 # One call: lines of several threads stay whole.

@@ -187,3 +187,16 @@ def test_a_request_that_names_another_host_is_not_meant_for_this_one(
     host: str, allowed: bool
 ) -> None:
     assert Hosts(["ingester.example.org", ".ingester.svc"]).allow(host) == allowed
+
+
+def test_what_a_caller_is_called_acts_on_no_terminal_and_a_line_stays_one(tmp_path: Path) -> None:
+    evil = "a\x1b[2J\x9b\u202e\nb\x7f"
+    file = tmp_path / "audit"
+    audit = AuditLog(str(file))
+    caller = Caller(evil, evil, ())
+    audit.refused(caller, evil, evil, (evil, evil), "forbidden", evil)
+    audit.done(caller, evil, evil, (evil, evil), "done")
+    text = file.read_text()
+    assert not any(c != "\n" and not c.isprintable() for c in text), text
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(each["principal"], each["namespace"]) for each in lines] == [(evil, evil)] * 2
