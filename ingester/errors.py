@@ -244,11 +244,11 @@ def limit_facts(limit: str, most: int, found: int) -> dict[str, object]:
 
 
 def limit_of(error: IngesterError) -> str | None:
-    """The name in ``[limits]`` of the setting that an error is of; None where it is of none."""
+    """The name in ``[limits]`` or ``[query]`` of the setting that an error is of; None if of none."""
     limit = error.details.get("limit")
-    if not isinstance(limit, str) or not limit.startswith("limits."):
+    if not isinstance(limit, str) or not limit.startswith(("limits.", "query.")):
         return None
-    return limit.removeprefix("limits.")
+    return limit.partition(".")[2]
 
 
 def kind_of(error: IngesterError) -> ErrorKind:

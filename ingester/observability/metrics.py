@@ -30,8 +30,12 @@ can have this name."""
 
 REFUSAL_CODES = tuple(dict.fromkeys(kind.code for kind in ERRORS.values()))
 
-LIMITS = LimitsSettings.__struct_fields__
-"""The limits that are counted by name: the settings of the section ``limits``."""
+LIMITS = (
+    *LimitsSettings.__struct_fields__,
+    *("max_filter_terms", "max_filter_bytes", "max_cpu"),
+)
+"""The limits that are counted by name: the settings of the section ``limits``, and of ``query``
+those of one query."""
 
 # Those of ``ingester.buffer.Why``; a test holds the two together.
 FREEZE_REASONS = (

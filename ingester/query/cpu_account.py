@@ -42,5 +42,5 @@ class CpuAccount:
                 f"the query has computed for {self.limit_s:g} s, as long as query.max_cpu allows,"
                 " and was ended: what came is a part of the answer; ask for less, by a filter that"
                 " leaves files out or has fewer alternatives, or for fewer columns",
-                details={"max_cpu_s": self.limit_s},
+                details={"limit": "query.max_cpu", "most": self.limit_s},
             )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
-from ingester.errors import InvalidRequest, NotAvailable
+from ingester.errors import InvalidRequest, NotAvailable, limit_facts
 from ingester.schema.names import check_shown
 from ingester.shown_text import shown_names
 from persist.predicate.parse import BadFilter, parse_predicate
@@ -100,7 +100,8 @@ def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
     if len(body) > limits.nbytes:
         raise InvalidRequest(
             f"ticket has {len(body)} B; at most {limits.nbytes} are taken"
-            " (query.max_filter_bytes): ask with fewer values in the filter, and more often"
+            " (query.max_filter_bytes): ask with fewer values in the filter, and more often",
+            details=limit_facts("query.max_filter_bytes", limits.nbytes, len(body)),
         )
     refuse_flight_sql(body)
     try:
@@ -126,7 +127,8 @@ def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
     if terms > limits.terms:
         raise InvalidRequest(
             f"filter: {terms} comparisons and values; at most {limits.terms} are taken"
-            " (query.max_filter_terms): ask with fewer of them, and more often"
+            " (query.max_filter_terms): ask with fewer of them, and more often",
+            details=limit_facts("query.max_filter_terms", limits.terms, terms),
         )
     _check_live(ticket)
     if ticket.columns is not None and len(set(ticket.columns)) != len(ticket.columns):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
-from tests.drivers.wire import create, extra, persist, put, query, ticket
+from tests.drivers.wire import create, extra, http, persist, put, query, ticket
 
 ROWS = 300_000
 SCHEMA = pa.schema({"i": pa.int64(), "s": pa.string()})
@@ -52,6 +52,9 @@ def test_a_query_that_computes_too_long_ends_in_the_middle_and_leaves_nothing(
         assert found == 1000 or key, "keys are merged before the first part"
         until(lambda: _streams(client)["open"] == 0, "the answer to be let go")
         assert _streams(client)["files"] == 0
+        metrics = http(f"{daemon.http}/metrics")[2].decode()
+        assert 'ingester_limit_refused_total{limit="max_cpu"}' in metrics
+        assert 'ingester_limit_refused_total{limit="max_cpu"} 0.0' not in metrics
         # Who asks for less is answered; waiting for a client is not counted.
         assert query(client, table).num_rows == ROWS
         wanted = [[["i", "=", n]] for n in range(ROWS - 50_000, ROWS + 50_000)]

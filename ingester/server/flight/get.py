@@ -85,7 +85,7 @@ def _batches(
     context: Any, services: Services, stream: AnswerStream, permit: Permit, began: float
 ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
     metadata: dict[tuple[str, str, Group | None], pa.Buffer] = {}
-    with _kept_thread_state(), refusals(context):
+    with _kept_thread_state(), refusals(context, limited=services.metrics.limit_refused):
         for part in stream:
             permit.renew()
             if not metadata:
