@@ -244,7 +244,7 @@ def limit_facts(limit: str, most: int, found: int) -> dict[str, object]:
 
 
 def limit_of(error: IngesterError) -> str | None:
-    """The name in ``[limits]`` or ``[query]`` of the setting that an error is of; None if of none."""
+    """The name in ``[limits]`` or ``[query]`` of the setting that an error is of, if any."""
     limit = error.details.get("limit")
     if not isinstance(limit, str) or not limit.startswith(("limits.", "query.")):
         return None

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest, NotAvailable, limit_facts
+from ingester.query.long_filter import LongFilter, count_terms, too_many_terms
 from ingester.schema.names import check_shown
 from ingester.shown_text import shown_names
 from persist.predicate.parse import BadFilter, parse_predicate
@@ -54,7 +55,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     namespace: str
     table: str
     columns: list[str] | None = None
-    filter: list[list[Comparison]] | None = None
+    filter: Sequence[list[Comparison]] | None = None
     limit: int | None = None
     scope: Literal["all", "version", "buffered", "live"] = "all"
     version: int | None = None
@@ -86,7 +87,25 @@ DEFAULT_WAIT_S = 10.0
 _HEAD_BYTES = 128
 """A google.protobuf.Any begins with its type's name."""
 _decode = msgspec.json.Decoder(Ticket).decode
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=lambda filter_: filter_.alternatives).encode
+
+LONG_BYTES = 64 << 10
+"""The size from which a ticket's filter is read with pauses; see :mod:`.long_filter`."""
+_NULL = msgspec.Raw(b"null")
+_Unread = msgspec.defstruct(
+    "Unread",
+    [
+        (field.name, field.type)
+        if field.required
+        else (field.name, msgspec.Raw, _NULL)
+        if field.name == "filter"
+        else (field.name, field.type, field.default)
+        for field in msgspec.structs.fields(Ticket)
+    ],
+    forbid_unknown_fields=True,
+)
+"""A ticket whose filter is not read yet."""
+_decode_unread = msgspec.json.Decoder(_Unread).decode
 
 
 def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
@@ -105,7 +124,7 @@ def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
         )
     refuse_flight_sql(body)
     try:
-        ticket = _decode(body)
+        ticket = _read(body, limits)
     except msgspec.ValidationError as exc:
         raise InvalidRequest(f"ticket: {exc}") from exc
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -123,13 +142,6 @@ def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
         raise InvalidRequest(f"ticket: version {ticket.version} is below 1, the first")
     if ticket.table_version is not None and ticket.table_version < 1:
         raise InvalidRequest(f"ticket: table_version {ticket.table_version} is below 1, the first")
-    terms = count_terms(ticket.filter)
-    if terms > limits.terms:
-        raise InvalidRequest(
-            f"filter: {terms} comparisons and values; at most {limits.terms} are taken"
-            " (query.max_filter_terms): ask with fewer of them, and more often",
-            details=limit_facts("query.max_filter_terms", limits.terms, terms),
-        )
     _check_live(ticket)
     if ticket.columns is not None and len(set(ticket.columns)) != len(ticket.columns):
         raise InvalidRequest(
@@ -138,15 +150,17 @@ def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
     return ticket
 
 
-def count_terms(filter_: Sequence[Sequence[Sequence[Any]]] | None) -> int:
-    """Return the number of a filter's comparisons, each value of a list counted."""
-    count = 0
-    for terms in filter_ or ():
-        count += len(terms)
-        for term in terms:
-            if len(term) == 3 and isinstance(term[2], list):
-                count += len(term[2])
-    return count
+def _read(body: bytes, limits: FilterLimits) -> Ticket:
+    if len(body) <= LONG_BYTES:
+        ticket = _decode(body)
+        terms = sum(map(count_terms, ticket.filter or ()))
+        if terms > limits.terms:
+            raise too_many_terms(terms, limits.terms)
+        return ticket
+    fields = msgspec.structs.asdict(_decode_unread(body))
+    filter_ = fields.pop("filter")
+    read = None if filter_ == _NULL else LongFilter(filter_, limits.terms)
+    return Ticket(**fields, filter=read)
 
 
 def _check_live(ticket: Ticket) -> None:
