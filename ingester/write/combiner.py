@@ -9,8 +9,9 @@ are of one partition.
 
 Law of this file: a caller gets what its own work returned or raised, whoever did it, and waits for
 no more than one round of small batches. Large batches are prepared outside of the combiner, and so
-are those of a stream whose last one took long, for its many partitions or for what it expands to.
-The combiner's thread works in the order in which batches came.
+are those of a stream whose last one took long, for its many partitions or for what it expands to;
+of a stream's first one nothing is known, and it is taken only if it has few rows. The combiner's
+thread works in the order in which batches came.
 
 Source: D. Hendler and others, "Flat Combining and the Synchronization-Parallelism Tradeoff" (2010).
 """
@@ -64,6 +65,8 @@ Then = Callable[[T | None, BaseException | None], None]
 """A callback that takes the work's result or error. It may raise nothing but ``Stopping``."""
 
 SMALL_BYTES = 1 << 20
+FEW_ROWS = 256
+"""Few rows: if each is of a partition of its own, they hold others up for some 20 ms."""
 LONG_S = 0.002
 """A long processor time: some ten times that of :data:`SMALL_BYTES` in one partition."""
 ROUND = 32
@@ -74,7 +77,8 @@ class Pace:
     """A stream's pace: whether its last batch took long to prepare. One for each stream."""
 
     def __init__(self) -> None:
-        self.long = False
+        self.long: bool | None = None
+        """None while there was no batch."""
 
     def run(self, work: Work[T], known: Known) -> T:
         """Do a stream's work, and measure how long it takes."""
@@ -163,6 +167,8 @@ class Combiner:
 
     def takes(self, batch: pa.RecordBatch, pace: Pace) -> bool:
         """Whether the batch is small enough, and of a stream that is fast enough."""
+        if pace.long is None and batch.num_rows > FEW_ROWS:
+            return False
         return not pace.long and batch.get_total_buffer_size() <= SMALL_BYTES
 
     def pass_on(

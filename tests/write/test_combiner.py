@@ -11,7 +11,16 @@ import pyarrow as pa
 import pytest
 
 from ingester.errors import Stopping
-from ingester.write.combiner import LONG_S, NOTHING, SMALL_BYTES, Combiner, Kind, Known, Pace
+from ingester.write.combiner import (
+    FEW_ROWS,
+    LONG_S,
+    NOTHING,
+    SMALL_BYTES,
+    Combiner,
+    Kind,
+    Known,
+    Pace,
+)
 from persist.partitioning import PartitionSpec
 from tests.write.held_combiner import PLAIN, Held
 
@@ -149,6 +158,15 @@ def _busy(known: Known) -> Known:
     while time.thread_time() < until:
         pass
     return known
+
+
+def test_the_first_batch_of_a_stream_waits_for_nobody_where_it_has_many_rows() -> None:
+    held = Held()
+    many = pa.record_batch({"n": pa.array(range(FEW_ROWS + 1))})
+    pace = Pace()
+    assert held.combiner.prepare(many, PLAIN, pace, lambda known: "done") == "done"
+    assert pace.long is False and held.combiner.takes(many, pace)
+    held.free()
 
 
 def test_after_a_batch_that_took_long_a_stream_waits_for_nobody_until_one_is_quick() -> None:
