@@ -29,8 +29,14 @@ _ANSWER = b'{"accepted":true,"sequence":1,"epoch":1}'
 
 
 class _Writes(fl.FlightServerBase):  # type: ignore[misc]
-    def __init__(self, *, keeps: bool, log: Path | None) -> None:
-        super().__init__("grpc://127.0.0.1:0")
+    def __init__(
+        self, *, keeps: bool, log: Path | None, certificate: tuple[Path, Path] | None
+    ) -> None:
+        if certificate is None:
+            super().__init__("grpc://127.0.0.1:0")
+        else:
+            pair = (certificate[0].read_bytes(), certificate[1].read_bytes())
+            super().__init__("grpc+tls://127.0.0.1:0", tls_certificates=[pair])
         self._keeps = keeps
         self._kept: list[pa.RecordBatch] = []
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if log else None
@@ -72,15 +78,23 @@ class _Files(fl.FlightServerBase):  # type: ignore[misc]
         return fl.RecordBatchStream(ds.dataset(files).scanner().to_reader())
 
 
-def _serve(pipe: Connection, kind: Kind, rows: int, batch_rows: int, folder: str) -> None:
+def _serve(
+    pipe: Connection,
+    kind: Kind,
+    rows: int,
+    batch_rows: int,
+    folder: str,
+    certificate: tuple[Path, Path] | None,
+) -> None:
     if kind == "dataset":
         server: fl.FlightServerBase = _Files(folder)
     elif kind == "stream":
         server = _Reads(batches_of(rows, batch_rows, seed=0))
     else:
         log = Path(folder) / "log" if kind == "log" else None
-        server = _Writes(keeps=kind != "discard", log=log)
-    pipe.send(f"grpc://127.0.0.1:{server.port}")
+        server = _Writes(keeps=kind != "discard", log=log, certificate=certificate)
+    scheme = "grpc" if certificate is None else "grpc+tls"
+    pipe.send(f"{scheme}://127.0.0.1:{server.port}")
     leave_with(pipe)
     server.serve()
 
@@ -88,12 +102,21 @@ def _serve(pipe: Connection, kind: Kind, rows: int, batch_rows: int, folder: str
 class Rival:
     """One of the servers above, in a process of its own."""
 
-    def __init__(self, kind: Kind, *, rows: int = 0, batch_rows: int = 1, folder: str = "") -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        *,
+        rows: int = 0,
+        batch_rows: int = 1,
+        folder: str = "",
+        certificate: tuple[Path, Path] | None = None,
+    ) -> None:
         """It starts; it serves when it is entered.
 
-        ``rows`` and ``batch_rows`` say what "stream" has, ``folder`` where files are or go.
+        ``rows`` and ``batch_rows`` say what "stream" has, ``folder`` where files are or go. With
+        the files of a certificate and its key, one that takes writes speaks TLS.
         """
-        self._child = Child(_serve, kind, rows, batch_rows, folder)
+        self._child = Child(_serve, kind, rows, batch_rows, folder, certificate)
         self.pid = self._child.pid
         self.flight: str
 

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,10 @@ class PutJob:
     """Batches have sequences of origins of this name, the seed and the stream's number."""
     state_bytes: int = 0
     """With an origin: the size of the state that each batch carries; 0 for none."""
+    tls_ca: str = ""
+    """The file of who signed the server's certificate, where it speaks TLS."""
+    token: str = ""
+    """What each call says, where the server asks for it."""
     patient: bool = False
     """Where the server is full, go on with another stream when it may have room, as the client
     library does; else that is a failure. Only for ``pipelined``."""
@@ -84,7 +89,8 @@ class WritingStream:
         self._sequence = 0
         first = next(self._next)
         self._window = max(4, min(_WINDOW, _WINDOW_BYTES // first.nbytes))
-        self._client = fl.connect(job.flight)
+        trusted = {"tls_root_certs": Path(job.tls_ca).read_bytes()} if job.tls_ca else {}
+        self._client = fl.connect(job.flight, **trusted)
         self._open()
         self._write(first)
         self._answer()
@@ -101,7 +107,10 @@ class WritingStream:
             command = {"type": "write", "namespace": "bench", "table": self._job.table}
             text = json.dumps({**command, "origin": self._origin})
             path = fl.FlightDescriptor.for_command(text)
-        self._writer, self._reader = self._client.do_put(path, SCHEMA)
+        bearer = f"Bearer {self._job.token}".encode()
+        headers = [(b"authorization", bearer)] if self._job.token else []
+        options = fl.FlightCallOptions(headers=headers)
+        self._writer, self._reader = self._client.do_put(path, SCHEMA, options)
         self._room = threading.Semaphore(self._window)
         self._over = False
         self._full = False
