@@ -132,6 +132,10 @@ push: setup java ## Pushes to three regions, 40 times kill -9 (10 min; ARGS="--k
 storm: setup ## Ten minutes of random DDL and DML at PostgreSQL, 40 kills (ARGS="--seconds 60 --seed 2")
 	@$(PY) -m tests.postgres.storm $(ARGS)
 
+.PHONY: tenants
+tenants: setup ## Ten minutes of five tenants, one of them hostile (ARGS="--seconds 60 --attack filter")
+	@$(PY) -m tests.tenants $(ARGS)
+
 .PHONY: s3a
 s3a: setup java ## Read a bucket with Spark's S3A connector (its jars come from Maven, 600 MB)
 	@$(PY) -m tests.s3a $(ARGS)

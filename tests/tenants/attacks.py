@@ -1,0 +1,253 @@
+"""What the hostile tenant tries, by name: each call is one attempt.
+
+Law of this file: an attempt ends by itself, answered or refused, and says which. It may use the
+hostile tenant's own token as it likes: the daemon may refuse it, and may not fall over it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as fl
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202eevil\r\n"
+OTHERS = ("alice", "bob")
+
+
+@dataclass
+class Hostile:
+    """What an attempt has in hand.
+
+    Attributes:
+        location: Of Flight, with its scheme.
+        http: The URL of the HTTP port.
+        ca: PEM of who signed the daemon's certificate; empty where there is no TLS.
+        token: Its own; empty where the daemon asks for none.
+    """
+
+    name: str
+    location: str
+    http: str
+    ca: bytes
+    token: str
+    random: Random
+    kept: list[Any] = field(default_factory=list)
+    """Connections that are left open."""
+
+    def client(self) -> fl.FlightClient:
+        """Make a client without any of our library's manners."""
+        options = {"tls_root_certs": self.ca} if self.ca else {}
+        return fl.connect(self.location, **options)
+
+    def options(self, token: str | None = None, **more: Any) -> fl.FlightCallOptions:
+        """Make the options of a call, with its own token or another."""
+        bearer = self.token if token is None else token
+        headers = [(b"authorization", f"Bearer {bearer}".encode())] if bearer else []
+        return fl.FlightCallOptions(timeout=20.0, headers=headers, **more)
+
+    def address(self, url: str) -> tuple[str, int]:
+        """Return host and port of a URL."""
+        host, _, port = url.rpartition("://")[2].rstrip("/").rpartition(":")
+        return host, int(port)
+
+    def put(self, namespace: str, table: str, *batches: pa.RecordBatch, **more: Any) -> None:
+        """Write batches, and wait for each answer."""
+        with self.client() as client:
+            descriptor = fl.FlightDescriptor.for_path(namespace, table)
+            writer, reader = client.do_put(descriptor, batches[0].schema, self.options(**more))
+            try:
+                for batch in batches:
+                    writer.write_batch(batch)
+                    reader.read()
+            except BaseException:
+                with suppress(Exception):
+                    writer.close()
+                raise
+            writer.close()
+
+    def get(self, ticket: dict[str, Any], *, read: bool = True, token: str | None = None) -> int:
+        """Query, and return the number of rows; without ``read`` take nothing of the answer."""
+        with self.client() as client:
+            stream = client.do_get(fl.Ticket(json.dumps(ticket)), self.options(token))
+            if not read:
+                time.sleep(1.0)
+                return 0
+            return int(stream.read_all().num_rows)
+
+    def act(self, name: str, body: dict[str, Any], *, token: str | None = None) -> list[bytes]:
+        """Call an action."""
+        with self.client() as client:
+            action = fl.Action(name, json.dumps(body).encode())
+            return [
+                each.body.to_pybytes() for each in client.do_action(action, self.options(token))
+            ]
+
+
+class NotRefused(AssertionError):
+    """What had to be refused was answered."""
+
+
+def _wide(hostile: Hostile) -> None:
+    """Ten thousand columns at once, and each time other ones."""
+    names = [f"c{hostile.random.randrange(10**9)}_{n}" for n in range(10_000)]
+    batch = pa.record_batch([pa.array([1])] * len(names), names=names)
+    hostile.put(hostile.name, "wide", batch)
+
+
+def _partitions(hostile: Hostile) -> None:
+    """A flood of partitions: each row is of another one."""
+    schema = pa.schema([("day", pa.string()), ("v", pa.int64())])
+    text = base64.b64encode(schema.serialize().to_pybytes()).decode()
+    table = {
+        "namespace": hostile.name,
+        "table": "flood",
+        "schema": text,
+        "partition_by": ["identity(day)"],
+    }
+    hostile.act("create_table", table)
+    first = hostile.random.randrange(10**9)
+    rows = 20_000
+    days = [f"d{first + n}" for n in range(rows)]
+    batch = pa.record_batch([days, np.arange(rows)], names=["day", "v"])
+    hostile.put(hostile.name, "flood", batch)
+
+
+def _filter(hostile: Hostile) -> None:
+    """Filters of as many alternatives as are taken, and of more."""
+    rows = {"namespace": hostile.name, "table": "rows"}
+    some = hostile.random.choice([1_000, 20_000, 50_000, 100_000])
+    hostile.get(rows | {"filter": [[["host", "=", f"h{n}"], ["v", ">", n]] for n in range(some)]})
+
+
+def _bomb(hostile: Hostile) -> None:
+    """A few kilobytes that expand to gigabytes: compressed zeros, and dictionaries of them."""
+    zeros = pa.array(np.zeros(64 << 20, np.int64))
+    batch = pa.record_batch([zeros], names=["zeros"])
+    compressed = pa.ipc.IpcWriteOptions(compression="zstd")
+    hostile.put(hostile.name, "bombs", batch, write_options=compressed)
+
+
+def _rows(hostile: Hostile) -> None:
+    """As many rows as it can, in batches near the limit."""
+    rows = 400_000
+    ids = np.arange(rows) + hostile.random.randrange(10**6)
+    hosts = pa.array([f"h{n % 1000}" for n in range(rows)])
+    batch = pa.record_batch([ids, hosts, ids % 97], names=["id", "host", "v"])
+    hostile.put(hostile.name, "rows", batch, batch, batch)
+
+
+def _scan(hostile: Hostile) -> None:
+    """Read all that it has, and keep what it reads waiting."""
+    for _ in range(5):
+        hostile.get({"namespace": hostile.name, "table": "rows"}, read=False)
+    hostile.get({"namespace": hostile.name, "table": "rows", "filter": [[["v", ">", 50]]]})
+
+
+def _idle(hostile: Hostile) -> None:
+    """Connections that say nothing, to both ports; the oldest are let go beyond 400."""
+    for url in (hostile.location, hostile.http):
+        for _ in range(20):
+            hostile.kept.append(socket.create_connection(hostile.address(url), timeout=5))
+    slow = socket.create_connection(hostile.address(hostile.http), timeout=5)
+    if hostile.ca:
+        context = ssl.create_default_context(cadata=hostile.ca.decode())
+        context.check_hostname = False
+        slow = context.wrap_socket(slow, server_hostname="localhost")
+    slow.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+    hostile.kept.append(slow)
+    while len(hostile.kept) > 400:
+        hostile.kept.pop(0).close()
+
+
+def _names(hostile: Hostile) -> None:
+    """Escape sequences in names and values, and names without end."""
+    batch = pa.record_batch([pa.array([ESCAPES])], names=["text"])
+    hostile.put(hostile.name, "texts", batch)
+    for name in (f"t{ESCAPES}", "n" * 100_000):
+        try:
+            hostile.put(hostile.name, name, batch)
+        except (fl.FlightError, pa.ArrowException) as exc:
+            if "\x1b" in str(exc) or len(str(exc)) > 4000:
+                raise NotRefused("an error echoes what it refuses") from exc
+        else:
+            raise NotRefused(f"table {name[:20]!r} was made")
+
+
+def _metadata(hostile: Hostile) -> None:
+    """Fifty megabytes of metadata beside one row."""
+    schema = pa.schema([pa.field("v", pa.int64())], metadata={"k": "x" * (50 << 20)})
+    hostile.put(hostile.name, "metadata", pa.record_batch([pa.array([1])], schema=schema))
+
+
+def _tables(hostile: Hostile) -> None:
+    """A flood of tables, each of one row."""
+    batch = pa.record_batch([pa.array([1])], names=["v"])
+    for _ in range(100):
+        hostile.put(hostile.name, f"t{hostile.random.randrange(10**9)}", batch)
+
+
+def _intrusion(hostile: Hostile) -> None:
+    """Read, write, drop and list what others have; with its own token, none, and forged ones."""
+    for other in OTHERS:
+        table = {"namespace": other, "table": "events"}
+        for token in (None, "", "igt_forged_0000", f"{hostile.token}x"):
+            _check_refused(partial(hostile.get, table, token=token))
+            _check_refused(partial(hostile.act, "describe_table", table, token=token))
+            _check_refused(partial(hostile.act, "persist", {"namespace": other}, token=token))
+    batch = pa.record_batch([pa.array([1])], names=["v"])
+    _check_refused(partial(hostile.put, OTHERS[0], "events", batch))
+    _check_refused(partial(hostile.put, OTHERS[0], "mine", batch))
+    with hostile.client() as client:
+        paths = [each.descriptor.path for each in client.list_flights(options=hostile.options())]
+    if any(path[0] != hostile.name.encode() for path in paths):
+        raise NotRefused(f"the list of tables has what others have: {paths[:3]}")
+
+
+def _check_refused(attempt: Callable[[], object]) -> None:
+    try:
+        attempt()
+    except (fl.FlightUnauthenticatedError, fl.FlightUnauthorizedError):
+        return
+    except (fl.FlightError, pa.ArrowException) as exc:
+        raise NotRefused(f"refused as something else: {str(exc)[:200]}") from exc
+    raise NotRefused("somebody is in who should not be")
+
+
+ATTACKS: dict[str, Callable[[Hostile], None]] = {
+    "wide": _wide,
+    "partitions": _partitions,
+    "filter": _filter,
+    "bomb": _bomb,
+    "rows": _rows,
+    "scan": _scan,
+    "idle": _idle,
+    "names": _names,
+    "metadata": _metadata,
+    "tables": _tables,
+    "intrusion": _intrusion,
+}
+
+
+def attempt(hostile: Hostile, name: str) -> str:
+    """Try one, and return how it ended: ``answered``, or how the refusal begins.
+
+    Raises:
+        NotRefused: what had to be refused was answered.
+    """
+    try:
+        ATTACKS[name](hostile)
+    except (fl.FlightError, pa.ArrowException, OSError) as exc:
+        return f"{type(exc).__name__}: {str(exc)[:60]!r}"
+    return "answered"

@@ -1,0 +1,190 @@
+"""The show: first all behave, then one is hostile; the others have to have what they had.
+
+    settle ─▶ "alone": five tenants that behave ─▶ "beside": the fifth is hostile ─▶ verdict
+
+Law of this file: both phases are of one run, of the same daemon and of the same clients.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.drivers.daemon import ROOT
+from tests.tenants.attacks import ATTACKS
+from tests.tenants.place import MIB, Place, secure_place
+from tests.tenants.tenants import Tenant, all_wrong, check_rows
+
+GOOD = ("alice", "bob", "carol", "dave")
+HOSTILE = "mallory"
+WITHIN = 1.5
+"""A tenant beside a hostile one has at most so many times the latency that it has without."""
+NOISE_S = 0.005
+"""What is added to both, as so much comes and goes on a machine that others use."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run.
+
+    Attributes:
+        seconds: Of both phases together.
+        constant_bytes: What the daemon may have beyond its ``memory.limit``.
+    """
+
+    seconds: float = 600.0
+    seed: int = 1
+    writes_per_s: float = 10.0
+    rows: int = 200
+    limit_bytes: int = 512 * MIB
+    constant_bytes: int = 768 * MIB
+    attacks: Sequence[str] = tuple(ATTACKS)
+
+
+@dataclass
+class Verdict:
+    """What came of it."""
+
+    lines: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    slower: list[str] = field(default_factory=list)
+    """Where a tenant noticed the hostile one, or the machine was busy with something else."""
+
+
+def run(plan: Plan, say: Callable[[str], None]) -> Verdict:
+    """Run the show."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        place = stack.enter_context(
+            secure_place(
+                folder,
+                (*GOOD, HOSTILE),
+                limit_bytes=plan.limit_bytes,
+                kills_at=plan.limit_bytes + plan.constant_bytes,
+            )
+        )
+        verdict = _phases(plan, place, say)
+        audit = (folder / "audit.jsonl").read_text().splitlines()
+        verdict.lines.append(
+            f"audit: {len(audit)} lines, {(folder / 'audit.jsonl').stat().st_size:,} bytes"
+        )
+        told = any(HOSTILE in line for line in audit)
+        if "intrusion" in plan.attacks and not told:
+            verdict.faults.append("the audit log does not name the hostile tenant")
+        return verdict
+
+
+def _phases(plan: Plan, place: Place, say: Callable[[str], None]) -> Verdict:
+    good = [_tenant(plan, place, name) for name in GOOD]
+    fifth = _tenant(plan, place, HOSTILE)
+    verdict = Verdict()
+    for tenant in (*good, fifth):
+        tenant.start()
+    try:
+        _during((*good, fifth), "settle", min(10.0, plan.seconds / 10))
+        _during((*good, fifth), "alone", plan.seconds / 2)
+        fifth.stop()
+        hostile = _Process(plan, place)
+        try:
+            _during(good, "beside", plan.seconds / 2)
+        finally:
+            came_to = hostile.end()
+    finally:
+        for tenant in good:
+            tenant.stop()
+        fifth.stop()
+    for tenant in good:
+        if place.daemon.process.poll() is None:
+            with place.client(tenant.name) as client:
+                check_rows(tenant, client)
+    _judge(plan, place, good, verdict)
+    verdict.faults += all_wrong((*good, fifth)) + came_to["wrong"]
+    for name, outcomes in came_to["outcomes"].items():
+        say(f"  {name}: {outcomes}, longest {came_to['longest_s'][name]:.1f} s")
+        if not outcomes:
+            verdict.faults.append(f"{name} was not tried")
+    return verdict
+
+
+def _tenant(plan: Plan, place: Place, name: str) -> Tenant:
+    connect = lambda: place.client(name)  # noqa: E731
+    return Tenant(name, connect, rows=plan.rows, writes_per_s=plan.writes_per_s)
+
+
+def _during(tenants: Sequence[Tenant], phase: str, seconds: float) -> None:
+    for tenant in tenants:
+        tenant.phase = phase
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not any(tenant.wrong for tenant in tenants):
+        time.sleep(0.2)
+
+
+def _judge(plan: Plan, place: Place, good: Sequence[Tenant], verdict: Verdict) -> None:
+    verdict.lines.append(
+        f"{'tenant':8} {'calls':8} {'p50 alone':>11} {'beside':>9} {'p99 alone':>11} {'beside':>9}"
+    )
+    for tenant in good:
+        for kind, timed in (("writes", tenant.writes), ("queries", tenant.queries)):
+            figures = [
+                [timed.percentile(phase, percent) for phase in ("alone", "beside")]
+                for percent in (50, 99)
+            ]
+            (p50, p50_beside), (p99, p99_beside) = figures
+            verdict.lines.append(
+                f"{tenant.name:8} {kind:8} {p50 * 1e3:8.1f} ms {p50_beside * 1e3:6.1f} ms"
+                f" {p99 * 1e3:8.1f} ms {p99_beside * 1e3:6.1f} ms"
+            )
+            for what, (alone, beside) in (("p50", figures[0]), ("p99", figures[1])):
+                if not beside + NOISE_S <= WITHIN * (alone + NOISE_S):
+                    ratio = beside / alone
+                    verdict.slower.append(f"{tenant.name}: {what} of {kind} is {ratio:.1f} times")
+    if place.daemon.process.poll() is not None:
+        verdict.faults.append(f"the daemon ended: {place.daemon.process.returncode}")
+        return
+    peak = place.peak_bytes
+    verdict.lines.append(f"memory: {peak // MIB} MiB at most, limit {plan.limit_bytes // MIB} MiB")
+    if peak > plan.limit_bytes + plan.constant_bytes:
+        verdict.faults.append(f"{peak // MIB} MiB of memory")
+
+
+class _Process:
+    """The hostile tenant."""
+
+    def __init__(self, plan: Plan, place: Place) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.tenants.hostile"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            text=True,
+        )
+        asked = {
+            "name": HOSTILE,
+            "location": place.daemon.flight,
+            "http": place.daemon.http,
+            "ca": "" if place.secured is None else place.secured.ca.read_text(),
+            "token": "" if place.secured is None else place.secured.tokens[HOSTILE],
+            "seed": plan.seed,
+            "attacks": list(plan.attacks),
+        }
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+
+    def end(self) -> dict[str, Any]:
+        """End it, and return what each attack came to."""
+        try:
+            said, _ = self._process.communicate(timeout=180)
+            found: dict[str, Any] = json.loads(said)
+        except (subprocess.TimeoutExpired, ValueError) as exc:
+            self._process.kill()
+            return {"wrong": [f"the hostile one hangs: {exc}"], "outcomes": {}, "longest_s": {}}
+        return found

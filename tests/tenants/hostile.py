@@ -1,0 +1,50 @@
+"""``python -m tests.tenants.hostile``: the hostile tenant, a process of the lowest priority.
+
+It reads one JSON object from its input, tries attacks until its input ends, and prints a JSON
+object of what each came to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from collections import Counter
+from random import Random
+
+from tests.tenants.attacks import Hostile, NotRefused, attempt
+
+
+def main() -> int:
+    """The exit code: 0 where all that had to be refused was."""
+    os.nice(10)
+    asked = json.loads(sys.stdin.readline())
+    random = Random(asked["seed"])
+    hostile = Hostile(
+        asked["name"],
+        asked["location"],
+        asked["http"],
+        asked["ca"].encode(),
+        asked["token"],
+        random,
+    )
+    outcomes: dict[str, Counter[str]] = {name: Counter() for name in asked["attacks"]}
+    longest: dict[str, float] = dict.fromkeys(outcomes, 0.0)
+    wrong: list[str] = []
+    while not select.select([sys.stdin], [], [], 0.05)[0]:
+        name = random.choice(list(outcomes))
+        began = time.monotonic()
+        try:
+            outcomes[name][attempt(hostile, name)] += 1
+        except NotRefused as exc:
+            outcomes[name]["not refused"] += 1
+            wrong.append(f"{name}: {exc}")
+        longest[name] = max(longest[name], time.monotonic() - began)
+    print(json.dumps({"outcomes": outcomes, "longest_s": longest, "wrong": wrong[:20]}))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,13 @@
+"""The short form: half a minute. What it says of speed is for the program, on a quiet machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tenants.campaign import Plan, run
+
+
+@pytest.mark.slow
+def test_a_hostile_tenant_harms_nobody() -> None:
+    verdict = run(Plan(seconds=24.0, seed=3), print)
+    assert verdict.faults == [], verdict.lines
