@@ -109,3 +109,18 @@ def test_a_refusal_keeps_nothing_of_the_batch_that_it_is_for(kind: type[Exceptio
         ):
             refuse()
     assert [one() for one in held] == [None, None]
+
+
+def test_who_keeps_what_it_was_refused_for_keeps_no_call() -> None:
+    """Each refused stream kept the message that it had read last, until the collector came."""
+    calls: list[weakref.ref[Rows]] = []
+
+    def call() -> None:
+        stream = Rows()  # which its error goes through, and which keeps the error
+        calls.append(weakref.ref(stream))
+        with suppress(fl.FlightError), refusals(_Context()), says_answered(lambda: 0):
+            stream.refused_for = MemoryFull("not now")  # type: ignore[attr-defined]
+            raise stream.refused_for  # type: ignore[attr-defined]
+
+    call()
+    assert [one() for one in calls] == [None]

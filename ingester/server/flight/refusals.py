@@ -143,7 +143,22 @@ def _with_trailer(context: Any, error: BaseException) -> Exception:
     # the two, and what the frames before it hold, a batch, would wait for the collector.
     known = known_error(error)
     context.add_trailer(TRAILER, error_json(known))
-    return flight_error(known)
+    told = flight_error(known)
+    _leave_frames(error)
+    return told
+
+
+def _leave_frames(error: BaseException | None) -> None:
+    """Part an error from the frames that it went through.
+
+    Whoever keeps it, as a stream keeps what it was refused for, is itself kept by these frames: the
+    call's reader, with the message that it read last, would wait for the collector.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 @contextmanager
