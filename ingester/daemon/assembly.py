@@ -46,6 +46,7 @@ from ingester.flush.log_truncation import LogTruncation
 from ingester.maintenance.garbage_collector import GarbageCollector
 from ingester.maintenance.manifest_snapshots import SnapshotWriter
 from ingester.maintenance.spark_metadata import SparkMetadata
+from ingester.memory.guard import MemoryGuard
 from ingester.memory.heap_trim import HeapTrim
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.observability.metrics import Metrics
@@ -72,6 +73,7 @@ from ingester.server.auth.access import Access
 from ingester.server.auth.views import Sees
 from ingester.server.flight.connections import ConnectionLimits, Connections
 from ingester.server.flight.hoards import Hoards
+from ingester.server.flight.unread import Unread
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.tables.catalog import Catalog
@@ -168,6 +170,8 @@ class Runtime:
         )
         self.hoards = Hoards(max(most_bytes, settings.flight.max_batch_bytes), self.connections.cut)
         self.ledger.gauge("dictionaries", lambda: self.hoards.nbytes)
+        self.unread = Unread(self.connections, self.hoards)
+        self.memory_guard = MemoryGuard(self.ledger, self.unread.cut_largest)
 
     def _make_tables(self, settings: Settings) -> None:
         self.origins = Origins(time.monotonic)

@@ -190,6 +190,8 @@ async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: trio.Ev
         listener = await listen(runtime, doors.report, security)
         security.open_at(listener)
         _settle_memory()
+        workers.start_soon(runtime.unread.run)
+        workers.start_soon(runtime.memory_guard.run)
         runtime.state = "ready"
         on_ready(_ready_line(runtime))
         await stop.wait()

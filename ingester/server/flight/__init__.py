@@ -17,6 +17,7 @@
     ``door``         where the server listens, and with which certificates
     ``reception``    bounds what arrives before a handler runs, by ``interposition`` between
                      pyarrow's libraries
+    ``unread``       what has arrived and made no batch, and who has to go where memory is short
     ``connections``  who is connected, how many may be, and how one is cut
 
 Nothing here decides about rows: that is the business of the rooms that requests are handed to.

@@ -12,14 +12,15 @@ So this stands where gRPC's library accepts and closes
 Law of this file: nothing runs here but when a connection comes or goes. A connection leaves the
 table before its descriptor is closed, so that none is cut which has the number anew.
 
-Source: ``grpc_accept4`` and ``on_read`` in gRPC's ``tcp_server_posix.cc``; accept(2), sockaddr in
-``<netinet/in.h>``.
+Source: ``grpc_accept4`` and ``on_read`` in gRPC's ``tcp_server_posix.cc``; accept(2); tcp_info
+in ``<linux/tcp.h>``.
 """
 
 from __future__ import annotations
 
 import ctypes
 import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -35,6 +36,8 @@ from ingester.server.flight.reception import tell_unbounded
 _ACCEPT, _CLOSE = "accept4", "close"
 _Accept = CFUNCTYPE(c_int, c_int, c_size_t, c_size_t, c_int, use_errno=True)
 _Close = CFUNCTYPE(c_int, c_int, use_errno=True)
+_INFO_BYTES, _RECEIVED_AT = 256, 128
+"""The size of tcp_info, with room to grow, and the place of tcpi_bytes_received in it."""
 _for_ever: list[Any] = []
 """Functions that C++ may call as long as the process lives."""
 
@@ -111,10 +114,16 @@ class Connections:
             self._cut += 1
         return True
 
-    def peers(self) -> Collection[str]:
-        """The peers that are connected now."""
+    def received(self, peers: Collection[str]) -> dict[str, int]:
+        """Give the bytes that the connections of these peers have received, where that is known."""
+        found = {}
         with self._lock:
-            return [each.peer for each in self._open.values()]
+            for each in self._open.values():
+                if each.peer in peers:
+                    with _borrowed(each.fd) as sock, suppress(OSError, struct.error):
+                        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+                        (found[each.peer],) = struct.unpack_from("<Q", info, _RECEIVED_AT)
+        return found
 
     def statistics(self) -> ConnectionStatus:
         """Count what is open, and what was refused or cut."""

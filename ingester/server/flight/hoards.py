@@ -122,6 +122,14 @@ class Hoards:
                 retry_after_s=RETRY_S,
             )
 
+    def progress(self) -> dict[str, float]:
+        """Give the time at which a stream of each peer got a message out last."""
+        found: dict[str, float] = {}
+        with self._lock:
+            for each in self._all:
+                found[each.peer] = max(each.at, found.get(each.peer, each.at))
+        return found
+
     def free(self) -> bool:
         """Cut the silent stream that holds most; False where nobody is silent and holds much."""
         before = self._now() - self._silent_s
