@@ -5,8 +5,9 @@
 
 Law of this file: what somebody without rights can cause is bounded. A principal (without a token:
 an address) has ``BURST`` refusals at once and one more each second, all of them together
-``BURST_OF_ALL`` and ``PER_S``; those beyond are counted, and the next line says how many. A line
-that cannot be written is counted, told once, and holds up nobody.
+``BURST_OF_ALL`` and ``PER_S``; those beyond are counted, and the next line says how many. Strangers
+have bounds of their own: no flood of theirs hides what a token was refused. A line that cannot be
+written is counted, told once, and holds up nobody.
 """
 
 from __future__ import annotations
@@ -56,8 +57,7 @@ class AuditLog:
         self._lock = threading.Lock()
         self._descriptor: int | None = None
         self._failing = False
-        self._buckets: dict[str, _Bucket] = {}
-        self._all = _Bucket(BURST_OF_ALL, PER_S, clock())
+        self._strangers, self._known = _Bounds(clock), _Bounds(clock)
         self.lines = 0
         """Lines written."""
         self.left_out = 0
@@ -99,26 +99,14 @@ class AuditLog:
             return
         line = _line(caller, peer, action, place, code) | {"message": message[:_MOST]}
         with self._lock:
-            before = self._take(caller.token_id or f"{caller.name}@{_address(peer)}")
+            if caller.token_id:
+                before = self._known.take(f"{caller.token_id}/{caller.name}")
+            else:
+                before = self._strangers.take(_address(peer))
             if before is None:
                 self.left_out += 1
                 return
         self._write(line | ({"left_out": before} if before else {}))
-
-    def _take(self, principal: str) -> int | None:
-        """Take a refusal's room; return how many were left out before, or None without room."""
-        now = self._clock()
-        bucket = self._buckets.pop(principal, None) or _Bucket(BURST, 1.0, now)
-        self._buckets[principal] = bucket  # the last used is the last
-        if len(self._buckets) > MAX_PRINCIPALS:
-            del self._buckets[next(iter(self._buckets))]
-        if not (bucket.has(now) and self._all.has(now)):
-            bucket.left_out += 1
-            return None
-        bucket.take()
-        self._all.take()
-        before, bucket.left_out = bucket.left_out, 0
-        return before
 
     def _write(self, line: dict[str, object]) -> None:
         told = {name: masked(v) if isinstance(v, str) else v for name, v in line.items()}
@@ -137,6 +125,30 @@ class AuditLog:
                     log.error("audit log not written", error=str(exc), runbook="audit-not-written")
             return
         self._failing = False
+
+
+class _Bounds:
+    """The bounds of principals of one kind."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._buckets: dict[str, _Bucket] = {}
+        self._all = _Bucket(BURST_OF_ALL, PER_S, clock())
+
+    def take(self, principal: str) -> int | None:
+        """Take a refusal's room; return how many were left out before, or None without room."""
+        now = self._clock()
+        bucket = self._buckets.pop(principal, None) or _Bucket(BURST, 1.0, now)
+        self._buckets[principal] = bucket  # the last used is the last
+        if len(self._buckets) > MAX_PRINCIPALS:
+            del self._buckets[next(iter(self._buckets))]
+        if not (bucket.has(now) and self._all.has(now)):
+            bucket.left_out += 1
+            return None
+        bucket.take()
+        self._all.take()
+        before, bucket.left_out = bucket.left_out, 0
+        return before
 
 
 class _Bucket:

@@ -118,9 +118,9 @@ class JwtTokens:
                 leeway=LEEWAY_S,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
-        except jwt.PyJWTError as exc:
+            return _caller(claims, settings.namespace_claim)
+        except (jwt.PyJWTError, ArithmeticError, TypeError, ValueError, RecursionError) as exc:
             raise Unauthenticated(f"the token is not valid: {exc}") from exc
-        return _caller(claims, settings.namespace_claim)
 
     def _key(self, kid: object) -> Any:
         if not isinstance(kid, str):

@@ -60,6 +60,8 @@ class CallerMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
             self._refused("unauthenticated")
             self._access.note_refusal(exc, NOBODY, "", asked)
             raise flight_error(exc) from None
+        except Exception as exc:
+            raise flight_error(exc) from None
 
 
 def middleware(access: Access, refused: Callable[[str], object]) -> dict[str, CallerMiddleware]:

@@ -48,6 +48,22 @@ def test_every_method_of_flight_is_ours_and_in_the_table() -> None:
     assert {key.split()[0] for key in NEEDS} == {*METHODS.values(), "http"}
 
 
+class _Handshake(fl.ClientAuthHandler):  # type: ignore[misc]
+    def authenticate(self, outgoing: Any, incoming: Any) -> None:
+        outgoing.write(b"basic")
+        incoming.read()
+
+    def get_token(self) -> bytes:
+        return b"token"
+
+
+def test_flights_own_handshake_lets_nobody_in(secured: Secured) -> None:
+    with secured.client(None) as client:
+        with pytest.raises((OSError, *ARROW_AND_FLIGHT)):
+            client.authenticate(_Handshake())
+        assert refusal(CALLS["list_flights"], client) == "unauthenticated"
+
+
 def test_every_scope_action_and_route_is_in_the_table_and_nothing_else() -> None:
     scopes = get_args(next(f.type for f in msgspec.structs.fields(Ticket) if f.name == "scope"))
     routes = [route.path for route in create_app(TurnableSource()).routes]  # type: ignore[attr-defined]

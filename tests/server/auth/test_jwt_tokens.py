@@ -129,6 +129,8 @@ FORGED: dict[str, Callable[[], str]] = {
     "grants that are none": lambda: signed(ingester={"shop": "read"}),
     "a grant that is not known": lambda: signed(ingester=["shop:everything"]),
     "no JWT": lambda: "a.b.c",
+    "a header without end": lambda: base64.urlsafe_b64encode(b"[" * 12_000).decode() + ".e30.e30",
+    "an end without end": lambda: signed(exp=float("inf")),
 }
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ingester.errors import Unauthenticated
 from ingester.server.auth.audit import BURST, BURST_OF_ALL, MAX_PRINCIPALS, AuditLog
 from ingester.server.auth.hosts import Hosts
-from ingester.server.auth.rights import RIGHTS, BadGrant, Caller, Grant, Right, parse_grant
+from ingester.server.auth.rights import NOBODY, RIGHTS, BadGrant, Caller, Grant, Right, parse_grant
 from ingester.server.auth.token_file import WatchedTokens, change_tokens
 from ingester.server.auth.tokens import (
     BadTokens,
@@ -141,8 +141,10 @@ def test_refusals_cannot_fill_the_disk_and_those_left_out_are_counted(tmp_path: 
     # By many names at once: all of them together have a limit, and so has what is remembered.
     now[0] = 1000.0
     for number in range(2 * MAX_PRINCIPALS):
-        refuse(1, f"ipv4:10.0.{number // 256}.{number % 256}:1", Caller("-", "", ()))
+        refuse(1, f"ipv4:10.0.{number // 256}.{number % 256}:1", NOBODY)
     assert audit.lines == BURST + 1 + BURST_OF_ALL
+    refuse(1)
+    assert audit.lines == BURST + 2 + BURST_OF_ALL, "strangers hide nothing of those with a token"
     audit.done(caller, "", "action persist", ("a", None), "done")
     assert json.loads(file.read_text().splitlines()[-1])["action"] == "action persist"
     assert file.stat().st_mode & 0o777 == 0o640
