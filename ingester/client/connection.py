@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from . import arguments, lifetime
+from .cancelled_calls import only_signals_interrupt
 from .connection_options import ConnectionOptions
 from .credentials import Credentials
 from .errors import (
@@ -39,6 +40,7 @@ _CHANNEL_OPTIONS = [
 ]
 
 T = TypeVar("T")
+only_signals_interrupt()
 
 
 class Connection:

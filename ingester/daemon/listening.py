@@ -18,6 +18,7 @@ from ingester.server.flight.reception import ReceptionLimits, bounded_reception
 from ingester.server.flight.server import IngesterServer
 from ingester.server.portal import Portal
 from ingester.tables.rules import shapes_of
+from ingester.write.combiner import Combiner
 from wal import Log
 
 ARRIVING = 4
@@ -43,10 +44,12 @@ async def listen(runtime: Runtime, report: StatusReport, security: Security) -> 
     security.access.meter(runtime.namespaces.request)
     services = runtime.services(report.status, report.page, security.access)
 
+    combiner = Combiner()
+
     def make(door: Door) -> IngesterServer:
         watch_connections(runtime.connections)
         with bounded_reception(_reception_limits(runtime)):
-            return IngesterServer(door, services, portal, limits)
+            return IngesterServer(door, services, portal, limits, combiner)
 
     door = Door(*split_address(settings.flight.listen), security.certificates)
     listener = FlightListener(door, make)

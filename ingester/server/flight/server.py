@@ -48,13 +48,24 @@ _encode = msgspec.json.Encoder().encode
 class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     """Serves one daemon. Threads come from gRPC; the loop is reached through the portal."""
 
-    def __init__(self, door: Door, services: Services, portal: Portal, limits: PutLimits) -> None:
+    def __init__(
+        self,
+        door: Door,
+        services: Services,
+        portal: Portal,
+        limits: PutLimits,
+        combiner: Combiner,
+    ) -> None:
         """Binds at once; ``port`` has the real port afterwards. Must be made in a thread or before
-        the loop is busy: it blocks shortly."""
+        the loop is busy: it blocks shortly.
+
+        Args:
+            combiner: of all servers of the daemon: its thread lives as long as the process.
+        """
         self._services = services
         self._portal = portal
         self._limits = limits
-        self._combiner = Combiner()
+        self._combiner = combiner
         self._access = services.access
         self._origins = OriginNames(services.access, services.known_origins, portal)
         callers = middleware(services.access, services.metrics.refused)
