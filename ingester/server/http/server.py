@@ -206,9 +206,13 @@ class _Server:
         try:
             if hasattr(socket, "TCP_USER_TIMEOUT"):
                 stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_PEER_MS)
-            opened, state = await self._opened(stream)
-            if opened is not None:
-                await TCPServer(self._app, self._config, self._context, state, opened)
+            if self._tls is None:
+                # hypercorn's types say SSLStream; it takes plain streams as well.
+                await self._requests(cast("Any", stream), {})
+            else:
+                await self._sealed(
+                    trio.SSLStream(stream, self._tls(), server_side=True, https_compatible=True)
+                )
         except* Exception:
             log.exception("http connection failed", runbook="http-failed")
         finally:
@@ -216,19 +220,22 @@ class _Server:
             self._connections.close(connection)
             stream.socket.close()
 
-    async def _opened(self, stream: trio.SocketStream) -> tuple[Any, ConnectionState]:
-        """Give the stream that requests come on, None where the client does not get so far."""
-        if self._tls is None:
-            # hypercorn's types say SSLStream; it takes plain streams as well.
-            return stream, ConnectionState({})
-        sealed = trio.SSLStream(stream, self._tls(), server_side=True, https_compatible=True)
+    async def _requests(self, stream: Any, state: dict[str, Any]) -> None:
+        await TCPServer(self._app, self._config, self._context, ConnectionState(state), stream)
+
+    async def _sealed(self, stream: trio.SSLStream[trio.SocketStream]) -> None:
+        """Answer requests on a connection with TLS, if the client gets so far."""
         try:
-            with trio.fail_after(HANDSHAKE_S):
-                await sealed.do_handshake()
-        except (trio.BrokenResourceError, trio.TooSlowError, trio.ClosedResourceError):
-            return None, ConnectionState({})
-        shown = bool(sealed.getpeercert(binary_form=True))
-        return sealed, ConnectionState({"client_certificate": shown})
+            with trio.move_on_after(HANDSHAKE_S) as handshake:
+                await stream.do_handshake()
+            if not handshake.cancelled_caught:
+                shown = bool(stream.getpeercert(binary_form=True))
+                await self._requests(stream, {"client_certificate": shown})
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # it is no client of ours, or gone
+        finally:
+            # It refers to itself, with some 40 KB of OpenSSL's, and collections are rare here.
+            vars(stream).clear()
 
     def _let_in(self, stream: trio.SocketStream) -> HttpConnection:
         """Take a connection in, closing another one where there is no room."""
