@@ -41,10 +41,17 @@ _MOST = 1000
 """The values that are remembered: a process is given few."""
 _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     # user:password@, also with '/' or '@' in the password; a port and a path are no password.
-    (re.compile(r"(\w://)[^\s/@:'\"]*:(?!\d{1,5}(?:[/?#,]|$))[^\s'\"]*@"), rf"\1{MASK}@"),
+    # Bounded: a text of "a://a:" again and again would be looked through to its end each time.
+    (
+        re.compile(r"(\w://)[^\s/@:'\"]{0,128}:(?!\d{1,5}(?:[/?#,]|$))[^\s'\"]{0,256}@"),
+        rf"\1{MASK}@",
+    ),
     (re.compile(r"(\w://)[^/@\s'\"]+@"), rf"\1{MASK}@"),
     (re.compile(r"\b(igt_[A-Za-z0-9]+_)[A-Za-z0-9_-]+"), rf"\1{MASK}"),
-    (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {MASK}"),
+    (
+        re.compile(r"\b(bearer|authorization\W{1,4}basic)\s[\w.~+/=-]{16,}", re.IGNORECASE),
+        rf"\1 {MASK}",
+    ),
     (
         re.compile(
             r"\b(passw(?:or)?d|sslpassword|secret|aws_secret_access_key|x-amz-signature"

@@ -73,6 +73,8 @@ TRAILER = "ingester-error-bin"
 would make a Flight error of Arrow's own errors in C++ and Python."""
 
 _ENDS_OF_LINES = str.maketrans("\r\n\t", "   ")
+LOOKED_AT_CHARS = 8192
+"""A longer message is cut before anything is looked for in it: a client may make it megabytes."""
 HEAD_BYTES, TAIL_BYTES = 500, 250
 """The bytes that are kept of a long message. gRPC's clients drop an answer of more than 8 KiB of
 trailers, status and all, and a message stands in them up to four times, escaped."""
@@ -101,6 +103,9 @@ def error_json(error: IngesterError) -> bytes:
 
 def shortened(message: str) -> str:
     """Bring a message into one line that gRPC can carry: head and tail where it is long."""
+    if len(message) > LOOKED_AT_CHARS:
+        half = LOOKED_AT_CHARS // 2
+        message = f"{message[:half]} … {message[-half:]}"
     data = escaped(masked(message).translate(_ENDS_OF_LINES)).encode()
     if len(data) <= HEAD_BYTES + TAIL_BYTES:
         return data.decode()
