@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -85,6 +86,10 @@ class Secured:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.loads(error.read())
+
+    def reload(self) -> None:
+        """Have the daemon read the tokens now."""
+        self.daemon.process.send_signal(signal.SIGHUP)
 
     def audited(self) -> list[dict[str, Any]]:
         """The lines of the audit log."""

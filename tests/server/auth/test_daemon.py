@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pyarrow as pa
@@ -105,7 +104,7 @@ def test_sighup_takes_tokens_and_audit_log_up_anew_and_a_bad_file_changes_nothin
     finally:
         file.write_bytes(good)
     secured.audit_file.rename(tmp_path / "audit.1")
-    secured.daemon.process.send_signal(signal.SIGHUP)
+    secured.reload()
     until(secured.audit_file.exists, "the audit log to be opened anew")
     until(lambda: problems(secured) == [], "the tokens to be read again")
     assert [line["outcome"] for line in secured.audited() if line["action"] == "tokens reload"]

@@ -21,6 +21,7 @@ ENDS_WITHIN_S = 5.0
 def test_streams_end_when_their_token_is_revoked(secured: Secured) -> None:
     table, quiet = ("shop", "revoked"), ("shop", "quiet")
     secured.tokens.add("leaving", "shop:read,write")
+    secured.reload()
     until(lambda: admitted(secured, "leaving"), "the new token to be known")
     with (
         secured.client("leaving") as client,
@@ -57,7 +58,8 @@ def test_streams_end_when_their_token_is_revoked(secured: Secured) -> None:
 
 def test_a_stream_ends_when_its_token_expires_or_loses_its_right(secured: Secured) -> None:
     table = ("shop", "expiring")
-    secured.tokens.add("brief", "shop:read,write", expires=datetime.now(UTC) + timedelta(seconds=4))
+    secured.tokens.add("brief", "shop:read,write", expires=datetime.now(UTC) + timedelta(seconds=2))
+    secured.reload()
     until(lambda: admitted(secured, "brief"), "the new token to be known")
     with secured.client("brief") as client:
         stream = Stream(client, path(table), numbers(0, 1).schema)
@@ -86,6 +88,7 @@ def test_a_writer_goes_on_when_its_token_is_rotated(secured: Secured, tmp_path: 
     file, table = tmp_path / "token", ("shop", "rotated")
     for name in ("old", "new"):
         secured.tokens.add(name, "shop:read,write")
+    secured.reload()
     until(lambda: admitted(secured, "new"), "the new tokens to be known")
     file.write_text(secured.tokens.secret["old"])
     written = 0
@@ -105,6 +108,7 @@ def test_a_writer_goes_on_when_its_token_is_rotated(secured: Secured, tmp_path: 
         writer.flush()
         file.write_text(secured.tokens.secret["new"])
         secured.tokens.revoke("old")
+        secured.reload()
         until(ended, "the stream with the old token to end")
         ended()
     with secured.client("rw") as reader:
