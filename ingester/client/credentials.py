@@ -20,7 +20,7 @@ from ingester.config.addresses import is_loopback
 from ingester.config.watched_files import WatchedFiles
 
 from .connection_options import ConnectionOptions, is_token
-from .errors import ClientError, InvalidRequest, Unreachable
+from .errors import ClientError, InvalidRequest, Unauthenticated, Unreachable
 
 TLS = "grpc+tls"
 _HUNG_UP = re.compile(
@@ -93,7 +93,12 @@ class Credentials:
                 ) from exc
 
     def explained(self, error: ClientError) -> ClientError:
-        """The error; with what may be meant where a daemon hangs up before the first call."""
+        """The error; with what helps where a daemon hangs up at once, or misses a token."""
+        if isinstance(error, Unauthenticated) and not self._options.has_token:
+            told = f"{error}; ours goes into a file: token_file (--token-file)"
+            lacking = Unauthenticated(told, code=error.code, details=error.details)
+            lacking.__cause__ = error.__cause__
+            return lacking
         if not isinstance(error, Unreachable) or not _HUNG_UP.search(str(error)):
             return error
         hint = (

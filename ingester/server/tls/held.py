@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import datetime
 import ssl
+import stat
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
@@ -52,6 +55,7 @@ class HeldCertificates:
         """
         paths = [path for path in (settings.cert, settings.key, settings.client_ca) if path]
         self._files = WatchedFiles(paths)
+        self._key = settings.key
         self._now = now
         self._suspected: str | None = None
         self._warned_at: datetime.datetime | None = None
@@ -129,4 +133,15 @@ class HeldCertificates:
         except OSError as exc:
             raise TlsError(f"tls.cert, tls.key, tls.client_ca: {exc}") from exc
         found = check_certificates(cert, key, authorities[0] if authorities else None)
-        return found, server_context(found)
+        context = server_context(found)
+        self._warn_of_mode()
+        return found, context
+
+    def _warn_of_mode(self) -> None:
+        """Warn of a key that every account of the machine can read, which some volumes have."""
+        with suppress(OSError):
+            mode = stat.S_IMODE(Path(self._key).stat().st_mode)
+            if mode & 0o007:
+                log.warning(
+                    "others can read the key", file=self._key, mode=oct(mode), runbook="certificate"
+                )

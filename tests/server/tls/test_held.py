@@ -111,6 +111,15 @@ def test_missing_files_are_told_and_found_again(files: Files, tmp_path: Path) ->
     assert files.held.reloads.problem is None
 
 
+def test_a_key_that_every_account_can_read_is_warned_of(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "live" / "tls.key").chmod(0o644)
+    with capture_logs() as logs:
+        files.look(at_once=True)
+    assert [(each["event"], each["mode"]) for each in logs] == [
+        ("others can read the key", "0o644")
+    ]
+
+
 def test_a_certificate_that_ends_soon_is_warned_of_once_a_day(files: Files) -> None:
     warned = []
     for day in (15, 17, 17.5, 18.5, 40):
