@@ -1,7 +1,7 @@
 """``python -m tests.tenants.hostile``: the hostile tenant, a process of the lowest priority.
 
-It reads one JSON object from its input, tries attacks until its input ends, and prints a JSON
-object of what each came to.
+It reads one JSON object from its input, tries attacks until its input ends, each once at least, and
+prints a JSON object of what each came to.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def main() -> int:
     outcomes: dict[str, Counter[str]] = {name: Counter() for name in asked["attacks"]}
     longest: dict[str, float] = dict.fromkeys(outcomes, 0.0)
     wrong: list[str] = []
-    while not select.select([sys.stdin], [], [], 0.05)[0]:
-        name = random.choice(list(outcomes))
+    untried = random.sample(asked["attacks"], len(asked["attacks"]))
+    while untried or not select.select([sys.stdin], [], [], 0.05)[0]:
+        name = untried.pop() if untried else random.choice(asked["attacks"])
         began = time.monotonic()
         try:
             outcomes[name][attempt(hostile, name)] += 1
