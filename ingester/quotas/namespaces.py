@@ -27,6 +27,8 @@ COUNT_HOLDS_S = 0.05
 """The time that a count of those who share holds."""
 WANTED_S = 2.0
 """The time for which a refused namespace counts among those who share."""
+MAX_NAME = 255
+"""The characters of a name, at most: no namespace has a longer one, and none is kept."""
 MAX_KNOWN = 10_000
 """So many namespaces are known at a time before those that have nothing are forgotten."""
 
@@ -69,6 +71,7 @@ class Namespaces:
         self._on_refused = on_refused
         self._clock = clock
         self._uses: dict[str, NamespaceUse] = {}
+        self._none = NamespaceUse("")
         self._lock = threading.Lock()
         self._counted = Sharing(1, 0, 1, 0)
         self._counted_at = float("-inf")
@@ -77,6 +80,8 @@ class Namespaces:
         """Return the counts of a namespace, the same object as long as it has anything."""
         found = self._uses.get(name)
         if found is None:
+            if len(name) > MAX_NAME:
+                return self._none
             with self._lock:
                 if len(self._uses) >= MAX_KNOWN:
                     self._uses = {n: use for n, use in self._uses.items() if not use.idle}

@@ -180,7 +180,7 @@ def test_streams_of_each_kind_are_counted_until_they_end(
 def test_thousands_of_buffers_of_one_hold_up_anothers_persist_for_a_moment(
     daemon: Daemon, client: fl.FlightClient
 ) -> None:
-    count, table = 1_500, ("many", "t")
+    count, table = 800, ("many", "t")
     create(client, table, numbers(0, 1).schema, partition_by=["identity(i)"])
     put(client, table, numbers(0, count))
     assert _namespaces(daemon)["many"]["partitions"] == count

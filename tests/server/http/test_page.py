@@ -87,6 +87,23 @@ def test_all_tables_are_there_by_pages() -> None:
     assert shown(example())["turning"] == ""
 
 
+def test_namespaces_are_shown_beside_their_quotas_and_who_has_more_than_its_share() -> None:
+    quota = {"buffer_bytes": 8 << 20, "streams": 4, "bytes_per_s": 1 << 20, "requests_per_s": 0}
+    none = dict.fromkeys((*quota, "tables", "partitions"), 0)
+    has = {"queued_bytes": 0, "partitions": 3, "tables": 1, "writers": 2, "answers": 0}
+    greedy = {"namespace": "greedy", "bytes": 6 << 20, "over_share": True, "refused": 17}
+    modest = {"namespace": "modest", "bytes": 1 << 10, "over_share": False, "refused": 0}
+    namespaces = [greedy | has | {"quota": none | quota}, modest | has | {"quota": none}]
+    page = shown(example(namespaces=namespaces, counts={"namespaces": 31}))["namespaces"]
+    assert "6 MiB of 8 MiB" in page
+    assert "2 of 4" in page
+    assert "1 MiB/s" in page
+    assert "1 KiB" in page
+    assert page.count("yes: refused first") == 1
+    assert "11 more in /api/status/namespaces" in page
+    assert "None has anything yet" in shown(example(namespaces=[]))["namespaces"]
+
+
 def test_checkpoints_are_counted_in_all_and_by_table() -> None:
     status = example(checkpoints={"count": 4100, "bytes": 3 << 20, "pending": 2})
     status["tables"][0]["checkpoints"] = {"count": 4099, "bytes": 1, "pending": 2}
