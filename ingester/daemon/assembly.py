@@ -407,6 +407,7 @@ class Runtime:
             status_page=status_page,
             answered=self.instrumentation.answered,
             freed=self.heap_trim.freed,
+            cut=self.connections.cut,
         )
 
     async def persist(

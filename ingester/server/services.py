@@ -53,3 +53,5 @@ class Services:
     """Is told of each query whose answer was sent to its end."""
     freed: Callable[[int], None]
     """Is told of the bytes of messages that were received and refused. On the loop."""
+    cut: Callable[[str], bool]
+    """Ends the connection of a call's peer; says whether that was possible. Any thread."""

@@ -2,6 +2,7 @@
 
     a message ─▶ the permit is renewed ─▶ the handler            or the call ends with the refusal
     the permit ends, and no message comes ─▶ an empty answer, which has the client end the call
+                                          ─▶ else its connection is cut, ``CUT_AFTER_S`` later
     a call that waits for rows ─▶ its wait is cancelled
 
 Law of this file: what the handler reads and writes is pyarrow's, through these, and by one thread
@@ -21,7 +22,11 @@ import pyarrow as pa
 import trio
 
 from ingester.server.auth.access import Access, Permit
+from ingester.server.services import Services
 from ingester.write.answer import ClientGone, send_answer
+
+CUT_AFTER_S = 1.0
+"""The time that a client has to end a call whose permit has ended."""
 
 
 class _Reader:
@@ -64,9 +69,10 @@ class _Writer:
 
 @contextmanager
 def permitted(
-    access: Access, permit: Permit, reader: Any, writer: Any
+    services: Services, permit: Permit, reader: Any, writer: Any
 ) -> Iterator[tuple[Any, Any]]:
     """Give reader and writer of a call as long as it is permitted; themselves without tokens."""
+    access = services.access
     if not access.enabled:
         yield reader, writer
         return
@@ -76,12 +82,22 @@ def permitted(
         with contextlib.suppress(ClientGone):
             send_answer(answers, b"")
 
+    over = threading.Event()
+
+    def cut() -> None:
+        if not over.wait(CUT_AFTER_S):
+            services.cut(permit.peer)
+
     def end() -> None:
         messages.told_to_end = True
-        threading.Thread(target=wake, name="end-of-permit", daemon=True).start()
+        for work in (wake, cut):
+            threading.Thread(target=work, name="end-of-permit", daemon=True).start()
 
     with access.holding(permit, end):
-        yield messages, answers
+        try:
+            yield messages, answers
+        finally:
+            over.set()
 
 
 async def permitted_wait(

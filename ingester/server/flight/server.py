@@ -81,7 +81,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             self._limits.decoding.called_by(context.peer())
             with (
                 self._origins.claimed(permit, command),
-                permitted(self._access, permit, reader, writer) as (messages, answers),
+                permitted(services, permit, reader, writer) as (messages, answers),
             ):
                 if isinstance(command, CopyCommand):
                     copy = CopyCall(portal, services.copies, command, self._limits)
