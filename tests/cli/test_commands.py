@@ -231,7 +231,7 @@ def test_config_tells_values_and_where_they_came_from(tmp_path: Path) -> None:
     facts = json.loads(shown.stdout)
     assert facts["persist.max_age"] == {"value": "2s", "source": "file c.toml"}
     assert facts["wal.fsync"] == {"value": "off", "source": "environment INGESTER_WAL__FSYNC"}
-    assert facts["store"] == {"value": "s3://u:***@h/b", "source": "flag"}
+    assert facts["store"] == {"value": "s3://***@h/b", "source": "flag"}
     assert facts["query.max_streams"] == {"value": 1000, "source": "default"}
     assert b"persist.max_age" in run_command("config", cwd=tmp_path).stdout
 
