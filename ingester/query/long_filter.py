@@ -67,9 +67,12 @@ class LongFilter(Sequence[list[list[Any]]]):
 
 
 def count_terms(alternative: Sequence[Sequence[Any]]) -> int:
-    """Return the number of an alternative's comparisons, and of the values in lists."""
-    values = (len(term[2]) for term in alternative if len(term) == 3 and isinstance(term[2], list))
-    return len(alternative) + sum(values)
+    """Return the number of an alternative's comparisons; each value of a list is one."""
+    count = 0
+    for term in alternative:
+        is_list = len(term) == 3 and isinstance(term[2], list)
+        count += max(1, len(term[2])) if is_list else 1
+    return count
 
 
 def too_many_terms(terms: int, most: int) -> InvalidRequest:
