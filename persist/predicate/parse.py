@@ -34,6 +34,8 @@ Kinds = Mapping[str, pa.DataType]
 
 SHOWN = 128
 """So many characters of a value are told in an error."""
+PIECE = 8192
+"""So many values are made at once, at most."""
 FEW = 16
 """So many values are made one by one: more, at once."""
 
@@ -60,7 +62,7 @@ def parse_predicate(
     """
     kinds = dict(zip(schema.names, schema.types, strict=True))
     lists: dict[str, list[Any]] = {}
-    points: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+    points: dict[tuple[str, ...], list[list[Any]]] = {}
     conjunctions: list[list[Condition]] = []
     for terms in filter_ or ():
         pause()
@@ -70,13 +72,16 @@ def parse_predicate(
             column, operator, value = terms[0]
             lists.setdefault(column, []).extend(value if operator == "in" else (value,))
         elif (point := _point(terms)) is not None:
-            points.setdefault(tuple(point), []).append(tuple(point.values()))
+            columns = points.setdefault(tuple(point), [[] for _ in point])
+            if None not in point.values():  # else no row is equal
+                for each, value in zip(columns, point.values(), strict=True):
+                    each.append(value)
         else:
             conjunctions.append(_joined(terms, kinds))
     for column, values in lists.items():
         conjunctions.append([_term((column, "in", values), kinds)])
-    for columns, alternatives in points.items():
-        conjunctions.append(_points(columns, alternatives, kinds))
+    for names, columns in points.items():
+        conjunctions.append(_points(names, columns, kinds))
     return Predicate(conjunctions)
 
 
@@ -136,19 +141,16 @@ def _term(raw: Sequence[Any], kinds: Kinds) -> Term:
     return Term(column, operator, scalars, len(there) < len(values))
 
 
-def _points(
-    columns: tuple[str, ...], rows: Sequence[Sequence[Any]], kinds: Kinds
-) -> list[Condition]:
+def _points(names: tuple[str, ...], columns: Sequence[list[Any]], kinds: Kinds) -> list[Condition]:
     """Rows of values, less those that no row of the table can have."""
-    rows = [row for row in rows if None not in row]
-    if not rows:
-        return [Term(columns[0], "in", (), False)]
+    if not columns[0]:
+        return [Term(names[0], "in", (), False)]
     values = [
-        fitted(_scalars(name, kinds[name], list(each)), kinds[name])
-        for name, each in zip(columns, zip(*rows, strict=True), strict=True)
+        fitted(_scalars(name, kinds[name], each), kinds[name])
+        for name, each in zip(names, columns, strict=True)
     ]
     there = reduce(pc.and_, [array.is_valid() for array in values])
-    return [Points(columns, tuple(array.filter(there) for array in values))]
+    return [Points(names, tuple(array.filter(there) for array in values))]
 
 
 def _scalars(column: str, kind: pa.DataType, values: list[Any]) -> Sequence[pa.Scalar]:
@@ -157,9 +159,12 @@ def _scalars(column: str, kind: pa.DataType, values: list[Any]) -> Sequence[pa.S
     Raises:
         BadFilter: one is not a value of the type.
     """
-    array: Sequence[pa.Scalar] | None = _at_once(kind, values) if len(values) > FEW else None
-    if array is not None:
-        return array
+    if len(values) > FEW:
+        # In pieces: other threads have the interpreter in between.
+        pieces = [_at_once(kind, values[at : at + PIECE]) for at in range(0, len(values), PIECE)]
+        if all(piece is not None for piece in pieces):
+            array: Sequence[pa.Scalar] = pa.concat_arrays(pieces)
+            return array
     return tuple(_scalar(column, kind, value) for value in values)
 
 

@@ -52,7 +52,10 @@ def test_a_ticket_is_the_same_read_at_once_and_piece_by_piece(filter_: list[Any]
         ("3", "Expected `array`"),
         ("[3]", "filter: Expected `array`"),
         ("[[3]]", "filter: Expected `array`"),
-        ('[[["s","=","a"]],[["s","in",["a","b","c","d","e"]]]]', "6 comparisons and values; at most 5"),
+        (
+            '[[["s","=","a"]],[["s","in",["a","b","c","d","e"]]]]',
+            "6 comparisons and values; at most 5",
+        ),
         ("[[],[],[],[],[],[]]", "6 comparisons and values; at most 5"),
         ("[" * LONG_BYTES, "not a JSON object"),
     ],
