@@ -53,6 +53,8 @@ class FreezeLimits:
     """The size in memory of one partition's buffer."""
     messages: int = 1 << 62
     """The replication messages that have brought its rows."""
+    checkpoints: int = 1 << 31
+    """The partitions of sources that a table may keep the states of: no limit of a buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class BufferTree:
         """Active buffers that replication began, with their partitions, the oldest first."""
         self._ledger = ledger
         self.origins = origins
-        self.checkpoints = Checkpoints()
+        self.checkpoints = Checkpoints(limits.checkpoints)
         """The states of sources that came with operations, until a version has them."""
         self.ingester_id = ingester_id
         self._limits = limits

@@ -148,7 +148,7 @@ class Runtime:
         self._make_queries(settings)
         self._make_flush(settings)
         self._make_writes(settings)
-        self._make_replication(settings.replication)
+        self._make_replication(settings.replication, settings.limits.transactions)
         self._make_copies(settings)
 
     def _make_counters(self, settings: Settings) -> None:
@@ -174,11 +174,15 @@ class Runtime:
         self.memory_guard = MemoryGuard(self.ledger, self.unread.cut_largest)
 
     def _make_tables(self, settings: Settings) -> None:
-        self.origins = Origins(time.monotonic)
+        self.origins = Origins(time.monotonic, settings.limits.origins)
         self.tree = BufferTree(
             self.ledger,
             self.origins,
-            FreezeLimits(settings.persist.max_partition_bytes, settings.replication.max_messages),
+            FreezeLimits(
+                settings.persist.max_partition_bytes,
+                settings.replication.max_messages,
+                settings.limits.checkpoints,
+            ),
             TreeHooks(
                 self._frozen,
                 on_first_row=lambda: self.freeze_policy.wake(),
@@ -339,9 +343,9 @@ class Runtime:
         )
         self.checkpoint_calls = CheckpointCalls(self.catalog, path, self._schema_numbers)
 
-    def _make_replication(self, replication: ReplicationSettings) -> None:
+    def _make_replication(self, replication: ReplicationSettings, most_open: int) -> None:
         self.open_transactions = OpenTransactions(
-            replication.max_transaction_bytes, trio.current_time
+            replication.max_transaction_bytes, trio.current_time, most_open
         )
         commit = TransactionCommit(
             TransactionDedup(self.catalog, self.takeover, self.transforms.names_of),

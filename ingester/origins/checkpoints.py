@@ -129,7 +129,9 @@ class _Table:
 class Checkpoints:
     """All states that the daemon has applied and no installed version has."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_in_table: int = 1 << 31) -> None:
+        """``most_in_table``: the partitions of sources that a table may keep the states of."""
+        self.most_in_table = most_in_table
         self._tables: dict[TableKey, _Table] = {}
 
     def note(self, table: TableKey, pending: PendingCheckpoint) -> bool:
@@ -220,6 +222,19 @@ class Checkpoints:
         before = waiting[-1].given if waiting else None
         return known.committed_bytes + known.growth.nbytes, known.growth.by(before, given)
 
+    def is_full_for(self, table: TableKey, given: Checkpoint) -> bool:
+        """Whether a state of a further partition finds no room in its table. Any thread."""
+        known = self._tables.get(table)
+        if known is None or given.state is None or given.partition in known.pending:
+            return False
+        there = known.committed.get(given.partition)
+        if there is not None and there.state is not None:
+            return False
+        # Most tables are far from it: exactly counted are those alone that may be full.
+        if known.committed_count + len(known.pending) < self.most_in_table:
+            return False
+        return self.statistics(table).count >= self.most_in_table
+
     @property
     def nbytes(self) -> int:
         """The bytes of memory that states of all tables take."""
@@ -233,7 +248,7 @@ class Checkpoints:
         if known is None:
             return CheckpointTotals()
         count, pending = known.committed_count, 0
-        for partition, waiting in known.pending.items():
+        for partition, waiting in list(known.pending.items()):
             there = known.committed.get(partition)
             newest = _newest(waiting, there)
             if newest is None:

@@ -11,14 +11,19 @@ integers are kept per operation of an origin until its rows, and all before them
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
+from ingester.errors import LimitReached, limit_facts
 from ingester.origins.origin_table import LOST, NOBODY, OriginTable
 from ingester.origins.tenure import Tenure
+from ingester.shown_text import shown_name
 from persist.manifest.actions import Origin as OriginAction
 from persist.manifest.actions import Writer
 from persist.manifest.origins import NO_END, Done, Process, durable_of
 from persist.table import TableKey
+
+ROOM_RETRY_S = 10.0
 
 
 class Origin:
@@ -82,13 +87,29 @@ class Origin:
 class Origins:
     """All origins the daemon knows."""
 
-    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = lambda: 0.0, most_origins: int = sys.maxsize
+    ) -> None:
+        """``most_origins``: how many are remembered before :meth:`check_room` refuses new ones."""
         self._clock = clock
+        self._most = most_origins
         self.replaying = False
         """Whether the log may have operations that no buffer has yet."""
         self._told: dict[tuple[str, TableKey], int] | None = None
         self._origins: dict[str, Origin] = {}
         self._of_table: dict[TableKey, dict[str, OriginTable]] = {}
+
+    def check_room(self, name: str) -> None:
+        """Raise :class:`LimitReached` for an origin that is new and has no room."""
+        found = len(self._origins)
+        if found >= self._most and name not in self._origins:
+            raise LimitReached(
+                f"origin {shown_name(name)} is new, and {found} are remembered; limits.origins is"
+                f" {self._most}. They are forgotten origins.expire_after after their last write:"
+                " have each writer use one name for as long as it lives",
+                retry_after_s=ROOM_RETRY_S,
+                details=limit_facts("limits.origins", self._most, found + 1),
+            )
 
     def get(self, name: str) -> Origin:
         """Find the origin, or make it."""
@@ -96,6 +117,12 @@ class Origins:
         if origin is None:
             origin = self._origins[name] = Origin(name)
         return origin
+
+    def forget_unused(self, name: str) -> None:
+        """Forget an origin that has written to no table, and has nothing open."""
+        origin = self._origins.get(name)
+        if origin is not None and not origin.tables and not origin.open_streams:
+            del self._origins[name]
 
     def find(self, name: str) -> Origin | None:
         """Find the origin, if it ever wrote."""
@@ -230,6 +257,8 @@ class Origins:
 
     def forget_idle(self, for_s: float) -> None:
         """Forget what has not been written to for so long, unless it is in buffers."""
+        for name in list(self._origins):
+            self.forget_unused(name)
         before = self._clock() - for_s
         for key, of_table in self._of_table.items():
             for name, found in list(of_table.items()):

@@ -106,7 +106,11 @@ class OpenTransaction:
 class OpenTransactions:
     """All open transactions, by origin."""
 
-    def __init__(self, max_transaction_bytes: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, max_transaction_bytes: int, clock: Callable[[], float], most: int = 1 << 31
+    ) -> None:
+        """``most``: how many may be open."""
+        self.most = most
         self.nbytes = 0
         self._max_bytes = max_transaction_bytes
         self._clock = clock
@@ -115,6 +119,10 @@ class OpenTransactions:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def has_room(self, origin: str) -> bool:
+        """Whether the origin has a transaction open, or may open one."""
+        return origin in self._open or len(self._open) < self.most
 
     def get(self, origin: str) -> OpenTransaction | None:
         """Find the origin's transaction."""

@@ -10,12 +10,22 @@ others. Loop only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import trio
 
-from ingester.errors import InvalidRequest, MadeAnew, MemoryFull, Refused, Stopping, Superseded
+from ingester.errors import (
+    InvalidRequest,
+    LimitReached,
+    MadeAnew,
+    MemoryFull,
+    Refused,
+    Stopping,
+    Superseded,
+    limit_facts,
+)
 from ingester.replication.commit import TransactionCommit
 from ingester.replication.messages import SyncLayout
 from ingester.replication.open_transactions import (
@@ -116,6 +126,7 @@ class Replication:
         """
         self._check_not_stopping()
         origin = message.identity.origin
+        self._origins.check_room(origin)
         async with self._one_at_a_time(origin):
             if not self._origins.get(origin).answered:
                 # What the manifests say of an origin counts from its first message on.
@@ -144,7 +155,9 @@ class Replication:
                 self._drop(identity.origin)
 
     async def stand(self, origin: str) -> Standing:
-        """Tell how far an origin has come."""
+        """Tell how far an origin has come, which may be one that there is no room for."""
+        if self._origins.find(origin) is None:
+            return Standing(self._commit.newest_seq, False, None, None, True)
         return self._standing(origin)
 
     def drop_idle(self) -> None:
@@ -182,6 +195,7 @@ class Replication:
             grown = self._grown(message)
         if sequence is None:
             if message.rows is not None or begin:
+                self._check_open(origin)
                 await self._log_open(origin)
                 self._put(origin, grown)
             return self._standing(origin)
@@ -215,6 +229,19 @@ class Replication:
                 retry_after_s=1.0,
             )
         return grown
+
+    def _check_open(self, origin: str) -> None:
+        """Raise :class:`LimitReached` where another open transaction has no room."""
+        if not self._open.has_room(origin):
+            self.drop_idle()
+        if not self._open.has_room(origin):
+            most = self._open.most
+            raise LimitReached(
+                f"replication: {len(self._open)} transactions are open; limits.transactions is"
+                f" {most}",
+                retry_after_s=1.0,
+                details=limit_facts("limits.transactions", most, len(self._open) + 1),
+            )
 
     def _check_interrupted(self, message: Message) -> None:
         """Refuse the rest of a transaction whose first part is gone, once.
@@ -280,5 +307,12 @@ class Replication:
         if self._admission.stopping:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
 
-    def _one_at_a_time(self, origin: str) -> trio.Lock:
-        return self._locks.setdefault(origin, trio.Lock())
+    @asynccontextmanager
+    async def _one_at_a_time(self, origin: str) -> AsyncIterator[None]:
+        lock = self._locks.setdefault(origin, trio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():  # nobody waits: who does has it by now
+                self._locks.pop(origin, None)

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from ingester.buffer import TableBuffer
-from ingester.errors import InvalidRequest
+from ingester.errors import InvalidRequest, limit_facts
 from ingester.origins.checkpoint_state import MAX_STATE_BYTES, Checkpoint, SharedBytes
 from ingester.origins.checkpoints import Checkpoints
 from ingester.schema.names import check_shown
@@ -26,8 +26,8 @@ from persist.manifest.actions import is_before, parse_time
 T = TypeVar("T")
 
 MAX_SEQUENCE = 2**63 - 1
-MAX_METADATA_BYTES = 3 << 20
-"""The limit for one batch: two states of 1 MiB in base64, and the rest."""
+STATES_BYTES = 2 * 4 * -(-MAX_STATE_BYTES // 3)
+"""The most bytes of a batch's metadata that its two states have in base64."""
 MAX_PARTITION_BYTES = 256
 """The limit of the name of a source's partition."""
 MAX_TABLE_BYTES = 64 << 20
@@ -156,6 +156,14 @@ def fitted(table: TableBuffer, checkpoints: Checkpoints, checkpoint: Checkpoint)
         InvalidRequest: the table has no room for it.
     """
     old = table.state.checkpoints.get(checkpoint.partition)
+    if checkpoints.is_full_for(table.key, checkpoint):
+        most = checkpoints.most_in_table
+        raise InvalidRequest(
+            f"table {table.namespace}/{table.name} keeps the states of {most} partitions of"
+            f" sources; limits.checkpoints is {most}: delete those that nobody needs (`ingester"
+            " checkpoints`)",
+            details=limit_facts("limits.checkpoints", most, most + 1),
+        )
     kept, grows = checkpoints.room(table.key, checkpoint)
     if grows > 0 and kept + grows > MAX_TABLE_BYTES:
         raise InvalidRequest(

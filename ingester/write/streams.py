@@ -83,6 +83,7 @@ class Writes:
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway, Stopping
+            LimitReached: there is no room for a new origin.
             OverQuota: the namespace has as many streams, or tables, as it may have.
             Refused: a batch of so many bytes would not be let in now; nothing was made for it.
         """
@@ -91,6 +92,8 @@ class Writes:
             raise Stopping("the daemon is stopping", retry_after_s=1.0)
         use = self._path.admission.namespaces.of(namespace)
         self._check_streams(use)
+        if origin is not None:
+            self._origins.check_room(origin)
         if checked is not None:
             self._check_room(checked, use)
         elif not deletes:
@@ -170,6 +173,7 @@ class Writes:
         if self._open.get(key) is stream:
             del self._open[key]
             self._origins.get(stream.origin).open_streams -= 1
+            self._origins.forget_unused(stream.origin)
 
     def _definition(self, table: TableBuffer, origin: str | None) -> TableDefinition:
         """The table's definition, by the partition spec that the origin's rows are split by."""

@@ -179,7 +179,7 @@ class PutCall:
 
     def _checked(self, first: Any, normaliser: Normaliser) -> Any:
         """Check that a table can keep its first batch; return it, transformed where that is due."""
-        metadata_of(first, self._command.origin, self._shared_states)
+        metadata_of(first, self._command.origin, self._shared_states, self._shapes)
         if self._chain is not None:
             batch = self._chain(self._valid(batch_of(first)))
             first = _Transformed(batch, first.app_metadata)
@@ -302,7 +302,7 @@ class PutCall:
         batch, stream, chain = batch_of(chunk), self._stream, self._chain
         metadata = NO_METADATA
         if chunk.app_metadata is not None:
-            metadata = metadata_of(chunk, stream.origin, self._shared_states)
+            metadata = metadata_of(chunk, stream.origin, self._shared_states, self._shapes)
         if chain is not None and isinstance(chunk, _Transformed):
             return self._sender.send(batch, metadata, awaits)
         if chain is not None or self._reading.holds_batch():

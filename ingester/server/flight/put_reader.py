@@ -11,13 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.errors import InvalidRequest
+from ingester.errors import InvalidRequest, limit_facts
 from ingester.schema.limits import ShapeLimits, check_schema
 from ingester.server.flight.decoding import Reading
-from ingester.server.flight.requests import check_bytes
 from ingester.write.metadata import (
-    MAX_METADATA_BYTES,
     NO_METADATA,
+    STATES_BYTES,
     BatchMetadata,
     SharedStates,
     parse_metadata,
@@ -68,10 +67,18 @@ def bytes_of(chunk: Any) -> int:
     return nbytes if chunk.data is None else nbytes + int(chunk.data.get_total_buffer_size())
 
 
-def metadata_of(chunk: Any, origin: str | None, states: SharedStates) -> BatchMetadata:
-    """The batch's metadata. ``InvalidRequest`` if it is not understood."""
+def metadata_of(
+    chunk: Any, origin: str | None, states: SharedStates, limits: ShapeLimits
+) -> BatchMetadata:
+    """The batch's metadata. ``InvalidRequest`` if it is not understood, or too large."""
     raw = chunk.app_metadata
     if raw is None:
         return NO_METADATA
-    check_bytes("app_metadata", raw.size, MAX_METADATA_BYTES)
+    most = limits.metadata_bytes
+    if raw.size > most + STATES_BYTES:
+        raise InvalidRequest(
+            f"app_metadata has {raw.size} B; at most {most + STATES_BYTES} are taken:"
+            f" limits.metadata_bytes, which is {most}, and the two states of a checkpoint",
+            details=limit_facts("limits.metadata_bytes", most, raw.size),
+        )
     return parse_metadata(raw.to_pybytes(), origin, states)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec.structs import replace
 
-from ingester.errors import IngesterError, InvalidRequest, Refused, kind_of
+from ingester.errors import IngesterError, InvalidRequest, Refused, kind_of, limit_of
 from ingester.replication.messages import SyncLayout
 from ingester.replication.normalise import TypedChanges
 from ingester.replication.open_transactions import Identity, Message, TypedMessage
@@ -40,6 +40,7 @@ class SyncCall:
         self._shapes = limits.shapes
         self._reading: Reading
         self._epoch = services.writer.epoch
+        self._limit_refused = services.metrics.limit_refused
         self._identity = Identity(command.origin, command.transaction, command.begin)
 
     def serve(self, reader: Any, writer: Any) -> None:
@@ -97,6 +98,8 @@ class SyncCall:
         return TypedMessage(table, definition, changes, changes.nbytes)
 
     def _later(self, error: IngesterError, retry_after_s: float) -> SyncAnswer:
+        if (limit := limit_of(error)) is not None:
+            self._limit_refused(limit)
         standing = self._portal.call(self._replication.stand, self._command.origin)
         return replace(
             self._answer(False, standing),

@@ -91,12 +91,12 @@ def test_a_part_that_is_too_large_is_refused_by_name(
 
 
 def test_a_table_cannot_be_widened_without_end(client: fl.FlightClient, table: Table) -> None:
-    half = pa.schema([(f"a{number}", pa.int8()) for number in range(6_000)])
+    half = pa.schema([(f"a{number}", pa.int8()) for number in range(1_200)])
     create(client, table, half)
-    more = pa.record_batch({f"b{number}": pa.array([1], pa.int8()) for number in range(6_000)})
-    with pytest.raises(pa.ArrowInvalid, match="the table, with the batch's new columns"):
+    more = pa.record_batch({f"b{number}": pa.array([1], pa.int8()) for number in range(1_200)})
+    with pytest.raises(pa.ArrowInvalid, match=r"2400 columns; limits\.columns is 2000"):
         put(client, table, more)
-    assert len(client.get_schema(path(table)).schema) == 6_000
+    assert len(client.get_schema(path(table)).schema) == 1_200
 
 
 def test_a_ticket_of_many_terms_is_no_large_one(client: fl.FlightClient, table: Table) -> None:
