@@ -55,7 +55,7 @@ class FreezePolicy:
         self._make_room = make_room
         self._wake = trio.Event()
         self._disk_full = False
-        self._crowded: set[TableKey | None] = set()
+        self._crowded: set[TableKey | str | None] = set()
         self._memory_full = False
         self._full_namespaces: set[str] = set()
 
@@ -85,12 +85,15 @@ class FreezePolicy:
             self._full_namespaces.add(namespace)
         self._wake.set()
 
-    def relieve_partitions(self, table: TableKey | None) -> None:
+    def relieve_partitions(self, whose: TableKey | str | None) -> None:
         """Freeze the oldest of a table's buffers, or of all, until a part of them is on its way.
 
-        A batch found no room for its partitions, of which the table, or the daemon, has too many.
+        A batch found no room for its partitions, of which there are too many.
+
+        Args:
+            whose: a table, a namespace, or None for the daemon.
         """
-        self._crowded.add(table)
+        self._crowded.add(whose)
         self._wake.set()
 
     async def run(self) -> None:
@@ -146,16 +149,19 @@ class FreezePolicy:
     def _freeze_crowded(self) -> None:
         """Freeze the oldest where there are too many, but for those that are on their way."""
         crowded, self._crowded = self._crowded, set()
-        for table in crowded:
+        for whose in crowded:
             mine = [
                 partition
                 for _, partition in self._tree.active()
-                if table is None or partition.table == table
+                if whose in (None, partition.table, partition.table[0])
             ]
-            live = self._tree.live_partitions
-            if table is not None:
-                live = len(self._tree.tables[table].partitions)
-            stays = live - live // CROWDED_PART
+            if whose is None:
+                live = self._tree.live_partitions
+            elif isinstance(whose, str):
+                live = self._tree.namespaces.of(whose).partitions
+            else:
+                live = len(self._tree.tables[whose].partitions)
+            stays = live - max(1, live // CROWDED_PART)
             for partition in mine[: max(0, len(mine) - stays)]:
                 self._tree.freeze(partition, "partitions")
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ingester.config.settings import QuotasSettings
-from ingester.errors import IngesterError, MemoryFull, OverQuota, Saturated
+from ingester.errors import IngesterError, InvalidRequest, MemoryFull, OverQuota, Saturated
 from ingester.quotas.fair_shares import equal_share
 from ingester.quotas.use import NO_QUOTA, NamespaceUse, Quota, QuotaName
 
@@ -215,12 +215,19 @@ class Namespaces:
         if use.quota.tables and number >= use.quota.tables:
             raise self._over(use, "tables", f"are there ({number})", TABLES_RETRY_S)
 
-    def over_partitions(self, use: NamespaceUse, more: int) -> IngesterError | None:
-        """Return why so many more partitions may not have a buffer."""
-        most = use.quota.partitions
-        if not most or not more or use.partitions + more <= most:
+    def over_partitions(self, use: NamespaceUse, coming: int, more: int) -> IngesterError | None:
+        """Return why so many more partitions, beside those on their way, may not have a buffer."""
+        most, there = use.quota.partitions, use.partitions + coming
+        if not most or not more or there + more <= most:
             return None
-        what = f"have a buffer ({use.partitions}), this batch needs {more} more"
+        if more > most:
+            said = (
+                f"namespace {use.name!r}: this batch needs {more} partitions,"
+                f" {self._said(use, 'partitions')}: send rows of fewer partitions at a time"
+            )
+            refusal = InvalidRequest(said, details=_details(use, "partitions"))
+            return self.refused(use, "partitions", refusal)
+        what = f"have a buffer ({there}; this batch needs {more} more)"
         return self._over(use, "partitions", what, 1.0)
 
     # Inside

@@ -35,15 +35,15 @@ class PartitionRoom:
     """Lets batches open partitions as far as the limits allow. Any thread.
 
     Args:
-        on_full: is told the table whose buffers are to be persisted soon, or None for the oldest of
-            all. Any thread; must not wait.
+        on_full: is told the table, or the namespace, whose oldest buffers are to be persisted soon,
+            or None for those of all. Any thread; must not wait.
     """
 
     def __init__(
         self,
         tree: BufferTree,
         limits: LimitsSettings,
-        on_full: Callable[[TableKey | None], None] = lambda table: None,
+        on_full: Callable[[TableKey | str | None], None] = lambda whose: None,
     ) -> None:
         self._tree = tree
         self._limits = limits
@@ -116,7 +116,23 @@ class PartitionRoom:
         in_all, most = tree.live_partitions + self._coming_in_all, limits.daemon_partitions
         if in_all + new > self._share(table, new, most):
             return self._full(table.key, None, "daemon_partitions", in_all, new)
-        return tree.namespaces.over_partitions(table.use, new)
+        return self._over_quota(table, new)
+
+    def _over_quota(self, table: TableBuffer, new: int) -> IngesterError | None:
+        """Return why the namespace may not open so many more, if it may not. Under the lock."""
+        use, tables = table.use, self._tree.tables
+        if not use.quota.partitions:
+            return None
+        coming = sum(
+            key not in tables[where].partitions
+            for where, keys in self._coming.items()
+            if where[0] == use.name
+            for key in keys
+        )
+        refusal = self._tree.namespaces.over_partitions(use, coming, new)
+        if refusal is not None:
+            self._on_full(use.name)
+        return refusal
 
     def _share(self, table: TableBuffer, new: int, most: int) -> int:
         """Return up to how many in all this namespace may open more."""

@@ -31,7 +31,7 @@ class Rooms:
     def __init__(self, **limits: int) -> None:
         ledger = MemoryLedger(Watermarks(1 << 30, 1 << 29, 1 << 30))
         self.tree = BufferTree(ledger, Origins(), FreezeLimits(1 << 30), TreeHooks())
-        self.full: list[TableKey | None] = []
+        self.full: list[TableKey | str | None] = []
         self.room = PartitionRoom(self.tree, LimitsSettings(**limits), self.full.append)
         self.seq = 0
 
