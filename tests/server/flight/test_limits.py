@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -41,7 +42,7 @@ LIMITS = {
     "checkpoints": 3,
     "transactions": 2,
 }
-SETTINGS = {f"limits__{name}": value for name, value in LIMITS.items()}
+SETTINGS: dict[str, Any] = {f"limits__{name}": value for name, value in LIMITS.items()}
 NUMBERS = pa.schema({"i": pa.int64()})
 
 
