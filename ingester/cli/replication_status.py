@@ -25,7 +25,7 @@ def print_replications(
         ClientError: no daemon.
     """
     with connect(endpoint) as client:
-        listed = list(client.status_list("replications"))
+        listed = client.status_list("replications")
         found = [
             each
             for each in reported({"replications": listed})

@@ -252,4 +252,5 @@ class AwaitedClient(Awaited[Client]):
     delete_checkpoint = _awaited(Client.delete_checkpoint)
     checkpoints = _awaited(Client.checkpoints)
     status = _awaited(Client.status)
+    status_list = _awaited(Client.status_list)
     action = _awaited(Client.action)

@@ -5,7 +5,7 @@ A call turns its arguments into a body of the protocol and the daemon's results 
 client's :class:`RetryPolicy`. Writes are repeated by their :class:`Writer`, exactly once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Self
 
 import msgspec
@@ -397,22 +397,23 @@ class Client:
         """The daemon's status, as ``/api/status`` has it: of long lists it has the top."""
         return self.action("status", {})[0]
 
-    def status_list(self, name: str) -> Iterator[dict[str, Any]]:
+    def status_list(self, name: str) -> list[dict[str, Any]]:
         """All of one of the status's lists: tables, origins, followers, replications
         or namespaces.
 
         They come by pages, in the order of their names. Of a daemon that has no pages yet they are
         those of its status, which is not cut there.
         """
+        found: list[dict[str, Any]] = []
         after: str | None = ""
         while after is not None:
             try:
                 (page,) = self.action("status_list", {"list": name, "after": after})
             except Unimplemented:
-                yield from self.status().get(name, [])
-                return
-            yield from page["items"]
+                return list(self.status().get(name, []))
+            found.extend(page["items"])
             after = page["next"]
+        return found
 
     def action(
         self, kind: str, body: Mapping[str, Any], *, timeout_s: float | None = None
