@@ -36,7 +36,7 @@ def table(name: str, phase: Phase = "following", **more: Any) -> TableReport:
 
 def told(daemon: Daemon, origin: str) -> dict[str, Any] | None:
     with Client(daemon.flight) as client:
-        found = client.status()["replications"]
+        found = client.status_list("replications")
     return next((each for each in found if each["origin"] == origin), None)
 
 
