@@ -11,58 +11,32 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import jwt
+import pyarrow.flight as fl
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from ingester.config.settings import AuthSettings, ConfigError
 from ingester.errors import Unauthenticated
 from ingester.server.auth.jwt_tokens import JwksAway, JwtTokens
-
-RSA = rsa.generate_private_key(65537, 2048)
-OTHER_RSA = rsa.generate_private_key(65537, 2048)
-EC = ec.generate_private_key(ec.SECP256R1())
-ISSUER, AUDIENCE = "https://login.example.org/", "ingester"
-
-
-def public(key: Any, kid: str, algorithm: str) -> dict[str, Any]:
-    """The entry of a public key in a set."""
-    kind = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
-    return kind.to_jwk(key.public_key(), as_dict=True) | {"kid": kid, "alg": algorithm}
-
-
-def signed(
-    key: Any = RSA,
-    algorithm: str = "RS256",
-    headers: dict[str, Any] | None = None,
-    **claims: object,
-) -> str:
-    """A token as the provider makes it, but for what is said."""
-    now = int(time.time())
-    whole: dict[str, object] = {
-        "iss": ISSUER,
-        "aud": AUDIENCE,
-        "sub": "alice",
-        "exp": now + 600,
-        "ingester": ["shop:read,write"],
-    }
-    whole |= claims
-    kept = {name: value for name, value in whole.items() if value is not None}
-    return jwt.encode(kept, key, algorithm, {"kid": "r1"} | (headers or {}))
+from tests.drivers.wire import numbers, put, query
+from tests.server.auth.provider import (
+    AUDIENCE,
+    EC,
+    ISSUER,
+    OTHER_RSA,
+    RSA,
+    public,
+    signed,
+    write_keys,
+)
+from tests.server.auth.secured import Secured, connect
 
 
 def settings(jwks: str) -> AuthSettings:
     """The settings of a daemon for this provider."""
     return AuthSettings(jwks=jwks, issuer=ISSUER, audience=AUDIENCE)
-
-
-def write_keys(path: Path, *keys: dict[str, Any]) -> None:
-    """A set of keys."""
-    path.write_text(json.dumps({"keys": keys}))
 
 
 @pytest.fixture
@@ -223,3 +197,21 @@ def test_a_new_key_is_loaded_when_it_is_seen_and_unknown_ones_do_not_load_it_aga
         with pytest.raises(Unauthenticated):
             known.caller(signed(headers={"kid": f"made-up-{number}"}))
     assert provider.asked == 2
+
+
+def test_a_daemon_takes_tokens_of_its_file_and_of_the_provider(secured: Secured) -> None:
+    table = ("shop", "provided")
+    with connect(secured.daemon.flight, signed()) as client:
+        put(client, table, numbers(0, 2))
+        assert query(client, table).num_rows == 2
+        with pytest.raises(fl.FlightUnauthorizedError, match="alice"):
+            put(client, ("other", "provided"), numbers(0, 1))
+    secured.tokens.secret["alice"] = signed()
+    assert secured.http("/api/status", "alice")[0] == 200
+    secured.tokens.secret["forged"] = signed(OTHER_RSA)
+    assert secured.http("/api/status", "forged")[0] == 401
+    with (
+        connect(secured.daemon.flight, signed(OTHER_RSA)) as client,
+        pytest.raises(fl.FlightUnauthenticatedError, match="not valid"),
+    ):
+        query(client, table)
