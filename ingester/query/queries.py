@@ -24,6 +24,7 @@ from ingester.observability.status import StreamStatus
 from ingester.query.answer_places import AnswerPlaces, Kind
 from ingester.query.cpu_account import CpuAccount
 from ingester.query.fair_scheduler import Pace
+from ingester.query.filter_room import FilterRoom
 from ingester.query.parts import PART_BYTES
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
@@ -40,6 +41,8 @@ from persist.table import TableDefinition, TableKey
 log = structlog.get_logger(__name__)
 
 STALLED_AFTER_S = 5.0
+FILTERS = 8
+"""The filters of ``query.max_filter_bytes`` that a namespace may have under way."""
 
 MakeReader = Callable[[Selection, RowGroupCache, CpuAccount], Reader]
 
@@ -93,6 +96,7 @@ class Queries:
         # Reentrant: a collection inside it may free a stream, which takes it again.
         self._lock = threading.RLock()
         self._previews = trio.CapacityLimiter(1)
+        self._filters = FilterRoom(FILTERS * limits.filters.nbytes)
 
     def open_at_once(self, ticket: Ticket) -> AnswerStream | None:
         """Open the answer to a ticket that needs nothing of the store; None for others.
@@ -221,9 +225,10 @@ class Queries:
         )
 
     def answer_bytes(self) -> int:
-        """Return the bytes that answers may hold: a part each, what some are views of, and keys."""
+        """Return the bytes that answers may hold: parts, what some are views of, keys, filters."""
         groups = self.row_groups
-        return self.places.taken * PART_BYTES + groups.views.nbytes + groups.result_spill.nbytes
+        parts = self.places.taken * PART_BYTES + groups.views.nbytes
+        return parts + groups.result_spill.nbytes + self._filters.nbytes
 
     def _alive(self) -> list[AnswerStream]:
         """Return strong references: to be let go of outside the lock, as a stream may be freed."""
@@ -325,8 +330,10 @@ class Queries:
             reader = make_reader(selection, self.row_groups, account)
         else:
             reader = PartReader(snapshot, selection, self.row_groups, table.key, account)
-            self._hooks.on_opened(table.key)
         kind: Kind = "query" if make_reader is None else "live"
+        self._filters.take(table.namespace, selection.predicate.nbytes)
+        if make_reader is None:
+            self._hooks.on_opened(table.key)
         stream = AnswerStream(table.key, reader, kind, on_close=self._forget)
         with self._lock:
             self._streams.add(stream)
@@ -335,5 +342,6 @@ class Queries:
     def _forget(self, stream: AnswerStream) -> None:
         with self._lock:
             self._streams.discard(stream)
+        self._filters.leave(stream.table[0], stream.selection.predicate.nbytes)
         if not stream.expired:
             self.places.leave(stream.kind, stream.table[0])

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from persist.manifest import ColumnStats
-from persist.predicate.values import bound_among, fitted, ordered
+from persist.predicate.values import TERM_BYTES, bound_among, bytes_of, fitted, ordered
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class Points:
     _tables: dict[tuple[pa.DataType, ...], _Table] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes in memory, about."""
+        return TERM_BYTES + sum(map(bytes_of, self.values))
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
         """True where a row matches; null counts as false."""

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from persist.manifest import ColumnStats
 from persist.parquet.stats import stat_value
 from persist.predicate.points import Points
-from persist.predicate.values import ValueSet
+from persist.predicate.values import TERM_BYTES, ValueSet, bytes_of
 
 Bounds = Mapping[str, ColumnStats]
 
@@ -51,6 +51,11 @@ class Term:
         default_factory=dict, init=False, repr=False, compare=False
     )
     """The values of a list, by the type of column in which they are looked up."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes in memory, about."""
+        return TERM_BYTES + bytes_of(self.values)
 
     def __post_init__(self) -> None:
         if self.operator not in LISTS or isinstance(self.values, pa.Array):
@@ -158,6 +163,8 @@ class Predicate:
 
     def __init__(self, conjunctions: Sequence[Sequence[Condition]]) -> None:
         self.conjunctions = tuple(tuple(terms) for terms in conjunctions)
+        self.nbytes = sum(term.nbytes for terms in self.conjunctions for term in terms)
+        """The bytes in memory, about, of its values and of what they are looked up by."""
 
     @property
     def columns(self) -> tuple[str, ...]:

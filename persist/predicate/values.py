@@ -13,6 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+TERM_BYTES = 512
+"""The bytes of a comparison with one value, about."""
+_COPIES = 3
+"""Values are there as they came, by hash, and in order."""
+
 
 class ValueSet:
     """The different values of a list, as a column's type has them.
@@ -48,6 +53,13 @@ class ValueSet:
         numbers = range(len(values))
         first = 0 if low is None else bisect_left(numbers, low, key=lambda n: values[n].as_py())
         return first < len(values) and (high is None or bool(values[first].as_py() <= high))
+
+
+def bytes_of(values: Sequence[pa.Scalar]) -> int:
+    """The bytes in memory, about, of the values of a comparison and of the sets of them."""
+    if isinstance(values, pa.Array):
+        return int(values.nbytes) * _COPIES
+    return len(values) * TERM_BYTES
 
 
 def fitted(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
