@@ -136,6 +136,10 @@ storm: setup ## Ten minutes of random DDL and DML at PostgreSQL, 40 kills (ARGS=
 tenants: setup ## Ten minutes of five tenants, one of them hostile (ARGS="--seconds 60 --attack filter")
 	@$(PY) -m tests.tenants $(ARGS)
 
+.PHONY: memory
+memory: setup ## A minute of all that takes memory, under a limit that kills (ARGS="--seconds 600")
+	@$(PY) -m tests.memory.campaign $(ARGS)
+
 .PHONY: s3a
 s3a: setup java ## Read a bucket with Spark's S3A connector (its jars come from Maven, 600 MB)
 	@$(PY) -m tests.s3a $(ARGS)

@@ -170,7 +170,7 @@ class Runtime:
         )
         self.hoards = Hoards(max(most_bytes, settings.flight.max_batch_bytes), self.connections.cut)
         self.ledger.gauge("dictionaries", lambda: self.hoards.nbytes)
-        self.unread = Unread(self.connections, self.hoards)
+        self.unread = Unread(self.connections, self.hoards, settings.flight.max_batch_bytes)
         self.memory_guard = MemoryGuard(self.ledger, self.unread.cut_largest)
 
     def _make_tables(self, settings: Settings) -> None:
@@ -410,6 +410,7 @@ class Runtime:
             status=status,
             status_page=status_page,
             answered=self.instrumentation.answered,
+            called=self.connections.called,
             freed=self.heap_trim.freed,
             cut=self.connections.cut,
         )

@@ -21,7 +21,7 @@ from ingester.tables.rules import shapes_of
 from ingester.write.combiner import Combiner
 from wal import Log
 
-ARRIVING = 4
+ARRIVING = 8
 """The number of largest batches that may arrive at a time; more where ``memory.limit`` is high."""
 MESSAGE_OVERHEAD_BYTES = 4 << 20
 """The bytes that a message may have beside its batch: metadata, padding."""

@@ -1,10 +1,10 @@
 """Resident memory is looked at, as the ledger cannot know of everything that takes some.
 
     resident ≤ high + allowance   nothing is done
-    above that                    garbage is collected and the heap trimmed; what is resident then
-                                  and stands nowhere else counts as ``unaccounted``: writes are
-                                  refused, buffers go
-    above limit + allowance       whoever has sent much that makes no batch yet is cut
+    above that                    whoever has sent much that makes no batch yet is cut; garbage is
+                                  collected and the heap trimmed; what is resident then and stands
+                                  nowhere else counts as ``unaccounted``: writes are refused,
+                                  buffers go
 
 What the interpreter and the libraries take themselves, and what arrives, is the allowance: what was
 resident when the daemon was ready, and ``SLACK_BYTES``.
@@ -29,9 +29,9 @@ from ingester.memory.ledger import MemoryLedger
 
 log = structlog.get_logger(__name__)
 
-SLACK_BYTES = 512 << 20
+SLACK_BYTES = 384 << 20
 """Messages that arrive, free memory that is not given back yet, stacks of threads, connections."""
-LOOK_S = 0.1
+LOOK_S = 0.05
 BETWEEN_TRIMS_S = 1.0
 BETWEEN_LINES_S = 60.0
 KIND = "unaccounted"
@@ -97,14 +97,14 @@ class MemoryGuard:
         if resident <= marks.high + self.allowance:
             self._unaccounted = 0
             return
+        # Before the trim, which takes its time: much may arrive meanwhile.
+        self._relieve()
         if trio.current_time() - self._trimmed_at >= BETWEEN_TRIMS_S:
             await self._trim()
             self._trimmed_at, resident = trio.current_time(), self._resident()
         counted = self._ledger.used - self._unaccounted
         self._unaccounted = max(0, resident - self.allowance - counted)
         self._tell(resident)
-        if resident > marks.limit + self.allowance:
-            self._relieve()
 
     def _tell(self, resident: int) -> None:
         if self._unaccounted and time.monotonic() - self._told_at >= BETWEEN_LINES_S:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
+import socket
 
 import trio
 import trio.testing
 
 from ingester.memory.guard import BETWEEN_TRIMS_S, KIND, SLACK_BYTES, MemoryGuard, resident_bytes
 from ingester.memory.ledger import MemoryLedger, Watermarks
-from ingester.server.flight.connections import ConnectionLimits, Connections
+from ingester.server.flight.connections import Arrived, ConnectionLimits, Connections
 from ingester.server.flight.hoards import Hoards
-from ingester.server.flight.unread import Unread
+from ingester.server.flight.unread import SILENT_S, Unread
+from tests.drivers.waiting import until
 
 MIB = 1 << 20
 
@@ -59,11 +60,11 @@ async def _grow_and_shrink() -> None:
     await world.guard.look()
     assert (world.unaccounted, world.trims) == (57, 1), "trims have a pause between them"
     assert world.ledger.used == 97 * MIB, "over the high watermark: writes are refused"
-    assert world.relieved == 0
+    assert world.relieved == 2
     await trio.sleep(BETWEEN_TRIMS_S)
     world.be(130, 120)
     await world.guard.look()
-    assert (world.unaccounted, world.trims, world.relieved) == (80, 2, 1)
+    assert (world.unaccounted, world.trims, world.relieved) == (80, 2, 3)
     world.be(50, 50)
     await world.guard.look()
     assert (world.unaccounted, world.ledger.used) == (0, 40 * MIB)
@@ -76,34 +77,80 @@ def test_this_process_is_resident() -> None:
     assert len(held) == 64 * MIB
 
 
-class Received(Connections):
+class Port:
     """Connections that have received what a test says."""
 
     def __init__(self) -> None:
-        super().__init__(ConnectionLimits(10, 10), lambda _: None)
-        self.by_peer: dict[str, int] = {}
+        self.now = 0.0
         self.gone: list[str] = []
+        self.received: dict[str, Arrived] = {}
+        self.hoards = Hoards(MIB, self.cut, now=lambda: self.now)
+        self.unread = Unread(self, self.hoards, 100 * MIB, now=lambda: self.now)
 
-    def received(self, peers: object) -> dict[str, int]:
-        return dict(self.by_peer)
+    def arrived(self) -> list[Arrived]:
+        return list(self.received.values())
 
     def cut(self, peer: str) -> bool:
         self.gone.append(peer)
-        return True
+        return self.received.pop(peer, None) is not None
+
+    def look(self, after_s: float, **mib: int) -> None:
+        """Look some time after the last look, when each has received so much, as a stream does."""
+        self.now += after_s
+        for peer, nbytes in mib.items():
+            self.received[peer] = Arrived(peer, nbytes * MIB, 0.0, 0)
+        self.unread.look()
 
 
-def test_who_has_sent_most_that_made_no_batch_is_cut() -> None:
-    connections = Received()
-    hoards = Hoards(MIB, connections.cut)
-    unread = Unread(connections, hoards)
-    writer, hoarder = hoards.join("writer", None), hoards.join("hoarder", None)
-    for sent in range(1, 6):
-        connections.by_peer = {"writer": 100 * sent * MIB, "hoarder": 20 * sent * MIB}
-        writer.at = time.monotonic() + sent  # a batch came out of it
-        unread.look()
-    assert unread.cut_largest()
-    assert connections.gone == ["hoarder"]
-    hoards.leave(hoarder)
-    connections.by_peer.pop("hoarder")
-    assert not unread.cut_largest(), "what has made a batch is not unread"
-    assert connections.gone == ["hoarder"]
+def test_who_has_sent_most_that_made_no_batch_is_cut_where_there_is_much() -> None:
+    port = Port()
+    writer, hoarder = port.hoards.join("writer", None), port.hoards.join("hoarder", None)
+    writer.waits = hoarder.waits = True
+    for sent in range(1, 5):
+        writer.batches = sent
+        port.look(2.0, writer=200 * sent, hoarder=20 * sent)
+    assert port.gone == [], "there is not much yet"
+    port.look(2.0, hoarder=101)
+    assert port.gone == ["hoarder"]
+    assert not port.unread.cut_largest(), "what has made a batch is not unread"
+    # Who waits for the daemon keeps its connection, and so does one whose call has all it needs.
+    stalled = port.hoards.join("stalled", None)
+    stalled.waits = False
+    port.look(60.0, stalled=500)
+    port.received["asks"] = Arrived("asks", 500 * MIB, 60.0, calls=1)
+    port.look(60.0)
+    assert port.gone == ["hoarder"]
+
+
+def test_half_a_message_is_not_waited_for_without_end() -> None:
+    port = Port()
+    port.look(0.5, half=60)
+    for silent_s in (5.0, SILENT_S - 0.1):
+        port.received["half"] = Arrived("half", 60 * MIB, silent_s, 0)
+        port.look(0.5)
+    assert port.gone == []
+    port.received["half"] = Arrived("half", 60 * MIB, SILENT_S, 0)
+    port.look(0.5)
+    assert port.gone == ["half"]
+
+
+def test_the_kernel_says_what_a_connection_has_received() -> None:
+    connections = Connections(ConnectionLimits(10, 10), lambda _: None)
+    client, server = _connected()
+    with client, server:
+        assert connections.admit(server.fileno(), "peer", "127.0.0.1")
+        client.sendall(bytes(4321))
+        until(lambda: connections.arrived()[0].nbytes == 4321, "the bytes")
+        assert connections.arrived()[0].silent_s < 30
+        connections.called("peer")
+        assert connections.arrived()[0].calls == 1
+        assert connections.cut("peer")
+        assert client.recv(1) == b""
+        connections.forget(server.fileno())
+        assert connections.arrived() == []
+
+
+def _connected() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        return client, listener.accept()[0]

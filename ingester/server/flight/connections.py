@@ -23,7 +23,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ctypes import CFUNCTYPE, c_int, c_size_t
 from dataclasses import dataclass
@@ -36,8 +36,9 @@ from ingester.server.flight.reception import tell_unbounded
 _ACCEPT, _CLOSE = "accept4", "close"
 _Accept = CFUNCTYPE(c_int, c_int, c_size_t, c_size_t, c_int, use_errno=True)
 _Close = CFUNCTYPE(c_int, c_int, use_errno=True)
-_INFO_BYTES, _RECEIVED_AT = 256, 128
-"""The size of tcp_info, with room to grow, and the place of tcpi_bytes_received in it."""
+_INFO_BYTES, _SILENT_AT, _RECEIVED_AT = 256, 52, 128
+"""The size of tcp_info, with room to grow, and the places of tcpi_last_data_recv (ms) and
+tcpi_bytes_received in it."""
 _for_ever: list[Any] = []
 """Functions that C++ may call as long as the process lives."""
 
@@ -49,13 +50,26 @@ class ConnectionLimits(NamedTuple):
     most_per_peer: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Connection:
     """One open connection; ``peer`` is as gRPC writes it: ``ipv4:127.0.0.1:4711``."""
 
     fd: int
     peer: str
     host: str
+    calls: int = 0
+    """The calls whose first message was there by now."""
+
+
+class Arrived(NamedTuple):
+    """What the kernel, and the calls so far, say of a connection."""
+
+    peer: str
+    nbytes: int
+    """All bytes that it has received."""
+    silent_s: float
+    """The seconds since the last of them."""
+    calls: int
 
 
 class Connections:
@@ -71,6 +85,7 @@ class Connections:
         self._tell = refused
         self._lock = threading.Lock()
         self._open: dict[int, Connection] = {}
+        self._by_peer: dict[str, Connection] = {}
         self._by_host: Counter[str] = Counter()
         self._refused = self._cut = 0
 
@@ -82,7 +97,7 @@ class Connections:
             elif self._by_host[host] >= self.limits.most_per_peer:
                 full = "connections_per_peer"
             else:
-                self._open[fd] = Connection(fd, peer, host)
+                self._open[fd] = self._by_peer[peer] = Connection(fd, peer, host)
                 self._by_host[host] += 1
                 return True
             self._refused += 1
@@ -95,6 +110,8 @@ class Connections:
             gone = self._open.pop(fd, None)
             if gone is None:
                 return
+            if self._by_peer.get(gone.peer) is gone:
+                del self._by_peer[gone.peer]
             self._by_host[gone.host] -= 1
             if not self._by_host[gone.host]:
                 del self._by_host[gone.host]
@@ -106,7 +123,7 @@ class Connections:
             peer: as a call's context names it.
         """
         with self._lock:
-            found = next((each for each in self._open.values() if each.peer == peer), None)
+            found = self._by_peer.get(peer)
             if found is None:
                 return False
             # Under the lock: while it is in the table its descriptor is not closed.
@@ -114,15 +131,22 @@ class Connections:
             self._cut += 1
         return True
 
-    def received(self, peers: Collection[str]) -> dict[str, int]:
-        """Give the bytes that the connections of these peers have received, where that is known."""
-        found = {}
+    def called(self, peer: str) -> None:
+        """Count a call of a peer: its first message has arrived whole."""
+        found = self._by_peer.get(peer)
+        if found is not None:
+            found.calls += 1
+
+    def arrived(self) -> list[Arrived]:
+        """Tell of each connection what it has received, where the kernel says so."""
+        found = []
         with self._lock:
             for each in self._open.values():
-                if each.peer in peers:
-                    with _borrowed(each.fd) as sock, suppress(OSError, struct.error):
-                        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-                        (found[each.peer],) = struct.unpack_from("<Q", info, _RECEIVED_AT)
+                with _borrowed(each.fd) as sock, suppress(OSError, struct.error):
+                    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+                    (silent_ms,) = struct.unpack_from("<I", info, _SILENT_AT)
+                    (nbytes,) = struct.unpack_from("<Q", info, _RECEIVED_AT)
+                    found.append(Arrived(each.peer, nbytes, silent_ms / 1000, each.calls))
         return found
 
     def statistics(self) -> ConnectionStatus:

@@ -158,6 +158,7 @@ class Reading:
     def begin(self) -> None:
         """Prepare to read a message; called before each."""
         self._hoard.at = time.monotonic()
+        self._hoard.waits = True
         if self._account is not None:
             if self._compressed:
                 self._decoding.wait_for_space()
@@ -166,6 +167,7 @@ class Reading:
     def took(self, batch: pa.RecordBatch) -> None:
         """Take note of a batch that was read. ``MemoryFull`` where it keeps too much."""
         hoard = self._hoard
+        hoard.waits = False
         if hoard.dictionaries is None or hoard.dictionaries:
             self._decoding.hoards.took(hoard, batch, self.holds_batch())
         hoard.at = time.monotonic()

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import structlog
@@ -41,6 +41,10 @@ class Hoard:
     """The client's connection, as gRPC names it."""
     at: float
     """The time of its last message."""
+    waits: bool = False
+    """Whether its next message is waited for."""
+    batches: int = 0
+    """The number of batches that were read of it."""
     account: Any = None
     """The stream's account of the decompression pool; None where there is none."""
     received_bytes: int = 0
@@ -53,6 +57,14 @@ class Hoard:
         """All bytes that it holds."""
         pooled = 0 if self.account is None else int(self.account.bytes_allocated())
         return pooled + self.received_bytes
+
+
+class Progress(NamedTuple):
+    """What the streams of one peer have come to."""
+
+    batches: int
+    waits: bool
+    """Whether one of them waits for its client, and not its client for the daemon."""
 
 
 class Hoards:
@@ -87,7 +99,7 @@ class Hoards:
 
     def join(self, peer: str, account: Any) -> Hoard:
         """Open the hoard of a stream that begins."""
-        hoard = Hoard(peer, self._now(), account)
+        hoard = Hoard(peer, self._now(), account=account)
         with self._lock:
             self._all.add(hoard)
         return hoard
@@ -122,12 +134,13 @@ class Hoards:
                 retry_after_s=RETRY_S,
             )
 
-    def progress(self) -> dict[str, float]:
-        """Give the time at which a stream of each peer got a message out last."""
-        found: dict[str, float] = {}
+    def progress(self) -> dict[str, Progress]:
+        """Tell of each peer with streams what has come out of them."""
+        found: dict[str, Progress] = {}
         with self._lock:
             for each in self._all:
-                found[each.peer] = max(each.at, found.get(each.peer, each.at))
+                batches, waits = found.get(each.peer, Progress(0, False))
+                found[each.peer] = Progress(batches + each.batches, waits or each.waits)
         return found
 
     def free(self) -> bool:

@@ -7,7 +7,7 @@ Law of this file: decode, hand over, translate what goes wrong; no state. ``sys.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import msgspec
@@ -78,8 +78,8 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             command, portal, services = parse_put(descriptor), self._portal, self._services
             permit.require(f"put {command.type}", command.namespace, command.table)
             permit.done(f"put {command.type}", command.namespace, command.table, None)
-            self._limits.decoding.called_by(context.peer())
             with (
+                self._streaming(context.peer()),
                 self._origins.claimed(permit, command),
                 permitted(services, permit, reader, writer) as (messages, answers),
             ):
@@ -172,7 +172,18 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         return Ticket(namespace, table)
 
     def _permit(self, context: Any, asked: str) -> Permit:
+        if asked != "put":
+            self._services.called(context.peer())
         return permit_of(context, self._access, asked)
+
+    @contextmanager
+    def _streaming(self, peer: str) -> Iterator[None]:
+        """Know whose stream is read, and count its call when that is over."""
+        self._limits.decoding.called_by(peer)
+        try:
+            yield
+        finally:
+            self._services.called(peer)
 
     def _refusals(self, context: Any) -> AbstractContextManager[None]:
         metrics = self._services.metrics

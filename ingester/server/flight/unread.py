@@ -1,49 +1,84 @@
 """What has arrived on connections and made no batch: bytes that nobody has seen.
 
 A stream may send dictionary after dictionary, and half of a message, before anything of it comes
-out of Arrow's reader. The system knows how much each connection has received; a stream that gets
-nothing out while its connection receives holds what came.
+out of Arrow's reader, or its call begins. All messages that arrive share gRPC's quota: when it is
+used up nobody else gets in. The kernel knows how much each connection has received.
 
-Law of this file: it looks every ``LOOK_S`` and does nothing; :meth:`Unread.cut_largest` is for when
-memory is short.
+    unread, and silent for ``SILENT_S``                       cut
+    unread, much in all, silent for ``PAUSE_S``, or nothing
+        came out for ``SLOW_S``                               those with most are cut
+    memory is short                                           likewise, whatever the time
 
-Source: struct tcp_info in ``<linux/tcp.h>``.
+Law of this file: a connection whose streams wait for the daemon is never cut.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import structlog
 import trio
 
-from ingester.server.flight.connections import Connections
+from ingester.server.flight.connections import Arrived
 from ingester.server.flight.hoards import Hoards
 
 log = structlog.get_logger(__name__)
 
 LOOK_S = 0.5
+SILENT_S = 10.0
+PAUSE_S, SLOW_S = 1.0, 5.0
 WORTH_BYTES = 8 << 20
 """A connection with less is not cut: nothing is won."""
 
 
-class _Since(NamedTuple):
-    """The state of a connection when one of its streams got something out last."""
+class Connected(Protocol):
+    """The connections of a port, as :class:`ingester.server.flight.connections.Connections`."""
 
-    progress_at: float
-    received_bytes: int
+    def arrived(self) -> list[Arrived]:
+        """Tell of each connection what it has received."""
+
+    def cut(self, peer: str) -> bool:
+        """End the connection of a peer; False where there is none."""
+
+
+class _Since(NamedTuple):
+    """The state of a connection when something of it came out last."""
+
+    progress: tuple[int, int]
+    """The batches of its streams, and its calls of which all has arrived."""
+    nbytes: int
+    at: float
+
+
+class _Held(NamedTuple):
+    """What of a connection has made no batch."""
+
+    peer: str
+    nbytes: int
+    silent_s: float
+    slow_s: float
+    """The seconds in which nothing came out."""
 
 
 class Unread:
-    """The bytes on each connection that have made no batch yet. Loop only."""
+    """The bytes on each connection that have made no batch yet. Loop only.
+
+    Args:
+        much_bytes: Beyond so many in all, nobody may be slow.
+    """
 
     def __init__(
-        self, connections: Connections, hoards: Hoards, now: Callable[[], float] = time.monotonic
+        self,
+        connections: Connected,
+        hoards: Hoards,
+        much_bytes: int,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connections = connections
         self._hoards = hoards
+        self._much_bytes = much_bytes
         self._now = now
         self._since: dict[str, _Since] = {}
 
@@ -53,33 +88,53 @@ class Unread:
             await trio.sleep(LOOK_S)
             self.look()
 
-    def look(self) -> Mapping[str, int]:
-        """Give the bytes of each connection that has streams of writes, by its peer."""
-        progress = self._hoards.progress()
-        received = self._connections.received(progress) if progress else {}
-        since, found = {}, {}
-        for peer, nbytes in received.items():
+    def look(self) -> None:
+        """Look once, and cut who is due."""
+        held = sorted(self._held(), key=lambda each: each.nbytes, reverse=True)
+        there = sum(each.nbytes for each in held)
+        for each in held:
+            stops = each.silent_s >= PAUSE_S or each.slow_s >= SLOW_S
+            if (stops and there > self._much_bytes) or each.silent_s >= SILENT_S:
+                self._cut(each)
+                there -= each.nbytes
+
+    def cut_largest(self) -> bool:
+        """Cut the connection with most that made no batch; False where there is not much in all."""
+        held = self._held()
+        if sum(each.nbytes for each in held) <= self._much_bytes:
+            return False
+        return bool(held) and self._cut(max(held, key=lambda each: each.nbytes))
+
+    def _held(self) -> list[_Held]:
+        """Tell of the connections that hold something worth while, and are waited for."""
+        streams, now = self._hoards.progress(), self._now()
+        since: dict[str, _Since] = {}
+        found = []
+        for peer, nbytes, silent_s, calls in self._connections.arrived():
+            stream = streams.get(peer)
+            progress = (0 if stream is None else stream.batches, calls)
             before = self._since.get(peer)
-            if before is None or before.progress_at != progress[peer]:
-                # One that is new has sent all of it for its stream.
-                had = 0 if before is None else nbytes
-                before = _Since(progress[peer], had)
+            if before is None and progress == (0, 0):
+                before = _Since(progress, 0, now)  # all of it is of what is under way
+            elif before is None or before.progress != progress:
+                before = _Since(progress, nbytes, now)
             since[peer] = before
-            found[peer] = nbytes - before.received_bytes
+            held = _Held(peer, nbytes - before.nbytes, silent_s, now - before.at)
+            if held.nbytes >= WORTH_BYTES and (stream is None or stream.waits):
+                found.append(held)
         self._since = since
         return found
 
-    def cut_largest(self) -> bool:
-        """Cut the connection with most that has made no batch; False where none has much."""
-        found = self.look()
-        peer = max(found, key=found.__getitem__, default=None)
-        if peer is None or found[peer] < WORTH_BYTES or not self._connections.cut(peer):
+    def _cut(self, held: _Held) -> bool:
+        if not self._connections.cut(held.peer):
             return False
         log.warning(
-            "connection cut: what it has sent made no batch, and memory is short",
-            peer=peer,
-            unread_bytes=found[peer],
+            "connection cut: what it has sent made no batch, and others need the memory",
+            peer=held.peer,
+            unread_bytes=held.nbytes,
+            silent_s=round(held.silent_s, 1),
+            slow_s=round(held.slow_s, 1),
             runbook="connection-cut",
         )
-        del self._since[peer]
+        self._since.pop(held.peer, None)
         return True

@@ -1,0 +1,221 @@
+"""Clients that make a daemon hold as much as it lets them, each kind in a process of its own.
+
+    python -m tests.memory.loads ENDPOINT SECONDS THREADS KIND
+
+Prints one JSON object: how often each outcome came, ``ok`` or the words of a refusal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import struct
+import sys
+import threading
+import time
+import urllib.parse
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+
+import h2.config
+import h2.connection
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tests.drivers.wire import ARROW_AND_FLIGHT, path, ticket
+from tests.fuzz.raw_flight import SERVICE, NoAnswer, call, flight_data, ipc_stream, path_descriptor
+
+MIB = 1 << 20
+HOLD_S = 6.0
+"""The time that a client which holds something gives up after."""
+STOP_S = 2.0
+"""The time that a client which does nothing more does it for."""
+
+Load = Callable[[str, int], str]
+"""One request of the numbered client to an endpoint; gives its outcome."""
+
+
+def main(endpoint: str, seconds: str, threads: str, kind: str) -> None:
+    """Be so many clients of a kind for so long."""
+    outcomes: Counter[str] = Counter()
+    give_up_at = time.monotonic() + float(seconds)
+
+    def be(number: int) -> None:
+        while time.monotonic() < give_up_at:
+            try:
+                outcome = LOADS[kind](endpoint, number)
+            except (*ARROW_AND_FLIGHT, OSError, NoAnswer) as error:
+                text = re.sub(r"^Flight returned[^:]*: |^gRPC returned", "", str(error))
+                outcome = re.split(r"\d|: ", text, maxsplit=1)[0][:60] or type(error).__name__
+            outcomes[outcome] += 1
+
+    clients = [threading.Thread(target=be, args=(number,)) for number in range(int(threads))]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    print(json.dumps(outcomes))
+
+
+def _put(
+    endpoint: str, table: str, *batches: pa.RecordBatch, compression: str | None = None
+) -> str:
+    options = fl.FlightCallOptions(
+        write_options=pa.ipc.IpcWriteOptions(compression=compression), timeout=60
+    )
+    with fl.connect(endpoint) as client:
+        writer, reader = client.do_put(path(("load", table)), batches[0].schema, options)
+        try:
+            for batch in batches:
+                writer.write_batch(batch)
+                if reader.read() is None:
+                    break
+        finally:
+            writer.close()
+    return "ok"
+
+
+@cache
+def _rows(nbytes: int) -> pa.RecordBatch:
+    return pa.record_batch({"v": np.random.default_rng(7).random(nbytes // 8)})
+
+
+def _writes(endpoint: str, number: int) -> str:
+    return _put(endpoint, f"w{number % 4}", *[_rows(8 * MIB)] * 8)
+
+
+def _held_dictionaries(endpoint: str, number: int) -> str:
+    """Dictionaries of many columns, and never a batch that needs them."""
+    with contextlib.suppress(NoAnswer):
+        call(endpoint, "DoPut", _dictionary_messages(), timeout_s=HOLD_S, end=False)
+        return "ended"
+    return "held"
+
+
+@cache
+def _dictionary_messages() -> list[bytes]:
+    words = pa.array(["x" * (24 * MIB)])
+    column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), words)
+    messages = ipc_stream(pa.record_batch({f"d{n}": column for n in range(12)}))
+    first = flight_data(*messages[0], path_descriptor("load", "held"))
+    return [first, *(flight_data(*each) for each in messages[1:-1])]
+
+
+def _half_a_message(endpoint: str, number: int) -> str:
+    """A message of 120 MiB that lacks its last byte."""
+    address = urllib.parse.urlsplit(endpoint)
+    config = h2.config.H2Configuration(header_encoding="utf-8", validate_inbound_headers=False)
+    connection = h2.connection.H2Connection(config)
+    with socket.create_connection((address.hostname, address.port), 10) as sock:
+        connection.initiate_connection()
+        headers = [(":method", "POST"), (":scheme", "http"), (":path", SERVICE + "DoPut")]
+        headers += [(":authority", "x"), ("te", "trailers"), ("content-type", "application/grpc")]
+        connection.send_headers(1, headers)
+        sock.sendall(connection.data_to_send())
+        nbytes = 120 * MIB
+        connection.send_data(1, b"\0" + struct.pack(">I", nbytes))
+        left, sock_ends = nbytes - 1, time.monotonic() + HOLD_S
+        sock.settimeout(0.5)
+        while time.monotonic() < sock_ends:
+            room = min(
+                left, connection.local_flow_control_window(1), connection.max_outbound_frame_size
+            )
+            if room > 0:
+                connection.send_data(1, bytes(room))
+                left -= room
+                sock.sendall(connection.data_to_send())
+                continue
+            with contextlib.suppress(TimeoutError):
+                data = sock.recv(1 << 16)
+                if not data:
+                    return "cut"
+                connection.receive_data(data)
+                sock.sendall(connection.data_to_send())
+    return "held"
+
+
+def _views(endpoint: str, number: int) -> str:
+    """Rows that all show the same large text."""
+    text = b"x" * (16 * MIB)
+    one = struct.pack("<i4sii", len(text), text[:4], 0, 0)
+    rows = 2000
+    buffers = [None, pa.py_buffer(one * rows), pa.py_buffer(text)]
+    column = pa.Array.from_buffers(pa.string_view(), rows, buffers)
+    return _put(endpoint, f"view{number}", pa.record_batch({"v": column}))
+
+
+def _list_views(endpoint: str, number: int) -> str:
+    """Rows that all have the same long list."""
+    values = pa.array(np.zeros(2 * MIB))
+    rows = 2000
+    offsets = pa.array(np.zeros(rows, np.int32))
+    sizes = pa.array(np.full(rows, 2 * MIB, np.int32))
+    column = pa.ListViewArray.from_arrays(offsets, sizes, values)
+    return _put(endpoint, f"lists{number}", pa.record_batch({"v": column}))
+
+
+def _run_ends(endpoint: str, number: int) -> str:
+    """A run of two thousand million rows."""
+    rows = 2**31 - 2
+    column = pa.RunEndEncodedArray.from_arrays(pa.array([rows], pa.int32()), pa.array([1.5]))
+    return _put(endpoint, f"runs{number}", pa.record_batch({"v": column}))
+
+
+def _slow_readers(endpoint: str, number: int) -> str:
+    """Queries of everything whose answers nobody reads."""
+    with fl.connect(endpoint) as client:
+        reader = client.do_get(ticket(("load", f"w{number % 4}")))
+        reader.read_chunk()
+        time.sleep(STOP_S)
+    return "ok"
+
+
+def _many_streams(endpoint: str, number: int) -> str:
+    """Many open streams with a row each."""
+    row = pa.record_batch({"v": [1.5]})
+    with fl.connect(endpoint) as client:
+        held = []
+        for _ in range(100):
+            writer, reader = client.do_put(path(("load", "rows")), row.schema)
+            writer.write_batch(row)
+            held.append((writer, reader))
+        for _, reader in held:
+            if reader.read() is None:
+                return "refused"
+        time.sleep(STOP_S)
+        for writer, _ in held:
+            writer.close()
+    return "ok"
+
+
+def _metrics(endpoint: str, number: int) -> str:
+    """Answers over HTTP that nobody reads."""
+    address = urllib.parse.urlsplit(endpoint)
+    with contextlib.ExitStack() as held:
+        for _ in range(20):
+            sock = held.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.connect((address.hostname, address.port))
+            sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(STOP_S)
+    return "ok"
+
+
+LOADS: dict[str, Load] = {
+    "writes": _writes,
+    "held dictionaries": _held_dictionaries,
+    "half a message": _half_a_message,
+    "views": _views,
+    "list views": _list_views,
+    "run ends": _run_ends,
+    "slow readers": _slow_readers,
+    "many streams": _many_streams,
+    "metrics": _metrics,
+}
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
