@@ -89,8 +89,12 @@ class Connection:
         """The client, for one call. Raises as :meth:`check`."""
         self.check()
         if self._credentials.tls_changed():
-            # Streams of the one before go on: nothing closes it, and they keep it.
-            self._opened = self._open()
+            try:
+                # Streams of the one before go on: nothing closes it, and they keep it.
+                self._opened = self._open()
+            except InvalidRequest as exc:
+                # A key that comes a moment after its certificate is a change again.
+                lifetime.CLIENT_LOG.warning("changed certificates are not used: %s", exc)
         return self._opened
 
     def check(self) -> None:

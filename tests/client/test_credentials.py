@@ -191,6 +191,30 @@ def test_replaced_certificates_are_those_of_the_next_call(tmp_path: Path) -> Non
             assert len(guarded.rows["n", "t"]) == 2
 
 
+def test_a_pair_that_is_half_replaced_breaks_no_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    server, first, second = (authority.issue(name) for name in ("server", "first", "second"))
+    live = [tmp_path / "live.pem", tmp_path / "live.key"]
+    for source, target in zip(first, live, strict=True):
+        target.write_bytes(source.read_bytes())
+    pair = [(server.cert.read_bytes(), server.key.read_bytes())]
+    options = ConnectionOptions(
+        tls_ca=str(authority.path), tls_cert=str(live[0]), tls_key=str(live[1]), token="one"
+    )
+    guarded = Guarded(
+        tls_certificates=pair, verify_client=True, root_certificates=authority.path.read_bytes()
+    )
+    with guarded, Client(guarded.endpoint, options=options, retry=NEVER) as client:
+        for source, target in zip(second, live, strict=True):
+            _replace(target, source.read_text())
+            assert client.action("origins", {}) == []
+    (warning,) = caplog.records
+    assert "changed certificates are not used" in warning.getMessage()
+    assert first.key.read_text().splitlines()[1] not in warning.getMessage()
+
+
 def test_a_daemon_that_has_another_name_or_has_expired_is_not_asked(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     cases = {
