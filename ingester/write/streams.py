@@ -100,6 +100,7 @@ class Writes:
             found = await self._catalog.find(namespace, name)
             if (others := self._others(target, found, chain)) is not None:
                 return others
+            self._catalog.check_sent((namespace, name), found, sent)
             draft = draft_definition(None if found is None else found.definition, sent)
             if draft is not None:
                 self._catalog.check_draft((namespace, name), found, draft)
