@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-TERM_BYTES = 512
+TERM_BYTES = 256
 """The bytes of a comparison with one value, about."""
 _COPIES = 3
 """Values are there as they came, by hash, and in order."""
