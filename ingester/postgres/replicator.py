@@ -31,7 +31,7 @@ from ingester.postgres.looking import Look, look
 from ingester.postgres.options import Options
 from ingester.postgres.planning import Step, Wanted, plan, truncated_by
 from ingester.postgres.positions import Positions, Restarted, catch_up_name
-from ingester.postgres.slot import SlotStream, end_sender, find_slot, send_heartbeat
+from ingester.postgres.slot import FoundSlot, SlotStream, end_sender, find_slot, send_heartbeat
 from ingester.postgres.starting import Started, start
 from ingester.postgres.states import TableState
 from ingester.postgres.tables import now
@@ -90,8 +90,8 @@ class Replicator:
         self._stream: SlotStream | None = None
         self._keeper: Keeper | None = None
         self._looked_at = self._session_at = 0.0
-        self._read_upto: dict[str, int] = {}
-        """What the session before has sent of each table that it followed to its end."""
+        self._known: dict[str, int] = {}
+        """What each table has that the session before followed to its end."""
         self._truncated: dict[int, set[int]] = {}
         self._doubts: dict[str, int] = {}
         self._holding: Holding | None = None
@@ -202,11 +202,8 @@ class Replicator:
             self._connection = None
             self.started = None  # the next start says what that means
             raise NewSession
-        self.positions = Positions.begin(self._client, options.namespace, tables.origin, slot)
-        # An ``upto`` of a state may be lost with the daemon's disk; a copy is in object storage.
-        copied = [state.from_lsn for state in tables.states().values()]
-        self.positions.bound = max(slot.confirmed_lsn, *copied, 0)
-        self.positions.confirmed = slot.confirmed_lsn
+        known = self._begin_positions(slot)
+        assert self.positions is not None
         self._keeper = Keeper(tables, self.positions, options.heartbeat_s)
         send_heartbeat(self._connection)  # The first message of the stream: see ``slot``.
         self._stream = SlotStream(options.dsn, options.slot, options.publication)
@@ -214,26 +211,38 @@ class Replicator:
         self._session_at = time.monotonic()
         self._look(session)
         for target, state in tables.following().items():
-            session.follow(target, state, self._has(target, state))
-        self._begin_stream(session)
+            has = max(known[target], state.from_lsn) if target in known else None
+            session.follow(target, state, self._has(target, state) if has is None else has)
+        # What is before that was read, and a server is quick to read its log for others.
+        begun = self._stream.begin(min(session.targets().values(), default=0))
+        self.positions.read_upto = max(self.positions.read_upto, begun)
         self.reason = ""
         try:
             session.run(self._stopped)
         except NewSession:
-            self._read_upto = dict.fromkeys(session.targets(), self.positions.read_upto)
+            if session.idle:
+                upto = self.positions.read_upto
+                self._known = {name: max(has, upto) for name, has in session.targets().items()}
             raise
         finally:
             self._note_progress()
 
-    def _begin_stream(self, session: Session) -> None:
-        """Read from where a followed table may lack something, after the slot."""
-        assert self._stream is not None and self.positions is not None
-        known, self._read_upto = self._read_upto, {}
-        if self.positions.is_anew:
+    def _begin_positions(self, slot: FoundSlot) -> dict[str, int]:
+        """Find out how far all is; return what tables have that the session before followed."""
+        assert self.started is not None
+        tables, before = self.started.tables, self.positions
+        known, self._known = self._known, {}
+        positions = Positions.begin(self._client, tables.namespace, tables.origin, slot)
+        if positions.is_anew:
             known = {}  # The daemon has restarted: it may have lost what it had.
-        lacks = [max(has, known.get(target, 0)) for target, has in session.targets().items()]
-        begun = self._stream.begin(min(lacks, default=0))
-        self.positions.read_upto = max(self.positions.read_upto, begun)
+        elif before is not None:
+            positions.catch_up.update(before.catch_up)
+        # An ``upto`` of a state may be lost with the daemon's disk; a copy is in object storage.
+        copied = [state.from_lsn for state in tables.states().values()]
+        positions.bound = max(slot.confirmed_lsn, *copied, 0)
+        positions.confirmed = slot.confirmed_lsn
+        self.positions = positions
+        return known
 
     def _has(self, target: str, state: TableState) -> int:
         """What a table has: all transactions that end at or before it."""

@@ -16,7 +16,7 @@ from tests.postgres.replicating import replicating
 def seen(daemon: Daemon, namespace: str) -> dict[str, Any]:
     """The replication into a namespace, with its tables by name; empty where there is none yet."""
     with Client(daemon.flight) as client:
-        found = client.status()["replications"]
+        found = client.status_list("replications")
     for each in found:
         if each["namespace"] == namespace:
             return {**each, "tables": {table["table"]: table for table in each["tables"]}}

@@ -6,14 +6,13 @@ it does not follow.
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow.flight as fl
 
+from ingester.client import Client
 from tests.drivers.daemon import Daemon
 from tests.drivers.wire import ARROW_AND_FLIGHT
 from tests.postgres.comparing import Difference, SourceTable, compare, source_tables
@@ -61,17 +60,13 @@ class Verdict:
 
 def reports(daemon: Daemon, namespace: str) -> dict[str, dict[str, Any]]:
     """What the replicator last said of each table, by its name at the source."""
-    with urllib.request.urlopen(f"http://{_address(daemon)}/api/status", timeout=30) as answer:
-        status = json.load(answer)
+    with Client(daemon.flight) as client:
+        replications = client.status_list("replications")
     found = {}
-    for replication in status["replications"]:
+    for replication in replications:
         if replication["namespace"] == namespace:
             found.update({table["source"]: table for table in replication["tables"]})
     return found
-
-
-def _address(daemon: Daemon) -> str:
-    return daemon.http.removeprefix("http://").rstrip("/")
 
 
 def judge(dsn: str, daemon: Daemon, namespace: str, publication: str) -> Verdict:
