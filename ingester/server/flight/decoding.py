@@ -157,12 +157,12 @@ class Reading:
 
     def begin(self) -> None:
         """Prepare to read a message; called before each."""
-        self._hoard.at = time.monotonic()
-        self._hoard.waits = True
         if self._account is not None:
             if self._compressed:
                 self._decoding.wait_for_space()
             self._asked_before = self._account.total_bytes_allocated()
+        self._hoard.at = time.monotonic()
+        self._hoard.waits = True
 
     def took(self, batch: pa.RecordBatch) -> None:
         """Take note of a batch that was read. ``MemoryFull`` where it keeps too much."""

@@ -9,7 +9,8 @@ as gRPC received it. A client that sends some and falls silent would keep others
 for ever, at no cost.
 
 Law of this file: what is held is counted, and has a bound for all streams together; only a stream
-that has been silent for ``silent_s`` is cut, and only when somebody waits for what it holds.
+that waits for its client, and has for ``silent_s``, is cut, and only when somebody waits for what
+it holds.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class Hoards:
         """Cut the silent stream that holds most; False where nobody is silent and holds much."""
         before = self._now() - self._silent_s
         with self._lock:
-            silent = [each for each in self._all if each.at <= before]
+            silent = [each for each in self._all if each.waits and each.at <= before]
         found = max(silent, key=lambda each: each.nbytes, default=None)
         if found is None or found.nbytes < WORTH_BYTES or not self._cut(found.peer):
             return False

@@ -119,7 +119,7 @@ def _metadata(endpoint: str, number: int) -> None:
             _put(endpoint, large.decode(), rows)
         case _:
             with fl.connect(endpoint) as client:
-                query(client, ("hostile", large.decode()))
+                query(client, ("hostile", 3 * large.decode()))
 
 
 def _whole_message(endpoint: str, number: int) -> None:

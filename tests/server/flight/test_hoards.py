@@ -42,11 +42,17 @@ def test_the_silent_stream_that_holds_most_is_cut_and_only_when_somebody_waits()
     world = World(10 * MIB)
     hoards = world.hoards
     large, larger, asks = (hoards.join(peer, None) for peer in ("large", "larger", "asks"))
+    large.waits = larger.waits = True
     hoards.took(large, batch(3 * MIB), False)
     hoards.took(larger, batch(5 * MIB), False)
     assert 8 * MIB <= hoards.nbytes < 8.1 * MIB
     world.now += 10 * SILENT_S
     assert world.cut == [], "nobody waits for it"
+    larger.waits = False
+    assert hoards.free()
+    assert world.cut.pop() == "large", "the client of the other one waits for the daemon"
+    world.now += 10 * SILENT_S
+    larger.waits = True
     asks.at = world.now
     hoards.took(asks, batch(4 * MIB), False)
     assert world.cut == ["larger"]
