@@ -57,6 +57,10 @@ def unpacked(folder: Path) -> Path:
     """A copy of the old data directory; its store is ``store`` in it."""
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
+    # Folders that everybody may use are told of, among the last problems.
+    for path in (folder / "data").rglob("*"):
+        path.chmod(path.stat().st_mode & ~0o007)
+    (folder / "data").chmod(0o750)
     return folder / "data"
 
 

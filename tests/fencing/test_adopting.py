@@ -118,18 +118,21 @@ def test_a_daemon_that_runs_on_a_copy_is_fenced_by_the_adoption(tmp_path: Path) 
     assert rows_in_files(tmp_path, TABLE) == list(range(20))
 
 
+MANY = 100
+
+
 def three_epochs_in_one_log(folder: Path) -> Path:
     """A place with a log of three daemons' operations, one each.
 
-    A write freezes what was replayed. On a busy machine its persist, and the removal of its
-    segment, may be through before the kill: then all of it is tried anew.
+    A write freezes what was replayed. Its persist, of a file for each of many days, and the removal
+    of its segment may be through before the kill: then all of it is tried anew.
     """
     for number in range(5):
         place = folder / str(number)
         place.mkdir()
         daemon = start(place, "first")
         for epoch in range(1, 4):
-            write(daemon, TABLE, events(epoch * 10, 10, days=2))
+            write(daemon, TABLE, events(epoch * MANY, MANY, days=MANY))
             daemon.kill()
             if epoch < 3:
                 daemon = daemon.again()
@@ -141,7 +144,7 @@ def three_epochs_in_one_log(folder: Path) -> Path:
 def test_several_epochs_of_one_log_are_adopted_each_under_its_own(tmp_path: Path) -> None:
     place = three_epochs_in_one_log(tmp_path)
     adopt(place, "first")  # the second and third daemon may have persisted some of it
-    assert rows_in_files(place, TABLE) == list(range(10, 40))
+    assert rows_in_files(place, TABLE) == list(range(MANY, 4 * MANY))
     assert adopted_rows(place, "first") == 0
 
 

@@ -55,7 +55,7 @@ def test_executors_load_neither_trio_nor_the_daemon() -> None:
     )
     loaded = json.loads(python(code))
     ours = {name for name in loaded if name.split(".")[0] in ("ingester", "wal", "trio")}
-    below = ("ingester.spark", "ingester.schema", "ingester.errors")
+    below = ("ingester.spark", "ingester.schema", "ingester.errors", "ingester.shown_text")
     assert {name for name in ours if not name.startswith(below)} == {"ingester"}
 
 
