@@ -168,6 +168,7 @@ class Reading:
         """Take note of a batch that was read. ``MemoryFull`` where it keeps too much."""
         hoard = self._hoard
         hoard.waits = False
+        hoard.batches += 1
         if hoard.dictionaries is None or hoard.dictionaries:
             self._decoding.hoards.took(hoard, batch, self.holds_batch())
         hoard.at = time.monotonic()
