@@ -17,7 +17,7 @@ from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 from tests.drivers.wire import create, extra, http, persist, put, query, ticket
 
-ROWS = 600_000
+ROWS = 1_800_000
 SCHEMA = pa.schema({"i": pa.int64(), "s": pa.string()})
 COSTLY: Any = [[["i", ">=", n], ["s", "<", "h"], ["i", "<", -1]] for n in range(1000)]
 """Alternatives that are no values to be looked up: each is compared with each row."""
