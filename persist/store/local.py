@@ -93,12 +93,12 @@ class LocalStore:
             except FileExistsError as exc:
                 # The winner may not have synced the folder yet, and the caller will build on
                 # what it finds there.
-                _sync_folder(folder)
+                sync_folder(folder)
                 raise AlreadyExists(path) from exc
             finally:
                 with suppress(FileNotFoundError):  # a rename took it
                     os.unlink(temporary)
-            _sync_folder(folder)
+            sync_folder(folder)
         except OSError as exc:
             with suppress(OSError):
                 os.unlink(temporary)
@@ -117,7 +117,7 @@ class LocalStore:
                 with suppress(FileExistsError):
                     os.mkdir(folder, FOLDER_MODE)
             try:
-                _sync_folder(parent)
+                sync_folder(parent)
             except PermissionError:
                 # The folder above the root may be closed to us; if we made nothing in it,
                 # there is nothing of ours to sync.
@@ -208,7 +208,8 @@ def write_synced(target: str, data: Buffer) -> PutInfo:
     return PutInfo(found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
 
 
-def _sync_folder(folder: str) -> None:
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Have the names in a folder on its disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The settings of a daemon with TLS and tokens, made as an operator makes them.
+"""The settings of a daemon with TLS and tokens.
 
 secured = Secured(folder, {"alice": "alice:read,write"})
 with Daemon.start(folder / "d", **secured.settings) as daemon:
@@ -7,13 +7,12 @@ with Daemon.start(folder / "d", **secured.settings) as daemon:
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from ingester.client import ConnectionOptions
 from tests.drivers.certificates import Authority
+from tests.drivers.tokens import Tokens
 
 
 class Secured:
@@ -24,23 +23,18 @@ class Secured:
     """
 
     def __init__(self, folder: Path, grants: Mapping[str, str]) -> None:
-        self.authority = Authority(folder / "authority")
-        self.ca = self.authority.path
-        self.tokens_file = folder / "tokens.json"
-        self.tokens = {name: self.add(name, grant) for name, grant in grants.items()}
-        self.pair = pair = self.authority.issue("daemon")
+        authority = Authority(folder / "authority")
+        self.ca = authority.path
+        self.pair = authority.issue("daemon")
+        kept = Tokens(folder / "tokens.json")
+        for name, grant in grants.items():
+            kept.add(name, grant)
+        self.tokens = kept.secret
         self.settings: dict[str, object] = {
-            "tls__cert": pair.cert,
-            "tls__key": pair.key,
-            "auth__tokens": self.tokens_file,
+            "tls__cert": self.pair.cert,
+            "tls__key": self.pair.key,
+            "auth__tokens": kept.path,
         }
-
-    def add(self, name: str, grant: str, *more: str) -> str:
-        """Make a token; ``more`` arguments as of the command."""
-        command = [sys.executable, "-m", "ingester", "tokens", "add", name, "--grant", grant]
-        command += ["--file", str(self.tokens_file), *more]
-        done = subprocess.run(command, capture_output=True, check=True, text=True)
-        return done.stdout.strip().splitlines()[-1]
 
     def options(self, name: str) -> ConnectionOptions:
         """Return what a client of a name needs."""

@@ -25,6 +25,7 @@ from ingester.server.auth.tokens import (
     encode_tokens,
     parse_tokens,
 )
+from persist.store.local import sync_folder
 
 MODE = 0o640
 MOST_BYTES = 64 << 20
@@ -145,18 +146,10 @@ def _replace(path: Path, data: bytes, before: os.stat_result | None) -> None:
             file.flush()
             os.fsync(descriptor)
         new.rename(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         with suppress(FileNotFoundError):
             new.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -171,7 +171,6 @@ class Reading:
         hoard.batches += 1
         if hoard.dictionaries is None or hoard.dictionaries:
             self._decoding.hoards.took(hoard, batch, self.holds_batch())
-        hoard.at = time.monotonic()
 
     def holds_batch(self) -> bool:
         """Whether the message that was read lies in the pool, in whole or in part."""

@@ -41,7 +41,7 @@ class Hoard:
     peer: str
     """The client's connection, as gRPC names it."""
     at: float
-    """The time of its last message."""
+    """The time since when its next message is waited for, or was last."""
     waits: bool = False
     """Whether its next message is waited for."""
     batches: int = 0
