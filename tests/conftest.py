@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.drivers.daemon import Launch
+from tests.drivers.daemon import Launch, end_hanging_daemons
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +47,9 @@ os.environ["PYSPARK_PYTHON"] = str(Path(__file__).parent / "drivers" / "spark_py
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(_name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+HANGS_AFTER_S = 270.0
+"""Shortly before pytest ends a test that hangs, which it can where no library is waited for."""
+
 # Most of a start is imports: a thousand of them would be half of all tests.
 Launch.warm = True
 
@@ -62,6 +66,18 @@ def spark() -> Iterator[SparkSession]:
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
     yield session
     session.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Whoever waits for a daemon for ever gets an error, and the daemon says where it stands."""
+    watch = threading.Timer(HANGS_AFTER_S, end_hanging_daemons)
+    watch.daemon = True
+    watch.start()
+    try:
+        return (yield)
+    finally:
+        watch.cancel()
 
 
 def _group(nodeid: str) -> str:

@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tests.drivers.warm import Process, warm
 COMMAND = [sys.executable, "-m", "ingester", "serve"]
 ROOT = Path(__file__).resolve().parents[2]
 READY_WITHIN_S = 60.0
+_started: weakref.WeakSet[Daemon] = weakref.WeakSet()
 
 
 class DaemonEnded(Exception):
@@ -51,6 +53,7 @@ class Daemon:
         self.flight: str = ready["flight"]
         self.http: str = ready["http"]
         self.pid: int = process.pid
+        _started.add(self)
 
     @classmethod
     def start(
@@ -205,3 +208,18 @@ class Launch:
 
 _FOR_STARTS = ("ARROW_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")
 _PORTS = ("--flight", "127.0.0.1:0", "--http", "127.0.0.1:0")
+
+
+def end_hanging_daemons() -> None:
+    """Have all daemons that run tell where their threads are, and end: who waits for them goes on.
+
+    What they tell is in their files of standard error, and here.
+    """
+    for daemon in list(_started):
+        if daemon.process.poll() is None:
+            ended = os.pidfd_open(daemon.pid)  # the test's own thread waits for the process
+            daemon.process.send_signal(signal.SIGABRT)
+            select.select([ended], [], [], 10)
+            os.close(ended)
+            told = daemon.stderr_file.read_text(errors="replace")[-20_000:]
+            print(f"hanging: {daemon.stderr_file}\n{told}", file=sys.stderr)

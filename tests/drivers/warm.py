@@ -236,6 +236,8 @@ def warm() -> Warm:
         helper = subprocess.Popen(
             [
                 sys.executable,
+                "-X",
+                "faulthandler",  # who ends by SIGABRT says where
                 "-c",
                 f"from tests.drivers.forking import serve; serve({theirs.fileno()})",
             ],
