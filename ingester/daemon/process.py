@@ -31,7 +31,7 @@ from ingester.daemon.descriptors import raise_descriptors, tell_shares
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.listening import listen
 from ingester.daemon.open_folders import tell_open_folders
-from ingester.daemon.process_tuning import do_without_pandas, let_calls_poll
+from ingester.daemon.process_tuning import do_without_pandas, hand_over_soon, let_calls_poll
 from ingester.daemon.quota_reload import QuotaReload
 from ingester.daemon.security import Security
 from ingester.daemon.shutdown import drain_and_stop
@@ -82,6 +82,7 @@ def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | 
     do_without_pandas()
     set_up_allocator()
     let_calls_poll()
+    hand_over_soon()
     problems = configure_logs(settings.log.level, settings.log.format)
     try:
         with DirectoryLock(settings.data_dir):

@@ -1,8 +1,13 @@
 """The show: first all behave, then one is hostile; the others have to have what they had.
 
-    settle ─▶ "alone": five tenants that behave ─▶ "beside": the fifth is hostile ─▶ verdict
+    settle ─▶ "alone": five tenants that behave
+           ─▶ "elsewhere": the fifth is hostile to another daemon on the same machine
+           ─▶ "beside": it is hostile to their daemon ─▶ verdict
 
-Law of this file: both phases are of one run, of the same daemon and of the same clients.
+The hostile one, and what it makes a daemon do, take processors that the others had: that is what
+"elsewhere" shows. What "beside" has more is what their daemon lets one tenant do to another.
+
+Law of this file: all phases are of one run, of the same daemon and of the same clients.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +30,7 @@ from tests.tenants.tenants import Tenant, all_wrong, check_rows
 
 GOOD = ("alice", "bob", "carol", "dave")
 HOSTILE = "mallory"
+PHASES = ("alone", "elsewhere", "beside")
 WITHIN = 1.5
 """A tenant beside a hostile one has at most so many times the latency that it has without."""
 NOISE_S = 0.005
@@ -36,7 +42,7 @@ class Plan:
     """What is run.
 
     Attributes:
-        seconds: Of both phases together.
+        seconds: Of all phases together.
         constant_bytes: What the daemon may have beyond its ``memory.limit``.
     """
 
@@ -63,40 +69,40 @@ def run(plan: Plan, say: Callable[[str], None]) -> Verdict:
     """Run the show."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        place = stack.enter_context(
-            secure_place(
-                folder,
-                (*GOOD, HOSTILE),
-                limit_bytes=plan.limit_bytes,
-                kills_at=plan.limit_bytes + plan.constant_bytes,
-            )
-        )
-        verdict = _phases(plan, place, say)
-        audit = (folder / "audit.jsonl").read_text().splitlines()
-        verdict.lines.append(
-            f"audit: {len(audit)} lines, {(folder / 'audit.jsonl').stat().st_size:,} bytes"
-        )
+        place, other = (stack.enter_context(_place(plan, folder / name)) for name in ("d", "other"))
+        verdict = _phases(plan, place, other, say)
+        audit_file = folder / "d" / "audit.jsonl"
+        audit = audit_file.read_text().splitlines()
+        verdict.lines.append(f"audit: {len(audit)} lines, {audit_file.stat().st_size:,} bytes")
         told = any(HOSTILE in line for line in audit)
         if "intrusion" in plan.attacks and not told:
             verdict.faults.append("the audit log does not name the hostile tenant")
         return verdict
 
 
-def _phases(plan: Plan, place: Place, say: Callable[[str], None]) -> Verdict:
+def _place(plan: Plan, folder: Path) -> AbstractContextManager[Place]:
+    folder.mkdir()
+    return secure_place(
+        folder,
+        (*GOOD, HOSTILE),
+        limit_bytes=plan.limit_bytes,
+        kills_at=plan.limit_bytes + plan.constant_bytes,
+    )
+
+
+def _phases(plan: Plan, place: Place, other: Place, say: Callable[[str], None]) -> Verdict:
     good = [_tenant(plan, place, name) for name in GOOD]
     fifth = _tenant(plan, place, HOSTILE)
-    verdict = Verdict()
+    verdict, each_s = Verdict(), plan.seconds / 3
     for tenant in (*good, fifth):
         tenant.start()
     try:
         _during((*good, fifth), "settle", min(10.0, plan.seconds / 10))
-        _during((*good, fifth), "alone", plan.seconds / 2)
+        _during((*good, fifth), "alone", each_s)
         fifth.stop()
-        hostile = _Process(plan, place)
-        try:
-            _during(good, "beside", plan.seconds / 2)
-        finally:
-            came_to = hostile.end()
+        _attacked(plan, other, good, "elsewhere", each_s)
+        other.daemon.kill()
+        came_to = _attacked(plan, place, good, "beside", each_s)
     finally:
         for tenant in good:
             tenant.stop()
@@ -110,6 +116,18 @@ def _phases(plan: Plan, place: Place, say: Callable[[str], None]) -> Verdict:
     for name, outcomes in came_to["outcomes"].items():
         say(f"  {name}: {outcomes}, longest {came_to['longest_s'][name]:.1f} s")
     return verdict
+
+
+def _attacked(
+    plan: Plan, place: Place, good: Sequence[Tenant], phase: str, seconds: float
+) -> dict[str, Any]:
+    """Have the hostile one attack a place during a phase; return what its attacks came to."""
+    hostile = _Process(plan, place)
+    try:
+        _during(good, phase, seconds)
+    finally:
+        came_to = hostile.end()
+    return came_to
 
 
 def _tenant(plan: Plan, place: Place, name: str) -> Tenant:
@@ -126,24 +144,22 @@ def _during(tenants: Sequence[Tenant], phase: str, seconds: float) -> None:
 
 
 def _judge(plan: Plan, place: Place, good: Sequence[Tenant], verdict: Verdict) -> None:
-    verdict.lines.append(
-        f"{'tenant':8} {'calls':8} {'p50 alone':>11} {'beside':>9} {'p99 alone':>11} {'beside':>9}"
-    )
+    named = "".join(f"{f'{percent} {phase}':>16}" for percent in ("p50", "p99") for phase in PHASES)
+    verdict.lines.append(f"{'tenant':8} {'calls':8}{named}")
     for tenant in good:
         for kind, timed in (("writes", tenant.writes), ("queries", tenant.queries)):
-            figures = [
-                [timed.percentile(phase, percent) for phase in ("alone", "beside")]
+            figures = {
+                f"p{percent}": [timed.percentile(phase, percent) for phase in PHASES]
                 for percent in (50, 99)
-            ]
-            (p50, p50_beside), (p99, p99_beside) = figures
-            verdict.lines.append(
-                f"{tenant.name:8} {kind:8} {p50 * 1e3:8.1f} ms {p50_beside * 1e3:6.1f} ms"
-                f" {p99 * 1e3:8.1f} ms {p99_beside * 1e3:6.1f} ms"
-            )
-            for what, (alone, beside) in (("p50", figures[0]), ("p99", figures[1])):
-                if not beside + NOISE_S <= WITHIN * (alone + NOISE_S):
-                    ratio = beside / alone
-                    verdict.slower.append(f"{tenant.name}: {what} of {kind} is {ratio:.1f} times")
+            }
+            told = "".join(f"{each * 1e3:13.1f} ms" for row in figures.values() for each in row)
+            verdict.lines.append(f"{tenant.name:8} {kind:8}{told}")
+            for what, (alone, elsewhere, beside) in figures.items():
+                if not beside + NOISE_S <= WITHIN * (max(alone, elsewhere) + NOISE_S):
+                    verdict.slower.append(
+                        f"{tenant.name}: {what} of {kind} is {beside / alone:.1f} times that"
+                        f" without, {beside / elsewhere:.1f} times that beside another daemon"
+                    )
     if place.daemon.process.poll() is not None:
         verdict.faults.append(f"the daemon ended: {place.daemon.process.returncode}")
         return
