@@ -16,6 +16,7 @@ from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.write_latch import WriteLatch
 from ingester.errors import MadeAnew
 from ingester.observability.status import Buffered, Persisted, TableStatus, TransformerStatus
+from ingester.observability.table_detail import BufferedPartition, TableView
 from ingester.quotas.use import NamespaceUse
 from persist.manifest import PartitionKey, TableState
 from persist.table import TableDefinition, TableKey
@@ -110,10 +111,31 @@ class TableBuffer:
             ],
         )
 
+    def view(self) -> TableView:
+        """The table as it is now, to be told of in a thread. On the loop."""
+        now = time.monotonic()
+        return TableView(
+            key=self.key,
+            state=self.state,
+            definition=self.definition,
+            buffered={key: _buffered(each, now) for key, each in self.partitions.items()},
+            seen_s=round(now - self.refreshed_at, 3),
+        )
+
     def handles(self) -> Iterator[BufferHandle]:
         """All unreleased buffers, partition by partition, each in log order."""
         for partition in self.partitions.values():
             yield from partition.handles()
+
+
+def _buffered(partition: PartitionBuffer, now: float) -> BufferedPartition:
+    handles = list(partition.handles())
+    return BufferedPartition(
+        rows=sum(each.rows.rows for each in handles),
+        bytes=sum(each.nbytes for each in handles),
+        frozen=len(partition.frozen),
+        oldest_s=max((round(now - each.opened_at, 3) for each in handles), default=None),
+    )
 
 
 def _defining(state: TableState) -> tuple[object, ...]:

@@ -44,6 +44,7 @@ from ingester.observability.status import (
     TableStatus,
 )
 from ingester.observability.status_lists import TOP, PageRequest, StatusPage, page_of, top_of
+from ingester.observability.table_detail import TableView
 from ingester.origins.checkpoints import CheckpointTotals
 from ingester.server.auth.views import Sees, seen, status_seen
 
@@ -156,6 +157,14 @@ class StatusReport:
         self._runtime.wal.catch_up()
         keyed, tell = _LISTS[asked.list]
         return page_of(asked, keyed(self._runtime, sees), partial(tell, self._runtime))
+
+    def table(self, namespace: str, table: str) -> TableView | None:
+        """Give a table that is open here as it is now; None where it is not."""
+        if self._runtime is None:
+            return None
+        self._runtime.wal.catch_up()
+        found = self._runtime.tree.tables.get((namespace, table))
+        return None if found is None else found.view()
 
     def _starting(self) -> Status:
         memory = self._settings.memory

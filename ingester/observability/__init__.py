@@ -7,6 +7,7 @@
     what namespaces have ─▶ ``namespace_metrics`` ─▶ ``gauges``
                    ``rates`` ─▶ ``status`` ─▶ /api/status and the action ``status``
                                 ``status_lists``: its long lists, by pages
+    ``table_detail``: one table in full, its partitions and files by pages
     ``logs``: events in the past tense, one line each, on standard error
 
 A part that has a ``statistics()`` gives it as one of the structs of ``status``, which gauges are

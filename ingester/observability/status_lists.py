@@ -1,7 +1,7 @@
 """The long lists of a status, by pages: tables, origins, followers, replications, namespaces.
 
     ``Status`` ── the top of each list, and how many there are in all
-    ``/api/status/{list}?after=…&limit=…`` ── every one, in the order of its key
+    ``/api/status/{list}?after=…&limit=…&match=…`` ── every one, in the order of its key
 
 Law: an answer has a bound, whatever the daemon holds: the status has ``TOP`` of each list at most,
 a page ``MAX_LIMIT``. A key is text, and stays the same as long as its thing is there; ``next`` is
@@ -36,7 +36,7 @@ class StatusPage(msgspec.Struct, frozen=True, kw_only=True):
 
     list: str
     total: int
-    """The number of all that the list has."""
+    """The number of all that the list has, or that match."""
     items: tuple[Any, ...]
     """In the order of their keys; each as the status has it."""
     next: str | None = None
@@ -49,6 +49,8 @@ class PageRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     list: str
     after: str = ""
     limit: int = DEFAULT_LIMIT
+    match: str = ""
+    """What keys have in them, in either case; empty is all."""
 
     def check(self, known: Iterable[str]) -> None:
         """Raise ``InvalidRequest`` for a list that is not there, or bounds that are not taken."""
@@ -58,8 +60,9 @@ class PageRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if not 1 <= self.limit <= MAX_LIMIT:
             raise InvalidRequest(f"status: limit {self.limit} is not from 1 to {MAX_LIMIT}")
-        if len(self.after.encode(errors="replace")) > MAX_KEY_BYTES:
-            raise InvalidRequest(f"status: after has more than {MAX_KEY_BYTES} B")
+        for name, text in (("after", self.after), ("match", self.match)):
+            if len(text.encode(errors="replace")) > MAX_KEY_BYTES:
+                raise InvalidRequest(f"status: {name} has more than {MAX_KEY_BYTES} B")
 
 
 def page_of(
@@ -72,11 +75,13 @@ def page_of(
         keyed: everything, in any order, by its key.
         tell: makes an item of the page; called for those of the page only.
     """
-    total = 0
+    total, wanted = 0, asked.match.casefold()
 
     def later() -> Iterable[tuple[str, T]]:
         nonlocal total
         for each in keyed:
+            if wanted and wanted not in each[0].casefold():
+                continue
             total += 1
             if each[0] > asked.after:
                 yield each

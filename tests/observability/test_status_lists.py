@@ -38,6 +38,14 @@ def test_pages_have_everything_once_and_in_order(keys: list[str], limit: int) ->
     assert len(found) == max(1, -(-len(keys) // limit)), "no page is empty but of an empty list"
 
 
+def test_pages_of_what_matches_count_that_alone() -> None:
+    keys = [(key, key) for key in ("a/Visits", "a/clicks", "b/visits", "visits/x")]
+    first = page_of(PageRequest("tables", "", 2, "VISIT"), keys, str)
+    assert (first.total, first.items, first.next) == (3, ("a/Visits", "b/visits"), "b/visits")
+    assert page_of(PageRequest("tables", "b/visits", 2, "VISIT"), keys, str).items == ("visits/x",)
+    assert page_of(PageRequest("tables", "", 2, "nothing"), keys, str).total == 0
+
+
 def replication(name: str, alive: bool, following: int, aside: int) -> ReplicationStatus:
     tables = [TableReport(table=f"f{n}", source="", phase="following") for n in range(following)]
     tables += [TableReport(table=f"a{n}", source="", phase="set_aside") for n in range(aside)]

@@ -74,5 +74,7 @@ NEEDS: dict[str, Need] = {
     # Labels have the names of all namespaces.
     "http /metrics": Need("read", setting="metrics"),
     "http /api/status": Need(None, "shown", setting="status"),
+    "http /api/tables/{namespace}/{table}": _READ,
+    "http /api/tables/{namespace}/{table}/{list}": _READ,
     "http /api/status/{list}": Need(None, "shown", setting="status"),
 }

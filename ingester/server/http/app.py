@@ -7,7 +7,8 @@
 | ... ?for=write      | and writes are taken    | the same, or writes are refused for now    |
 | GET /metrics        | Prometheus, OpenMetrics |                                            |
 | GET /api/status     | ``status.Status``       |                                            |
-| GET /api/status/X   | ``StatusPage`` of list X, with ``?after=KEY&limit=N``               |
+| GET /api/status/X   | ``StatusPage`` of list X, with ``?after=KEY&limit=N&match=TEXT``    |
+| GET /api/tables/N/T | ``table_detail.TableDetail``; behind it ``/partitions``, ``/files``  |
 | GET /               | the operator's page     |                                            |
 
 Law: HEAD answers as GET does, without a body. Everything but the page and the metrics is a JSON
@@ -16,11 +17,8 @@ log has them under the id that the body names. No answer may be cached. Handlers
 each takes what it shows of the daemon at one moment. Imports trio: part of the daemon.
 """
 
-import base64
-import hashlib
-import re
 import uuid
-from importlib import resources
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
@@ -34,11 +32,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ingester.errors import InvalidRequest
+from ingester.errors import InvalidRequest, UnknownTable
 from ingester.observability.status import Status, encode_status
-from ingester.observability.status_lists import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, StatusPage
+from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.server.auth.views import Sees
 from ingester.server.http.entrance import Entrance, Handler, TurnedAway
+from ingester.server.http.page.assembling import assemble
+from ingester.server.http.tables import TableRoutes, TableSource, page_request
 
 log = structlog.get_logger()
 
@@ -50,7 +50,7 @@ _HEADERS = {
 _ERROR_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
-class StatusSource(Protocol):
+class StatusSource(TableSource, Protocol):
     """The source of what the daemon tells of itself; each call is quick and does not block."""
 
     @property
@@ -81,9 +81,10 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
         entrance: lets callers in; by default everybody who asks for this machine.
     """
     entrance = entrance or Entrance()
-    html, policy = _load_page()
+    html, policy = assemble()
     # One after another: scrapers that come together must not take the threads that flushes need.
     scrapes = trio.CapacityLimiter(1)
+    tables = TableRoutes(source)
 
     async def live(_: Request) -> Response:
         is_live = source.live()
@@ -109,10 +110,16 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
 
     async def status_list(request: Request) -> Response:
         try:
-            page = source.page(_page_request(request), request.state.sees)
+            page = source.page(page_request(request), request.state.sees)
             return _json_bytes(msgspec.json.encode(page), 200)
         except InvalidRequest as exc:
             return _error(400, "invalid", exc.message)
+
+    async def table(request: Request) -> Response:
+        return await _told(tables.detail, request)
+
+    async def table_list(request: Request) -> Response:
+        return await _told(tables.page, request)
 
     async def show_page(_: Request) -> Response:
         headers = _HEADERS | {"Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
@@ -124,6 +131,8 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
         "/metrics": metrics,
         "/api/status": status,
         "/api/status/{list}": status_list,
+        "/api/tables/{namespace}/{table}": table,
+        "/api/tables/{namespace}/{table}/{list}": table_list,
         "/": show_page,
     }
     app = Starlette(
@@ -160,13 +169,14 @@ def _answered(handle: Handler) -> Handler:
     return answer
 
 
-def _page_request(request: Request) -> PageRequest:
-    """What is asked for by path and query. ``InvalidRequest`` for a limit that is no number."""
-    limit = request.query_params.get("limit", str(DEFAULT_LIMIT))
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 10):
-        raise InvalidRequest(f"status: limit {limit[:40]!r} is not a number from 1 to {MAX_LIMIT}")
-    name, after = request.path_params["list"], request.query_params.get("after", "")
-    return PageRequest(list=name, after=after, limit=int(limit))
+async def _told(tell: Callable[[Request], Awaitable[bytes]], request: Request) -> Response:
+    """Answer with the JSON that ``tell`` gives, or with why there is none."""
+    try:
+        return _json_bytes(await tell(request), 200)
+    except InvalidRequest as exc:
+        return _error(400, "invalid", exc.message)
+    except UnknownTable as exc:
+        return _error(404, "not_found", exc.message)
 
 
 async def _refuse(request: Request, exc: Exception) -> Response:
@@ -174,7 +184,8 @@ async def _refuse(request: Request, exc: Exception) -> Response:
     code = _ERROR_CODES.get(exc.status_code, "invalid")
     message = {
         404: "no such path; there are /, /health/live, /health/ready, /metrics, /api/status,"
-        " /api/status/{tables,origins,followers,replications,namespaces}",
+        " /api/status/{tables,origins,followers,replications,namespaces},"
+        " /api/tables/NAMESPACE/TABLE, .../partitions, .../files",
         405: "only GET and HEAD are answered here",
     }.get(exc.status_code, exc.detail)
     response = _error(exc.status_code, code, message)
@@ -192,21 +203,3 @@ def _json(body: object, status: int) -> Response:
 
 def _json_bytes(body: bytes, status: int) -> Response:
     return Response(body, status, headers=_HEADERS, media_type="application/json")
-
-
-def _load_page() -> tuple[bytes, str]:
-    """Read the page; give it with the policy that allows its own style and script and no others."""
-    page = resources.files("ingester.server.http").joinpath("page.html").read_bytes()
-    script = _hashes(page, rb"<script>(.*?)</script>")
-    style = _hashes(page, rb"<style>(.*?)</style>")
-    policy = (
-        f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return page, policy
-
-
-def _hashes(page: bytes, pattern: bytes) -> str:
-    found: list[bytes] = re.findall(pattern, page, re.DOTALL)
-    digests = (base64.b64encode(hashlib.sha256(part).digest()).decode() for part in found)
-    return " ".join(f"'sha256-{digest}'" for digest in digests)

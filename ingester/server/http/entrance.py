@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Awaitable, Callable, Collection
 
@@ -15,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ingester.config.settings import HttpSettings, split_address
-from ingester.errors import Forbidden, Unauthenticated, kind_of
+from ingester.errors import Forbidden, OverQuota, Unauthenticated, kind_of
 from ingester.server.auth.access import Access, Permit, bearer_of
 from ingester.server.auth.hosts import Hosts
 from ingester.server.auth.rights import NOBODY
@@ -84,12 +85,16 @@ class Entrance:
             permit = access.nobody(peer)
             if access.enabled and not access.is_open(asked):
                 permit = await self._admitted(request, peer, asked)
-            permit.require(asked)
+            named = request.scope.get("path_params", {})
+            permit.require(asked, named.get("namespace"), named.get("table"))
         except Unauthenticated as exc:
             challenge = {"WWW-Authenticate": 'Bearer realm="ingester"'}
             raise TurnedAway(401, kind_of(exc).code, exc.message, challenge) from exc
         except Forbidden as exc:
             raise TurnedAway(403, kind_of(exc).code, exc.message) from exc
+        except OverQuota as exc:
+            wait = {"Retry-After": str(math.ceil(exc.retry_after_s or 1))}
+            raise TurnedAway(429, kind_of(exc).code, exc.message, wait) from exc
         return permit
 
     async def _admitted(self, request: Request, peer: str, asked: str) -> Permit:

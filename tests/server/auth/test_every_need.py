@@ -189,12 +189,25 @@ def test_a_call_is_refused_without_its_token_and_elsewhere(secured: Secured, ask
 
 @pytest.mark.parametrize("asked", [key for key in NEEDS if key.startswith("http ")])
 def test_a_route_is_refused_without_a_token(secured: Secured, asked: str) -> None:
-    path = asked.removeprefix("http ").replace("{list}", "tables")
+    path = asked.removeprefix("http ")
+    of_a_table = "{table}" in path
+    path = path.replace("{list}", "files" if of_a_table else "tables")
+    path = path.format(namespace="shop", table="t")
+    if of_a_table:
+        with secured.client("rw") as client:
+            put(client, HERE, numbers(0, 1))
     status, body = secured.http(path)
     if NEEDS[asked].of == "open":
         assert status == 200
         return
     assert (status, body["code"]) == (401, "unauthenticated")
-    expected = 403 if NEEDS[asked].of == "namespace" else 200
+    expected = 403 if NEEDS[asked].of == "namespace" and not of_a_table else 200
     assert secured.http(path, "rw")[0] == expected
     assert secured.http(path, "root")[0] == 200
+    if of_a_table:
+        for name, where in (
+            ("writes", path),
+            ("other", path),
+            ("other", path.replace("shop/t", "shop/u")),
+        ):
+            assert secured.http(where, name)[0] == 403, "it says nothing of what there is"

@@ -4,7 +4,7 @@
 // with STATUS.token asks for it. The elements are as few as the page needs.
 "use strict";
 const fs = require("fs");
-const script = fs.readFileSync(process.argv[2], "utf8").match(/<script>([\s\S]*)<\/script>/)[1];
+const script = fs.readFileSync(process.argv[2], "utf8").match(/<script type="module">([\s\S]*)<\/script>/)[1];
 const status = JSON.parse(fs.readFileSync(0, "utf8"));
 
 class Element {

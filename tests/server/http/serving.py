@@ -36,6 +36,7 @@ from ingester.observability.status import (
     TableStatus,
 )
 from ingester.observability.status_lists import PageRequest, StatusPage, page_of
+from ingester.observability.table_detail import TableView
 from ingester.server.auth.views import Sees
 from ingester.server.http.app import create_app
 from ingester.server.http.server import ListenError, serve_http
@@ -112,6 +113,7 @@ class TurnableSource:
     refuses: list[str] = field(default_factory=list)
     shown: Status = field(default_factory=example_status)
     failure: Exception | None = None
+    views: dict[tuple[str, str], TableView] = field(default_factory=dict)
 
     def live(self) -> bool:
         return self.is_live
@@ -123,6 +125,9 @@ class TurnableSource:
         if self.failure is not None:
             raise self.failure
         return self.shown
+
+    def table(self, namespace: str, table: str) -> TableView | None:
+        return self.views.get((namespace, table))
 
     def page(self, asked: PageRequest, sees: Sees | None) -> StatusPage:
         asked.check(["tables"])

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from ingester.server.http.page.assembling import assemble
 from tests.server.http.serving import example_status
 
-PAGE = Path(__file__).parents[3] / "ingester" / "server" / "http" / "page.html"
+PAGE = Path(tempfile.mkdtemp()) / "page.html"
+PAGE.write_bytes(assemble()[0])
 NODE = shutil.which("node")
 AT = "2026-11-26T08:10:00Z"
 pytestmark = pytest.mark.skipif(NODE is None, reason="needs node")

@@ -1,0 +1,201 @@
+"""One table in full: what it is, its partitions and its files, by pages.
+
+    GET /api/tables/NAMESPACE/TABLE              ``TableDetail``
+    GET /api/tables/NAMESPACE/TABLE/partitions   a page of ``PartitionStatus``
+    GET /api/tables/NAMESPACE/TABLE/files        a page of ``FileStatus``, of one partition or all
+
+Law: a :class:`TableView` is taken at one moment on the loop, and never changes, so that pages are
+made of it in a thread: a table may have 100,000 files. Bounds of columns stay out: they are values
+of rows. The key of a partition is its folder, its spec and its values, of a file its path.
+
+Pure: no trio, no sockets, no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from ingester.errors import InvalidRequest
+from ingester.observability.status import Buffered, Persisted
+from ingester.observability.status_lists import PageRequest, StatusPage, page_of
+from persist.manifest import Add, PartitionKey, TableState
+from persist.partitioning import folder_of
+from persist.table import TableDefinition, TableKey
+
+LISTS = ("partitions", "files")
+
+
+class ColumnStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a table; ``type`` is Arrow's name of it."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+class BufferedPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """What of one partition is in memory."""
+
+    rows: int = 0
+    bytes: int = 0
+    frozen: int = 0
+    """Buffers that wait for their file, or for the version that has it."""
+    oldest_s: float | None = None
+    """The age of the oldest row in memory; null where nothing is buffered."""
+
+
+class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition: what of it is in memory, and what is in files of the installed version."""
+
+    key: str
+    """Names the partition among all of the table, also where two share a folder."""
+    folder: str
+    """``time_day=2026-11-21``; empty for a table without partitions."""
+    buffered: BufferedPartition
+    persisted: Persisted
+
+
+class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A data file of the installed version; sequences are those of its writer's log."""
+
+    path: str
+    """Below the folder of the table version."""
+    folder: str
+    kind: str
+    rows: int
+    bytes: int
+    writer: str
+    epoch: int
+    first_seq: int
+    last_seq: int
+    at: str
+
+
+class TableDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """What a table is, and where its rows are."""
+
+    namespace: str
+    table: str
+    manifest_version: int
+    """The newest version that this daemon has installed."""
+    seen_s: float
+    """The seconds since this daemon last looked for a newer version."""
+    table_version: int
+    owner: str | None
+    """The daemon that takes the writes of a keyed table; null where any does, or none has yet."""
+    columns: list[ColumnStatus]
+    primary_key: list[str]
+    partition_by: list[str]
+    sort_by: list[str]
+    partitions: int
+    """The number of partitions that have rows, in memory or in files."""
+    buffered: Buffered
+    persisted: Persisted
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """A table at one moment: a manifest version, and what is buffered beside it."""
+
+    key: TableKey
+    state: TableState
+    definition: TableDefinition
+    buffered: Mapping[PartitionKey, BufferedPartition]
+    seen_s: float
+
+    def detail(self) -> TableDetail:
+        """Tell what the table is, without its partitions and files."""
+        state, definition = self.state, self.definition
+        in_memory = self.buffered.values()
+        return TableDetail(
+            namespace=self.key[0],
+            table=self.key[1],
+            manifest_version=state.version,
+            seen_s=self.seen_s,
+            table_version=state.table_version,
+            owner=None if state.owner is None else state.owner.ingester_id,
+            columns=[
+                ColumnStatus(name=f.name, type=str(f.type), nullable=f.nullable)
+                for f in definition.schema
+            ],
+            primary_key=list(definition.primary_key),
+            partition_by=list(definition.spec.texts()),
+            sort_by=list(definition.sort_by),
+            partitions=len({*state.partitions, *self.buffered}),
+            buffered=Buffered(
+                rows=sum(each.rows for each in in_memory),
+                bytes=sum(each.bytes for each in in_memory),
+                partitions=len(self.buffered),
+            ),
+            persisted=Persisted(rows=state.rows, bytes=state.bytes, files=state.file_count),
+        )
+
+    def page(self, asked: PageRequest, partition: str | None = None) -> StatusPage:
+        """Give a page of the partitions or the files.
+
+        Args:
+            asked: which list, after which key, how many, and what is looked for in the keys.
+            partition: the key of the partition whose files are asked for; None is all.
+
+        Raises:
+            InvalidRequest: there is no such list, its bounds are not taken, or the table has no
+                such partition.
+        """
+        asked.check(LISTS)
+        if asked.list == "partitions":
+            keys = {*self.state.partitions, *self.buffered}
+            keyed = ((self._name(key), key) for key in keys)
+            return page_of(asked, keyed, self._partition)
+        return page_of(asked, self._files(partition), partial(_file, self))
+
+    def folder(self, key: PartitionKey) -> str:
+        """Give the folder of a partition, by the spec that it was laid out with."""
+        spec_id, values = key
+        return folder_of(self.definition.spec_of(spec_id), values)
+
+    def _name(self, key: PartitionKey) -> str:
+        # Null and an empty text share a folder, and specs may.
+        return f"{self.folder(key)} {key[0]} {msgspec.json.encode(key[1]).decode()}"
+
+    def _partition(self, key: PartitionKey) -> PartitionStatus:
+        files = self.state.partitions.get(key, ())
+        return PartitionStatus(
+            key=self._name(key),
+            folder=self.folder(key),
+            buffered=self.buffered.get(key, BufferedPartition()),
+            persisted=Persisted(
+                rows=sum(each.rows for each in files),
+                bytes=sum(each.bytes for each in files),
+                files=len(files),
+            ),
+        )
+
+    def _files(self, partition: str | None) -> Iterator[tuple[str, Add]]:
+        if partition is None:
+            return iter(self.state.files.items())
+        for key in {*self.state.partitions, *self.buffered}:
+            if self._name(key) == partition:
+                return ((add.path, add) for add in self.state.partitions.get(key, ()))
+        raise InvalidRequest(
+            f"files: table {'/'.join(self.key)} has no partition {partition[:200]!r} now;"
+            " take the 'key' of one of its partitions"
+        )
+
+
+def _file(view: TableView, add: Add) -> FileStatus:
+    return FileStatus(
+        path=add.path,
+        folder=view.folder(add.partition),
+        kind=add.kind,
+        rows=add.rows,
+        bytes=add.bytes,
+        writer=add.writer,
+        epoch=add.epoch,
+        first_seq=add.first_seq,
+        last_seq=add.last_seq,
+        at=add.at,
+    )

@@ -1,0 +1,59 @@
+"""The page as one file, with the policy that allows its own style and script and no others.
+
+Law of this file: what is sent is what is hashed. The scripts are joined in the order of
+``SCRIPTS``, each without its ``import`` lines and the word ``export``: a name is defined before the
+scripts that take it from there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from importlib import resources
+
+SCRIPTS = ("page.js",)
+_IMPORT = re.compile(r"^import \{[^}]*\} from \"\./(\w+\.js)\";\n", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=const |let |function |async function )", re.MULTILINE)
+
+
+@cache
+def assemble() -> tuple[bytes, str]:
+    """Give the page (UTF-8 HTML) and its Content-Security-Policy.
+
+    Raises:
+        ValueError: a script takes something from one that comes after it, or from elsewhere.
+    """
+    style, script = _read("style.css"), _script()
+    page = _read("index.html").replace("/* style.css */", style).replace("/* scripts */", script)
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
+        " connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'"
+    )
+    return page.encode(), policy
+
+
+def _script() -> str:
+    joined = ""
+    for position, name in enumerate(SCRIPTS):
+        text = _read(name)
+        for source in _IMPORT.findall(text):
+            if source not in SCRIPTS[:position]:
+                raise ValueError(
+                    f"{name} takes something from {source}, which does not come before"
+                )
+        text = _EXPORT.sub("", _IMPORT.sub("", text))
+        if re.search(r"^(import|export)\b", text, re.MULTILINE):
+            raise ValueError(f"{name} has an import or export of another form")
+        joined += f"// ---- {name} ----\n{text}"
+    return joined
+
+
+def _read(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
