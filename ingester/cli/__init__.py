@@ -11,6 +11,7 @@ runs:
 
     ``serve``                            a daemon of its own, its settings, the demo
     ``create``, ``write``                tables and rows; ``row_numbers`` repeats a file exactly
+    ``drain``                            a daemon gives up its writes
     ``query``, ``status``, ``checkpoints``   what a daemon answers; ``push_rows``: its pushes
     ``wal_tools``                        the log of a daemon that is stopped
     ``manifest_tools``, ``manifest_facts``   tables in a store, without a daemon

@@ -232,6 +232,21 @@ def persist(
     run_persist(endpoint, (namespace, table), timeout, json)
 
 
+@app.command()
+@asks_daemon
+def drain(
+    wait: Annotated[bool, typer.Option("--wait", help="Until everything is in files.")] = False,
+    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait.")] = "5m",
+    undo: Annotated[bool, typer.Option("--undo", help="Take writes again.")] = False,
+    endpoint: Endpoint = ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Have the daemon take no more writes and put everything into files, before it is stopped."""
+    from .drain import run_drain
+
+    run_drain(endpoint, timeout, wait=wait, undo=undo, as_json=json)
+
+
 @wal_app.command()
 def inspect(directory: WalDir, json: Json = False) -> None:
     """Print what each segment holds. Changes nothing."""

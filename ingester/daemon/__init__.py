@@ -7,6 +7,7 @@
                 ─▶ ``assembly``         the parts are made, each after those that it needs
                 ─▶ ``recovery``         the log is replayed into the buffers
                 ─▶ ``listening``        the Flight server takes calls, at a ``flight_listener``
+                ─▶ ``drain``            refuse, flush, let go, and take that back if asked
                 ─▶ ``shutdown``         refuse, drain, flush, close
                 ─▶ ``exit_codes``       how it has ended, as a number
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 from prometheus_client import CollectorRegistry
@@ -51,7 +51,7 @@ from ingester.memory.heap_trim import HeapTrim
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.observability.metrics import Metrics
 from ingester.observability.rates import RateCounter
-from ingester.observability.status import State, Status
+from ingester.observability.status import DrainStatus, State, Status
 from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
@@ -390,6 +390,7 @@ class Runtime:
         status: Callable[[Sees | None], Status],
         status_page: Callable[[PageRequest, Sees | None], StatusPage],
         access: Access,
+        drain: Callable[[bool, float], Awaitable[DrainStatus]],
     ) -> Services:
         """Name the parts that protocols need; ``status`` gives what ``/api/status`` shows."""
         self.access = access
@@ -406,6 +407,7 @@ class Runtime:
             copies=self.copies,
             metrics=self.metrics,
             access=access,
+            drain=drain,
             persist=self.persist,
             status=status,
             status_page=status_page,

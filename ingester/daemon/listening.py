@@ -6,6 +6,7 @@ from functools import partial
 
 from ingester.config.settings import split_address
 from ingester.daemon.assembly import Runtime
+from ingester.daemon.drain import Drain
 from ingester.daemon.flight_listener import FlightListener
 from ingester.daemon.security import Security
 from ingester.daemon.status_report import StatusReport
@@ -28,7 +29,9 @@ MESSAGE_OVERHEAD_BYTES = 4 << 20
 LARGEST_MESSAGE_BYTES = 2**31 - 1
 
 
-async def listen(runtime: Runtime, report: StatusReport, security: Security) -> FlightListener:
+async def listen(
+    runtime: Runtime, report: StatusReport, security: Security, drain: Drain
+) -> FlightListener:
     """Return what listens, which takes calls from now on.
 
     Raises:
@@ -42,7 +45,7 @@ async def listen(runtime: Runtime, report: StatusReport, security: Security) -> 
         flight.max_batch_bytes, flight.max_unanswered, decoding, shapes_of(settings.limits)
     )
     security.access.meter(runtime.namespaces.request)
-    services = runtime.services(report.status, report.page, security.access)
+    services = runtime.services(report.status, report.page, security.access, drain.asked)
 
     combiner = Combiner()
 

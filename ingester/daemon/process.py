@@ -28,6 +28,7 @@ from starlette.types import ASGIApp
 from ingester.config.settings import Settings, split_address
 from ingester.daemon.assembly import Carried, Runtime, log_settings
 from ingester.daemon.descriptors import raise_descriptors, tell_shares
+from ingester.daemon.drain import Drain
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.listening import listen
 from ingester.daemon.open_folders import tell_open_folders
@@ -66,6 +67,7 @@ class _Doors(NamedTuple):
 
     report: StatusReport
     security: Security
+    drain: Drain
 
 
 def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | None = None) -> int:
@@ -123,8 +125,9 @@ async def _main(
                 return EXIT_DONE
             runtime.http_url = http_url
             quotas.namespaces = runtime.namespaces
-            report.show(runtime)
-            code = await _serve(runtime, _Doors(report, security), on_ready, stop)
+            drain = Drain(runtime)
+            report.show(runtime, drain.status)
+            code = await _serve(runtime, _Doors(report, security, drain), on_ready, stop)
         nursery.cancel_scope.cancel()
     return code
 
@@ -187,8 +190,9 @@ async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: trio.Ev
         await workers.start(runtime.wal.run, runtime.wal_sink.apply, runtime.coalescer().make)
         # Nothing of it may be left to be released: rows that are in files, or another daemon's.
         await runtime.log_truncation.truncate()
+        workers.start_soon(doors.drain.run)
         security = doors.security
-        listener = await listen(runtime, doors.report, security)
+        listener = await listen(runtime, doors.report, security, doors.drain)
         security.open_at(listener)
         _settle_memory()
         workers.start_soon(runtime.unread.run)
@@ -196,6 +200,7 @@ async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: trio.Ev
         runtime.state = "ready"
         on_ready(_ready_line(runtime))
         await stop.wait()
+        await doors.drain.end()
         code = await drain_and_stop(runtime)
         workers.cancel_scope.cancel()
     # Never shut down: that would wait for clients that stall. The process ends instead.

@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from ingester.daemon.assembly import Runtime
+from ingester.daemon.drain import close_tables_and_log, until_in_files
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE
 from ingester.errors import IngesterError
 from persist.store import StoreError
@@ -32,15 +33,8 @@ async def drain_and_stop(runtime: Runtime) -> int:
     runtime.copies.stop()
     log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
     with trio.move_on_after(runtime.settings.stop_deadline) as deadline:
-        # Polled, once in a daemon's life: an event here would cost every write, in three places.
-        replication = runtime.replication
-        while runtime.wal.pending or runtime.ledger.pending or replication.statistics().committing:
-            await trio.sleep(0.005)
         runtime.flusher.hurry()
-        runtime.freeze_policy.freeze_all("stop")
-        for handle in list(runtime.tree.unreleased()):
-            await runtime.flusher.until_released(handle)
-        await runtime.checkpoint_committer.until_committed(runtime.tree.tables.values())
+        await until_in_files(runtime)
         # Last: there are answers for as long as there is something else to wait for.
         await runtime.queries.places.wait_idle()
         await _close_tables_and_log(runtime)
@@ -61,15 +55,11 @@ async def drain_and_stop(runtime: Runtime) -> int:
 
 
 async def _close_tables_and_log(runtime: Runtime) -> None:
-    """Say in the manifests that this daemon is done, and leave a log without operations.
+    """Close them, if that can be done at once.
 
     Everything is in files by now: what cannot be said or removed costs the next start a moment.
     """
     try:
-        runtime.catalog.close()
-        for table in list(runtime.tree.tables.values()):
-            await runtime.catalog.close_writer(table)
-        await runtime.wal.rotate()
-        await runtime.log_truncation.truncate()
+        await close_tables_and_log(runtime)
     except (IngesterError, StoreError, LogError) as exc:
         log.warning("stop not recorded", error=str(exc), runbook="store-away")

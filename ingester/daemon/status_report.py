@@ -27,6 +27,7 @@ from ingester.observability.logs import Problem
 from ingester.observability.status import (
     Admission,
     CheckpointStatus,
+    DrainStatus,
     FollowerStatus,
     Identity,
     LogStatus,
@@ -67,11 +68,13 @@ class StatusReport:
         self._began_at = time.time()
         self._no_metrics = CollectorRegistry()
         self._runtime: Runtime | None = None
+        self._drain: Callable[[], DrainStatus] = DrainStatus
 
-    def show(self, runtime: Runtime) -> None:
+    def show(self, runtime: Runtime, drain: Callable[[], DrainStatus] = DrainStatus) -> None:
         """Tell of this daemon from now on: it has an epoch. Call once, on the loop."""
         self._runtime = runtime
-        runtime.metrics.watch(lambda: _gauges(runtime, self._security()))
+        self._drain = drain
+        runtime.metrics.watch(lambda: _gauges(runtime, self._security(), drain()))
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -137,6 +140,7 @@ class StatusReport:
             transform=runtime.transforms.statistics(),
             pushes=runtime.push_watch.pushes(),
             push_reading=runtime.push_watch.statistics(),
+            drain=self._drain(),
             security=self._security(),
             namespaces=heapq.nlargest(TOP, namespaces, key=lambda each: (each.bytes, each.tables)),
             errors=self._problems(),
@@ -198,10 +202,12 @@ class StatusReport:
         )
 
 
-def _gauges(runtime: Runtime, security: SecurityStatus) -> Gauges:
+def _gauges(runtime: Runtime, security: SecurityStatus, drain: DrainStatus) -> Gauges:
     admission = _admission(runtime)
     return Gauges(
         security=security,
+        draining=drain.state != "none",
+        drained=drain.state == "drained",
         memory=admission.memory,
         buffered=runtime.tree.statistics(),
         persist=_persists(runtime),

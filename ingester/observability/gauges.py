@@ -45,6 +45,9 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     replications: Sequence[ReplicationStatus] = ()
     namespaces: Sequence[NamespaceStatus] = ()
     security: SecurityStatus = SecurityStatus()
+    draining: bool = False
+    """Whether the daemon is being drained, or was."""
+    drained: bool = False
 
 
 _GAUGES = {
@@ -92,6 +95,8 @@ _GAUGES = {
     ),
     "ready": ("ready", "1 while queries are answered"),
     "accepts_writes": ("accepts_writes", "1 while a write would be taken"),
+    "draining": ("draining", "1 from `ingester drain` on, also when it is done"),
+    "drained": ("drained", "1 while everything is in files and the daemon may be stopped"),
 }
 """The place of each gauge in :class:`Gauges`, and its help text."""
 _READ = {name: attrgetter(path) for name, (path, _) in _GAUGES.items()}

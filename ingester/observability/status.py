@@ -19,7 +19,8 @@ from ingester.lifecycle.push_status import PushStatus
 from ingester.observability.logs import Problem
 from ingester.postgres.report import Phase, ReplicationReport
 
-State = Literal["starting", "ready", "stopping", "fenced", "failed"]
+State = Literal["starting", "ready", "draining", "drained", "stopping", "fenced", "failed"]
+DrainState = Literal["none", "draining", "drained"]
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -361,6 +362,25 @@ class NamespaceStatus(msgspec.Struct, frozen=True, kw_only=True):
     quota: NamespaceQuotas = NamespaceQuotas()
 
 
+class DrainStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon's way out, where ``ingester drain`` has asked for it.
+
+    ``draining`` takes no writes and puts what it has into files; ``drained`` has nothing left, and
+    may be stopped. Both answer queries.
+    """
+
+    state: DrainState = "none"
+    since: str | None = None
+    buffers: int = 0
+    """Buffers whose rows are in no file yet."""
+    bytes: int = 0
+    """Bytes of rows that are in no file yet."""
+    tables: int = 0
+    """Tables whose manifest does not say yet that this daemon writes no more."""
+    problem: str | None = None
+    """Why the drain has not come further; it goes on trying."""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -390,6 +410,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     pushes: list[SeenPush] = []
     """The pushes of which this store was told: those under way first, the newest of each first."""
     push_reading: PushReading = PushReading()
+    drain: DrainStatus = DrainStatus()
     security: SecurityStatus = SecurityStatus()
     namespaces: list[NamespaceStatus] = []
     """The namespaces with the most in memory, 100 at most."""

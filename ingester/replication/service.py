@@ -22,7 +22,6 @@ from ingester.errors import (
     MadeAnew,
     MemoryFull,
     Refused,
-    Stopping,
     Superseded,
     limit_facts,
 )
@@ -305,7 +304,7 @@ class Replication:
 
     def _check_not_stopping(self) -> None:
         if self._admission.stopping:
-            raise Stopping("the daemon is stopping", retry_after_s=1.0)
+            raise self._admission.refusal()
 
     @asynccontextmanager
     async def _one_at_a_time(self, origin: str) -> AsyncIterator[None]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ingester.buffer import TableBuffer
 from ingester.copies.copies import Copies
 from ingester.observability.metrics import Metrics
-from ingester.observability.status import Status
+from ingester.observability.status import DrainStatus, Status
 from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.query.live_feed import LiveFeed
 from ingester.query.queries import Queries
@@ -44,6 +44,9 @@ class Services:
     copies: Copies
     metrics: Metrics
     access: Access
+    drain: Callable[[bool, float], Awaitable[DrainStatus]]
+    """Begins a drain, or takes it back; takes which of them, and the seconds to wait for its end.
+    """
     persist: Callable[[str | None, str | None, float], Awaitable[list[TableBuffer]]]
     """Commits all that was acknowledged; takes namespace, table and a timeout in seconds."""
     status: Callable[[Sees | None], Status]

@@ -322,3 +322,9 @@ class Catalog:
     def close(self) -> None:
         """Make and register nothing any more: the daemon says that it is done."""
         self._steps.closed = True
+
+    def reopen(self) -> None:
+        """Make and register tables again: each says so anew before its next write."""
+        self._steps.closed = False
+        for table in self._tree.tables.values():
+            table.registered = False

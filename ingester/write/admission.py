@@ -28,6 +28,7 @@ from ingester.quotas.use import NO_QUOTA, NamespaceUse
 
 RETRY_S = 0.25
 DISK_RETRY_S = 1.0
+STOP_RETRY_S = 1.0
 FREE_HOLDS_S = 0.02
 """The time that a look at the disk's free space holds; the log itself refuses in between."""
 OTHERS_HOLD_S = 0.005
@@ -117,7 +118,10 @@ class AdmissionControl:
         self._clock = clock
         self._lock = threading.Lock()
         self.stopping = False
-        """Whether nothing more is let in, as the daemon stops."""
+        """Whether nothing more is let in, as the daemon stops or is drained."""
+        self.era = 0
+        """The number of drains that were taken back: a stream of an earlier era has ended."""
+        self._draining = False
         self._fenced = False
         self._others_at = (-math.inf, 0)
         # So many bytes are let in without a look until then.
@@ -180,10 +184,31 @@ class AdmissionControl:
         with self._lock:
             self.namespaces.wrote(use, nbytes)
 
-    def stop(self) -> None:
-        """Let nothing more in. What is in by now is counted as pending."""
+    def stop(self, *, draining: bool = False) -> None:
+        """Let nothing more in. What is in by now is counted as pending.
+
+        Args:
+            draining: writers are told so; :meth:`resume` may follow.
+        """
         with self._lock:
             self.stopping = True
+            self._draining = draining
+
+    def resume(self) -> None:
+        """Let batches in again, of streams that are opened from now on."""
+        with self._lock:
+            self.stopping = self._draining = False
+            self.era += 1
+
+    def refusal(self) -> Stopping:
+        """Return what a writer is told that comes while nothing is let in."""
+        said = (
+            "the daemon is being drained: it takes no more writes; another daemon does"
+            if self._draining
+            else "the daemon is stopping"
+        )
+        # Whoever has other daemons to write to goes there at once.
+        return Stopping(said, retry_after_s=STOP_RETRY_S, details={"leaving": True})
 
     def fence(self) -> None:
         """Let nothing more in: another process runs under this ingester's id."""
@@ -216,7 +241,7 @@ class AdmissionControl:
         if self._fenced:
             found.append(FencedOff("a later process runs under this ingester's id"))
         if self.stopping:
-            found.append(Stopping("the daemon is stopping", retry_after_s=1.0))
+            found.append(self.refusal())
         found += self._over_quota(nbytes, use)
         if (full := self._memory_full(nbytes, use)) is not None:
             found.append(full)

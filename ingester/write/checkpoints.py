@@ -18,7 +18,7 @@ import trio
 from ingester.buffer import TableBuffer
 from ingester.dml.operation import Operation
 from ingester.dml.record import LoggedSchema, TableRows, make_operation
-from ingester.errors import InvalidRequest, Stopping
+from ingester.errors import InvalidRequest
 from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.checkpoints import PendingCheckpoint
 from ingester.tables.catalog import Catalog
@@ -104,7 +104,7 @@ class CheckpointCalls:
         """
         path = self._path
         if path.admission.stopping:
-            raise Stopping("the daemon is stopping", retry_after_s=1.0)
+            raise path.admission.refusal()
         if checkpoint.state is None:
             there = await self.get(namespace, name, checkpoint.partition, table_version)
             if there.state is None and there.durable:

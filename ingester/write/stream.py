@@ -85,6 +85,7 @@ class WriteStream:
         self.session = OrderedSession()
         """The session of the stream: none of its operations follows a refused one in the log."""
         self._path = path
+        self._era = path.admission.era
         self._latch = plan.table.write_latch if plan.table.definition.keyed else None
         self._deliver = deliver
         self._on_closed = on_closed
@@ -149,6 +150,8 @@ class WriteStream:
 
     def _is_known(self, sequence: int | None) -> bool:
         """Whether the batch is known to be written already. Raises what has ended the stream."""
+        if self._era != self._path.admission.era:
+            raise self._path.admission.refusal()
         ended_by = self.superseded if self.origin_table is None else self._ended_by()
         if (refusal := ended_by or self.refusal) is not None:
             raise refusal

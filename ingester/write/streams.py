@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
-from ingester.errors import Stopping, Superseded
+from ingester.errors import Superseded
 from ingester.quotas.use import NamespaceUse
 from ingester.schema import DeleteNormaliser, Normaliser
 from ingester.schema.definition import draft_definition
@@ -88,9 +88,10 @@ class Writes:
             Refused: a batch of so many bytes would not be let in now; nothing was made for it.
         """
         namespace, name, origin, deletes = target
-        if self._path.admission.stopping:
-            raise Stopping("the daemon is stopping", retry_after_s=1.0)
-        use = self._path.admission.namespaces.of(namespace)
+        admission = self._path.admission
+        if admission.stopping:
+            raise admission.refusal()
+        era, use = admission.era, admission.namespaces.of(namespace)
         self._check_streams(use)
         if origin is not None:
             self._origins.check_room(origin)
@@ -116,6 +117,8 @@ class Writes:
         kind = DeleteNormaliser if deletes else Normaliser
         plan = self._plans.get(table, self._definition(table, origin), sent, kind)
         self._check_streams(table.use)  # others may have come meanwhile
+        if era != admission.era:  # the manifest may say that this daemon writes no more
+            raise admission.refusal()
         stream = WriteStream(self._path, plan, origin, deliver, self._closed)
         stream.use.writers += 1
         if origin is not None:

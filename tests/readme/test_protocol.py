@@ -35,7 +35,7 @@ EXAMPLES: dict[str, list[Any]] = {
 }
 # Differ from daemon to daemon, or from moment to moment.
 VOLATILE = re.compile(
-    r"incarnation|pid|version|flight|http|store|ingester_id|.*_at|at|.*bytes|.*_s|sequence|"
+    r"incarnation|pid|version|flight|http|store|ingester_id|.*_at|at|since|.*bytes|.*_s|sequence|"
     r"snapshot_sequence|position|manifest_version|segments|syncs|state|operations_.*"
 )
 
@@ -184,6 +184,9 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
     (told,) = by_action["replications"]
     assert (told["origin"], told["alive"], told["rivals"]) == (sent["origin"], True, 0)
     assert by_action.keys() == one("GET /api/status").keys()
+    sent, shown = EXAMPLES["drain"]
+    assert unlike([shown], act(client, "drain", sent)) == []
+    assert act(client, "drain", {"undo": True})[0]["state"] == "none"
 
 
 def test_a_follower_that_is_too_far_behind_hears_what_to_do(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ NEEDS: dict[str, Need] = {
     "action create_table": Need("write", audited=True),
     "action describe_table": _ANY,
     "action persist": Need("write", audited=True),
+    # Without a namespace in the request: the right in all of them.
+    "action drain": Need("admin", audited=True),
     "action origins": Need(None, "shown"),
     "action checkpoint_get": _ANY,
     "action checkpoint_put": _WRITE,

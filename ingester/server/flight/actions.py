@@ -33,6 +33,7 @@ from ingester.server.flight.requests import (
     CopyBody,
     CopyFinishBody,
     CreateTableBody,
+    DrainBody,
     EmptyBody,
     FollowersBody,
     FollowersPrepareBody,
@@ -139,6 +140,12 @@ async def _persist(services: Services, body: PersistBody) -> Objects:
         }
         for t in tables
     ]
+
+
+async def _drain(services: Services, body: DrainBody) -> Objects:
+    if not 0 <= body.wait_s <= 86_400:
+        raise InvalidRequest(f"drain: wait_s {body.wait_s} is not between 0 and 86400")
+    return [msgspec.to_builtins(await services.drain(body.undo, body.wait_s))]
 
 
 async def _origins(services: Services, body: OriginsBody, sees: Sees | None) -> Objects:
@@ -266,6 +273,7 @@ ACTIONS: dict[str, Action] = {
     "persist": Action(
         "Commit everything acknowledged so far to object storage", PersistBody, _persist
     ),
+    "drain": Action("Take no more writes, and put everything into files", DrainBody, _drain),
     "origins": Action("How far each origin's writes have come", OriginsBody, _origins, sees=True),
     "checkpoint_get": Action("Read a source's state", CheckpointBody, _get_checkpoint),
     "checkpoint_put": Action("Keep a source's state", CheckpointPutBody, _put_checkpoint),

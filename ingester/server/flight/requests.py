@@ -89,6 +89,13 @@ class PersistBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: float = 60.0
 
 
+class DrainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``drain``; ``wait_s``: the time to wait until the daemon is drained."""
+
+    undo: bool = False
+    wait_s: float = 0.0
+
+
 class OriginsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of ``origins``: no name means all origins; a table needs a name."""
 

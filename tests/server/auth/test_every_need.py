@@ -140,11 +140,16 @@ def calls() -> dict[str, Call]:
         body |= {"namespace": namespace} if "namespace" in fields else {}
         body |= {"table": table} if "table" in fields else {}
         body |= {"list": "tables"} if "list" in fields else {}
+        body |= {"undo": True} if name == "drain" else {}  # others use the daemon, too
         found[f"action {name}"] = partial(act, name=name, **body)
     return found
 
 
 CALLS = calls()
+
+
+OF_THE_DAEMON = {"action drain"}
+"""What the right in one namespace is too little for."""
 
 
 def refusal(call: Call, client: fl.FlightClient) -> str | None:
@@ -182,7 +187,7 @@ def test_a_call_is_refused_without_its_token_and_elsewhere(secured: Secured, ask
             assert refusal(call, client) == "forbidden"
     if asked == "action followers":
         return  # after a start, it waits for six seconds for those who follow
-    for name in ("chief", "root"):
+    for name in ("root",) if asked in OF_THE_DAEMON else ("chief", "root"):
         with secured.client(name) as client:
             assert refusal(call, client) is None, name
 

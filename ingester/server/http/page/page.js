@@ -90,6 +90,8 @@ function showState(s) {
   const [tone, title] = {
     starting: ["calm", "Starting: not ready yet"],
     ready: accepts ? ["good", "Ready: takes writes, answers queries"] : ["warn", "Refusing writes; queries are answered"],
+    draining: ["warn", "Draining: refuses writes, persists everything, answers queries"],
+    drained: ["warn", "Drained: everything is in files, it may be stopped"],
     stopping: ["warn", "Stopping: refuses writes, persists what is buffered"],
     fenced: ["bad", "Fenced: another daemon has taken over this identity"],
     failed: ["bad", "Failed: an operator must look"],

@@ -1,0 +1,48 @@
+"""``drain``: a running daemon is told to take no more writes and to put everything into files."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ingester.config.units import parse_duration
+
+from .connecting import connect
+from .exits import USAGE, CommandFailed
+from .printing import print_json, print_line, size
+
+
+def run_drain(
+    endpoint: str, timeout: str, *, wait: bool = False, undo: bool = False, as_json: bool = False
+) -> None:
+    """Begin a drain, or take it back, and print how far it is.
+
+    Raises:
+        CommandFailed: with ``wait``, it is not drained in time; it goes on.
+    """
+    if wait and undo:
+        raise CommandFailed("--wait and --undo do not go together", USAGE)
+    try:
+        timeout_s = parse_duration(timeout)
+    except ValueError as exc:
+        raise CommandFailed(f"--timeout: {exc}", USAGE) from exc
+    wait_s = timeout_s if wait else 0.0
+    with connect(endpoint) as client:
+        # The daemon keeps the time; ours is for one that does not answer at all.
+        (found,) = client.action("drain", {"undo": undo, "wait_s": wait_s}, timeout_s=wait_s + 60.0)
+    if as_json:
+        print_json(found)
+    else:
+        print_line(_line(found))
+    if wait and found.get("state") != "drained":
+        why = f": {found['problem']}" if found.get("problem") else ""
+        raise CommandFailed(f"not drained within {timeout}; the daemon goes on with it{why}")
+
+
+def _line(found: Mapping[str, Any]) -> str:
+    if found.get("state") == "drained":
+        return "drained: everything is in files; the daemon may be stopped"
+    if found.get("state") == "none":
+        return "not draining: the daemon takes writes"
+    return (
+        f"draining: {found.get('buffers')} buffers with {size(found.get('bytes'))} are in no file"
+        f" yet, {found.get('tables')} tables are still this daemon's"
+    )

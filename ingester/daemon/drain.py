@@ -1,0 +1,188 @@
+"""The drain of a daemon: it takes no more writes, puts all into files, and can then be stopped.
+
+    ready ──drain──▶ draining ──all in files; tables, origins and log let go──▶ drained
+      ▲                  │                                                         │
+      └───────undo───────┴────────────────────────undo─────────────────────────────┘
+
+Law of this file: a daemon that is drained holds no row that no file has, no claim of a table, and a
+log without operations: to stop it, to kill it or to lose its disk then loses nothing. Queries are
+answered all the while. After an undo no stream from before goes on: each table is claimed anew
+before its next write, as another daemon may have it by now. Loop only.
+"""
+
+from __future__ import annotations
+
+import time
+from random import Random
+
+import structlog
+import trio
+
+from ingester.daemon.assembly import Runtime
+from ingester.errors import FencedOff, IngesterError, Stopping
+from ingester.observability.status import DrainState, DrainStatus
+from persist.backoff import Backoff
+from persist.store import StoreError
+from wal import LogError
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 0.2
+RETRY_CAP_S = 10.0
+
+
+class Drain:
+    """Drains one daemon, and takes that back. :meth:`run` does the work."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._state: DrainState = "none"
+        self._since: float | None = None
+        self._problem: str | None = None
+        self._wanted = trio.Event()
+        self._changed = trio.Event()
+        self._work = trio.CancelScope()
+        self._rests = trio.Event()
+        self._ended = False
+
+    def status(self) -> DrainStatus:
+        """Tell how far the drain is."""
+        if self._state == "none" or self._since is None:
+            return DrainStatus()
+        runtime = self._runtime
+        return DrainStatus(
+            state=self._state,
+            since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._since)),
+            buffers=sum(1 for _ in runtime.tree.unreleased()),
+            bytes=runtime.ledger.buffered + runtime.ledger.frozen,
+            tables=sum(table.registered for table in runtime.tree.tables.values()),
+            problem=self._problem,
+        )
+
+    async def asked(self, undo: bool, wait_s: float) -> DrainStatus:
+        """Begin the drain, or take it back; asked for again, it goes on as it is.
+
+        Args:
+            wait_s: the longest time to wait until everything is drained.
+
+        Raises:
+            Stopping: the daemon stops already, which does the same.
+            FencedOff: nothing can be put into files any more.
+        """
+        self._check_running()
+        if undo:
+            await self._undo()
+            return self.status()
+        if self._state == "none":
+            self._begin()
+        with trio.move_on_after(wait_s):
+            while self._state == "draining":
+                await self._changed.wait()
+                self._check_running()
+        return self.status()
+
+    async def run(self) -> None:
+        """Drain whenever that is asked for, until cancelled.
+
+        Raises:
+            Fenced: another process has taken over.
+        """
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            with self._work:
+                await until_in_files(self._runtime)
+                await self._let_go()
+                self._turn("drained")
+                log.info("drained", seconds=round(time.time() - (self._since or 0.0), 3))
+            self._rests.set()
+
+    async def end(self) -> None:
+        """Leave the rest to the stop, which does the same within its deadline."""
+        self._ended = True
+        await self._rest()
+        self._tell()
+
+    def _begin(self) -> None:
+        runtime = self._runtime
+        runtime.admission.stop(draining=True)
+        runtime.copies.stop()
+        self._since, self._problem = time.time(), None
+        self._work, self._rests = trio.CancelScope(), trio.Event()
+        self._turn("draining")
+        self._wanted.set()
+        log.info("draining", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
+
+    async def _undo(self) -> None:
+        await self._rest()
+        self._check_running()
+        if self._state == "none":
+            return
+        self._runtime.catalog.reopen()
+        self._runtime.admission.resume()
+        self._since = self._problem = None
+        self._turn("none")
+        log.info("drain taken back")
+
+    async def _rest(self) -> None:
+        """Return when the drain does nothing more, wherever it is."""
+        if self._state == "none":
+            return
+        self._work.cancel()
+        await self._rests.wait()
+
+    def _turn(self, state: DrainState) -> None:
+        self._state = state
+        # A daemon that is fenced, or stops, says that.
+        if self._runtime.state in ("ready", "draining", "drained"):
+            self._runtime.state = "ready" if state == "none" else state
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _check_running(self) -> None:
+        if self._runtime.fence is not None:
+            raise FencedOff("a later process runs under this ingester's id; this one is stopping")
+        if self._ended:
+            raise Stopping("the daemon is stopping, which drains it", retry_after_s=1.0)
+
+    async def _let_go(self) -> None:
+        """Have manifests and log say that this daemon is done, whatever time that takes."""
+        backoff = Backoff(RETRY_S, RETRY_CAP_S, Random())
+        while True:
+            try:
+                await close_tables_and_log(self._runtime)
+            except (IngesterError, StoreError, LogError) as exc:
+                self._problem = str(exc)
+                log.warning("drain goes on trying", error=str(exc), runbook="store-away")
+                await trio.sleep(backoff.next_s())
+            else:
+                self._problem = None
+                return
+
+
+async def until_in_files(runtime: Runtime) -> None:
+    """Return when every row that was let in is in a committed file."""
+    # Polled, once in a daemon's life: an event here would cost every write, in three places.
+    replication = runtime.replication
+    while runtime.wal.pending or runtime.ledger.pending or replication.statistics().committing:
+        await trio.sleep(0.005)
+    runtime.freeze_policy.freeze_all("stop")
+    for handle in list(runtime.tree.unreleased()):
+        await runtime.flusher.until_released(handle)
+    await runtime.checkpoint_committer.until_committed(runtime.tree.tables.values())
+
+
+async def close_tables_and_log(runtime: Runtime) -> None:
+    """Say in the manifests that this daemon is done, and leave a log without operations.
+
+    Raises:
+        IngesterError, StoreError, LogError: it could not be said or removed; what was stays so.
+    """
+    runtime.catalog.close()
+    for table in list(runtime.tree.tables.values()):
+        await runtime.catalog.close_writer(table)
+    await runtime.wal.rotate()
+    await runtime.log_truncation.truncate()
