@@ -140,6 +140,10 @@ tenants: setup ## Ten minutes of five tenants, one of them hostile (ARGS="--seco
 memory: setup ## A minute of all that takes memory, under a limit that kills (ARGS="--seconds 600")
 	@$(PY) -m tests.memory.campaign $(ARGS)
 
+.PHONY: fixture
+fixture: setup java ## This release's data for tests/upgrades (ARGS=--again: while it is not out)
+	@$(PY) -m tests.upgrades.make $(ARGS)
+
 .PHONY: s3a
 s3a: setup java ## Read a bucket with Spark's S3A connector (its jars come from Maven, 600 MB)
 	@$(PY) -m tests.s3a $(ARGS)

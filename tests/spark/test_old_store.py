@@ -9,42 +9,60 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingester.spark import compact, read_table
-from tests.compatibility import asking
-from tests.compatibility.test_old_data import ANSWERS
-from tests.compatibility.written import COPY, EVENTS, KEYED, PLAIN
 from tests.drivers.daemon import Daemon
-from tests.drivers.wire import Table
+from tests.drivers.wire import Json, Table
+from tests.upgrades import asking
+from tests.upgrades.fixture import Fixture, fixtures
+from tests.upgrades.written import COPY, EVENTS, KEYED, PLAIN
 
 pytestmark = pytest.mark.spark
 
 COLUMNS = {PLAIN: "i", EVENTS: "i", KEYED: "k", (COPY, "a"): "id", (COPY, "b"): "id"}
 
 
+@pytest.fixture(scope="module", params=fixtures(), ids=lambda each: str(each.release))
+def release(request: pytest.FixtureRequest) -> Fixture:
+    """What one release has left."""
+    found: Fixture = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+def answers(release: Fixture) -> Json:
+    """What that release found in it."""
+    found: Json = release.answers()["daemon"]["found"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def old(release: Fixture, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon on a copy of the old data."""
-    data = asking.unpacked(tmp_path_factory.mktemp("old"))
+    data = release.unpacked(tmp_path_factory.mktemp("old"))
     with Daemon.start(data, **asking.SETTINGS) as daemon:
         yield daemon
 
 
-def expected(table: Table) -> list[int]:
-    answer = ANSWERS["daemon"]["found"]["/".join(table)]["all"]
+def expected(answers: Json, table: Table) -> list[int]:
+    answer = answers["/".join(table)]["all"]
     names = list(answer["schema"])
     return sorted(row[names.index(COLUMNS[table])] for row in answer["rows"])
 
 
 @pytest.mark.parametrize("table", COLUMNS, ids="/".join)
 def test_files_and_tail_have_the_rows_that_the_old_version_answered(
-    spark: SparkSession, old: Daemon, table: Table
+    spark: SparkSession, old: Daemon, answers: Json, table: Table
 ) -> None:
     url = f"file://{old.data_dir}/store"
     frame = read_table(spark, url, *table, endpoint=old.flight)
-    assert sorted(row[0] for row in frame.select(COLUMNS[table]).collect()) == expected(table)
+    assert sorted(row[0] for row in frame.select(COLUMNS[table]).collect()) == expected(
+        answers, table
+    )
 
 
-def test_old_files_of_two_specs_become_files_of_one(spark: SparkSession, tmp_path: Path) -> None:
-    url = f"file://{asking.unpacked(tmp_path)}/store"
+def test_old_files_of_two_specs_become_files_of_one(
+    spark: SparkSession, release: Fixture, tmp_path: Path
+) -> None:
+    url = f"file://{release.unpacked(tmp_path)}/store"
     before = sorted(map(tuple, read_table(spark, url, *EVENTS).collect()))
     report = compact(spark, url, *EVENTS)
     assert report.refused is None

@@ -1,6 +1,6 @@
 """A program of the old client, with everything that it does with a daemon.
 
-    python old_client_program.py ARCHIVE ENDPOINT
+    python old_client_program.py ARCHIVE ENDPOINT NAMESPACE
 
 It runs by itself: ``ingester`` is what ``ARCHIVE`` has of it, before anything else on the path.
 """
@@ -8,10 +8,11 @@ It runs by itself: ``ingester`` is what ``ARCHIVE`` has of it, before anything e
 from __future__ import annotations
 
 import asyncio
-import importlib
+import importlib.util
 import sys
+from typing import Any
 
-archive, endpoint = sys.argv[1:]
+archive, endpoint, NAMESPACE = sys.argv[1:]
 sys.path.insert(0, archive)
 
 import pyarrow as pa  # noqa: E402
@@ -23,10 +24,20 @@ from ingester.client.aio import AsyncClient  # noqa: E402
 from ingester.client.trio_client import TrioClient  # noqa: E402
 
 assert str(ingester.client.__file__).startswith(archive), ingester.client.__file__
-# Names that the client of today does not have.
-parse_filter = importlib.import_module("ingester.client.filter_text").parse_filter
-SyncColumn = importlib.import_module("ingester.client.sync").SyncColumn
 
+
+def named(name: str, *modules: str) -> Any:
+    """What a release has in one of these modules: they have been renamed."""
+    for module in modules:
+        if importlib.util.find_spec(module) is not None:
+            return getattr(importlib.import_module(module), name)
+    raise AssertionError(f"no {name}")
+
+
+parse_filter = named("parse_filter", "ingester.client.filter_text", "ingester.client.filter_parser")
+SyncColumn = named("SyncColumn", "ingester.client.sync", "ingester.client.sync_stream")
+
+ORIGIN = f"{NAMESPACE} origin"
 SCHEMA = pa.schema({"i": pa.int64(), "s": pa.string()})
 
 
@@ -38,32 +49,32 @@ def batch(first: int, count: int = 10) -> pa.RecordBatch:
 
 def found(client: Client, table: str, **asked: object) -> list[int]:
     """The numbers that a query finds."""
-    return sorted(client.query("c", table, **asked)["i"].to_pylist())  # type: ignore[arg-type]
+    return sorted(client.query(NAMESPACE, table, **asked)["i"].to_pylist())  # type: ignore[arg-type]
 
 
 def writes_and_reads(client: Client) -> None:
     """Appends, in one go and pipelined, by an origin too; queries of each kind."""
-    made = client.create_table("c", "t", SCHEMA, sort_by=["i"], partition_by=["bucket(2, s)"])
-    assert made == client.describe("c", "t")
-    client.write("c", "t", batch(0))
-    client.write("c", "t", {"i": [10, 11], "later": [1.5, None]})
-    with client.writer("c", "t", SCHEMA, origin="o", first_sequence=1) as writer:
+    made = client.create_table(NAMESPACE, "t", SCHEMA, sort_by=["i"], partition_by=["bucket(2, s)"])
+    assert made == client.describe(NAMESPACE, "t")
+    client.write(NAMESPACE, "t", batch(0))
+    client.write(NAMESPACE, "t", {"i": [10, 11], "later": [1.5, None]})
+    with client.writer(NAMESPACE, "t", SCHEMA, origin=ORIGIN, first_sequence=1) as writer:
         acks = [writer.write(batch(100 * n)) for n in range(1, 21)]
         assert acks[-1].result().memory_sequence == 20
         assert not any(ack.result().duplicate for ack in acks)
-    again = client.write("c", "t", batch(2000), origin="o", first_sequence=20)
+    again = client.write(NAMESPACE, "t", batch(2000), origin=ORIGIN, first_sequence=20)
     assert again.memory_sequence == 20
-    (persisted,) = client.persist("c", "t")
+    (persisted,) = client.persist(NAMESPACE, "t")
     assert found(client, "t", version=persisted.manifest_version) == found(client, "t")
     assert len(found(client, "t")) == 212
     assert found(client, "t", scope="buffered") == []
     assert found(client, "t", filter=parse_filter("i > 1995 and s is not null")) == [
         *range(2000, 2010)
     ]
-    with client.query_stream("c", "t", columns=["i"], limit=7) as stream:
+    with client.query_stream(NAMESPACE, "t", columns=["i"], limit=7) as stream:
         assert sum(part.num_rows for part, _ in iter(stream.read, None)) == 7
-    assert client.schema("c", "t").names == ["i", "s", "later"]
-    (origin,) = client.origins("o", ("c", "t"))
+    assert client.schema(NAMESPACE, "t").names == ["i", "s", "later"]
+    (origin,) = client.origins(ORIGIN, (NAMESPACE, "t"))
     assert (origin.memory_sequence, origin.durable_sequence) == (20, 20)
     assert "t" in [one.table for one in client.tables()]
     assert client.status()["identity"]["ingester_id"]
@@ -73,7 +84,7 @@ def refusals(client: Client) -> None:
     """Each refusal is the error that it was."""
     for error, asked in ((NotFound, {"table": "none"}), (InvalidRequest, {"columns": ["x"]})):
         try:
-            client.query(**{"namespace": "c", "table": "t", **asked})  # type: ignore[arg-type]
+            client.query(**{"namespace": NAMESPACE, "table": "t", **asked})  # type: ignore[arg-type]
         except error:
             continue
         raise AssertionError(f"{asked}: no {error}")
@@ -81,10 +92,10 @@ def refusals(client: Client) -> None:
 
 def keys(client: Client) -> None:
     """Upserts and deletes."""
-    client.create_table("c", "k", SCHEMA, primary_key=["i"])
-    client.write("c", "k", batch(0))
-    client.delete("c", "k", {"i": [3, 4, 99]})
-    client.write("c", "k", batch(4, 2))
+    client.create_table(NAMESPACE, "k", SCHEMA, primary_key=["i"])
+    client.write(NAMESPACE, "k", batch(0))
+    client.delete(NAMESPACE, "k", {"i": [3, 4, 99]})
+    client.write(NAMESPACE, "k", batch(4, 2))
     assert found(client, "k") == [0, 1, 2, *range(4, 10)]
 
 
@@ -96,24 +107,24 @@ def transactions(client: Client) -> None:
         arrays = [pa.array([old], pa.int64()), pa.array([new], pa.int64()), pa.array([s])]
         return pa.record_batch(arrays, names=["o", "n", "s"])
 
-    client.create_table("c", "r", SCHEMA, primary_key=["i"])
-    stream = client.sync("c", "replica")
+    client.create_table(NAMESPACE, "r", SCHEMA, primary_key=["i"])
+    stream = client.sync(NAMESPACE, f"{ORIGIN} replica")
     assert stream.standing().memory_sequence is None
     stream.send("r", columns, change(None, 7, "dropped"), begin=True)
     stream.send("r", columns, change(None, 1, "one"), begin=True)
     answer = stream.send("r", columns, change(1, 2, "two"), sequence=5)
     assert (answer.accepted, answer.memory_sequence) == (True, 5)
     assert stream.send("r", columns, change(None, 3, "repeated"), sequence=5).duplicate
-    assert client.query("c", "r").to_pylist() == [{"i": 2, "s": "two"}]
+    assert client.query(NAMESPACE, "r").to_pylist() == [{"i": 2, "s": "two"}]
 
 
 async def awaited(client: AsyncClient | TrioClient, table: str) -> None:
     """The same for those who await."""
-    async with await client.writer("c", table, SCHEMA) as writer:
+    async with await client.writer(NAMESPACE, table, SCHEMA) as writer:
         acks = [await writer.write(batch(10 * n)) for n in range(5)]
         for ack in acks:
             assert (await ack.wait()).accepted
-    async with await client.query_stream("c", table) as stream:
+    async with await client.query_stream(NAMESPACE, table) as stream:
         assert sum([part.num_rows async for part, _ in stream]) == 50
 
 

@@ -9,7 +9,6 @@ import datetime as dt
 import hashlib
 import json
 import subprocess
-import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -19,22 +18,26 @@ import pyarrow as pa
 import pyarrow.flight as fl
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.compatibility.written import (
+from tests.drivers.daemon import Daemon
+from tests.drivers.syncing import KEEP, Source
+from tests.drivers.wire import Json, Table, act, delete, describe, http, persist, put, query
+from tests.upgrades.fixture import tables_of
+from tests.upgrades.lives import checkpoints
+from tests.upgrades.written import (
+    CHECKED,
     COPIES,
     COPY,
     EVENTS,
     KEYED,
     PLAIN,
+    PUSHED,
     STATION,
-    TABLES,
+    VERSIONS,
     changes,
     event_batch,
     keyed_batch,
     plain_batch,
 )
-from tests.drivers.daemon import Daemon
-from tests.drivers.syncing import KEEP, Source
-from tests.drivers.wire import Json, Table, act, delete, describe, http, persist, put, query
 
 SETTINGS: dict[str, Any] = {
     "id": "compatible",
@@ -47,21 +50,8 @@ SETTINGS: dict[str, Any] = {
     "origins__expire_after": "3650d",
 }
 
-ARCHIVE = Path(__file__).with_name("old_data.tar.xz")
-
 Command = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 """Runs ``ingester`` with these arguments, by the code of one version or the other."""
-
-
-def unpacked(folder: Path) -> Path:
-    """A copy of the old data directory; its store is ``store`` in it."""
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
-    # Folders that everybody may use are told of, among the last problems.
-    for path in (folder / "data").rglob("*"):
-        path.chmod(path.stat().st_mode & ~0o007)
-    (folder / "data").chmod(0o750)
-    return folder / "data"
 
 
 def of_the_log(command: Command, data_dir: Path) -> Json:
@@ -78,7 +68,7 @@ def of_the_store(command: Command, data: Path) -> Json:
     answers: Json = {
         name: told(command(["manifest", name, url, "--json"]), data) for name in ("log", "verify")
     }
-    for namespace, name in TABLES:
+    for namespace, name in tables_of(data / "store"):
         shown = command(["manifest", "show", url, namespace, name, "--json"])
         answer = told(shown, data)
         for version in answer["said"]:
@@ -96,19 +86,20 @@ def of_the_settings(command: Command) -> Json:
 
 def of_a_life(data: Path) -> Json:
     """Start on the old data, ask, write on, ask again; after a kill, once more."""
+    tables = tables_of(data / "store")
     with Daemon.start(data, **SETTINGS) as daemon:
         with fl.connect(daemon.flight) as client:
             answers = {
-                "found": of_the_daemon(client),
-                "written": written_on(client),
-                "afterwards": of_the_daemon(client),
+                "found": of_the_daemon(client, tables),
+                "written": written_on(client, tables),
+                "afterwards": of_the_daemon(client, tables),
                 "actions": sorted(action.type for action in client.list_actions()),
             }
         answers["metrics"] = metrics(http(f"{daemon.http}/metrics")[2].decode())
         answers["status"] = sorted(set(keys(json.loads(http(f"{daemon.http}/api/status")[2]))))
         daemon.kill()
         with daemon.again() as again, fl.connect(again.flight) as client:
-            return {**answers, "in the end": of_the_daemon(client)}
+            return {**answers, "in the end": of_the_daemon(client, tables)}
 
 
 def of_an_adoption(command: Command, data: Path) -> Json:
@@ -121,10 +112,10 @@ def of_an_adoption(command: Command, data: Path) -> Json:
         Daemon.start(data.with_name("another"), **settings) as daemon,
         fl.connect(daemon.flight) as client,
     ):
-        return {**answers, "read": of_the_daemon(client)}
+        return {**answers, "read": of_the_daemon(client, tables_of(data / "store"))}
 
 
-def of_the_daemon(client: fl.FlightClient) -> Json:
+def of_the_daemon(client: fl.FlightClient, tables: Sequence[Table]) -> Json:
     """What a daemon answers that changes nothing."""
     answers: Json = {
         "tables": sorted(
@@ -134,7 +125,7 @@ def of_the_daemon(client: fl.FlightClient) -> Json:
         "origins": sorted(act(client, "origins"), key=lambda one: str(one["origin"])),
         "standing": {name: Source(client, COPY, name).ask() for name in COPIES},
     }
-    for table in TABLES:
+    for table in tables:
         said = describe(client, table)
         del said["buffered"]["bytes"]  # the memory of one version is not that of another
         versions = range(1, said["manifest_version"] + 1)
@@ -149,13 +140,24 @@ def of_the_daemon(client: fl.FlightClient) -> Json:
         rows(client, KEYED, columns=["k"], filter=[[["s", "is null"]]]),
         rows(client, PLAIN, columns=["note"], filter=[[["i", "in", [0, 3, 30]]]]),
     ]
+    if CHECKED in tables:
+        # The replayed ones are being persisted meanwhile, and those of the tests are of now.
+        states = act(client, "checkpoints")
+        answers["checkpoints"] = [
+            {name: value for name, value in each.items() if name not in ("at", "durable")}
+            for each in states
+        ]
+    if PUSHED in tables:
+        answers["by table version"] = [
+            rows(client, PUSHED, table_version=number) for number in VERSIONS
+        ]
     return answers
 
 
-def written_on(client: fl.FlightClient) -> Json:
+def written_on(client: fl.FlightClient, tables: Sequence[Table]) -> Json:
     """What a daemon answers to who goes on where the old one was killed: repeats, then more."""
     source, other = (Source(client, COPY, name) for name in COPIES)
-    return {
+    written = {
         "plain": put(client, PLAIN, plain_batch(200, 5)),
         "repeated and new": put(
             client,
@@ -173,8 +175,13 @@ def written_on(client: fl.FlightClient) -> Json:
             source.send("b", [(2, 2, {"v": 2.5, "s": KEEP})], sequence=4, transaction="four"),
             other.send("b", [(None, 77, {"v": 7.7, "s": "seven"})], sequence=11),
         ],
-        "persisted": {"/".join(table): persist(client, table) for table in TABLES},
     }
+    if CHECKED in tables:
+        checkpoints(client, 6, 9, shared=b"of another release")  # the first two are repeated
+    if PUSHED in tables:
+        written["pushed"] = put(client, PUSHED, plain_batch(200, 5))
+    persisted = {"/".join(table): persist(client, table) for table in tables}
+    return {**written, "persisted": persisted}
 
 
 def metrics(text: str) -> Json:

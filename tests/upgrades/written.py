@@ -23,8 +23,17 @@ COPY = "copy"
 """The namespace that is replicated into: tables ``a`` and ``b``."""
 COPIES = ("north", "south")
 """The origins that replicate."""
-TABLES: tuple[Table, ...] = (PLAIN, EVENTS, KEYED, NANOS, (COPY, "a"), (COPY, "b"))
 STATION = "station-7"
+
+CHECKED: Table = ("new", "checked")
+"""Written by the origin ``FEED`` with its source's state."""
+FEED = "feed-3"
+PUSHED: Table = ("new", "pushed")
+"""Made anew by pushes, and led back."""
+VERSIONS = (1, 2, 3)
+"""The table versions of ``PUSHED`` that are kept; the second counts."""
+EXPIRED: Table = ("new", "expired")
+"""An origin of it was forgotten."""
 
 PLAIN_SCHEMA = pa.schema(
     {

@@ -1,0 +1,31 @@
+"""The client library of each release, in a process of its own, against a daemon of today."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.drivers.daemon import Daemon
+from tests.upgrades.fixture import Fixture, fixtures
+
+PROGRAM = Path(__file__).with_name("old_client_program.py")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One for all of them: each has a namespace of its own."""
+    with Daemon.start(tmp_path_factory.mktemp("clients") / "data") as started:
+        yield started
+
+
+@pytest.mark.parametrize("fixture", fixtures(), ids=lambda each: str(each.release))
+def test_an_old_client_does_all_that_it_did(
+    fixture: Fixture, daemon: Daemon, tmp_path: Path
+) -> None:
+    asked = [str(PROGRAM), str(fixture.client), daemon.flight, f"c-{fixture.release}"]
+    done = subprocess.run([sys.executable, *asked], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)

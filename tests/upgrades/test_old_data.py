@@ -1,0 +1,146 @@
+"""Data that each release was killed over: all that the release told of it is told today.
+
+Law of this file: a fixture is not made anew for a test to pass. What a later release changes on
+purpose is named here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ingester
+from persist.manifest.actions import Add, OtherAction
+from tests.drivers.daemon import ROOT
+from tests.drivers.warm import warm
+from tests.drivers.wire import Json
+from tests.upgrades import asking
+from tests.upgrades.fixture import Fixture, fixtures
+from wal import Disk, RecordKind
+from wal.file_source import FileSource
+from wal.format import SEGMENT_HEADER_BYTES
+from wal.scan import find_headers
+
+
+@pytest.fixture(scope="module", params=fixtures(), ids=lambda each: str(each.release))
+def fixture(request: pytest.FixtureRequest) -> Fixture:
+    """What one release has left."""
+    found: Fixture = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def answers(fixture: Fixture) -> dict[str, Any]:
+    """What that release has answered."""
+    return fixture.answers()
+
+
+@pytest.fixture
+def data(fixture: Fixture, tmp_path: Path) -> Path:
+    """A copy of its data directory."""
+    return fixture.unpacked(tmp_path)
+
+
+def command(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("INGESTER_")}
+    done = warm().run(list(arguments), kept, ROOT)
+    return subprocess.CompletedProcess(
+        list(arguments), done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+NAMES = ("actions", "status")
+"""The answers that are lists of names, to which later versions add."""
+
+
+UNSETTLED = ("found", "written")
+"""The answers that are given while what was replayed is being persisted."""
+
+
+def check(found: Json, expected: Json, *, settled: bool = True) -> None:
+    """Compare answer by answer: a difference is told without all the others."""
+    assert expected.keys() - found.keys() == set()
+    for asked, answer in expected.items():
+        if isinstance(answer, dict):
+            check(found[asked], answer, settled=settled and asked not in UNSETTLED)
+        elif asked in NAMES:
+            assert set(answer) - set(found[asked]) == set(), asked
+        else:
+            assert as_then(found[asked], answer, settled) == answer, asked
+
+
+def as_then(found: Any, expected: Any, settled: bool) -> Any:
+    """What was found without the names that have come since: clients pass over them."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        kept = found.keys() & expected.keys()
+        then = {
+            name: as_then(found[name], expected[name], settled) for name in found if name in kept
+        }
+        if "durable_sequence" in kept:
+            assert (found["durable_sequence"] or 0) <= (found["memory_sequence"] or 0)
+            if not settled or expected["durable_sequence"] is None:
+                then["durable_sequence"] = expected["durable_sequence"]
+        return then
+    if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        return [as_then(*pair, settled) for pair in zip(found, expected, strict=True)]
+    return found
+
+
+NEVER_MADE = {"epoch_complete"}
+"""Actions that are read, and that no release has written so far."""
+
+
+def test_what_this_release_writes_is_in_its_fixture(tmp_path: Path) -> None:
+    data = Fixture(ingester.__version__).unpacked(tmp_path)  # `make fixture` makes it
+    actions = {
+        json.loads(line).get("action")
+        for path in data.joinpath("store").rglob("*.changelog")
+        for line in path.read_text().splitlines()
+    }
+    kinds = {each.__struct_config__.tag for each in (Add, *typing.get_args(OtherAction))}
+    assert kinds - actions == NEVER_MADE
+    records = set()
+    for path in data.joinpath("wal").glob("*.wal"):
+        with FileSource(Disk(), path) as source:
+            found = find_headers(source, int(path.stem), SEGMENT_HEADER_BYTES)
+            records |= {each.header.kind for each in found}
+    assert records == set(RecordKind)
+
+
+CHANGED_DEFAULTS: dict[str, object] = {}
+"""Settings that have another default on purpose since a release, and the one they have now."""
+
+
+def test_the_settings_are_what_they_were(answers: Json) -> None:
+    check(asking.of_the_settings(command), {**answers["settings"], **CHANGED_DEFAULTS})
+
+
+def test_the_tools_tell_the_same_of_the_log(data: Path, answers: Json) -> None:
+    check(asking.of_the_log(command, data), answers["log"])
+
+
+def test_the_tools_tell_the_same_of_the_store_and_find_nothing_wrong(
+    data: Path, answers: Json
+) -> None:
+    told = asking.of_the_store(command, data)
+    assert told["verify"]["code"] == 0
+    check(told, answers["store"])
+
+
+def test_a_daemon_answers_the_same_and_the_same_again_after_it_wrote_on(
+    data: Path, answers: Json
+) -> None:
+    check(asking.of_a_life(data), answers["daemon"])
+    # What it has written on top of the old data is as good as the old.
+    assert asking.of_the_store(command, data)["verify"]["code"] == 0
+
+
+def test_an_adoption_brings_the_same_rows_once(data: Path, answers: Json) -> None:
+    check(asking.of_an_adoption(command, data), answers["adopted"])
