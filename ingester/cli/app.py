@@ -15,6 +15,7 @@ from .command_options import (
     ENDPOINT,
     Config,
     Endpoint,
+    Insecure,
     Json,
     Namespace,
     TableName,
@@ -95,12 +96,7 @@ def serve(
     store: Store = None,
     flight: Flight = None,
     http: Http = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Listen beyond the loopback without TLS and tokens all the same."
-        ),
-    ] = False,
+    insecure: Insecure = False,
     set_: Set = None,
 ) -> None:
     """Run the daemon until SIGTERM. Prints one JSON line when it accepts writes."""

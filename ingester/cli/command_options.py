@@ -49,6 +49,12 @@ TokenFile = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option("--config", help="TOML file. Or INGESTER_CONFIG.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", help="Listen beyond the loopback without TLS and tokens all the same."
+    ),
+]
 Namespace = Annotated[str, typer.Argument(help="The table's namespace.", show_default=False)]
 TableName = Annotated[str, typer.Argument(help="The table.", show_default=False)]
 

@@ -21,7 +21,7 @@ from ingester.observability.logs import configure_logs
 from persist.store import StoreUnavailable, check_store
 
 from .exits import stopped_by_signals
-from .metrics_server import MetricsServer
+from .metrics_server import MetricsAddress, MetricsServer
 from .push_place import PushPlace, forget, leadership, push_place, told
 
 log = structlog.get_logger()
@@ -30,7 +30,7 @@ LATE_S = 60.0
 """A controller that has not seen its store for so long is not ready."""
 
 
-def run_controller(config: Path, listen: str | None, once: bool) -> None:
+def run_controller(config: Path, metrics: MetricsAddress | None, once: bool) -> None:
     """Lead pushes until SIGINT or SIGTERM, or with ``once`` until what nobody led is over.
 
     Raises:
@@ -48,8 +48,8 @@ def run_controller(config: Path, listen: str | None, once: bool) -> None:
     registry.register(PushMetrics(controller))
     with ExitStack() as stack:
         url = None
-        if listen is not None:
-            server = MetricsServer("--metrics", listen, registry, lambda: _unready(controller))
+        if metrics is not None:
+            server = MetricsServer(metrics, registry, lambda: _unready(controller))
             stack.callback(server.close)
             url = f"{server.url}/metrics"
         log.info(

@@ -23,7 +23,7 @@ from ingester.shown_text import escaped
 from .connecting import connect, connection_options, dialled
 from .exits import USAGE, CommandFailed, say_failure, stopped_by_signals
 from .follow_metrics import FollowMetrics, unready
-from .metrics_server import MetricsServer
+from .metrics_server import MetricsAddress, MetricsServer
 from .printing import print_json, print_table, say
 from .query import asked_columns, asked_filter
 
@@ -47,7 +47,9 @@ class FollowArguments(msgspec.Struct, frozen=True, kw_only=True):
     config: Path | None
 
 
-def run_follow(endpoint: str, asked: FollowArguments, http: str | None, as_json: bool) -> None:
+def run_follow(
+    endpoint: str, asked: FollowArguments, http: MetricsAddress | None, as_json: bool
+) -> None:
     """Follow until SIGINT or SIGTERM, or, with ``once``, until the copies are current.
 
     Raises:
@@ -74,9 +76,7 @@ def run_follow(endpoint: str, asked: FollowArguments, http: str | None, as_json:
             follower.follow(asked.namespace, table, columns, filter_, seek, begin)
         metrics.tell_of(follower.status)
         if http is not None:
-            server = MetricsServer(
-                "--http", http, metrics.registry, lambda: unready(follower.status)
-            )
+            server = MetricsServer(http, metrics.registry, lambda: unready(follower.status))
             stack.callback(server.close)
             say(f"metrics on {server.url}/metrics")
         # The last to go: what waits for a reader to close the file is told to wait no more.

@@ -9,7 +9,7 @@ import typer
 
 from ingester.daemon.process_tuning import do_without_pandas
 
-from .command_options import ENDPOINT, Config, Endpoint, Json, Namespace
+from .command_options import ENDPOINT, Config, Endpoint, Insecure, Json, Namespace
 
 
 def follow(
@@ -54,6 +54,7 @@ def follow(
     http: Annotated[
         str | None, typer.Option("--http", help="HOST:PORT for /metrics and /health.")
     ] = None,
+    insecure: Insecure = False,
     config: Config = None,
     endpoint: Endpoint = ENDPOINT,
     json: Json = False,
@@ -66,6 +67,7 @@ def follow(
     """
     do_without_pandas()
     from .follow import FollowArguments, run_follow
+    from .metrics_server import MetricsAddress
 
     asked = FollowArguments(
         namespace=namespace,
@@ -80,4 +82,5 @@ def follow(
         store=store,
         config=config,
     )
-    run_follow(endpoint, asked, http, json)
+    at = None if http is None else MetricsAddress("--http", http, insecure)
+    run_follow(endpoint, asked, at, json)

@@ -1,15 +1,20 @@
 """``/metrics``, ``/health/live`` and ``/health/ready`` of a command that runs for long.
 
 Law of this file: it answers in threads of its own, which end with the process, and asks whoever it
-tells of for nothing but numbers.
+tells of for nothing but numbers. It has neither TLS nor tokens: other machines reach it only where
+an operator has said so, and on the loopback it answers under the loopback's names alone.
 """
 
+import re
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from ingester.config.addresses import is_loopback
 
 from .exits import USAGE, CommandFailed
 
@@ -17,25 +22,42 @@ Unready = Callable[[], str]
 """What is not ready yet, as text; nothing where all is."""
 
 
+class MetricsAddress(NamedTuple):
+    """Where it listens, as it was asked for."""
+
+    option: str
+    """The name of the option, for messages."""
+    listen: str
+    """``HOST:PORT``; port 0 picks a free one."""
+    insecure: bool
+    """Whether other machines may reach it."""
+
+
 class MetricsServer:
     """Answers until it is closed.
 
-    Args:
-        option: The name of the option, for messages.
-        listen: ``HOST:PORT``; port 0 picks a free one.
-
     Raises:
-        CommandFailed: the address is none, or is taken.
+        CommandFailed: the address is none, or is taken, or is reached from other machines.
     """
 
     def __init__(
-        self, option: str, listen: str, registry: CollectorRegistry, unready: Unready
+        self, address: MetricsAddress, registry: CollectorRegistry, unready: Unready
     ) -> None:
+        option, listen, insecure = address
         host, colon, port = listen.rpartition(":")
         if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
             raise CommandFailed(f"{option} {listen!r} is not HOST:PORT", USAGE)
+        local = is_loopback(host)
+        if not (local or insecure):
+            raise CommandFailed(
+                f"{option} {listen} can be reached from other machines, without TLS and tokens:"
+                " listen on 127.0.0.1, or say --insecure where the network lets nobody else in",
+                USAGE,
+            )
         handler = type(
-            "Handler", (_Handler,), {"registry": registry, "unready": staticmethod(unready)}
+            "Handler",
+            (_Handler,),
+            {"registry": registry, "unready": staticmethod(unready), "local": local},
         )
         try:
             self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), handler)
@@ -53,11 +75,15 @@ class MetricsServer:
 class _Handler(BaseHTTPRequestHandler):
     registry: CollectorRegistry
     unready: Unready
+    local: bool
 
     def do_GET(self) -> None:
         """Answer."""
         path = self.path.partition("?")[0]
-        if path == "/metrics":
+        host = re.sub(r":[0-9]+$", "", self.headers.get("Host", ""))
+        if self.local and host and not is_loopback(host):
+            self._answer(421, b"this is not the host that was asked for\n")
+        elif path == "/metrics":
             self._answer(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)
         elif path == "/health/live":
             self._answer(200, b"live\n")

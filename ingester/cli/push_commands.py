@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .command_options import Json
+from .command_options import Insecure, Json
 
 pushes_app = typer.Typer(help="Pushes of whole table versions: where they stand, and their end.")
 
@@ -26,6 +26,7 @@ def controller(
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="HOST:PORT for /metrics and /health.")
     ] = None,
+    insecure: Insecure = False,
     once: Annotated[
         bool, typer.Option("--once", help="End as soon as what nobody led is led to its end.")
     ] = False,
@@ -35,8 +36,10 @@ def controller(
     Any number of controllers may run over the same regions. Its log has every change of a push.
     """
     from .controller import run_controller
+    from .metrics_server import MetricsAddress
 
-    run_controller(config, metrics, once)
+    at = None if metrics is None else MetricsAddress("--metrics", metrics, insecure)
+    run_controller(config, at, once)
 
 
 @pushes_app.command("list")

@@ -154,6 +154,7 @@ def test_metrics_and_health_are_told_where_asked_for(
         assert fetched(f"{url}/health/live") == (200, "live\n")
         assert fetched(f"{url}/health/ready") == (200, "ready\n")
         assert fetched(f"{url}/nothing")[0] == 404
+        assert fetched(f"{url}/metrics", Host="elsewhere.example")[0] == 421
         text = fetched(f"{url}/metrics")[1]
     labels = '{namespace="follow",table="told"}'
     assert f"ingester_follower_rows_put_total{labels} 3.0" in text
@@ -167,9 +168,9 @@ def test_metrics_and_health_are_told_where_asked_for(
         assert f"ingester_follower_{name}{labels}" in text
 
 
-def fetched(url: str) -> tuple[int, str]:
+def fetched(url: str, **headers: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as exc:
         return exc.code, exc.read().decode()

@@ -240,6 +240,8 @@ def test_what_cannot_be_configured_is_refused_by_its_name(place: Place) -> None:
     check_refused(
         place.run("controller", "--metrics", "here"), 2, "--metrics 'here' is not HOST:PORT"
     )
+    everywhere = place.run("controller", "--metrics", "0.0.0.0:0")
+    check_refused(everywhere, 2, "can be reached from other machines, without TLS and tokens")
     check_refused(place.run("pushes", "abort", "p1", "--timeout", "soon"), 2, "--timeout: not a")
     # A store that was not mounted is away, and not one without pushes.
     (place.path / "a").rename(place.path / "unmounted")

@@ -190,7 +190,7 @@ def test_the_controllers_unit_and_pods_start_the_command_as_it_is() -> None:
     (pod,) = spec["containers"]
     options = ["--config", "/etc/ingester/pushes.toml", "--metrics"]
     assert started.split() == ["controller", *options, "127.0.0.1:8081"]
-    assert pod["args"] == ["controller", *options, "0.0.0.0:8081"]
+    assert pod["args"] == ["controller", *options, "0.0.0.0:8081", "--insecure"]
     assert pod["ports"] == [{"name": "http", "containerPort": 8081}]
     assert pod["volumeMounts"][0]["mountPath"] == "/etc/ingester"
     assert spec["volumes"][0]["configMap"] == {"name": controller()[0]["metadata"]["name"]}
