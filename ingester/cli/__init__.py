@@ -4,15 +4,17 @@
                     ``exits``: what failed, in one line and an exit code; the process's end
 
 The options of most commands stand in ``app``, those of the others in ``write_commands``,
-``follow_commands``, ``push_commands``, ``replication_commands``, ``token_commands`` and
-``manifest_commands``, and what several share in ``command_options``. None of these imports pyarrow
-or trio, so that ``--help`` is quick. What a command does is in a module that is imported when it
-runs:
+``daemon_commands``, ``follow_commands``, ``push_commands``, ``replication_commands``,
+``token_commands`` and ``manifest_commands``, and what several share in ``command_options``. None of
+these imports pyarrow or trio, so that ``--help`` is quick. What a command does is in a module that
+is imported when it runs:
 
     ``serve``                            a daemon of its own, its settings, the demo
     ``create``, ``write``                tables and rows; ``row_numbers`` repeats a file exactly
     ``drain``                            a daemon gives up its writes
     ``query``, ``status``, ``checkpoints``   what a daemon answers; ``push_rows``: its pushes
+    ``tail``                             new rows as they come, until a signal
+    ``log_level``                        which events a daemon's log has
     ``wal_tools``                        the log of a daemon that is stopped
     ``manifest_tools``, ``manifest_facts``   tables in a store, without a daemon
     ``replicate``, ``replicate_options``   another database's changes, until a signal;

@@ -21,6 +21,7 @@ from .command_options import (
     TableName,
     asks_daemon,
 )
+from .daemon_commands import log_level, tail
 from .exits import USAGE, CommandFailed, end_on_signals
 from .follow_commands import follow
 from .manifest_commands import manifest_app
@@ -38,7 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # They run a loop or other processes, and end those on a signal.
-_OWN_SIGNALS = ("serve", "demo", "replicate", "follow", "controller", "wal")
+_OWN_SIGNALS = ("serve", "demo", "replicate", "follow", "tail", "controller", "wal")
 
 wal_app = typer.Typer(help="Look at a daemon's log and mend it, while the daemon is stopped.")
 replicate_app = typer.Typer(help="Follow the changes of another database's tables.")
@@ -125,6 +126,7 @@ def config(
 app.command()(asks_daemon(write))
 app.command()(asks_daemon(create))
 app.command()(asks_daemon(follow))
+app.command()(asks_daemon(tail))
 app.command()(controller)
 
 
@@ -211,6 +213,9 @@ def checkpoints(
         raise CommandFailed("--delete PARTITION needs a NAMESPACE and a TABLE before it", USAGE)
     else:
         delete_checkpoint(endpoint, (namespace, table), delete, json)
+
+
+app.command()(asks_daemon(log_level))
 
 
 @app.command()

@@ -101,6 +101,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
             f"{shown(work.get('queued_jobs'))} queued, {shown(work.get('active'))} active",
         ),
         ("log", f"{shown(log.get('segments'))} segments, {size(log.get('bytes'))}"),
+        *(("log level", text) for text in _levels(_part(status, "log_levels"))),
         (
             "checkpoints",
             f"{shown(states.get('count'))}, {size(states.get('bytes'))};"
@@ -117,6 +118,15 @@ def print_status(endpoint: str, as_json: bool) -> None:
     ]
     print_table(["", ""], facts)
     _print_lists(status)
+
+
+def _levels(told: Mapping[str, Any]) -> list[str]:
+    """What was set at run time, a line each."""
+    return [
+        f"{each.get('level')} of {each.get('logger') or 'all'}, until"
+        f" {each.get('until') or 'the next start'}"
+        for each in _list(told, "set")
+    ]
 
 
 def _security(told: Mapping[str, Any]) -> str:

@@ -49,6 +49,7 @@ from ingester.maintenance.spark_metadata import SparkMetadata
 from ingester.memory.guard import MemoryGuard
 from ingester.memory.heap_trim import HeapTrim
 from ingester.memory.ledger import MemoryLedger, Watermarks
+from ingester.observability.log_levels import LogLevels
 from ingester.observability.metrics import Metrics
 from ingester.observability.rates import RateCounter
 from ingester.observability.status import DrainStatus, State, Status
@@ -137,6 +138,7 @@ class Runtime:
         self.access = Access()
         """Who may do what; before anybody is listened to, everybody everything."""
         self.http_url = ""
+        self.log_levels = LogLevels(settings.log.level)
         self.fence: Fenced | None = None
         self.fenced = trio.Event()
         self._spill_folder = settings.data_dir / "spill"
@@ -406,6 +408,7 @@ class Runtime:
             checkpoints=self.checkpoint_calls,
             copies=self.copies,
             metrics=self.metrics,
+            log_levels=self.log_levels,
             access=access,
             drain=drain,
             persist=self.persist,

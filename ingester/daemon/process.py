@@ -38,6 +38,7 @@ from ingester.daemon.security import Security
 from ingester.daemon.shutdown import drain_and_stop
 from ingester.daemon.status_report import StatusReport
 from ingester.memory.allocator import set_up_allocator
+from ingester.observability.log_levels import LogLevels
 from ingester.observability.logs import RecentProblems, configure_logs, store_away
 from ingester.query.buffer_spill import empty_spill_folder
 from ingester.recovery.replay import Replay, ReplayLimits
@@ -60,6 +61,13 @@ START_RETRY = StoreRetry(first_s=0.2, cap_s=10.0)
 LAST_ANSWERS_S = 0.2
 SWITCH_INTERVAL_S = 0.002
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class _Logs(NamedTuple):
+    """What is known of the log: its last problems, and which events are written."""
+
+    problems: RecentProblems
+    levels: LogLevels
 
 
 class _Doors(NamedTuple):
@@ -85,12 +93,13 @@ def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | 
     set_up_allocator()
     let_calls_poll()
     hand_over_soon()
-    problems = configure_logs(settings.log.level, settings.log.format)
+    levels = LogLevels(settings.log.level)
+    logs = _Logs(configure_logs(levels, settings.log.format), levels)
     try:
         with DirectoryLock(settings.data_dir):
             tell_open_folders(settings)
             return trio.run(
-                partial(_main, settings, on_ready, problems, reread or (lambda: settings)),
+                partial(_main, settings, on_ready, logs, reread or (lambda: settings)),
                 strict_exception_groups=True,
             )
     except BaseException as exc:
@@ -103,14 +112,14 @@ def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | 
 async def _main(
     settings: Settings,
     on_ready: Ready,
-    problems: RecentProblems,
+    logs: _Logs,
     reread: Callable[[], Settings],
 ) -> int:
     security = Security(settings)
     quotas = QuotaReload(settings.quotas, reread)
     security.reloading.add(quotas.look)
     empty_spill_folder(settings.data_dir / "spill")
-    report = StatusReport(settings, problems.newest_first, security.status)
+    report = StatusReport(settings, logs.problems.newest_first, security.status)
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             http_url = await nursery.start(partial(_serve_http, settings, report, security))
@@ -118,12 +127,14 @@ async def _main(
             nursery.start_soon(_watch_signals, signals, stop, security.reloading.ask)
             nursery.start_soon(security.reloading.run)
             nursery.start_soon(security.doorkeeper.run)
+            nursery.start_soon(logs.levels.run)
             runtime = await _unless_stopped(stop, partial(_assemble, settings))
             if runtime is None:
                 log.info("stopped before the start was over")
                 nursery.cancel_scope.cancel()
                 return EXIT_DONE
             runtime.http_url = http_url
+            runtime.log_levels = logs.levels
             quotas.namespaces = runtime.namespaces
             drain = Drain(runtime)
             report.show(runtime, drain.status)

@@ -143,6 +143,7 @@ class StatusReport:
             drain=self._drain(),
             security=self._security(),
             namespaces=heapq.nlargest(TOP, namespaces, key=lambda each: (each.bytes, each.tables)),
+            log_levels=runtime.log_levels.status(),
             errors=self._problems(),
         )
 

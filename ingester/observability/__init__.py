@@ -9,6 +9,7 @@
                                 ``status_lists``: its long lists, by pages
     ``table_detail``: one table in full, its partitions and files by pages
     ``logs``: events in the past tense, one line each, on standard error
+              ``log_levels``: which of them are written, also while the daemon runs
 
 A part that has a ``statistics()`` gives it as one of the structs of ``status``, which gauges are
 read from, too. It counts and tells, and changes nothing. Start reading at ``metrics``.

@@ -20,11 +20,12 @@ import traceback
 from collections import deque
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, cast
 
 import msgspec
 import structlog
 
+from ingester.observability.log_levels import ALL, Level, LogLevels
 from ingester.secret_texts import masked
 from ingester.shown_text import escaped, escaped_json, escaped_lines
 
@@ -33,7 +34,6 @@ TRACEBACK_FRAMES = 30
 # Long enough for any message of ours, short enough for a page.
 MESSAGE_CHARS = 500
 
-Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 EventDict = MutableMapping[str, Any]
 
@@ -80,12 +80,12 @@ class RecentProblems:
 
 
 def configure_logs(
-    level: Level = "info", style: Format = "auto", *, stream: TextIO | None = None
+    level: Level | LogLevels = "info", style: Format = "auto", *, stream: TextIO | None = None
 ) -> RecentProblems:
     """Set up structlog and the standard library's logging for this process.
 
     Args:
-        level: the least level that is written.
+        level: the least level that is written, or those that may change while the process runs.
         style: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
         stream: where lines go; standard error when not given.
 
@@ -93,7 +93,8 @@ def configure_logs(
         What ``/api/status`` shows as last errors. The newest call wins; nothing else is kept.
     """
     out = stream if stream is not None else sys.stderr
-    recent, lines = RecentProblems(), _LineLogger(out)
+    recent, lines = RecentProblems(), _Lines(out)
+    levels = level if isinstance(level, LogLevels) else LogLevels(level)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -105,8 +106,9 @@ def configure_logs(
             recent,
             *_renderers(style, out),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: lines,
+        # It is only ever called, so that a function that picks the class will do.
+        wrapper_class=cast(Any, levels.bound_logger),
+        logger_factory=lines.named,
         cache_logger_on_first_use=False,
     )
     logging.captureWarnings(True)
@@ -214,7 +216,11 @@ def _message(event: EventDict) -> str:
 
 
 class _LineLogger(structlog.WriteLogger):
-    """Writes whole lines; safe from any thread."""
+    """Writes whole lines; safe from any thread. ``name`` says whose they are, for their level."""
+
+    def __init__(self, out: TextIO, name: str) -> None:
+        super().__init__(out)
+        self.name = name
 
     def msg(self, message: str) -> None:
         # Standard error may be gone (a closed terminal or pipe): go on without a log.
@@ -224,18 +230,33 @@ class _LineLogger(structlog.WriteLogger):
     debug = info = warning = warn = error = critical = fatal = failure = err = exception = log = msg
 
 
+class _Lines:
+    """The loggers by their names, made once each."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._named: dict[str, _LineLogger] = {}
+
+    def named(self, name: str = ALL, *_: object) -> _LineLogger:
+        """Return the logger of a name, the same object each time. Any thread."""
+        found = self._named.get(name)
+        if found is None:
+            found = self._named.setdefault(name, _LineLogger(self._out, name))
+        return found
+
+
 class _ToStructlog(logging.Handler):
     """Hands records of libraries (hypercorn, botocore, Python's warnings) to the log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log ``record`` with its logger's name."""
         try:
-            structlog.get_logger().log(
-                logging.ERROR if record.levelno >= logging.ERROR else logging.WARNING,
+            structlog.get_logger(record.name).log(
+                min(max(record.levelno // 10 * 10, logging.DEBUG), logging.ERROR),
                 " ".join(record.getMessage().split()),
                 logger=record.name,
                 exc_info=record.exc_info or None,
-                runbook="library-warning",
+                **({"runbook": "library-warning"} if record.levelno >= logging.WARNING else {}),
             )
         except Exception:
             self.handleError(record)

@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from ingester.lifecycle.push_status import PushStatus
+from ingester.observability.log_levels import LogLevelStatus
 from ingester.observability.logs import Problem
 from ingester.postgres.report import Phase, ReplicationReport
 
@@ -414,6 +415,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     security: SecurityStatus = SecurityStatus()
     namespaces: list[NamespaceStatus] = []
     """The namespaces with the most in memory, 100 at most."""
+    log_levels: LogLevelStatus = LogLevelStatus()
     errors: list[Problem]
     """The last 20 warnings and errors of the log, newest first."""
 

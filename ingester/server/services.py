@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ingester.buffer import TableBuffer
 from ingester.copies.copies import Copies
+from ingester.observability.log_levels import LogLevels
 from ingester.observability.metrics import Metrics
 from ingester.observability.status import DrainStatus, Status
 from ingester.observability.status_lists import PageRequest, StatusPage
@@ -43,6 +44,7 @@ class Services:
     checkpoints: CheckpointCalls
     copies: Copies
     metrics: Metrics
+    log_levels: LogLevels
     access: Access
     drain: Callable[[bool, float], Awaitable[DrainStatus]]
     """Begins a drain, or takes it back; takes which of them, and the seconds to wait for its end.

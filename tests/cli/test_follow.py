@@ -66,10 +66,12 @@ def seen(path: Path, table: str, columns: str = "id") -> list[Any]:
 
 
 @contextlib.contextmanager
-def following(served: Daemon, folder: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+def following(
+    served: Daemon, folder: Path, *arguments: object, command: str = "follow"
+) -> Iterator[subprocess.Popen[str]]:
     """A follower that runs until it is told to end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "ingester", "follow", *map(str, arguments)],
+        [sys.executable, "-m", "ingester", command, *map(str, arguments)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "INGESTER_ENDPOINT": served.flight},
         stdout=subprocess.PIPE,

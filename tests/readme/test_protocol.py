@@ -36,7 +36,7 @@ EXAMPLES: dict[str, list[Any]] = {
 # Differ from daemon to daemon, or from moment to moment.
 VOLATILE = re.compile(
     r"incarnation|pid|version|flight|http|store|ingester_id|.*_at|at|since|.*bytes|.*_s|sequence|"
-    r"snapshot_sequence|position|manifest_version|segments|syncs|state|operations_.*"
+    r"until|snapshot_sequence|position|manifest_version|segments|syncs|state|operations_.*"
 )
 
 
@@ -187,6 +187,12 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
     sent, shown = EXAMPLES["drain"]
     assert unlike([shown], act(client, "drain", sent)) == []
     assert act(client, "drain", {"undo": True})[0]["state"] == "none"
+
+
+def test_the_log_level_of_the_page_is_set_and_taken_back(client: fl.FlightClient) -> None:
+    sent, shown = EXAMPLES["log_level"]
+    assert unlike([shown], act(client, "log_level", sent)) == []
+    assert act(client, "log_level", {"level": "default"}) == [{"level": "info", "set": []}]
 
 
 def test_a_follower_that_is_too_far_behind_hears_what_to_do(tmp_path: Path) -> None:

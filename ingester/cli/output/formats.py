@@ -225,7 +225,7 @@ class TableSink:
     def write(self, batch: pa.RecordBatch) -> None:
         room = self._limit - len(self._rows)
         self.more = self.more or batch.num_rows > room
-        self._rows += zip(*map(_cells, self._names, batch.slice(0, room).columns), strict=True)
+        self._rows += zip(*map(table_cells, self._names, batch.slice(0, room).columns), strict=True)
 
     def finish(self) -> None:
         print_table(self._names, self._rows)
@@ -236,7 +236,7 @@ def _escaped_cells(cells: pa.Array) -> pa.Array:
     return pa.array(texts, pa.large_string())
 
 
-def _cells(name: str, column: pa.Array) -> list[str]:
+def table_cells(name: str, column: pa.Array) -> list[str]:
     """The values as people read them: no separators that were not sent, times as in Python."""
     kind, t = column.type, pa.types
     if t.is_string(kind):

@@ -90,6 +90,7 @@ class LiveAnswer:
         version: The manifest version that the daemon's table answers from.
         rows_behind: The rows that come behind this answer, before any filter.
         coming: Table versions to prepare.
+        table_version: The version of the table as a whole that all of it is of.
         more: The answer was cut. Where it was not, no file of the daemon in ``version`` has
             anything behind ``position``.
     """
@@ -103,6 +104,7 @@ class LiveAnswer:
     batches: Sequence[Batch]
     rows_behind: int = 0
     coming: tuple[Coming, ...] = ()
+    table_version: int = 1
 
     @property
     def nbytes(self) -> int:
@@ -195,6 +197,7 @@ def read_answer(stream: QueryStream) -> LiveAnswer:
         version, more = int(said["manifest_version"]), said["more"] == "true"
         behind = int(said.get("rows_behind", 0))
         coming = msgspec.json.decode(said.get("coming", "[]"), type=tuple[Coming, ...])
+        table_version = int(said.get("table_version", 1))
     except (KeyError, ValueError, msgspec.DecodeError) as exc:
         raise InvalidRequest(
             f"the daemon's answer is none of a live feed ({exc}): it is of an earlier version"
@@ -203,7 +206,7 @@ def read_answer(stream: QueryStream) -> LiveAnswer:
     batches = list(_batches(stream))
     schema = stream.schema.remove_metadata()
     known = newest if epoch == position.epoch else None
-    last = (schema, batches, behind, coming)
+    last = (schema, batches, behind, coming, table_version)
     return LiveAnswer(ingester_id, position, known, version, more, *last)
 
 

@@ -18,10 +18,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
+import structlog
+
 from ingester.errors import Forbidden, IngesterError, Unauthenticated, kind_of
 from ingester.server.auth.audit import AuditLog
 from ingester.server.auth.needs import NEEDS, Need
 from ingester.server.auth.rights import EVERYBODY, NOBODY, Caller
+
+log = structlog.get_logger(__name__)
 
 MAX_BEARER_BYTES = 16 << 10
 _SHOWN = 128
@@ -185,6 +189,14 @@ class Permit:
         self._held.append((asked, namespace))
         if namespace is not None:
             self._access.count(namespace)
+        log.debug(
+            "request let in",
+            asked=asked,
+            namespace=namespace,
+            table=table,
+            principal=self.caller.name,
+            peer=self.peer,
+        )
 
     def refuse(self, error: Forbidden, asked: str, namespace: str, table: str) -> NoReturn:
         """Have the audit log tell of a refusal that is not by rights alone, and raise it."""

@@ -68,6 +68,8 @@ NEEDS: dict[str, Need] = {
     "action followers": _ANY,
     "action followers_prepare": Need("admin", audited=True),
     "action replication_report": _WRITE,
+    # What debug events tell is of all namespaces.
+    "action log_level": Need("admin", audited=True),
     "action status": Need(None, "shown"),
     "action status_list": Need(None, "shown"),
     "http /": _OPEN,

@@ -12,7 +12,7 @@
                     ─▶ ``ingester.write.sender`` … ``ingester.write.stream`` hands answers out
                     ─▶ ``put`` sends them, in order
        DoGet        ``get`` ─▶ the query room, whose parts it sends
-       DoAction     ``requests`` (the body) ─▶ ``actions``
+       DoAction     ``requests`` (the body) ─▶ ``actions`` (``log_level`` is one of its own)
        any error    ``refusals``: status, code and details as clients see them
     ``door``         where the server listens, and with which certificates
     ``reception``    bounds what arrives before a handler runs, by ``interposition`` between

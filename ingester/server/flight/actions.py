@@ -26,6 +26,7 @@ from ingester.schema.definition import define_table
 from ingester.schema.names import check_shown
 from ingester.server.auth.access import Permit
 from ingester.server.auth.views import Sees
+from ingester.server.flight.log_level import change_log_level
 from ingester.server.flight.requests import (
     CheckpointBody,
     CheckpointPutBody,
@@ -37,6 +38,7 @@ from ingester.server.flight.requests import (
     EmptyBody,
     FollowersBody,
     FollowersPrepareBody,
+    LogLevelBody,
     OriginsBody,
     PersistBody,
     TableBody,
@@ -288,6 +290,7 @@ ACTIONS: dict[str, Action] = {
     "replication_report": Action(
         "Show what a replicator tells of itself", ReplicationReport, _report_replication
     ),
+    "log_level": Action("Which events the log has", LogLevelBody, change_log_level),
     "status": Action("What /api/status has", EmptyBody, _status, sees=True),
     "status_list": Action(
         "A page of one of the status's lists", PageRequest, _status_list, sees=True

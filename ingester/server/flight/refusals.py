@@ -140,6 +140,7 @@ def refusals(
             refused(kind_of(exc).code)
             if (limit := limit_of(exc)) is not None:
                 limited(limit)
+            log.debug("request refused", code=kind_of(exc).code, message=exc.message)
         raise _with_trailer(context, exc) from None
 
 

@@ -176,6 +176,14 @@ class FollowersPrepareBody(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     push_id: str
 
 
+class LogLevelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``log_level``: no level only asks, and ``default`` takes back what was set."""
+
+    level: str | None = None
+    logger: str = ""
+    for_s: float | None = None
+
+
 class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of ``status``, which takes nothing."""
 

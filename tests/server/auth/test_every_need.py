@@ -148,7 +148,7 @@ def calls() -> dict[str, Call]:
 CALLS = calls()
 
 
-OF_THE_DAEMON = {"action drain"}
+OF_THE_DAEMON = {"action drain", "action log_level"}
 """What the right in one namespace is too little for."""
 
 

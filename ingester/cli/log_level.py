@@ -1,0 +1,43 @@
+"""``log-level``: which events a daemon's log has, asked and set while it runs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ingester.client.wire import given
+from ingester.config.units import parse_duration
+
+from .connecting import connect
+from .exits import USAGE, CommandFailed
+from .printing import print_json, print_table
+
+
+def run_log_level(
+    endpoint: str, level: str | None, logger: str | None, for_: str | None, as_json: bool
+) -> None:
+    """Set the level, where there is one, and print those that hold now.
+
+    Raises:
+        CommandFailed: wrong usage. ClientError: the daemon refused.
+    """
+    if level is None and (logger is not None or for_ is not None):
+        option = "--for" if logger is None else "--logger"
+        raise CommandFailed(f"{option} needs a LEVEL before it", USAGE)
+    try:
+        for_s = None if for_ is None else parse_duration(for_)
+    except ValueError as exc:
+        raise CommandFailed(f"--for: {exc}", USAGE) from exc
+    body = given({"level": level, "logger": logger, "for_s": for_s})
+    with connect(endpoint) as client:
+        (told,) = client.action("log_level", body)
+    if as_json:
+        print_json(told)
+        return
+    print_table(["logger", "level", "until"], log_level_rows(told))
+
+
+def log_level_rows(told: Mapping[str, Any]) -> list[tuple[object, ...]]:
+    """Return a row for the setting, and one for each level that was set since the start."""
+    rows: list[tuple[object, ...]] = [("(log.level)", told.get("level"), "")]
+    for each in told.get("set") or []:
+        rows.append((each.get("logger") or "(all)", each.get("level"), each.get("until") or "stop"))
+    return rows

@@ -1,0 +1,249 @@
+"""``tail``: a table's new rows as they come, each once, until a signal.
+
+    the position of now, or behind a query ─▶ the live feed, answer by answer ─▶ printed
+                                                   ▲ a daemon that is away is waited for
+
+Law of this file: the position moves on when an answer was printed whole, so that no row is printed
+twice or left out, also when the daemon is started anew. Where rows went into files before they were
+told (a tail that was away for longer than ``query.tail_retain``), that is said, with the version
+that has them: the feed does not tell them any more.
+
+The main thread waits for a signal; a thread of its own asks and prints.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable
+
+import msgspec
+import pyarrow as pa
+
+from ingester.client import ClientError
+from ingester.client.connection import Connection
+from ingester.client.filter_parser import Disjunction
+from ingester.client.follower.feed import OPERATION, DaemonFeed, LiveAnswer
+from ingester.client.follower.state import Position
+from ingester.client.retry import NEVER, is_retryable
+from ingester.client.wire import QueryRequest, encode_filter
+from persist.backoff import Backoff
+
+from .connecting import connection_options, dialled
+from .exits import USAGE, CommandFailed, stopped_by_signals
+from .output.formats import CsvSink, JsonLinesSink
+from .output.live_table import LiveTable
+from .printing import print_line, say
+from .query import asked_columns, asked_filter
+
+FORMATS = ("table", "jsonl", "csv")
+WAIT_S = 10.0
+"""The time that one call waits for something new."""
+FIRST_WAIT_S, MOST_WAIT_S = 0.1, 2.0
+"""The pauses between attempts at a daemon that is away."""
+STALE = "stale"
+
+
+class TailArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows that are asked for, as given on the command line."""
+
+    namespace: str
+    table: str
+    columns: str | None
+    filter: str | None
+    since: str
+    limit: int | None
+    format: str | None
+
+
+def run_tail(endpoint: str, asked: TailArguments) -> None:
+    """Print rows until SIGINT or SIGTERM, or until ``limit`` of them were printed.
+
+    Raises:
+        CommandFailed: wrong usage. ClientError: the daemon refused, or is away at the start.
+    """
+    kind = asked.format or ("table" if sys.stdout.isatty() else "jsonl")
+    if kind not in FORMATS:
+        raise CommandFailed(f"--format {kind!r} is not one of {', '.join(FORMATS)}", USAGE)
+    if asked.since not in ("now", "start"):
+        raise CommandFailed(f"--since {asked.since!r} is neither now nor start", USAGE)
+    columns, filter_ = asked_columns(asked.columns), asked_filter(asked.filter)
+    ended = stopped_by_signals()
+    connection = Connection(dialled(endpoint), 30.0, NEVER, connection_options())
+    printer = _Printer(kind, asked.limit)
+    tail = Tail(connection, (asked.namespace, asked.table), columns, filter_, printer.write)
+    failures: list[BaseException] = []
+
+    def follow() -> None:
+        try:
+            tail.begin(from_start=asked.since == "start")
+            while not (ended.is_set() or printer.full):
+                tail.step(ended)
+        except BaseException as exc:
+            failures.append(exc)
+        finally:
+            ended.set()
+
+    # Not joined: it may wait for the daemon, and what it has printed is out.
+    threading.Thread(target=follow, name="tail", daemon=True).start()
+    ended.wait()
+    if failures:
+        raise failures[0]
+
+
+class _Printer:
+    """Prints batches in a format, whole, and counts their rows."""
+
+    def __init__(self, kind: str, limit: int | None) -> None:
+        self._kind = kind
+        self._left = limit
+        self._terminal = sys.stdout.isatty()
+        self._table = LiveTable(print_line, self._terminal)
+        self._lines = JsonLinesSink(sys.stdout.buffer, self._terminal)
+        self._csv: tuple[pa.Schema, CsvSink] | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether as many rows were printed as were asked for."""
+        return self._left == 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Print the rows that there is room for."""
+        if self._left is not None:
+            batch = batch.slice(0, self._left)
+            self._left -= int(batch.num_rows)
+        if not batch.num_rows:
+            return
+        if self._kind == "table":
+            self._table.write(batch)
+        elif self._kind == "jsonl":
+            self._lines.write(batch)
+        else:
+            self._csv_sink(batch.schema).write(batch)
+        sys.stdout.flush()
+
+    def _csv_sink(self, schema: pa.Schema) -> CsvSink:
+        """The sink of these columns; its heading stands above the first row of each."""
+        if self._csv is None or not self._csv[0].equals(schema):
+            self._csv = (schema, CsvSink(sys.stdout.buffer, schema, self._terminal))
+        return self._csv[1]
+
+
+class Tail:
+    """The rows of one table at one daemon, in the order in which it took them.
+
+    Args:
+        write: takes each batch of rows; a batch of a keyed table has the column ``_op``.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        table: tuple[str, str],
+        columns: list[str] | None,
+        filter_: Disjunction | None,
+        write: Callable[[pa.RecordBatch], None],
+    ) -> None:
+        self._connection = connection
+        self._request = QueryRequest(*table, columns, filter_)
+        encoded = None if filter_ is None else encode_filter(filter_)
+        self._feed = DaemonFeed(connection, table, columns, encoded)
+        self._name = "/".join(table)
+        self._write = write
+        self._position: Position | None = None
+        self._version: int | None = None
+        """The version whose files are passed over; None where nothing is."""
+        self._is_keyed = False
+        self._backoff = _backoff()
+        self._is_away = False
+
+    def begin(self, from_start: bool) -> None:
+        """Take the position of now; with ``from_start`` print all rows up to it before.
+
+        Raises:
+            ClientError: no such table or column, or no daemon.
+        """
+        self._begin_now()
+        if not from_start:
+            say(f"tail of {self._name}: what daemon {self._feed.ingester_id!r} takes from now on")
+            return
+        with self._connection.stream(self._request.ticket()) as stream:
+            said = stream.snapshot
+            for batch, _ in stream:
+                self._write(_with_operation(batch) if self._is_keyed else batch)
+        if said.epoch is None or said.snapshot_sequence is None:
+            raise CommandFailed(f"the daemon does not say what its answer of {self._name} is of")
+        self._position = Position(said.epoch, said.snapshot_sequence)
+
+    def _begin_now(self) -> None:
+        now = self._feed.ask(None, None, 0.0)
+        self._position, self._version = now.position, None
+        self._feed.table_version = now.table_version
+        self._is_keyed = OPERATION in now.schema.names
+
+    def step(self, ended: threading.Event) -> None:
+        """Print what comes next, or wait for it, or for a daemon that is away.
+
+        Raises:
+            ClientError: anything that does not pass by itself.
+        """
+        try:
+            self._advance()
+        except ClientError as exc:
+            if not is_retryable(exc):
+                raise
+            self._wait(exc, ended)
+
+    def _advance(self) -> None:
+        try:
+            answer = self._feed.ask(self._position, self._version, WAIT_S)
+        except ClientError as exc:
+            if exc.code != STALE and "table_version" not in exc.details:
+                raise
+            self._pass_over(exc)
+        else:
+            self._print(answer)
+
+    def _print(self, answer: LiveAnswer) -> None:
+        if self._is_away:
+            self._is_away = False
+            say(f"tail of {self._name}: goes on")
+        self._backoff = _backoff()
+        for batch in answer.batches:
+            self._write(batch.rows)
+        self._position = answer.position
+        if not answer.more:
+            self._version = None
+
+    def _wait(self, error: ClientError, ended: threading.Event) -> None:
+        if not self._is_away:
+            self._is_away = True
+            say(f"tail of {self._name}: waiting: {' '.join(str(error).split())}")
+        ended.wait(self._backoff.next_s())
+
+    def _pass_over(self, stale: ClientError) -> None:
+        """Go on behind what the feed does not tell any more, and say what that is."""
+        version = stale.details.get("version")
+        if isinstance(version, int) and not stale.details.get("anew", True):
+            self._version = version
+            say(
+                f"tail of {self._name}: rows that came since it was away are not shown: they are"
+                f" in the files of version {version}, and no more told"
+            )
+            return
+        self._begin_now()
+        said = " ".join(str(stale).partition(";")[0].split())
+        say(f"tail of {self._name}: begins anew with what comes from now on: {said}")
+
+
+def _with_operation(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a query as the feed has those of a keyed table."""
+    operations = pa.array(["upsert"] * batch.num_rows, pa.string())
+    return pa.RecordBatch.from_arrays(
+        [*batch.columns, operations], names=[*batch.schema.names, OPERATION]
+    )
+
+
+def _backoff() -> Backoff:
+    return Backoff(FIRST_WAIT_S, MOST_WAIT_S, random.Random())
