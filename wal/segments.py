@@ -74,6 +74,7 @@ class SegmentSet:
         self.syncs = 0
         self.last_sync_s = 0.0
         self.rotations = 0
+        self.created_segments = 0
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Run `call` in one of the log's threads and return its result."""
@@ -132,6 +133,7 @@ class SegmentSet:
         except OSError as exc:
             raise from_os_error(exc, f"opening segment {header.number}") from exc
         self._next_number += 1
+        self.created_segments += 1
         self.first_operation_at = None
 
     def write(self, group: Group, *, sync: bool) -> None:
@@ -242,6 +244,7 @@ class SegmentSet:
             "syncs": self.syncs,
             "last_sync_s": self.last_sync_s,
             "rotations": self.rotations,
+            "created_segments": self.created_segments,
         }
 
     def _facts(self, segment: OpenSegment) -> SegmentFacts:

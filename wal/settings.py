@@ -93,4 +93,5 @@ class LogStatistics(msgspec.Struct, frozen=True, kw_only=True):
     syncs: int
     last_sync_s: float
     rotations: int
+    created_segments: int
     failed_groups: int

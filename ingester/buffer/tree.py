@@ -99,6 +99,8 @@ class BufferTree:
         """Active buffers that no replication began, with their partitions, the oldest first."""
         self.by_lag: OrderedDict[BufferHandle, PartitionBuffer] = OrderedDict()
         """Active buffers that replication began, with their partitions, the oldest first."""
+        self._unreleased: OrderedDict[BufferHandle, None] = OrderedDict()
+        """Buffers whose rows are in no file, in the order in which they were opened."""
         self._ledger = ledger
         self.origins = origins
         self.checkpoints = Checkpoints(limits.checkpoints)
@@ -298,6 +300,11 @@ class BufferTree:
         """The oldest log segment with rows or states that no committed version has yet."""
         return self.checkpoints.first_needed_segment(min(self._segments, default=default))
 
+    def oldest_s(self) -> float | None:
+        """The age of the oldest row that is in no file; None where every row is in one."""
+        oldest = next(iter(self._unreleased), None)
+        return None if oldest is None else max(0.0, time.monotonic() - oldest.opened_at)
+
     def unreleased(self) -> Iterator[BufferHandle]:
         """Every buffer of every table that is not in committed files."""
         for table in self.tables.values():
@@ -321,6 +328,7 @@ class BufferTree:
             handle.opened_at = time.monotonic()
             aging = self.by_lag if operation.messages else self.by_age
             aging[handle] = partition
+            self._unreleased[handle] = None
             self._segments[operation.segment] += 1
             if len(aging) == 1:
                 self._hooks.on_first_row()
@@ -329,6 +337,7 @@ class BufferTree:
     def _forget(self, table: TableBuffer, handle: BufferHandle, nbytes: int, rows: int) -> None:
         partition = table.partitions[handle.partition]
         partition.frozen.remove(handle)
+        self._unreleased.pop(handle, None)
         if partition.empty:
             gone = table.partitions.pop(partition.key, None) is not None
             table.use.partitions -= gone

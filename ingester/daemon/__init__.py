@@ -16,6 +16,10 @@ says that the daemon is not ready. ``assembly`` hands each part the observers th
 ``instrumentation`` is told what the parts did and counts it; ``push_watch`` reads what the leaders
 of pushes tell; ``status_report`` puts together what each part tells about itself.
 
+``watch`` raises alarms and keeps the last minutes: by ``figures`` of the parts, the room of the
+``disks``, a ``store_probe``, and a ``loop_watch``, which tells where a loop that does not turn
+stands.
+
 ``security`` has what the ways in need of TLS and tells of it in the status; ``reloading`` looks
 whether files that it depends on have changed, and ``quota_reload`` takes up other quotas.
 

@@ -32,6 +32,16 @@ class Instrumentation:
         self._failed_attempts = 0
         self._last_persists: list[PersistRun] = []
 
+    @property
+    def failed_attempts(self) -> int:
+        """The attempts to persist that have failed so far."""
+        return self._failed_attempts
+
+    @property
+    def persisted_bytes(self) -> int:
+        """The bytes of files that were committed so far."""
+        return self._persisted.bytes
+
     def query_opened(self, table: tuple[str, str]) -> None:
         """Count a query of the table that has begun. Any thread."""
         self._metrics.table(*table).queried()

@@ -37,6 +37,7 @@ from ingester.daemon.quota_reload import QuotaReload
 from ingester.daemon.security import Security
 from ingester.daemon.shutdown import drain_and_stop
 from ingester.daemon.status_report import StatusReport
+from ingester.daemon.watch import Watch
 from ingester.memory.allocator import set_up_allocator
 from ingester.observability.log_levels import LogLevels
 from ingester.observability.logs import RecentProblems, configure_logs, store_away
@@ -119,8 +120,10 @@ async def _main(
     quotas = QuotaReload(settings.quotas, reread)
     security.reloading.add(quotas.look)
     empty_spill_folder(settings.data_dir / "spill")
-    report = StatusReport(settings, logs.problems.newest_first, security.status)
+    watch = Watch(settings, logs.problems, security.status)
+    report = StatusReport(settings, logs.problems.newest_first, security.status, watch)
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.run)
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             http_url = await nursery.start(partial(_serve_http, settings, report, security))
             stop = trio.Event()
@@ -128,7 +131,7 @@ async def _main(
             nursery.start_soon(security.reloading.run)
             nursery.start_soon(security.doorkeeper.run)
             nursery.start_soon(logs.levels.run)
-            runtime = await _unless_stopped(stop, partial(_assemble, settings))
+            runtime = await _unless_stopped(stop, partial(_assemble, settings, watch))
             if runtime is None:
                 log.info("stopped before the start was over")
                 nursery.cancel_scope.cancel()
@@ -143,7 +146,7 @@ async def _main(
     return code
 
 
-async def _assemble(settings: Settings) -> Runtime:
+async def _assemble(settings: Settings, watch: Watch) -> Runtime:
     """Make the runtime of a new epoch. The log is checked first: a damaged one costs no epoch."""
     runtime: Runtime | None = None
 
@@ -152,8 +155,10 @@ async def _assemble(settings: Settings) -> Runtime:
 
     wal = Log(settings.data_dir / "wal", log_settings(settings), carry=carry)
     recovered = await wal.recover()
-    store = await trio.to_thread.run_sync(
-        partial(open_store, settings.store_url, **settings.store_options)
+    store = watch.watched(
+        await trio.to_thread.run_sync(
+            partial(open_store, settings.store_url, **settings.store_options)
+        )
     )
     # It answers, and can do what is needed.
     await _reached(store, partial(check_store, store))

@@ -20,10 +20,12 @@ from ingester import __version__
 from ingester.buffer import TableBuffer
 from ingester.config.settings import Settings
 from ingester.daemon.assembly import Runtime
+from ingester.daemon.watch import Watch
 from ingester.errors import kind_of
 from ingester.memory.ledger import MemoryStatistics
 from ingester.observability.gauges import Gauges
 from ingester.observability.logs import Problem
+from ingester.observability.standing import Alarm, History
 from ingester.observability.status import (
     Admission,
     CheckpointStatus,
@@ -48,6 +50,7 @@ from ingester.observability.status_lists import TOP, PageRequest, StatusPage, pa
 from ingester.observability.table_detail import TableView
 from ingester.origins.checkpoints import CheckpointTotals
 from ingester.server.auth.views import Sees, seen, status_seen
+from ingester.server.http.app import Purpose
 
 
 class StatusReport:
@@ -60,8 +63,10 @@ class StatusReport:
         self,
         settings: Settings,
         problems: Callable[[], list[Problem]],
-        security: Callable[[], SecurityStatus] = SecurityStatus,
+        security: Callable[[], SecurityStatus],
+        watch: Watch,
     ) -> None:
+        self._watch = watch
         self._security = security
         self._settings = settings
         self._problems = problems
@@ -74,6 +79,7 @@ class StatusReport:
         """Tell of this daemon from now on: it has an epoch. Call once, on the loop."""
         self._runtime = runtime
         self._drain = drain
+        self._watch.begin(runtime)
         runtime.metrics.watch(lambda: _gauges(runtime, self._security(), drain()))
 
     @property
@@ -88,14 +94,25 @@ class StatusReport:
         """Say whether the daemon still works; one that waits for its store does."""
         return self._runtime is None or self._runtime.state != "failed"
 
-    def readiness(self, for_write: bool) -> list[str]:
+    def readiness(self, purpose: Purpose) -> list[str]:
         """Name what keeps the daemon from serving; empty when nothing does."""
         runtime = self._runtime
         if runtime is None or runtime.state != "ready":
             return ["starting" if runtime is None else runtime.state]
-        if not for_write:
-            return []
-        return [f"{reason.code}: {reason.message}" for reason in _refusals(runtime)]
+        if purpose == "query":
+            store = self._watch.store_state()
+            return [] if store.reads else ["store: the store does not answer"]
+        if purpose == "write":
+            return [f"{reason.code}: {reason.message}" for reason in _refusals(runtime)]
+        return []
+
+    def alarms(self) -> list[Alarm]:
+        """Tell what somebody has to see to now."""
+        return self._watch.alarms()
+
+    def history(self) -> History:
+        """Tell of the last minutes."""
+        return self._watch.history()
 
     def status(self, sees: Sees | None = None) -> Status:
         """Tell everything, at this moment; before there is an epoch, the problems so far.
@@ -118,6 +135,10 @@ class StatusReport:
         namespaces = seen(_namespaces(runtime), sees)
         return Status(
             identity=_identity(runtime),
+            alarms=self._watch.alarms(),
+            store_state=self._watch.store_state(),
+            disk=self._watch.disk(),
+            oldest_unpersisted_s=_rounded(runtime.tree.oldest_s()),
             admission=_admission(runtime),
             rates=runtime.rates.spans(),
             counts={
@@ -250,7 +271,7 @@ def _admission(runtime: Runtime) -> Admission:
 def _refusals(runtime: Runtime) -> list[Reason]:
     return [
         Reason(code=kind_of(error).code, message=error.message, retry_after_s=error.retry_after_s)
-        for error in runtime.admission.reasons()
+        for error in runtime.admission.refusals()
     ]
 
 
@@ -349,6 +370,10 @@ def _checkpoints(totals: CheckpointTotals) -> CheckpointStatus:
 
 def _log(runtime: Runtime) -> LogStatus:
     return msgspec.convert(runtime.wal.statistics(), LogStatus, from_attributes=True)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def _utc(seconds: float) -> str:

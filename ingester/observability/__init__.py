@@ -8,6 +8,8 @@
                    ``rates`` ─▶ ``status`` ─▶ /api/status and the action ``status``
                                 ``status_lists``: its long lists, by pages
     ``table_detail``: one table in full, its partitions and files by pages
+                   ``alarms`` ─▶ ``standing`` ─▶ ``status``: what somebody has to see to
+                   ``history`` ─▶ /api/history: the last minutes
     ``logs``: events in the past tense, one line each, on standard error
               ``log_levels``: which of them are written, also while the daemon runs
 

@@ -84,6 +84,15 @@ class Timings(Collector):
         self._counts[bisect_left(self._bounds, seconds)] += times
         self._sum += seconds * times
 
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """The upper bounds of the buckets, ascending."""
+        return self._bounds
+
+    def counts(self) -> list[int]:
+        """The counts of each bucket and of what is beyond the last one, not cumulative."""
+        return list(self._counts)
+
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """The family with the counts of up to each bound."""
         bounds = [*(str(float(bound)) for bound in self._bounds), "+Inf"]

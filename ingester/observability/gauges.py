@@ -11,7 +11,7 @@ from operator import attrgetter
 
 import msgspec
 import trio
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ingester.observability.namespace_metrics import namespace_metrics
@@ -126,6 +126,8 @@ def _families(gauges: Gauges | None) -> Iterator[Metric]:
     for name, (_, text) in _GAUGES.items():
         value = None if gauges is None else _figure(_READ[name](gauges))
         yield GaugeMetricFamily(f"ingester_{name}", text, value=value)
+    created = None if gauges is None else gauges.log.created_segments
+    yield CounterMetricFamily("ingester_log_segments_created", "Log segments begun", value=created)
     memory = GaugeMetricFamily(
         "ingester_memory_used_bytes", "Bytes that count against memory.limit", labels=["kind"]
     )

@@ -59,6 +59,8 @@ class RecentProblems:
     def __init__(self) -> None:
         # Appending to a bounded deque and copying it are atomic under CPython's lock.
         self._problems: deque[Problem] = deque(maxlen=RECENT)
+        self.count = 0
+        """The number of all since the start; two that come at one moment may count as one."""
 
     def newest_first(self) -> list[Problem]:
         """Give at most ``RECENT`` problems."""
@@ -67,6 +69,7 @@ class RecentProblems:
     def __call__(self, _logger: object, _method: str, event: EventDict) -> EventDict:
         """Keep the event if it is a warning or worse; a structlog processor."""
         if event.get("level") in _PROBLEM_LEVELS:
+            self.count += 1
             self._problems.append(
                 Problem(
                     at=str(event.get("at", "")),

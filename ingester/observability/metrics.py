@@ -118,6 +118,8 @@ class Metrics:
             ValueError: the registry already has metrics of these names.
         """
         self._registry = registry
+        self.refusals = 0
+        """The number of all refusals; two that come at one moment may count as one."""
         self._tables: dict[tuple[str, str], TableMetrics] = {}
         self._written = WrittenTables(registry)
         self._table_counters = {
@@ -140,12 +142,12 @@ class Metrics:
     def _register_log(self) -> None:
         counter, histogram = self._counter, self._histogram
         text = "From a decoded batch to its answer"
-        self.acknowledged = Timings("ingester_ack_seconds", text, _FAST_S, self._registry).observe
+        self.ack_timings = Timings("ingester_ack_seconds", text, _FAST_S, self._registry)
+        self.acknowledged = self.ack_timings.observe
         """Takes the seconds from a decoded batch, or several, to the answer."""
         self._group = histogram("group_operations", "Operations written and synced at once", _GROUP)
         self._sync = histogram("sync_seconds", "One sync of the log", _FAST_S)
         self._log_written = counter("log_written_bytes", "Bytes appended to the log")
-        self.segment_created = counter("log_segments_created", "Log segments begun").inc
         self.segments_removed = counter("log_segments_removed", "Log segments let go").inc
         torn = "Bytes cut from torn tails, never acknowledged"
         self.tail_cut = counter("log_torn_bytes", torn).inc
@@ -231,6 +233,7 @@ class Metrics:
 
     def refused(self, code: str) -> None:
         """Count one refusal by its ``code``; an unknown code counts as ``internal``."""
+        self.refusals += 1
         self._refusals.get(code, self._refusals["internal"]).inc()
 
     def quota_refused(self, namespace: str, quota: str) -> None:

@@ -45,9 +45,10 @@ class RateCounter:
 
     def spans(self) -> RateSpans:
         """Give the rates over the last 10 and the last 60 whole seconds."""
-        return RateSpans(last_10s=self._over(SHORT_SPAN_S), last_60s=self._over(LONG_SPAN_S))
+        return RateSpans(last_10s=self.over(SHORT_SPAN_S), last_60s=self.over(LONG_SPAN_S))
 
-    def _over(self, span_s: int) -> Rates:
+    def over(self, span_s: int) -> Rates:
+        """Give the rates over so many whole seconds, ``LONG_SPAN_S`` at most."""
         now = int(self._clock())
         first = max(now - span_s, self._started_s)
         passed_s = now - first

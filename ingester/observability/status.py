@@ -18,6 +18,9 @@ import msgspec
 from ingester.lifecycle.push_status import PushStatus
 from ingester.observability.log_levels import LogLevelStatus
 from ingester.observability.logs import Problem
+from ingester.observability.standing import Alarm as Alarm
+from ingester.observability.standing import DiskStatus as DiskStatus
+from ingester.observability.standing import StoreState as StoreState
 from ingester.postgres.report import Phase, ReplicationReport
 
 State = Literal["starting", "ready", "draining", "drained", "stopping", "fenced", "failed"]
@@ -139,8 +142,8 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     buffered: Buffered
     persisted: Persisted
     oldest_buffered_s: float | None = None
-    checkpoints: CheckpointStatus = CheckpointStatus()
     """Age of the oldest row that is not yet in a file; null when nothing is buffered."""
+    checkpoints: CheckpointStatus = CheckpointStatus()
     transformers: list[TransformerStatus] = []
     """The classes that the table's batches go through, in order."""
 
@@ -177,6 +180,8 @@ class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
     segments: int = 0
     bytes: int = 0
     open_segment: int | None = None
+    created_segments: int = 0
+    """Segments begun since the start."""
     syncs: int = 0
     last_sync_s: float | None = None
     """The seconds that the last sync took."""
@@ -386,6 +391,13 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
     identity: Identity
+    alarms: list[Alarm] = []
+    """What somebody has to see to now, the critical ones first, the oldest of each first."""
+    store_state: StoreState = StoreState()
+    disk: DiskStatus = DiskStatus()
+    oldest_unpersisted_s: float | None = None
+    """The age of the oldest row that is in no file; null where every row is in one. After a restart
+    it counts from the replay."""
     admission: Admission
     rates: RateSpans
     counts: dict[str, int] = {}

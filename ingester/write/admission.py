@@ -37,6 +37,10 @@ CLEAR_HOLDS_S = 0.005
 """The time after a full look in which batches are let in without one, as long as they have no more
 than a part of the space that was found: a look costs as much as all else that admission does."""
 CLEAR_PART = 8
+ORDINARY_BYTES = 64 * 1024
+"""The size of an ordinary batch, before there was one."""
+ORDINARY_PART = 16
+"""The part by which a batch that is looked at moves the size of an ordinary one."""
 RECORD_OVERHEAD_BYTES = 64 * 1024
 """The bytes that a batch may cost in the log beside its rows: headers, padding, a schema."""
 
@@ -124,6 +128,7 @@ class AdmissionControl:
         self._draining = False
         self._fenced = False
         self._others_at = (-math.inf, 0)
+        self._ordinary_bytes = float(ORDINARY_BYTES)
         # So many bytes are let in without a look until then.
         self._clear_bytes = 0
         self._clear_until = -math.inf
@@ -141,6 +146,7 @@ class AdmissionControl:
             else:
                 reasons = self._reasons(nbytes, disk_lacks, use)
                 self._look_again(0 if reasons else nbytes, bool(reasons))
+                self._note_size(nbytes, bool(reasons))
             # A request that is refused for anything else is none.
             if not reasons and use.quota.requests_per_s:
                 over = self.namespaces.over_requests(use)
@@ -164,6 +170,11 @@ class AdmissionControl:
         clear = min(room, self._disk.certain_bytes) // CLEAR_PART
         self._clear_bytes = 0 if refused else max(0, clear) + nbytes
         self._clear_until = self._clock() + CLEAR_HOLDS_S
+
+    def _note_size(self, nbytes: int, refused: bool) -> None:
+        """Note the size of a batch that was looked at. One that is refused counts as ordinary."""
+        part = 1 if refused else ORDINARY_PART
+        self._ordinary_bytes += (nbytes - self._ordinary_bytes) / part
 
     def _count(self, nbytes: int, use: NamespaceUse) -> None:
         self._clear_bytes -= nbytes
@@ -219,6 +230,22 @@ class AdmissionControl:
         with self._lock:
             self._ledger.pending -= nbytes
             use.pending_bytes -= nbytes
+
+    def refusals(self) -> list[IngesterError]:
+        """List why a batch would be refused now that is as large as batches are here."""
+        return self.reasons(self.ordinary_bytes)
+
+    @property
+    def ordinary_bytes(self) -> int:
+        """The size of an ordinary batch, by those of late: the last one that was refused, at first.
+
+        Whether some batch would be taken says little: a full disk takes small ones for long.
+        """
+        return int(self._ordinary_bytes)
+
+    def disk_full(self) -> bool:
+        """Whether an ordinary batch would find the disk full."""
+        return self._disk.lacks(self.ordinary_bytes)
 
     def reasons(self, nbytes: int = 0, use: NamespaceUse | None = None) -> list[IngesterError]:
         """List why a write of ``nbytes`` would be refused now; nothing when it would be let in.

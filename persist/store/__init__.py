@@ -7,7 +7,8 @@
 ``contract`` says what every store promises, ``errors`` what it answers, by who has to act.
 ``probe`` asks a store at start-up whether it can do what the manifest needs. S3 has ``s3_client``
 below it, where each call has a deadline, and ``s3_errors``, which says what an answer means;
-``ranges`` makes a remote object a file that fetches what is read.
+``ranges`` makes a remote object a file that fetches what is read. ``watched`` notes what the
+requests of any store come to, and ``standing`` says by that whether it answers.
 
 All calls block and may come from any thread. No store retries by itself, apart from a conflict of
 two conditional writes: callers decide what waiting costs, and wait by the one policy in ``retry``.
@@ -31,3 +32,5 @@ from persist.store.retry import StoreRetry as StoreRetry
 from persist.store.retry import Tell as Tell
 from persist.store.retry import retry as retry
 from persist.store.retry import retry_async as retry_async
+from persist.store.standing import StoreWatch as StoreWatch
+from persist.store.watched import WatchedStore as WatchedStore

@@ -126,7 +126,6 @@ def test_histograms_and_plain_counters_take_what_the_daemon_tells(
     metrics.persist_finished(0.02, 1.4)
     metrics.persist_failed()
     metrics.first_batch_sent(0.004)
-    metrics.segment_created()
     metrics.segments_removed(2)
     metrics.tail_cut(17)
     metrics.replayed(9)
@@ -142,7 +141,6 @@ def test_histograms_and_plain_counters_take_what_the_daemon_tells(
         "persist_total_seconds_sum": 1.42,
         "persist_failed_attempts_total": 1,
         "query_first_batch_seconds_sum": 0.004,
-        "log_segments_created_total": 1,
         "log_segments_removed_total": 2,
         "log_torn_bytes_total": 17,
         "replayed_operations_total": 9,

@@ -36,7 +36,7 @@ EXAMPLES: dict[str, list[Any]] = {
 # Differ from daemon to daemon, or from moment to moment.
 VOLATILE = re.compile(
     r"incarnation|pid|version|flight|http|store|ingester_id|.*_at|at|since|.*bytes|.*_s|sequence|"
-    r"until|snapshot_sequence|position|manifest_version|segments|syncs|state|operations_.*"
+    r"until|.*_files|snapshot_sequence|position|manifest_version|segments|syncs|state|operations_.*"
 )
 
 
@@ -314,9 +314,17 @@ def test_extra_info_of_a_refusal_has_the_fields_shown() -> None:
 
 @pytest.mark.parametrize("heading", [name for name in EXAMPLES if name.startswith("GET /")])
 def test_http_answers_as_the_page_shows(daemon: Daemon, heading: str) -> None:
-    if heading.startswith("GET /api/"):
+    if heading.startswith("GET /api/") and heading != "GET /api/history":
         return
-    assert fetch(daemon, heading.removeprefix("GET ")) == one(heading)
+    real, shown = fetch(daemon, heading.removeprefix("GET ")), one(heading)
+    if heading == "GET /api/history":
+        # It may have moments by now: as many figures of each series.
+        assert {len(figures) for figures in real["series"].values()} == {len(real["at"])}
+        real = real | {"at": [], "series": {name: [] for name in real["series"]}}
+    if "/health/ready" in heading:
+        # A report that was sent here before may have raised one.
+        real = real | {"alarms": [] if isinstance(real["alarms"], list) else real["alarms"]}
+    assert real == shown
 
 
 def test_a_field_too_many_or_of_another_kind_is_noticed() -> None:

@@ -81,4 +81,5 @@ NEEDS: dict[str, Need] = {
     "http /api/tables/{namespace}/{table}": _READ,
     "http /api/tables/{namespace}/{table}/{list}": _READ,
     "http /api/status/{list}": Need(None, "shown", setting="status"),
+    "http /api/history": Need(None, "shown", setting="status"),
 }

@@ -3,12 +3,14 @@
 | route               | 200                     | 503                                        |
 |---------------------|-------------------------|--------------------------------------------|
 | GET /health/live    | the loop turns          | it has ended, the process is on its way out |
-| GET /health/ready   | queries are answered    | starting, stopping, fenced: with reasons   |
+| GET /health/ready   | calls are answered      | starting, stopping, fenced: with reasons   |
+| ... ?for=query      | and queries of files    | the same, or the store does not answer     |
 | ... ?for=write      | and writes are taken    | the same, or writes are refused for now    |
 | GET /metrics        | Prometheus, OpenMetrics |                                            |
 | GET /api/status     | ``status.Status``       |                                            |
 | GET /api/status/X   | ``StatusPage`` of list X, with ``?after=KEY&limit=N&match=TEXT``    |
 | GET /api/tables/N/T | ``table_detail.TableDetail``; behind it ``/partitions``, ``/files``  |
+| GET /api/history    | ``standing.History``    |                                            |
 | GET /               | the operator's page     |                                            |
 
 Law: HEAD answers as GET does, without a body. Everything but the page and the metrics is a JSON
@@ -19,7 +21,7 @@ each takes what it shows of the daemon at one moment. Imports trio: part of the 
 
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 import structlog
@@ -33,6 +35,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ingester.errors import InvalidRequest, UnknownTable
+from ingester.observability.standing import Alarm, History
 from ingester.observability.status import Status, encode_status
 from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.server.auth.views import Sees
@@ -47,6 +50,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+Purpose = Literal["any", "query", "write"]
+_PURPOSES: dict[str, Purpose] = {"any": "any", "query": "query", "write": "write"}
 _ERROR_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -60,12 +65,19 @@ class StatusSource(TableSource, Protocol):
     def live(self) -> bool:
         """Say whether the daemon still works; a daemon that is starting is live."""
 
-    def readiness(self, for_write: bool) -> list[str]:
+    def readiness(self, purpose: Purpose) -> list[str]:
         """Name what keeps the daemon from serving; empty means ready.
 
         Args:
-            for_write: count also what refuses writes for now (memory, queue, disk).
+            purpose: ``query`` counts also a store that does not answer, ``write`` what refuses
+                an ordinary batch for now (memory, queue, disk).
         """
+
+    def alarms(self) -> list[Alarm]:
+        """Tell what somebody has to see to now."""
+
+    def history(self) -> History:
+        """Tell of the last minutes."""
 
     def status(self, sees: Sees | None) -> Status:
         """Describe the daemon as it is now, or what of it a caller sees."""
@@ -91,12 +103,14 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
         return _json({"live": is_live}, 200 if is_live else 503)
 
     async def ready(request: Request) -> Response:
-        purpose = request.query_params.get("for", "query")
-        if purpose not in ("query", "write"):
-            message = f"'for' is {purpose[:40]!r}; it takes 'query' (the default) and 'write'"
+        asked = request.query_params.get("for", "any")
+        purpose: Purpose | None = _PURPOSES.get(asked)
+        if purpose is None:
+            message = f"'for' is {asked[:40]!r}; it takes 'query', 'write' and 'any' (the default)"
             return _error(400, "invalid", message)
-        reasons = source.readiness(purpose == "write")
-        body = {"ready": not reasons, "for": purpose, "reasons": reasons}
+        reasons = source.readiness(purpose)
+        alarms = [alarm.name for alarm in source.alarms()]
+        body = {"ready": not reasons, "for": purpose, "reasons": reasons, "alarms": alarms}
         return _json(body, 503 if reasons else 200)
 
     async def metrics(request: Request) -> Response:
@@ -121,6 +135,9 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
     async def table_list(request: Request) -> Response:
         return await _told(tables.page, request)
 
+    async def history(_: Request) -> Response:
+        return _json_bytes(msgspec.json.encode(source.history()), 200)
+
     async def show_page(_: Request) -> Response:
         headers = _HEADERS | {"Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
         return Response(html, headers=headers, media_type="text/html")
@@ -133,6 +150,7 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
         "/api/status/{list}": status_list,
         "/api/tables/{namespace}/{table}": table,
         "/api/tables/{namespace}/{table}/{list}": table_list,
+        "/api/history": history,
         "/": show_page,
     }
     app = Starlette(
@@ -184,7 +202,7 @@ async def _refuse(request: Request, exc: Exception) -> Response:
     code = _ERROR_CODES.get(exc.status_code, "invalid")
     message = {
         404: "no such path; there are /, /health/live, /health/ready, /metrics, /api/status,"
-        " /api/status/{tables,origins,followers,replications,namespaces},"
+        " /api/status/{tables,origins,followers,replications,namespaces}, /api/history,"
         " /api/tables/NAMESPACE/TABLE, .../partitions, .../files",
         405: "only GET and HEAD are answered here",
     }.get(exc.status_code, exc.detail)

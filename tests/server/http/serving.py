@@ -16,7 +16,9 @@ import trio
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
+from ingester.observability.history import HistoryRing
 from ingester.observability.logs import Problem
+from ingester.observability.standing import Alarm, History
 from ingester.observability.status import (
     Admission,
     Buffered,
@@ -38,7 +40,7 @@ from ingester.observability.status import (
 from ingester.observability.status_lists import PageRequest, StatusPage, page_of
 from ingester.observability.table_detail import TableView
 from ingester.server.auth.views import Sees
-from ingester.server.http.app import create_app
+from ingester.server.http.app import Purpose, create_app
 from ingester.server.http.server import ListenError, serve_http
 
 MIB = 1 << 20
@@ -111,6 +113,8 @@ class TurnableSource:
     is_live: bool = True
     not_ready: list[str] = field(default_factory=list)
     refuses: list[str] = field(default_factory=list)
+    away: list[str] = field(default_factory=list)
+    ring: HistoryRing = field(default_factory=HistoryRing)
     shown: Status = field(default_factory=example_status)
     failure: Exception | None = None
     views: dict[tuple[str, str], TableView] = field(default_factory=dict)
@@ -118,8 +122,14 @@ class TurnableSource:
     def live(self) -> bool:
         return self.is_live
 
-    def readiness(self, for_write: bool) -> list[str]:
-        return self.not_ready + (self.refuses if for_write else [])
+    def readiness(self, purpose: Purpose) -> list[str]:
+        return self.not_ready + {"any": [], "query": self.away, "write": self.refuses}[purpose]
+
+    def alarms(self) -> list[Alarm]:
+        return self.shown.alarms
+
+    def history(self) -> History:
+        return self.ring.tell()
 
     def status(self, sees: Sees | None = None) -> Status:
         if self.failure is not None:

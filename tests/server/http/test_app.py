@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from ingester.observability.metrics import Metrics
+from ingester.observability.standing import Alarm
 from ingester.observability.status import Reason, Status
 from tests.server.http.serving import RunningServer, TurnableSource, example_status, serving
 
@@ -25,7 +26,7 @@ def served() -> Iterator[tuple[TurnableSource, RunningServer]]:
 @pytest.fixture
 def source(served: tuple[TurnableSource, RunningServer]) -> TurnableSource:
     source, _ = served
-    source.is_live, source.not_ready, source.refuses = True, [], []
+    source.is_live, source.not_ready, source.refuses, source.away = True, [], [], []
     source.shown, source.failure = example_status(), None
     return source
 
@@ -43,21 +44,30 @@ def test_live_follows_the_daemon(server: RunningServer, source: TurnableSource) 
     assert (dead.status, json.loads(dead.body)) == (503, {"live": False})
 
 
-def test_a_daemon_that_refuses_writes_is_ready_for_queries_only(
+def test_a_daemon_is_ready_for_what_works_and_names_its_alarms(
     server: RunningServer, source: TurnableSource
 ) -> None:
-    source.refuses = ["memory: 950 MiB of 1 GiB"]
-    for_query, for_write = (
-        server.request("/health/ready"),
-        server.request("/health/ready?for=write"),
+    alarm = Alarm(
+        name="store-away",
+        severity="critical",
+        since="2026-11-26T17:00:00Z",
+        message="the store does not answer",
+        runbook="store-away",
     )
-    assert (for_query.status, for_write.status) == (200, 503)
-    assert json.loads(for_query.body) == {"ready": True, "for": "query", "reasons": []}
-    assert json.loads(for_write.body) == {
-        "ready": False,
-        "for": "write",
-        "reasons": ["memory: 950 MiB of 1 GiB"],
-    }
+    source.refuses, source.away = ["memory: 950 MiB of 1 GiB"], ["store: does not answer"]
+    source.shown = msgspec.structs.replace(source.shown, alarms=[alarm])
+    reasons = {"any": [], "query": source.away, "write": source.refuses}
+    for purpose, said in reasons.items():
+        answer = server.request(f"/health/ready?for={purpose}")
+        assert answer.status == (503 if said else 200)
+        assert json.loads(answer.body) == {
+            "ready": not said,
+            "for": purpose,
+            "reasons": said,
+            "alarms": ["store-away"],
+        }
+    plain = server.request("/health/ready")
+    assert (plain.status, json.loads(plain.body)["for"]) == (200, "any")
 
 
 def test_a_starting_daemon_is_live_but_not_ready(

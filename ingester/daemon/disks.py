@@ -1,0 +1,77 @@
+"""The room of the disks that the daemon writes to.
+
+Law of this file: it looks in a thread, with a time-out, since a file system may hang; the last look
+that was answered holds.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+from ingester.config.settings import Settings
+
+LOOK_S = 1.0
+TIMEOUT_S = 5.0
+
+
+class Room(NamedTuple):
+    """The room of one file system. ``free_files`` is None where files have no bound."""
+
+    free_bytes: int
+    total_bytes: int
+    free_files: int | None
+
+
+class Disks:
+    """The rooms of the log, of what queries put aside, and of a store on local files."""
+
+    def __init__(self, settings: Settings) -> None:
+        url = settings.store_url
+        self._folders = {
+            "log": settings.data_dir / "wal",
+            "spill": settings.data_dir / "spill",
+            "store": Path(url.removeprefix("file://")) if url.startswith("file://") else None,
+        }
+        self._found: dict[str, Room | None] = {}
+        self._limiter = trio.CapacityLimiter(1)
+
+    def room(self, name: str) -> Room | None:
+        """Return the room of ``log``, ``spill`` or ``store``; None where it is not known."""
+        return self._found.get(name)
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await self.look()
+            await trio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Look once."""
+        with trio.move_on_after(TIMEOUT_S):
+            found = await trio.to_thread.run_sync(
+                partial(_rooms, self._folders), limiter=self._limiter, abandon_on_cancel=True
+            )
+            self._found = found
+
+
+def _rooms(folders: dict[str, Path | None]) -> dict[str, Room | None]:
+    return {name: None if folder is None else _room(folder) for name, folder in folders.items()}
+
+
+def _room(folder: Path) -> Room | None:
+    """The room where the folder is, or will be."""
+    for at in (folder, *folder.parents):
+        try:
+            found = os.statvfs(at)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        files = found.f_favail if found.f_files else None
+        return Room(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, files)
+    return None

@@ -1,0 +1,173 @@
+"""Whether the store answers, by what its requests have come to.
+
+    answered ──▶ ok                          of reads and of writes by themselves
+    failed ──▶ doubted ──┬─ answered ──▶ ok
+                         └─ a second failure, or none answered within DOUBT_S ──▶ away
+    not found where our own claim has to be ──▶ away, until it is found
+
+Law of this file: a single failure is no outage, and a read that works says nothing of writes.
+"There is no such object" and "it exists already" are answers. Any thread; no call of the store is
+made here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+DOUBT_S = 1.0
+BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""The bounds of the histogram of seconds that a request takes."""
+READS, WRITES = ("get", "open", "exists", "list"), ("put", "create", "delete")
+OPERATIONS = READS + WRITES
+
+Outcome = Literal["ok", "not_found", "exists", "away", "full", "denied", "failed"]
+ANSWERS: tuple[Outcome, ...] = ("ok", "not_found", "exists")
+OUTCOMES: tuple[Outcome, ...] = (*ANSWERS, "away", "full", "denied", "failed")
+
+
+class StoreStanding(NamedTuple):
+    """The standing of a store at one moment. Times are seconds since 1970."""
+
+    state: Literal["ok", "away", "unknown"]
+    since: float | None
+    last_ok_at: float | None
+    last_error: str | None
+    reads: bool
+    writes: bool
+
+
+class _Side:
+    """The failures of reads, or of writes, since the last one that was answered."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.failing_since = 0.0
+        self.last_at: float | None = None
+
+    def note(self, answered: bool, now: float) -> None:
+        if answered:
+            self.failures = 0
+        else:
+            self.failing_since = self.failing_since if self.failures else now
+            self.failures += 1
+        self.last_at = now
+
+    def works(self, now: float) -> bool:
+        return self.failures == 0 or (self.failures == 1 and now - self.failing_since < DOUBT_S)
+
+
+class Tally(NamedTuple):
+    """Requests since the start, by operation and outcome, and the seconds that they took."""
+
+    requests: dict[tuple[str, Outcome], int]
+    buckets: dict[str, list[int]]
+    """By operation: how many took up to each of ``BOUNDS_S``, and longer. Not cumulative."""
+    seconds: dict[str, float]
+
+
+class StoreWatch:
+    """Notes what requests come to, and says how the store stands. Any thread.
+
+    Args:
+        on_failed: called, in any thread, when a request has failed.
+        clock: gives seconds that never run backwards.
+        wall: gives the seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        on_failed: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._on_failed = on_failed
+        self._clock, self._wall = clock, wall
+        self._lock = threading.Lock()
+        self._reads, self._writes = _Side(), _Side()
+        self._lost: str | None = None
+        self._last_ok_at: float | None = None
+        self._last_error: str | None = None
+        self._state: Literal["ok", "away", "unknown"] = "unknown"
+        self._since: float | None = None
+        self._requests: Counter[tuple[str, Outcome]] = Counter()
+        self._buckets = {each: [0] * (len(BOUNDS_S) + 1) for each in OPERATIONS}
+        self._seconds = dict.fromkeys(OPERATIONS, 0.0)
+
+    def note(
+        self, operation: str, outcome: Outcome, seconds: float, error: str | None = None
+    ) -> None:
+        """Take note of a request that has ended.
+
+        Args:
+            operation: one of ``OPERATIONS``.
+            error: what has failed; of an answer, nothing.
+        """
+        with self._lock:
+            self._requests[operation, outcome] += 1
+            self._buckets[operation][bisect_left(BOUNDS_S, seconds)] += 1
+            self._seconds[operation] += seconds
+            self._judge(operation, outcome in ANSWERS, error)
+        if outcome not in ANSWERS:
+            self._on_failed()
+
+    def unanswered(self, operation: str, seconds: float) -> None:
+        """Take note of a request that has no answer after so many seconds, and goes on."""
+        with self._lock:
+            side = self._side(operation)
+            side.failures = max(side.failures, 1)
+            self._judge(operation, False, f"no answer within {seconds:g} s")
+
+    def found(self, lost: str | None) -> None:
+        """Take note whether what has to be in the store is there: None, or what is missing."""
+        with self._lock:
+            self._lost = lost
+            self._last_error = lost or self._last_error
+            self._settle(self._clock())
+
+    def standing(self) -> StoreStanding:
+        """Return how the store stands now."""
+        with self._lock:
+            now = self._clock()
+            self._settle(now)
+            reads = self._lost is None and self._reads.works(now)
+            writes = self._lost is None and self._writes.works(now)
+            return StoreStanding(
+                self._state, self._since, self._last_ok_at, self._last_error, reads, writes
+            )
+
+    def doubted(self) -> tuple[bool, bool]:
+        """Say whether the last read has failed, and whether the last write has."""
+        with self._lock:
+            return self._reads.failures > 0, self._writes.failures > 0
+
+    def tally(self) -> Tally:
+        """Return a copy of the counts."""
+        with self._lock:
+            buckets = {name: list(counts) for name, counts in self._buckets.items()}
+            return Tally(dict(self._requests), buckets, dict(self._seconds))
+
+    def _judge(self, operation: str, answered: bool, error: str | None) -> None:
+        now = self._clock()
+        self._side(operation).note(answered, now)
+        if answered:
+            self._last_ok_at = self._wall()
+        else:
+            self._last_error = error
+        self._settle(now)
+
+    def _side(self, operation: str) -> _Side:
+        return self._reads if operation in READS else self._writes
+
+    def _settle(self, now: float) -> None:
+        works = self._lost is None and self._reads.works(now) and self._writes.works(now)
+        asked = self._reads.last_at is not None or self._writes.last_at is not None
+        state: Literal["ok", "away", "unknown"] = "away" if not works else "ok"
+        if not asked or (state == "ok" and self._last_ok_at is None):
+            state = "unknown"
+        if state != self._state:
+            self._state, self._since = state, self._wall()
