@@ -98,12 +98,22 @@ def serve(
     flight: Flight = None,
     http: Http = None,
     insecure: Insecure = False,
+    adopt: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--adopt",
+            metavar="DIR",
+            help="Another daemon's data directory: what it had is brought in when it is gone.",
+        ),
+    ] = None,
     set_: Set = None,
 ) -> None:
     """Run the daemon until SIGTERM. Prints one JSON line when it accepts writes."""
     from .serve import serve as run
 
     flags = _flags(data_dir, store, flight, http, set_)
+    if adopt:
+        flags["recovery.adopt"] = adopt
     run(flags | {"insecure": True} if insecure else flags, config)
 
 

@@ -361,6 +361,16 @@ class ReplicationSettings(_Section, frozen=True, kw_only=True):
     larger one is refused whole."""
 
 
+class RecoverySettings(_Section, frozen=True, kw_only=True):
+    """The logs of other daemons that this one adopts by itself when those are gone."""
+
+    adopt: list[str] = []
+    """Data directories that the daemon looks after: where no daemon holds one, what its log has and
+    no file goes into the tables. ``*`` in the last part names all folders that fit."""
+    adopt_after: Annotated[float, _seconds(0, DAY_S)] = 60.0
+    """A data directory is adopted that has been without its daemon for so long."""
+
+
 class TransformSettings(_Section, frozen=True, kw_only=True):
     """How transformers run, and which of them a ``create_table`` may name."""
 
@@ -500,6 +510,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     versions: VersionsSettings = VersionsSettings()
     origins: OriginsSettings = OriginsSettings()
     replication: ReplicationSettings = ReplicationSettings()
+    recovery: RecoverySettings = RecoverySettings()
     transform: TransformSettings = TransformSettings()
     quotas: QuotasSettings = QuotasSettings()
     limits: LimitsSettings = LimitsSettings()

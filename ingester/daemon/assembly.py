@@ -64,6 +64,7 @@ from ingester.query.result_spill import ResultSpill
 from ingester.query.row_group_cache import CACHE_BYTES, RowGroupCache
 from ingester.query.ticket import FilterLimits
 from ingester.quotas.namespaces import Namespaces
+from ingester.recovery.left_logs import LeftLogs, adopt_into
 from ingester.replication.commit import TransactionCommit, TransactionPath
 from ingester.replication.dedup import TransactionDedup
 from ingester.replication.open_transactions import OpenTransactions
@@ -225,6 +226,11 @@ class Runtime:
             self.catalog, self.tree, settings, on_run=self.metrics.clean_up_ended
         )
         self.push_watch = PushWatch(self.store)
+        self.left_logs = LeftLogs(
+            settings.recovery,
+            settings.data_dir,
+            adopt_into(self.store, settings.persist.target_file_bytes),
+        )
 
     def _make_queries(self, settings: Settings) -> None:
         self.result_spill = ResultSpill(self._spill_folder, self.metrics.result_spilled)

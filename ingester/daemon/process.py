@@ -207,6 +207,7 @@ async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: trio.Ev
         # Nothing of it may be left to be released: rows that are in files, or another daemon's.
         await runtime.log_truncation.truncate()
         workers.start_soon(doors.drain.run)
+        workers.start_soon(runtime.left_logs.run)
         security = doors.security
         listener = await listen(runtime, doors.report, security, doors.drain)
         security.open_at(listener)

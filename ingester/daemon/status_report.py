@@ -162,6 +162,7 @@ class StatusReport:
             pushes=runtime.push_watch.pushes(),
             push_reading=runtime.push_watch.statistics(),
             drain=self._drain(),
+            adoptions=runtime.left_logs.statistics(),
             security=self._security(),
             namespaces=heapq.nlargest(TOP, namespaces, key=lambda each: (each.bytes, each.tables)),
             log_levels=runtime.log_levels.status(),

@@ -24,6 +24,7 @@ from ingester.observability.standing import StoreState as StoreState
 from ingester.postgres.report import Phase, ReplicationReport
 
 State = Literal["starting", "ready", "draining", "drained", "stopping", "fenced", "failed"]
+AdoptionState = Literal["held", "absent", "waiting", "adopting", "adopted", "failed", "refused"]
 DrainState = Literal["none", "draining", "drained"]
 
 
@@ -387,6 +388,24 @@ class DrainStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why the drain has not come further; it goes on trying."""
 
 
+class AdoptionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A data directory of ``recovery.adopt``.
+
+    ``held`` by its daemon; ``absent``: there is no log; ``waiting``: free for less than
+    ``recovery.adopt_after``; ``failed`` and ``refused`` are tried again.
+    """
+
+    directory: str
+    state: AdoptionState
+    at: str
+    """When it was found so."""
+    rows: int = 0
+    """Rows that this adoption has brought into tables."""
+    refused_rows: int = 0
+    """Rows that stay in the log only."""
+    problem: str | None = None
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -424,6 +443,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The pushes of which this store was told: those under way first, the newest of each first."""
     push_reading: PushReading = PushReading()
     drain: DrainStatus = DrainStatus()
+    adoptions: list[AdoptionStatus] = []
+    """The data directories that this daemon looks after."""
     security: SecurityStatus = SecurityStatus()
     namespaces: list[NamespaceStatus] = []
     """The namespaces with the most in memory, 100 at most."""

@@ -7,7 +7,9 @@
                 process of its own: it has files made by ``ingester.flush.file_writer`` and commits
                 them by ``persist.manifest`` itself, under the old identity
 
-Both skip what manifests and origins already hold, so that running twice adds nothing. Adoption
+    ``left_logs``  the folders that a daemon looks after: ``adopt`` by itself, once they are free
+
+All skip what manifests and origins already hold, so that running twice adds nothing. Adoption
 never changes a log; a segment of ours goes when all in it is in committed versions or is another
 process's to bring. Start reading at ``replay``.
 """

@@ -1,0 +1,81 @@
+"""A daemon adopts by itself the logs that it looks after, once their daemons are gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
+from tests.drivers.wire import create, http, numbers, put, rows
+from tests.fencing.pairs import store_url
+
+PLAIN, KEYED = ("ns", "plain"), ("ns", "keyed")
+SCHEMA = pa.schema([pa.field("i", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+
+
+def _keyed(first: int, count: int) -> pa.RecordBatch:
+    return pa.record_batch({"i": range(first, first + count), "v": [1] * count}, schema=SCHEMA)
+
+
+def _adoptions(daemon: Daemon) -> dict[str, dict[str, Any]]:
+    found = json.loads(http(f"{daemon.http}/api/status")[2])["adoptions"]
+    return {Path(each["directory"]).name: each for each in found}
+
+
+def test_logs_of_daemons_that_are_gone_are_adopted_once_and_others_left_alone(
+    tmp_path: Path,
+) -> None:
+    common: dict[str, Any] = {"store": store_url(tmp_path), "persist__max_age": "1h"}
+    data = tmp_path / "data"
+    dead = Daemon.start(data / "dead", id="dead", **common)
+    with fl.connect(dead.flight) as client:
+        create(client, KEYED, SCHEMA, primary_key=["i"])
+        put(client, KEYED, _keyed(0, 5))
+        put(client, PLAIN, numbers(0, 5))
+    dead.kill()
+    (data / "no-daemon").mkdir()
+    with Daemon.start(data / "alive", id="alive", **common) as alive:
+        with fl.connect(alive.flight) as client:
+            put(client, PLAIN, numbers(5, 5))
+        heir = Daemon.start(
+            data / "heir",
+            id="heir",
+            arguments=["--adopt", str(data / "*")],
+            recovery__adopt_after=0.3,
+            **common,
+        )
+        with heir, fl.connect(heir.flight) as client:
+            until(lambda: _adoptions(heir).get("dead", {}).get("state") == "adopted", "adoption")
+            found = _adoptions(heir)
+            assert {name: each["state"] for name, each in found.items()} == {
+                "dead": "adopted",
+                "alive": "held",
+                "no-daemon": "absent",
+            }
+            assert found["dead"]["rows"] == 10
+            # The keyed table is free, and its rows are there.
+            put(client, KEYED, _keyed(5, 1))
+            assert rows(client, KEYED) == list(range(6))
+            assert rows(client, PLAIN) == list(range(5))
+            # The dead one comes back to a log that is in files, and has each row once.
+            with dead.again() as back, fl.connect(back.flight) as other:
+                assert rows(other, PLAIN) == list(range(5))
+                until(lambda: _adoptions(heir)["dead"]["state"] == "held", "its daemon")
+
+
+def test_a_log_of_another_store_is_told_and_left(tmp_path: Path) -> None:
+    with Daemon.start(tmp_path / "other", id="other", persist__max_age="1h") as other:
+        with fl.connect(other.flight) as client:
+            put(client, PLAIN, numbers(0, 5))
+        other.kill()
+    settings: dict[str, Any] = {"recovery__adopt": str(tmp_path / "other"), "id": "heir"}
+    with Daemon.start(tmp_path / "heir", recovery__adopt_after=0, **settings) as heir:
+        until(lambda: _adoptions(heir).get("other", {}).get("state") == "failed", "a failure")
+        assert "is this the right store?" in _adoptions(heir)["other"]["problem"]
+        problems = json.loads(http(f"{heir.http}/api/status")[2])["errors"]
+        assert problems[0]["runbook"] == "RUNBOOK.md#not-adopted" or "not-adopted" in str(problems)
