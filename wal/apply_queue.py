@@ -73,6 +73,8 @@ class ApplyQueue:
         self.apply: Apply = lambda entries: None
         self.parted: LogFailed | None = None
         """The sink refused a group: it has less than the log for good. Any thread."""
+        self.applied_between_ns = (0, 0)
+        """The times at which the group that is applied began to be written, and was stored."""
         self.groups = 0
         self.records = 0
 
@@ -193,6 +195,7 @@ class ApplyQueue:
         if self.parted is not None:
             answer(group.entries, self.parted)
             return
+        self.applied_between_ns = (group.began_ns, group.stored_ns)
         try:
             self.apply(group.entries)
         except BaseException as exc:

@@ -50,6 +50,10 @@ class Group:
     start: int = 0
     end: int = 0
     next_seq: int = 0
+    began_ns: int = 0
+    """The time at which the group began to be written, in nanoseconds since 1970."""
+    stored_ns: int = 0
+    """The time at which it counted as written, likewise."""
 
     def pieces(self, number: int) -> Iterator[bytes | memoryview]:
         """The bytes from `start` to `end`, for segment `number`."""

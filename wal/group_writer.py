@@ -15,6 +15,7 @@ disk.)
 from __future__ import annotations
 
 import threading
+import time
 from queue import SimpleQueue
 
 from wal.append_queue import AppendQueue, OnLoop
@@ -104,6 +105,7 @@ class GroupWriter:
         return group is not None
 
     def _write(self, group: Group) -> None:
+        group.began_ns = time.time_ns()
         try:
             self._segments.write(group, sync=self._sync)
         except LogError as exc:
@@ -111,6 +113,7 @@ class GroupWriter:
             self._applies.add(group, exc)
             self._applies.tell_now()
             return
+        group.stored_ns = time.time_ns()
         self._queue.written(group)
         # Before anyone hears of it.
         self._applies.add(group, None)

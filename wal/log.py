@@ -263,6 +263,11 @@ class Log:
         return self._segments.last_sync_s
 
     @property
+    def applied_between_ns(self) -> tuple[int, int]:
+        """The nanoseconds since 1970 between which the group that is applied now was written."""
+        return self._groups.applies.applied_between_ns
+
+    @property
     def certain_bytes(self) -> int:
         """The bytes that can be appended without asking the disk for room. Any thread."""
         return self._segments.reserved_bytes - self._groups.queue.unbooked_bytes
