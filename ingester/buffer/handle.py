@@ -22,6 +22,7 @@ The loop freezes and releases; reading threads ask for their source. The lock ma
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -33,8 +34,14 @@ from ingester.buffer.rows import BufferedRows
 from persist.manifest import Add, PartitionKey
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
+
+    from ingester.observability.tracing.flushes import FlushTrace
+    from ingester.observability.tracing.writes import WriteTrace
     from ingester.origins.tenure import Tenure
 
+MAX_TRACED = 32
+"""The traced batches of one buffer whose traces say when it went into files."""
 Arrivals = npt.NDArray[np.uint32]
 
 
@@ -149,6 +156,10 @@ class BufferHandle:
         """The number of rows at the freeze, before which no release can come."""
         self.taken_back = False
         """Whether rows of it are in no file of ours: another daemon has their origin by now."""
+        self.traced: list[SpanContext] = []
+        """The spans of the first traced batches with rows in it."""
+        self.flush_trace: FlushTrace | None = None
+        """The trace of its way into files, where that is traced."""
         self.files: PersistedFiles | None = None
         """The committed files; after the release without the order of arrival."""
         self._moved = True
@@ -211,6 +222,11 @@ class BufferHandle:
         """Have pins read this spill from the release on, where they need it."""
         with self._lock:
             self._spill = spill
+
+    def note_traces(self, traces: Sequence[WriteTrace]) -> None:
+        """Note the spans of batches with rows in it, up to a bound."""
+        room = MAX_TRACED - len(self.traced)
+        self.traced += [trace.context for trace in traces[:room]]
 
     def freeze(self, now: float) -> None:
         """Take no more rows. ``now``: the loop's clock, seconds."""

@@ -171,6 +171,9 @@ class BufferTree:
             table.use.held_bytes += grown
             self._ledger.buffered += grown
             holders.append(handle)
+        if operation.traces:
+            for handle in holders:
+                handle.note_traces(operation.traces)
         self.live_partitions += len(table.partitions) - open_before
         table.rows += operation.rows
         table.newest = (operation.epoch, operation.last_seq)

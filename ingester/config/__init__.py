@@ -2,6 +2,7 @@
 
     flags, environment, file ─▶ ``sources`` ─▶ ``settings`` (frozen structs, units resolved)
                                                    └ ``units``: ``64MiB``, ``5m``
+    ``otel_variables``  which of OpenTelemetry's variables win over ``[tracing]``
     ``exposure``        which listeners other machines reach, without TLS and tokens
     ``addresses``       whether an address is this machine's alone
     ``secret_values``   secrets that stand in a variable or a file of their own

@@ -18,7 +18,7 @@ import msgspec
 from ingester.memory.machine import usable_bytes
 from ingester.secret_texts import masked
 
-from .units import format_duration, format_size, parse_duration, parse_size
+from .units import format_duration, format_size, parse_duration, parse_percent, parse_size
 
 KiB, MiB, GiB, TiB = 1024, 1024**2, 1024**3, 1024**4
 DAY_S = 86400.0
@@ -475,6 +475,40 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     terminal."""
 
 
+def _share(value: object) -> float:
+    """Read a share: a number from 0 to 1, or a percentage."""
+    text = str(value)
+    percent = parse_percent(text)
+    return float(text) if percent is None else percent
+
+
+class _HttpUrl:
+    """The type of a setting that is the URL of a server, or empty."""
+
+    def check(self, key: str, value: str) -> None:
+        """Raise :class:`ConfigError` for what is no ``http://HOST:PORT``."""
+        if value and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):
+            raise ConfigError(key, f"{value!r} is not a URL; write it as http://127.0.0.1:4317")
+
+
+class TracingSettings(_Section, frozen=True, kw_only=True):
+    """Spans for OpenTelemetry, which the extra ``otel`` sends. ``OTEL_*`` variables win."""
+
+    endpoint: Annotated[str, _HttpUrl()] = ""
+    """The receiver of OTLP, as ``http://127.0.0.1:4317``; empty: nothing is traced, unless
+    ``OTEL_EXPORTER_OTLP_ENDPOINT`` or ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` names one."""
+    protocol: Literal["grpc", "http"] = "grpc"
+    """OTLP over ``grpc`` (usually port 4317) or over ``http`` with protobuf (usually port 4318)."""
+    sample: Annotated[float, Range(0, 1, "{:g}".format, _share)] = 0.01
+    """The share of batches, queries, other calls and flushes that are traced where no caller has
+    decided: ``0.01`` or ``1%``. A caller's ``traceparent`` decides for what it asks."""
+    max_asked_per_s: Annotated[int, Range(0, 1_000_000)] = 100
+    """The most batches and calls in a second that are traced because callers ask for it; beyond,
+    ``tracing.sample`` decides."""
+    queue_spans: Annotated[int, Range(64, 1_000_000)] = 8192
+    """The spans that wait for a receiver that is away or slow; more are dropped and counted."""
+
+
 class Settings(_Section, frozen=True, kw_only=True):
     """Everything the daemon may be told. ``Settings()`` is complete: it runs on its defaults.
 
@@ -515,6 +549,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     quotas: QuotasSettings = QuotasSettings()
     limits: LimitsSettings = LimitsSettings()
     log: LogSettings = LogSettings()
+    tracing: TracingSettings = TracingSettings()
     tables: dict[str, TableSettings] = {}
     """What is so for one table alone: ``[tables."namespace/table"]`` in the file, with the classes
     that its batches go through as ``transformers = ["package.module:Class"]``."""

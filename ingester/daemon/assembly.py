@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 import trio
 from prometheus_client import CollectorRegistry
@@ -54,6 +55,8 @@ from ingester.observability.metrics import Metrics
 from ingester.observability.rates import RateCounter
 from ingester.observability.status import DrainStatus, State, Status
 from ingester.observability.status_lists import PageRequest, StatusPage
+from ingester.observability.tracing.collector import open_traces
+from ingester.observability.tracing.counts import SpanCounts, SpanMetrics
 from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
 from ingester.query.live_feed import LiveFeed
@@ -100,6 +103,9 @@ from persist.parquet.copy_on_write import RewriteLimits
 from persist.store import ObjectStore
 from persist.table import TableKey
 from wal import Log, LogError, LogSettings, RecordKind, Recovered
+
+if TYPE_CHECKING:
+    from ingester.observability.tracing.writes import WriteTrace
 
 Carried = Sequence[tuple[int, tuple[bytes, ...]]]
 """Records that a new segment of the log begins with: the kind and the parts of each."""
@@ -163,6 +169,8 @@ class Runtime:
         self.ledger = MemoryLedger(Watermarks(memory.limit, memory.low, memory.high))
         self.heap_trim = HeapTrim()
         self.namespaces = Namespaces(settings.quotas, self.metrics.quota_refused)
+        self.traces = open_traces(settings.tracing, self.writer)
+        self.registry.register(SpanMetrics(self.span_counts))
 
     def _make_connections(self, settings: Settings) -> None:
         limits, most_bytes = settings.limits, settings.memory.limit // DICTIONARY_SHARE
@@ -383,7 +391,7 @@ class Runtime:
 
     def _observed(self, inner: DmlSink) -> DmlSink:
         """Put counts and traces of operations in front of a sink."""
-        return MetricsSink(self.metrics, self.rates, with_tracing(inner))
+        return MetricsSink(self.metrics, self.rates, with_tracing(inner, bool(self.traces)))
 
     def coalescer(self) -> Coalescer:
         """Make the coalescer of small batches, for the thread that writes the log."""
@@ -417,6 +425,7 @@ class Runtime:
             log_levels=self.log_levels,
             access=access,
             drain=drain,
+            traces=self.traces,
             persist=self.persist,
             status=status,
             status_page=status_page,
@@ -475,9 +484,21 @@ class Runtime:
 
     def _frozen(self, job: FlushJob, why: Why) -> None:
         self.metrics.frozen(why)
+        if self.traces is not None:
+            handle = job.handle
+            said = {"ingester.partition": job.partition_name, "ingester.freeze_reason": why}
+            handle.flush_trace = self.traces.flush(job.table.key, said, handle.traced)
         self.flusher.enqueue(job)
 
-    def _group_applied(self, operations: int, nbytes: int) -> None:
+    def span_counts(self) -> SpanCounts:
+        """Count what became of spans; zeros where nothing is traced."""
+        return SpanCounts() if self.traces is None else self.traces.counts()
+
+    def _group_applied(
+        self, operations: int, nbytes: int, traced: Sequence[WriteTrace] = ()
+    ) -> None:
+        if traced and self.traces is not None:
+            self.traces.group(traced, self.wal.applied_between_ns, operations, nbytes)
         self.metrics.group_synced(operations, nbytes, self.wal.last_sync_s)
         self.freeze_policy.after_group()
 

@@ -20,6 +20,8 @@ from wal import LogError
 
 log = structlog.get_logger(__name__)
 
+SPANS_S = 2.0
+"""The time to send the last spans: a receiver that is away does not keep the stop."""
 LISTS_S = 5.0
 """The time to tell others of the last versions, once everything is closed: nobody needs it."""
 
@@ -47,6 +49,8 @@ async def drain_and_stop(runtime: Runtime) -> int:
     except LogError as exc:
         # The next start judges the open segment; everything acknowledged is in it.
         log.warning("log not sealed", error=str(exc), runbook="disk-full")
+    if runtime.traces is not None:
+        await trio.to_thread.run_sync(runtime.traces.close, SPANS_S)
     left = sum(1 for _ in runtime.tree.unreleased())
     if deadline.cancelled_caught:
         log.warning("stop deadline passed", buffers_left=left, runbook="stop-deadline")

@@ -13,12 +13,16 @@ for ever is (ingester id, epoch, sequence), given by the log.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ingester.dml.part import Part
 from ingester.origins.checkpoint_state import Checkpoint
 from persist.manifest import PartitionKey
 from persist.table import TableKey
 from wal import Entry
+
+if TYPE_CHECKING:
+    from ingester.observability.tracing.writes import WriteTrace
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +56,8 @@ class Operation:
     opens: tuple[PartitionKey, ...] = ()
     """The partitions that count as opened by it until it is applied, or refused."""
     duplicate: bool = False
+    traces: tuple[WriteTrace, ...] = ()
+    """The traces of its writes that are traced."""
 
     @property
     def last_seq(self) -> int:

@@ -25,7 +25,7 @@ import trio
 
 from ingester.buffer import BufferHandle, FlushJob, PartitionBuffer
 from ingester.flush.file_writer import CannotEncode, FileWriter, Upload
-from ingester.flush.worker_pool import Begun, WorkerPool, lanes
+from ingester.flush.worker_pool import Begun, WorkerPool, lanes, step
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.status import PersistStatus
 from ingester.tables.catalog import Catalog
@@ -234,6 +234,7 @@ class Flusher:
             self._commits.dismiss(flush.job)
             raise
         flush.files, flush.actions, flush.base = upload.files, upload.actions(REASON), upload.base
+        step(flush.job, "made anew")
 
     # What a commit has done while it holds the table's gate
 
@@ -269,6 +270,10 @@ class Flusher:
         job, adds = flush.job, flush.files.adds
         queued_s = flush.began - job.handle.frozen_at
         active_s = time.monotonic() - flush.began
+        named = {}
+        if (trace := job.handle.flush_trace) is not None:
+            trace.committed(_facts_of(flush))
+            named = {"trace_id": trace.trace_id} if trace.trace_id else {}
         log.info(
             "partition persisted",
             table="/".join(job.table.key),
@@ -279,7 +284,19 @@ class Flusher:
             queued_s=round(queued_s, 4),
             active_s=round(active_s, 4),
             total_s=round(queued_s + active_s, 4),
+            **named,
         )
         self._hooks.persisted(job, adds, queued_s, active_s)
         self.released.set()
         self.released = trio.Event()
+
+
+def _facts_of(flush: FinishedFlush) -> dict[str, str | int]:
+    """The attributes of a flush's span, once a version has its files."""
+    adds = flush.files.adds
+    return {
+        "ingester.rows": flush.job.handle.total_rows,
+        "ingester.files": len(adds),
+        "ingester.bytes": sum(add.bytes for add in adds),
+        "ingester.manifest_version": flush.table.state.version,
+    }

@@ -58,6 +58,12 @@ def _job_bytes(job: FlushJob) -> int:
     return job_bytes(handle.total_rows, handle.nbytes, columns, handle.rows.mixed)
 
 
+def step(job: FlushJob, name: str, error: BaseException | None = None) -> None:
+    """Note a step in the buffer's trace, where it has one."""
+    if (trace := job.handle.flush_trace) is not None:
+        trace.step(name, error)
+
+
 @dataclass(slots=True)
 class Begun:
     """A buffer's first upload, for which there is room."""
@@ -113,10 +119,12 @@ class WorkerPool:
         begun = Begun(job, _job_bytes(job), time.monotonic())
         await self._budget.spend(begun.nbytes, job.table.namespace)
         self._ledger.jobs += begun.nbytes
+        step(job, "queue")
         try:
             if not job.handle.keyed:
                 order = partial(self._file_writer.order, job.rows, job.table.state)
                 begun.ordered = await self._run(order, job)
+                step(job, "order")
         except (CannotEncode, StoreError, OSError):
             pass  # it comes again where it is told, or tried again
         except BaseException:
@@ -131,7 +139,9 @@ class WorkerPool:
             CannotEncode: no file can be made of it now.
         """
         try:
-            return await self.until_done(begun.job, ordered=begun.ordered)
+            upload = await self.until_done(begun.job, ordered=begun.ordered)
+            step(begun.job, "put" if begun.ordered is not None else "order and put")
+            return upload
         finally:
             self.drop(begun)
 
@@ -175,6 +185,7 @@ class WorkerPool:
 
         def tell(error: Exception, wait_s: float) -> None:
             self._on_failed()
+            step(job, "failed attempt", error)
             warn(error, wait_s)
 
         where = {"table": job.table.key, "partition": job.partition_name}

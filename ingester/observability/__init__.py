@@ -10,6 +10,7 @@
     ``table_detail``: one table in full, its partitions and files by pages
                    ``alarms`` ─▶ ``standing`` ─▶ ``status``: what somebody has to see to
                    ``history`` ─▶ /api/history: the last minutes
+    ``tracing``: spans of single batches, queries and flushes, for OpenTelemetry
     ``logs``: events in the past tense, one line each, on standard error
               ``log_levels``: which of them are written, also while the daemon runs
 

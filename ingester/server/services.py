@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ingester.buffer import TableBuffer
 from ingester.copies.copies import Copies
@@ -27,6 +28,9 @@ from ingester.tables.origin_lookup import KnownOrigins
 from ingester.write.checkpoints import CheckpointCalls
 from ingester.write.streams import Writes
 from persist.manifest import WriterIdentity
+
+if TYPE_CHECKING:
+    from ingester.observability.tracing.calls import Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class Services:
     drain: Callable[[bool, float], Awaitable[DrainStatus]]
     """Begins a drain, or takes it back; takes which of them, and the seconds to wait for its end.
     """
+    traces: Traces | None
+    """Everything that is traced; None where nothing is."""
     persist: Callable[[str | None, str | None, float], Awaitable[list[TableBuffer]]]
     """Commits all that was acknowledged; takes namespace, table and a timeout in seconds."""
     status: Callable[[Sees | None], Status]

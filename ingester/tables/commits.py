@@ -320,12 +320,16 @@ class Commits:
         """
         table, gate = flush.table, self._gates[flush.table.key]
         await gate.until_due(flush)
+        if (trace := flush.handle.flush_trace) is not None:
+            trace.step("linger")
         async with gate.lock:
             if flush.state is FlushState.DUE:  # else an earlier caller has taken it along
                 if table.definition.keyed:
                     await self._commit_keyed(table, gate)
                 else:
                     await self._commit_all(table, gate)
+        if trace is not None:
+            trace.step("commit")
         return flush.state is FlushState.COMMITTED
 
     async def commit_checkpoints(self, table: TableBuffer) -> None:

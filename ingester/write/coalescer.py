@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -29,6 +30,9 @@ from ingester.write.stream import Post, WriteStream, submit_for
 from ingester.write.wal_sink import EntryCollector, log_refusal
 from wal import Draft, Entry, LogError
 
+if TYPE_CHECKING:
+    from ingester.observability.tracing.writes import WriteTrace
+
 MAX_OPERATIONS = 4096
 MAX_BYTES = 1 << 20
 """The limits of one coalesced batch, which is one record of the log and one chunk of a buffer."""
@@ -37,7 +41,7 @@ MAX_BYTES = 1 << 20
 class Arrival(Draft):
     """A small batch of a stream without an origin, on its way to a coalesced batch."""
 
-    __slots__ = ("batch", "checked", "slot", "stream")
+    __slots__ = ("batch", "checked", "slot", "stream", "trace")
 
     def __init__(self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int) -> None:
         """Take the ``nbytes`` that were admitted for the batch; it has no more."""
@@ -45,6 +49,7 @@ class Arrival(Draft):
         self.stream = stream
         self.batch = batch
         self.slot = stream.reserve()
+        self.trace: WriteTrace | None = None
         self.checked: threading.Event | None = None
         """The event of its being known whether the batch is good."""
 
@@ -54,6 +59,8 @@ class Arrival(Draft):
         if self.slot:
             return  # it was answered before the log broke down
         reason = error.reason if isinstance(error, Unfit) else log_refusal(error)
+        if self.trace is not None:
+            self.trace.answered(reason, {})
         self.stream.leave(self.stored_bytes)
         self.stream.reject(self.slot, reason)
         self.stream.hand_out()
@@ -141,6 +148,7 @@ class Coalescer:
 
     def _submit(self, operation: Operation, arrivals: list[Arrival]) -> None:
         operation.admitted_bytes = sum(each.stored_bytes for each in arrivals)
+        operation.traces = tuple([each.trace for each in arrivals if each.trace is not None])
         submit_for([(each.stream, each.slot) for each in arrivals], operation, self._sink)
         for arrival in arrivals:
             if arrival.checked is not None:

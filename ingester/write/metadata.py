@@ -48,6 +48,7 @@ class CheckpointField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequence: int | None = None
     checkpoint: CheckpointField | None = None
+    traceparent: str | None = None
 
 
 class BatchMetadata(NamedTuple):
@@ -55,10 +56,18 @@ class BatchMetadata(NamedTuple):
 
     sequence: int | None = None
     checkpoint: Checkpoint | None = None
+    traceparent: str | None = None
+    """The span of whoever has made the batch, as W3C's Trace Context writes it."""
 
 
 NO_METADATA = BatchMetadata()
 _decode = msgspec.json.Decoder(_Sent).decode
+
+
+def untraced(metadata: BatchMetadata) -> tuple[BatchMetadata, str | None]:
+    """Part what a batch says of its caller's span from the rest, which is often nothing."""
+    rest = metadata._replace(traceparent=None)
+    return (NO_METADATA if rest == NO_METADATA else rest), metadata.traceparent
 
 
 class SharedStates:
@@ -217,10 +226,10 @@ def parse_metadata(raw: bytes, origin: str | None, states: SharedStates) -> Batc
         if not 0 <= metadata.sequence <= MAX_SEQUENCE:
             raise InvalidRequest(f"app_metadata: sequence {metadata.sequence} is out of range")
     if (sent := metadata.checkpoint) is None:
-        return BatchMetadata(metadata.sequence)
+        return BatchMetadata(metadata.sequence, None, metadata.traceparent)
     shared = (sent.shared, sent.shared_id)
     checkpoint = parse_checkpoint("app_metadata", sent.partition, sent.state, shared, states)
-    return BatchMetadata(metadata.sequence, checkpoint)
+    return BatchMetadata(metadata.sequence, checkpoint, metadata.traceparent)
 
 
 def decode_object(what: str, raw: bytes, decode: Callable[[bytes], T]) -> T:

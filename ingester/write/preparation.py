@@ -15,6 +15,8 @@ passed on is admitted, so that it counts.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from ingester.dml.operation import Operation
@@ -22,6 +24,9 @@ from ingester.write.combiner import Combiner, Known, Pace, Request
 from ingester.write.metadata import BatchMetadata
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import Post, Slot, WriteStream
+
+if TYPE_CHECKING:
+    from ingester.observability.tracing.writes import WriteTrace
 
 SMALL_BYTES = 96 << 10
 """The size of a small batch: one that cannot become larger is coalesced with others."""
@@ -76,7 +81,13 @@ class Preparation:
             and (ahead or self._combiner.busy)
         )
 
-    def pass_on(self, batch: pa.RecordBatch, metadata: BatchMetadata, admitted_bytes: int) -> None:
+    def pass_on(
+        self,
+        batch: pa.RecordBatch,
+        metadata: BatchMetadata,
+        admitted_bytes: int,
+        trace: WriteTrace | None = None,
+    ) -> None:
         """Have the combiner's thread prepare a batch and submit it, or refuse it."""
         plan, slot = self._stream.plan, self._stream.reserve()
 
@@ -84,6 +95,11 @@ class Preparation:
             return self._operations.make(plan, batch, metadata, None, known)
 
         def submit(operation: Operation | None, error: BaseException | None) -> None:
+            if trace is not None:
+                if operation is None:
+                    trace.answered(error, {})
+                else:
+                    operation.traces = (trace,)
             self._submit(slot, admitted_bytes, operation, error)
 
         self._last = self._combiner.pass_on(batch, plan.kind, self._pace, make, submit)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -26,6 +27,9 @@ from ingester.write.coalescer import Arrival
 from ingester.write.metadata import NO_METADATA, BatchMetadata, RisingSequences
 from ingester.write.preparation import Preparation
 from ingester.write.stream import Post, WriteStream
+
+if TYPE_CHECKING:
+    from ingester.observability.tracing.writes import WriteTrace
 
 ARRIVAL_BYTES = 1 << 10
 """The bytes that a small batch costs on its way beside its rows."""
@@ -64,7 +68,13 @@ class Sender:
         self._on_sent = on_sent
         self._sequences = RisingSequences()
 
-    def send(self, batch: pa.RecordBatch, metadata: BatchMetadata, awaits: Awaits) -> bool:
+    def send(
+        self,
+        batch: pa.RecordBatch,
+        metadata: BatchMetadata,
+        awaits: Awaits,
+        trace: WriteTrace | None = None,
+    ) -> bool:
         """Send a batch on its way; False if it is known to be refused, which its outcome says.
 
         Raises:
@@ -74,7 +84,7 @@ class Sender:
         if stream.origin is None and metadata is NO_METADATA:
             most = stream.plan.normaliser.most_bytes(batch)
             if most is not None and most <= preparation.small_bytes:
-                return preparation.settle() and self._offer(batch, int(most), awaits)
+                return preparation.settle() and self._offer(batch, int(most), awaits, trace)
         self._sequences.check(metadata.sequence)
         if metadata.checkpoint is not None:
             metadata = metadata._replace(checkpoint=stream.fitted(metadata.checkpoint))
@@ -82,17 +92,22 @@ class Sender:
         if awaits is not Awaits.CHECK and preparation.passes_on(batch, ahead=ahead):
             nbytes = stream.admit(batch.get_total_buffer_size(), None)
             self._on_sent(nbytes)
-            preparation.pass_on(batch, metadata, nbytes)
+            preparation.pass_on(batch, metadata, nbytes, trace)
             return True
         if not preparation.settle():
             return False
-        self._submit(preparation.operation(batch, metadata))
+        operation = preparation.operation(batch, metadata)
+        if trace is not None:
+            operation.traces = (trace,)
+        self._submit(operation)
         return True
 
-    def _offer(self, batch: pa.RecordBatch, most_bytes: int, awaits: Awaits) -> bool:
+    def _offer(
+        self, batch: pa.RecordBatch, most_bytes: int, awaits: Awaits, trace: WriteTrace | None
+    ) -> bool:
         stream, nbytes = self._stream, most_bytes + ARRIVAL_BYTES
         arrival = Arrival(stream, batch, stream.admit(nbytes, None))
-        arrival.waits = awaits is not Awaits.NOTHING
+        arrival.waits, arrival.trace = awaits is not Awaits.NOTHING, trace
         if awaits is Awaits.CHECK:
             arrival.checked = threading.Event()
         self._on_sent(nbytes)

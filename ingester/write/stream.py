@@ -192,6 +192,8 @@ class WriteStream:
         # stand behind it: whoever has asked in between how far the origin is was told less.
         if (refusal := self.refusal or self._ended_by()) is not None:
             self.leave_with(operation)
+            for trace in operation.traces:
+                trace.answered(refusal, {})
             self.reject(slot, refusal)
             self.hand_out()
             return

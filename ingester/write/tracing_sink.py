@@ -1,13 +1,10 @@
-"""The tracing sink makes a span of every operation, where OpenTelemetry is set up.
+"""The tracing sink tells traced operations that they are queued for the log, and answered.
 
-Law of this file: without the ``otel`` extra, or without a tracer provider of the operator's, there
-is no decorator in the chain at all.
+Law of this file: where nothing is traced there is no decorator in the chain at all; an operation
+that is not traced is handed on as it came.
 """
 
 from __future__ import annotations
-
-import importlib.util
-from typing import Any
 
 from ingester.dml.operation import Operation
 from ingester.dml.sink import Answer, DmlSink
@@ -16,39 +13,35 @@ from ingester.dml.sink import Answer, DmlSink
 class TracingSink:
     """A decorator of any :class:`ingester.dml.DmlSink`."""
 
-    def __init__(self, tracer: Any, inner: DmlSink) -> None:
-        self._tracer = tracer
+    def __init__(self, inner: DmlSink) -> None:
         self._inner = inner
 
     def submit(self, operation: Operation, answer: Answer) -> None:
-        """Hand the operation on; its span ends with its answer."""
-        span = self._tracer.start_span(
-            "write",
-            attributes={
-                "ingester.namespace": operation.table[0],
-                "ingester.table": operation.table[1],
-                "ingester.rows": operation.rows,
-                "ingester.partitions": len(operation.parts),
-            },
-        )
+        """Hand the operation on; the spans of its writes end with its answer."""
+        traces = operation.traces
+        if not traces:
+            self._inner.submit(operation, answer)
+            return
+        for trace in traces:
+            trace.submitted()
 
         def ended(done: Operation, error: BaseException | None) -> None:
-            span.set_attribute("ingester.sequence", done.seq)
-            if error is not None:
-                span.record_exception(error)
-            span.end()
+            attributes = {
+                "ingester.sequence": done.seq,
+                "ingester.epoch": done.epoch,
+                "ingester.duplicate": done.duplicate,
+                "ingester.partitions": len(done.parts),
+                "ingester.coalesced": done.operations,
+            }
+            for trace in traces:
+                # Without an origin a write was answered when it was stored, before it was applied.
+                at_ns = trace.stored_ns if done.origin is None else 0
+                trace.answered(error, attributes, at_ns)
             answer(done, error)
 
         self._inner.submit(operation, ended)
 
 
-def with_tracing(inner: DmlSink) -> DmlSink:
-    """Decorate ``inner`` if somebody collects spans, else return it."""
-    if importlib.util.find_spec("opentelemetry") is None:
-        return inner
-    from opentelemetry import trace
-
-    provider = trace.get_tracer_provider()
-    if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
-        return inner
-    return TracingSink(trace.get_tracer("ingester"), inner)
+def with_tracing(inner: DmlSink, traced: bool) -> DmlSink:
+    """Decorate ``inner`` where something is traced, else return it."""
+    return TracingSink(inner) if traced else inner

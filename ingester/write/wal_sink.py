@@ -10,7 +10,7 @@ be applied was refused before it came here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -19,6 +19,9 @@ from ingester.dml.sink import Answer, DmlSink
 from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
 from ingester.write.admission import DISK_RETRY_S, Relief
 from wal import Draft, Entry, Log, LogClosed, LogFull
+
+if TYPE_CHECKING:
+    from ingester.observability.tracing.writes import WriteTrace
 
 Done = Callable[[BaseException | None], None]
 """A callback, called once: with None when all is durable and visible, else with the error."""
@@ -35,7 +38,8 @@ class WalSink:
     """Logs operations, then hands them on; a :class:`ingester.dml.DmlSink`.
 
     Args:
-        on_group: called with the operations and bytes of each group, when it is applied.
+        on_group: called with the operations and bytes of each group, and the traces of those that
+            are traced, when it is applied.
     """
 
     def __init__(
@@ -45,7 +49,7 @@ class WalSink:
         *,
         epoch: int,
         relief: Relief,
-        on_group: Callable[[int, int], None],
+        on_group: Callable[[int, int, Sequence[WriteTrace]], None],
     ) -> None:
         self._log = log
         self._inner = inner
@@ -113,6 +117,7 @@ class WalSink:
     def apply(self, entries: Sequence[Entry]) -> None:
         """Put a durable group into the tree. Atomic: no await until all are in."""
         nbytes = operations = 0
+        traces: list[WriteTrace] = []
         for entry in entries:
             nbytes += entry.stored_bytes
             operations += entry.operations
@@ -127,7 +132,9 @@ class WalSink:
             assert isinstance(tag, Operation)
             self._number(tag, entry)
             self._inner.submit(tag, _nobody)
-        self._on_group(operations, nbytes)
+            if tag.traces:
+                traces += tag.traces
+        self._on_group(operations, nbytes, traces)
 
     def _number(self, operation: Operation, entry: Entry, number: int = 0) -> None:
         operation.seq = entry.seq + number

@@ -3,6 +3,7 @@
     ``callers`` the token of a call, before its handler runs; the handler checks the right
     ``origin_names`` who may write under which origin's name
     ``permitted`` what a stream brings as long as its token is valid
+    ``tracing`` what a call says of its caller's span, where something is traced
     ``server``  the methods of Flight, one thread of gRPC's for each call
        DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication, or
                     ``copy`` for a whole table

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +26,7 @@ import pyarrow.flight as fl
 
 from ingester.query.live_groups import Group
 from ingester.query.live_tail import LiveSnapshot
+from ingester.query.read_context import AnswerPart
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
 from ingester.server.auth.access import Permit
@@ -33,6 +34,10 @@ from ingester.server.flight.permitted import permitted_wait
 from ingester.server.flight.refusals import refusals
 from ingester.server.portal import Portal
 from ingester.server.services import Services
+
+if TYPE_CHECKING:
+    from ingester.observability.tracing.calls import CallTrace
+    from ingester.observability.tracing.queries import QueryTrace
 
 _encode = msgspec.json.Encoder().encode
 _ensure = ctypes.pythonapi.PyGILState_Ensure
@@ -42,12 +47,43 @@ _release.argtypes = [ctypes.c_int]
 _release.restype = None
 
 
+class Asked(NamedTuple):
+    """A query that is permitted."""
+
+    ticket: Ticket
+    permit: Permit
+    trace: CallTrace | None = None
+    """The trace of the call, where something is traced."""
+    began_ns: int = 0
+    """The time at which the call came, in nanoseconds since 1970."""
+
+    def begin(self) -> QueryTrace | None:
+        """Begin the query's trace, where it is traced. A call that waits for rows is not one."""
+        ticket = self.ticket
+        if self.trace is None or ticket.scope == "live":
+            return None
+        return self.trace.query(ticket.namespace, ticket.table, ticket.scope, self.began_ns)
+
+
 def answer_ticket(
-    context: Any, portal: Portal, services: Services, ticket: Ticket, permit: Permit
+    context: Any, portal: Portal, services: Services, asked: Asked
 ) -> fl.FlightDataStream:
     """Open the query of a ticket that is permitted; return the stream that pyarrow sends."""
+    query = asked.begin()
+    try:
+        return _answer(context, portal, services, asked, query)
+    except BaseException as exc:
+        if query is not None:
+            query.refused(exc)
+        raise
+
+
+def _answer(
+    context: Any, portal: Portal, services: Services, asked: Asked, query: QueryTrace | None
+) -> fl.FlightDataStream:
+    ticket, permit = asked.ticket, asked.permit
     began = time.monotonic()
-    queries, writer = services.queries, services.writer
+    queries = services.queries
     if ticket.scope == "live":
         catalog, live = services.catalog, services.live
         name = (ticket.namespace, ticket.table)
@@ -61,6 +97,15 @@ def answer_ticket(
         stream = queries.open_at_once(ticket) or queries.answer(
             *portal.call(queries.snapshot, ticket), ticket
         )
+    if query is not None:
+        query.step("snapshot")
+    schema = stream.selection.schema.with_metadata(_described_answer(services, stream))
+    parts = _Parts(stream, query, asked.trace, began)
+    return fl.GeneratorStream(schema, _batches(context, services, parts, permit))
+
+
+def _described_answer(services: Services, stream: AnswerStream) -> dict[str, str]:
+    writer = services.writer
     metadata = {
         "ingester_id": writer.ingester_id,
         "incarnation": writer.incarnation,
@@ -77,19 +122,33 @@ def answer_ticket(
         metadata["rows_behind"] = str(stream.snapshot.rows_behind)
         if coming := services.live.followers.coming(stream.table):
             metadata["coming"] = _encode(coming).decode()
-    schema = stream.selection.schema.with_metadata(metadata)
-    return fl.GeneratorStream(schema, _batches(context, services, stream, permit, began))
+    return metadata
+
+
+class _Parts(NamedTuple):
+    """An answer on its way."""
+
+    stream: AnswerStream
+    query: QueryTrace | None
+    trace: CallTrace | None
+    began: float
+    """The time at which it was asked for, by the monotonic clock."""
+
+    def each(self) -> Iterator[AnswerPart]:
+        """Give the parts, and note how long each took where the query is traced."""
+        return self.stream if self.query is None else self.query.watched(self.stream)
 
 
 def _batches(
-    context: Any, services: Services, stream: AnswerStream, permit: Permit, began: float
+    context: Any, services: Services, parts: _Parts, permit: Permit
 ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
     metadata: dict[tuple[str, str, Group | None], pa.Buffer] = {}
-    with _kept_thread_state(), refusals(context, limited=services.metrics.limit_refused):
-        for part in stream:
+    limited = services.metrics.limit_refused
+    with _kept_thread_state(), refusals(context, limited=limited, trace=parts.trace):
+        for part in parts.each():
             permit.renew()
             if not metadata:
-                services.metrics.first_batch_sent(time.monotonic() - began)
+                services.metrics.first_batch_sent(time.monotonic() - parts.began)
             key = (part.partition, part.source, part.group)
             if key not in metadata:
                 metadata = {key: pa.py_buffer(_encode(_described(*key)))}
@@ -97,7 +156,7 @@ def _batches(
             del part
             yield batch, metadata[key]
             del batch
-        services.answered(stream)
+        services.answered(parts.stream)
 
 
 def _described(partition: str, source: str, group: Group | None) -> dict[str, object]:

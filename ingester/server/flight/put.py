@@ -31,7 +31,7 @@ import random
 import threading
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -45,7 +45,7 @@ from ingester.server.flight.unanswered import Unanswered
 from ingester.server.portal import Portal
 from ingester.write.answer import ClientGone, encode_answer, send_answer
 from ingester.write.combiner import Combiner
-from ingester.write.metadata import NO_METADATA, SharedStates
+from ingester.write.metadata import NO_METADATA, BatchMetadata, SharedStates, untraced
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.preparation import Preparation
 from ingester.write.sender import Awaits, Sender
@@ -53,6 +53,9 @@ from ingester.write.stream import Outcome, WriteStream
 from ingester.write.streams import Target, TransformedBy, Writes
 from ingester.write.transform.chain import Chain
 from persist.table import TableDefinition
+
+if TYPE_CHECKING:
+    from ingester.observability.tracing.writes import StreamTraces, WriteTrace
 
 PATIENCE = 16
 """The number of batches in a row that find none unanswered before them: the client waits."""
@@ -86,8 +89,10 @@ class PutCall:
         command: WriteCommand,
         limits: PutLimits,
         combiner: Combiner,
+        traces: StreamTraces | None = None,
     ) -> None:
         self._portal = portal
+        self._traces = traces
         self._writes = writes
         self._command = command
         self._decoding = limits.decoding
@@ -299,12 +304,36 @@ class PutCall:
             return False
 
     def _send(self, chunk: Any, awaits: Awaits) -> bool:
-        batch, stream, chain = batch_of(chunk), self._stream, self._chain
         metadata = NO_METADATA
         if chunk.app_metadata is not None:
-            metadata = metadata_of(chunk, stream.origin, self._shared_states, self._shapes)
+            metadata = metadata_of(chunk, self._stream.origin, self._shared_states, self._shapes)
+            if metadata.traceparent is not None:
+                return self._send_traced(chunk, *untraced(metadata), awaits)
+        if self._traces is not None:
+            return self._send_traced(chunk, metadata, None, awaits)
+        return self._send_batch(chunk, metadata, awaits)
+
+    def _send_traced(
+        self, chunk: Any, metadata: BatchMetadata, traceparent: str | None, awaits: Awaits
+    ) -> bool:
+        """Send a batch, and end its trace where it is refused here."""
+        if self._traces is None:
+            return self._send_batch(chunk, metadata, awaits)
+        rows = batch_of(chunk).num_rows
+        trace = self._traces.begin(rows, bytes_of(chunk), traceparent)
+        try:
+            return self._send_batch(chunk, metadata, awaits, trace)
+        except BaseException as exc:
+            if trace is not None:
+                trace.answered(exc, {})
+            raise
+
+    def _send_batch(
+        self, chunk: Any, metadata: BatchMetadata, awaits: Awaits, trace: WriteTrace | None = None
+    ) -> bool:
+        batch, stream, chain = batch_of(chunk), self._stream, self._chain
         if chain is not None and isinstance(chunk, _Transformed):
-            return self._sender.send(batch, metadata, awaits)
+            return self._sender.send(batch, metadata, awaits, trace)
         if chain is not None or self._reading.holds_batch():
             self._operations.check_size(batch)
             # What is refused anyway is neither copied nor transformed.
@@ -312,4 +341,4 @@ class PutCall:
             batch = self._valid(batch)
         if chain is not None:
             batch = chain(batch)
-        return self._sender.send(batch, metadata, awaits)
+        return self._sender.send(batch, metadata, awaits, trace)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -32,6 +32,9 @@ from ingester.shown_text import escaped
 from ingester.write.answer import ClientGone
 from persist.manifest import Fenced, ManifestDamaged
 from persist.store import StoreError
+
+if TYPE_CHECKING:
+    from ingester.observability.tracing.calls import CallTrace
 
 log = structlog.get_logger(__name__)
 
@@ -119,6 +122,7 @@ def refusals(
     refused: Callable[[str], object] = lambda code: None,
     gone: Callable[[], object] = lambda: None,
     limited: Callable[[str], object] = lambda limit: None,
+    trace: CallTrace | None = None,
 ) -> Iterator[None]:
     """Turn whatever is raised inside into what a client may see.
 
@@ -127,6 +131,7 @@ def refusals(
         refused: is told the ``code`` of what a caller is refused for.
         gone: is told that nobody was left to be answered.
         limited: is told the setting of ``[limits]`` that a caller is refused for.
+        trace: the call's trace, which the error names.
     """
     try:
         yield
@@ -141,13 +146,15 @@ def refusals(
             if (limit := limit_of(exc)) is not None:
                 limited(limit)
             log.debug("request refused", code=kind_of(exc).code, message=exc.message)
-        raise _with_trailer(context, exc) from None
+        raise _with_trailer(context, exc, None if trace is None else trace.trace_id) from None
 
 
-def _with_trailer(context: Any, error: BaseException) -> Exception:
+def _with_trailer(context: Any, error: BaseException, trace_id: str | None) -> Exception:
     # In a frame of its own: a name for an error that goes through this frame would make a cycle of
     # the two, and what the frames before it hold, a batch, would wait for the collector.
-    known = known_error(error)
+    known = known_error(error, trace_id)
+    if trace_id is not None:
+        known = _with_details(known, {"trace_id": trace_id, **known.details})
     context.add_trailer(TRAILER, error_json(known))
     told = flight_error(known)
     _leave_frames(error)
@@ -183,7 +190,10 @@ def says_answered(batches: Callable[[], int]) -> Iterator[None]:
 
 def _with_answered(error: Exception, batches: int) -> IngesterError:
     known = known_error(error)
-    details = {**known.details, "answered": batches}
+    return _with_details(known, {**known.details, "answered": batches})
+
+
+def _with_details(known: IngesterError, details: dict[str, object]) -> IngesterError:
     return type(known)(known.message, retry_after_s=known.retry_after_s, details=details)
 
 
@@ -200,8 +210,12 @@ def no_flight_errors(context: Any) -> Iterator[None]:
         raise _named(msgspec.json.decode(exc.extra_info)["code"], Exception)(str(exc)) from None
 
 
-def known_error(error: BaseException) -> IngesterError:
-    """Return the error, or one that a caller may see instead; an unknown one is logged."""
+def known_error(error: BaseException, trace_id: str | None = None) -> IngesterError:
+    """Return the error, or one that a caller may see instead; an unknown one is logged.
+
+    Args:
+        trace_id: the trace that the log's line names.
+    """
     if isinstance(error, IngesterError):
         return error
     if isinstance(error, StoreError):
@@ -211,5 +225,8 @@ def known_error(error: BaseException) -> IngesterError:
     if isinstance(error, ManifestDamaged):
         return InternalFailure(f"the table's manifest is damaged: {error}")
     failure_id = uuid.uuid4().hex[:12]
-    log.error("request failed", failure_id=failure_id, exc_info=error, runbook="internal-error")
+    named = {} if trace_id is None else {"trace_id": trace_id}
+    log.error(
+        "request failed", failure_id=failure_id, exc_info=error, runbook="internal-error", **named
+    )
     return InternalFailure(f"internal error {failure_id}; the daemon's log has the details")

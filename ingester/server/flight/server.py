@@ -6,9 +6,10 @@ Law of this file: decode, hand over, translate what goes wrong; no state. ``sys.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -22,7 +23,7 @@ from ingester.server.flight.callers import middleware, permit_of
 from ingester.server.flight.copy import CopyCall
 from ingester.server.flight.decoding import PutLimits
 from ingester.server.flight.door import Door
-from ingester.server.flight.get import answer_ticket
+from ingester.server.flight.get import Asked, answer_ticket
 from ingester.server.flight.origin_names import OriginNames
 from ingester.server.flight.permitted import permitted
 from ingester.server.flight.put import PutCall
@@ -38,9 +39,13 @@ from ingester.server.flight.requests import (
     parse_table_path,
 )
 from ingester.server.flight.sync import SyncCall
+from ingester.server.flight.tracing import spanned, trace_of, tracing
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.write.combiner import Combiner
+
+if TYPE_CHECKING:
+    from ingester.observability.tracing.calls import CallTrace
 
 _encode = msgspec.json.Encoder().encode
 
@@ -68,16 +73,18 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         self._combiner = combiner
         self._access = services.access
         self._origins = OriginNames(services.access, services.known_origins, portal)
-        callers = middleware(services.access, services.metrics.refused)
-        super().__init__(door.location, middleware=callers, **door.tls_arguments())
+        read = middleware(services.access, services.metrics.refused) | tracing(services.traces)
+        super().__init__(door.location, middleware=read, **door.tls_arguments())
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Take a stream of writes; see :mod:`ingester.server.flight.put`."""
-        with self._refusals(context):
+        trace = trace_of(context, self._services.traces)
+        with self._refusals(context, trace):
             permit = self._permit(context, "put")
             command, portal, services = parse_put(descriptor), self._portal, self._services
             permit.require(f"put {command.type}", command.namespace, command.table)
             permit.done(f"put {command.type}", command.namespace, command.table, None)
+            table = command.namespace, command.table
             with (
                 self._streaming(context.peer()),
                 self._origins.claimed(permit, command),
@@ -85,12 +92,18 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             ):
                 if isinstance(command, CopyCommand):
                     copy = CopyCall(portal, services.copies, command, self._limits)
-                    copy.serve(messages, answers)
+                    with spanned(trace, "DoPut", "copy", *table):
+                        copy.serve(messages, answers)
                     return
                 if isinstance(command, SyncCommand):
-                    SyncCall(portal, services, command, self._limits).serve(messages, answers)
+                    sync = SyncCall(portal, services, command, self._limits)
+                    with spanned(trace, "DoPut", "sync", *table):
+                        sync.serve(messages, answers)
                     return
-                call = PutCall(portal, services.writes, command, self._limits, self._combiner)
+                traces = None if trace is None else trace.stream(command.type, *table)
+                call = PutCall(
+                    portal, services.writes, command, self._limits, self._combiner, traces
+                )
                 try:
                     call.serve(messages, answers)
                 finally:
@@ -99,11 +112,14 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
 
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """Answer a query; see :mod:`ingester.query`."""
-        with self._refusals(context):
+        began_ns = time.time_ns()
+        trace = trace_of(context, self._services.traces)
+        with self._refusals(context, trace):
             permit = self._permit(context, "get")
             parsed = self._services.queries.ticket(ticket.ticket)
             permit.require(f"get {parsed.scope}", parsed.namespace, parsed.table)
-            return answer_ticket(context, self._portal, self._services, parsed, permit)
+            asked = Asked(parsed, permit, trace, began_ns)
+            return answer_ticket(context, self._portal, self._services, asked)
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Refuse: nothing here needs it."""
@@ -144,14 +160,17 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: Any, action: Any) -> list[fl.Result]:
         """Run an action; see :mod:`ingester.server.flight.actions`."""
-        with self._refusals(context):
+        trace = trace_of(context, self._services.traces)
+        with self._refusals(context, trace):
             check_bytes("action type", len(action.type), MAX_DESCRIPTOR_BYTES)
             permit = self._permit(context, f"action {action.type}")
             check_bytes(
                 "action body", 0 if action.body is None else action.body.size, MAX_BODY_BYTES
             )
             body = action.body.to_pybytes() if action.body is not None else b""
-            objects = self._portal.call(run_action, self._services, permit, action.type, body)
+            kind = action.type if action.type in ACTIONS else "unknown"
+            with spanned(trace, "DoAction", f"action {kind}"):
+                objects = self._portal.call(run_action, self._services, permit, action.type, body)
             return [fl.Result(pa.py_buffer(_encode(each))) for each in objects]
 
     def list_actions(self, context: Any) -> list[fl.ActionType]:
@@ -185,6 +204,9 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         finally:
             self._services.called(peer)
 
-    def _refusals(self, context: Any) -> AbstractContextManager[None]:
+    def _refusals(
+        self, context: Any, trace: CallTrace | None = None
+    ) -> AbstractContextManager[None]:
         metrics = self._services.metrics
-        return refusals(context, metrics.refused, metrics.client_gone, metrics.limit_refused)
+        told = (metrics.refused, metrics.client_gone, metrics.limit_refused)
+        return refusals(context, *told, trace=trace)
