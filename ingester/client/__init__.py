@@ -16,8 +16,11 @@ names for asyncio and trio. What ``write`` takes says :mod:`ingester.client.inpu
 form, pandas, Polars, dicts. Every failure is a :class:`ClientError`; see
 :mod:`ingester.client.errors` for who must act on which.
 
+``Client(["a:8082", "b:8082"])`` is a client of many daemons, with the same names.
+
 A call: ``arguments`` checks what the caller passes, ``client`` turns it into a body of the protocol
-(``wire``), ``connection`` sends it and repeats it under a policy (``retry``) while that helps. Whom
+(``wire``), ``connection`` sends it and repeats it under a policy (``retry``) while that helps;
+``calls`` says which there are, at one daemon or, in ``cluster``, at many. Whom
 it trusts, and by which token it comes in, are ``connection_options``; ``credentials`` reads the
 files that they name, and reads them again when they are replaced.
 
@@ -28,7 +31,7 @@ A batch, from ``Writer.write`` to its answer:
     ``writers``      opens a writer under an origin, which ``origins`` lends
     ``writer``       appends batches, and gives an ``ack`` for each
     ``send_loop``    says whether there is room, and waits for those who wait
-    ``stream_threads``   sends and reads, over a ``put_stream``
+    ``stream_threads``   sends and reads, over a ``put_stream`` to the daemon that a ``route`` says
     ``delivery``     decides what becomes of a batch; ``window`` holds those not yet answered
 
 A batch may carry a source's state; its form, and the stores of states, are in ``checkpoints``.

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from .connection_options import ConnectionOptions
 from .errors import InvalidRequest
+from .retry import RetryPolicy
 
 MAX_SEQUENCE = 2**63 - 1
 SCHEMES = ("grpc", "grpc+tcp", "grpc+tls", "grpc+unix")
@@ -64,6 +65,13 @@ def seconds(what: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise InvalidRequest(f"{what}={value!r}: expected seconds, as {what}=30.0")
     return float(value)
+
+
+def policy(value: Any) -> RetryPolicy:
+    """A policy of retrying."""
+    if not isinstance(value, RetryPolicy):
+        raise InvalidRequest(f"retry={value!r}: expected a RetryPolicy, as RetryPolicy(for_s=5)")
+    return value
 
 
 def schema(value: Any) -> pa.Schema:

@@ -9,7 +9,7 @@ parameters, types and docstrings are written once.
 """
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from functools import partial, wraps
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
@@ -206,7 +206,7 @@ class AwaitedClient(Awaited[Client]):
 
     def __init__(
         self,
-        endpoint: str = DEFAULT_ENDPOINT,
+        endpoint: str | Sequence[str] = DEFAULT_ENDPOINT,
         *,
         timeout_s: float = 30.0,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (frozen)
@@ -222,6 +222,16 @@ class AwaitedClient(Awaited[Client]):
         self._blocking.close()
 
     close = _awaited(Client.close)
+
+    async def daemons(self) -> list[Self]:
+        """A client of each daemon, for what is of one: its status, its log. Close them all."""
+        return [self._with(each) for each in await self._loop.in_thread(self._blocking.daemons)]
+
+    @classmethod
+    def _with(cls, blocking: Client) -> Self:
+        client = cls.__new__(cls)
+        Awaited.__init__(client, blocking, cls.loop)
+        return client
 
     write = _awaited(Client.write, "An iterable is walked in a worker thread.")
     delete = _awaited(Client.delete, "An iterable is walked in a worker thread.")

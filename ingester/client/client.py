@@ -6,12 +6,13 @@ client's :class:`RetryPolicy`. Writes are repeated by their :class:`Writer`, exa
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, cast
 
 import msgspec
 import pyarrow as pa
 
 from . import arguments
+from .calls import Calls, Missing, OneDaemon
 from .checkpoints.checkpoint import (
     Checkpoint,
     ListedCheckpoint,
@@ -19,7 +20,7 @@ from .checkpoints.checkpoint import (
     checked,
     partition_name,
 )
-from .connection import Connection
+from .cluster import ClusterConnection, names_several
 from .connection_options import ConnectionOptions
 from .copying import TableCopy
 from .errors import Unimplemented
@@ -47,10 +48,12 @@ DEFAULT_ENDPOINT = "grpc://127.0.0.1:8082"
 
 
 class Client:
-    """A connection to one daemon. Nothing is sent before the first call.
+    """A connection to one daemon, or to all that write to a store. Nothing is sent at first.
 
     Args:
         endpoint: ``grpc://HOST:PORT``, ``grpc+tls://HOST:PORT`` or ``HOST:PORT``: the Flight port.
+            Or those of several daemons: a list, text with commas, or ``dns+grpc://NAME:PORT`` for
+            all addresses that a name has (:mod:`ingester.client.cluster`).
         timeout_s: how long a call that is not a query may take, and how long the daemon may owe a
             writer an answer.
         retry: for how long to retry what a retry may help; ``retry.NEVER`` for not at all.
@@ -63,13 +66,19 @@ class Client:
 
     def __init__(
         self,
-        endpoint: str = DEFAULT_ENDPOINT,
+        endpoint: str | Sequence[str] = DEFAULT_ENDPOINT,
         *,
         timeout_s: float = 30.0,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (frozen)
         options: ConnectionOptions | None = None,
     ) -> None:
-        self._connection = Connection(endpoint, timeout_s, retry, options)
+        self._connection: Calls
+        if names_several(endpoint):
+            self._connection = ClusterConnection(endpoint, timeout_s, retry, options)
+        else:
+            named = cast(str, endpoint)  # whatever else it is, is refused there
+            self._connection = OneDaemon(named, timeout_s, retry, options)
+        self._about = (timeout_s, retry, options)
         self.endpoint = self._connection.endpoint
         self._writers = Writers(self._connection)
 
@@ -86,12 +95,20 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def daemons(self) -> list["Client"]:
+        """A client of each daemon, for what is of one: its status, its log. Close them all."""
+        timeout_s, retry, options = self._about
+        return [
+            Client(one.endpoint, timeout_s=timeout_s, retry=retry, options=options)
+            for one in self._connection.each()
+        ]
+
     # ------------------------------------------------------------------------------------- writing
 
     def sync(self, namespace: str, origin: str) -> SyncStream:
         """A replication stream of an origin: changes of rows, in transactions."""
         names = arguments.text("namespace", namespace), arguments.text("origin", origin)
-        return SyncStream(self._connection, self._connection.retry, *names)
+        return SyncStream(self._connection.one(*names), self._connection.retry, *names)
 
     def copy(
         self,
@@ -111,7 +128,7 @@ class Client:
         """
         key = arguments.names("primary_key", primary_key, "['id']")
         names = arguments.text("namespace", namespace), arguments.text("table", table)
-        return TableCopy(self._connection, names, key or (), copy_id, schema)
+        return TableCopy(self._connection.one(*names), names, key or (), copy_id, schema)
 
     def write(
         self,
@@ -225,6 +242,7 @@ class Client:
         version: int | None = None,
         table_version: int | None = None,
         timeout_s: float | None = None,
+        missing: Missing = "error",
     ) -> pa.Table:
         """The rows of one snapshot as a table; everything acknowledged before the call is in it.
 
@@ -238,6 +256,9 @@ class Client:
             table_version: of the table as a whole, as pushes make them; another than the one that
                 counts has its files alone.
             timeout_s: for the whole answer; default none.
+            missing: of several daemons, ``allow`` answers without the buffered rows of those that
+                are away, and names their endpoints as ``missing`` in the schema's metadata; with
+                ``error`` there is no such answer.
 
         Raises:
             NotFound: no such table. InvalidRequest: no such column, a bad filter.
@@ -246,7 +267,8 @@ class Client:
         request = QueryRequest(
             namespace, table, columns, filter, limit, scope, version, table_version
         )
-        return self._connection.read(request.ticket(), timeout_s)
+        arguments.one_of("missing", missing, ("error", "allow"))
+        return self._connection.rows(request, timeout_s, missing)
 
     def query_stream(
         self,
@@ -259,12 +281,14 @@ class Client:
         scope: Scope = "all",
         version: int | None = None,
         table_version: int | None = None,
+        missing: Missing = "error",
     ) -> QueryStream:
         """The same rows, batch by batch, in little memory; an Arrow stream, too. Use ``with``."""
         request = QueryRequest(
             namespace, table, columns, filter, limit, scope, version, table_version
         )
-        return self._connection.stream(request.ticket())
+        arguments.one_of("missing", missing, ("error", "allow"))
+        return self._connection.stream_rows(request, missing)
 
     def tables(self) -> list[TableSummary]:
         """All tables, by namespace and name."""

@@ -16,7 +16,7 @@ from pyarrow import flight
 from . import arguments, lifetime
 from .cancelled_calls import only_signals_interrupt
 from .connection_options import ConnectionOptions
-from .credentials import Credentials
+from .credentials import TLS, Credentials
 from .errors import (
     InvalidRequest,
     NotFound,
@@ -52,23 +52,27 @@ class Connection:
         timeout_s: float,
         retry: RetryPolicy,
         options: ConnectionOptions | None = None,
+        hostname: str | None = None,
     ) -> None:
-        """Raises :class:`InvalidRequest`: not an address, a time, a policy or usable options."""
+        """``hostname``: the name that the daemon's certificate has, if not the endpoint's.
+
+        Raises:
+            InvalidRequest: not an address, a time, a policy or usable options.
+        """
         options = arguments.options(options)
         self.endpoint = arguments.endpoint(endpoint, options.scheme)
         self.timeout_s = arguments.seconds("timeout_s", timeout_s)
-        if not isinstance(retry, RetryPolicy):
-            raise InvalidRequest(
-                f"retry={retry!r}: expected a RetryPolicy, as RetryPolicy(for_s=5)"
-            )
-        self.retry = retry
+        self.retry = arguments.policy(retry)
         self._closed = False
+        self._hostname = hostname
         self._credentials = Credentials(self.endpoint, options)
         lifetime.begin()
         self._opened = self._open()
 
     def _open(self) -> flight.FlightClient:
         tls = self._credentials.tls_arguments()
+        if self._hostname is not None and self.endpoint.startswith(f"{TLS}://"):
+            tls["override_hostname"] = self._hostname
         try:
             client = flight.FlightClient(self.endpoint, generic_options=_CHANNEL_OPTIONS, **tls)
         except (pa.ArrowException, OSError) as exc:
@@ -163,6 +167,10 @@ class Connection:
             return self._flight.get_schema(descriptor, self._options(self.timeout_s)).schema
 
         return self._call(schema_of, retry)
+
+    def ping(self, within_s: float) -> None:
+        """Return when the daemon has answered anything. Raises a ClientError; never repeated."""
+        self._call(lambda: list(self._flight.list_actions(self._options(within_s))), NEVER)
 
     def act(
         self,

@@ -153,11 +153,14 @@ class Delivery:
             if self.keeps:
                 self.window.keep(pending, None)
 
-    def lost(self, error: ClientError, now: float, *, unclear: bool = False) -> float | ClientError:
+    def lost(
+        self, error: ClientError, now: float, *, unclear: bool = False, moves: bool = False
+    ) -> float | ClientError:
         """Rewind for the next stream: seconds to wait before it, or the error that stands.
 
         Args:
             unclear: whether answers may have come that nobody has read, nobody knows how many.
+            moves: whether another daemon is next, which may take what this one refuses.
 
         :meth:`fail` must follow with the error.
         """
@@ -167,17 +170,20 @@ class Delivery:
             error = Unavailable(f"{error} (it may be an older one of this writer, served late)")
         on_the_way = self.window.sent_count
         # A refusal at the door says that nothing was applied; anything else leaves it open.
-        maybe_applied = unclear or error.code not in ADMISSION_CODES
+        maybe_applied = unclear or error.code not in (*ADMISSION_CODES, "owner")
         unknown = None
-        if on_the_way and is_retryable(error) and maybe_applied and self._lease is None:
+        retryable = moves or is_retryable(error)
+        if on_the_way and retryable and maybe_applied and self._lease is None:
             unknown = UnknownOutcome(f"{error}; {on_the_way} batches had no origin and no answer")
         self.window.rewind()
-        if not len(self.window) and is_retryable(error):
+        if not len(self.window) and retryable:
             return 0.0  # lost while idle: nothing is at stake before the next batch
-        delay_s = None if unknown else self._retry.failed(error, now)
+        # Another daemon does not ask for the pause that this one asks for.
+        tried = Unreachable(str(error)) if moves else error
+        delay_s = None if unknown else self._retry.failed(tried, now)
         if delay_s is not None:
             return delay_s
-        if on_the_way and unclear and is_retryable(error) and not unknown:
+        if on_the_way and unclear and retryable and not unknown:
             unknown = UnknownOutcome(f"{error}; {on_the_way} batches may have been taken before it")
         if unknown is None:
             return error

@@ -206,6 +206,11 @@ def from_arrow(exc: BaseException) -> ClientError:
     return error
 
 
+def never_connected(error: ClientError) -> bool:
+    """Whether a call has not even reached the daemon's port: nothing of it can arrive any more."""
+    return isinstance(error, Unreachable) and str(error).startswith("cannot connect to ")
+
+
 def _typed(exc: BaseException) -> ClientError:
     if isinstance(exc, pa.ArrowInvalid) and (cut := _EXHAUSTED.search(str(exc))):
         # gRPC's own word, before the daemon has seen the message.

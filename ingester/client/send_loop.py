@@ -6,7 +6,6 @@ whoever waits looks whether the daemon owes an answer for too long, at the momen
 
 import time
 import weakref
-from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -15,8 +14,8 @@ from .ack import Ack
 from .checkpoints.checkpoint import Checkpoint
 from .delivery import Delivery
 from .errors import ClientError, InvalidRequest, TimedOut
-from .put_stream import PutStream
-from .stream_threads import Position, StreamThreads
+from .route import Route
+from .stream_threads import StreamThreads
 from .wire import WriteResult
 
 
@@ -26,15 +25,8 @@ class SendLoop:
     A daemon silent for ``answer_timeout_s`` counts as lost.
     """
 
-    def __init__(
-        self,
-        open_stream: Callable[[], PutStream],
-        delivery: Delivery,
-        answer_timeout_s: float,
-        position: Position = lambda: None,
-    ) -> None:
-        """``position`` asks the daemon for the last sequence that it has of the origin."""
-        self._threads = StreamThreads(open_stream, delivery, position)
+    def __init__(self, route: Route, delivery: Delivery, answer_timeout_s: float) -> None:
+        self._threads = StreamThreads(route, delivery)
         self._lock = self._threads.lock
         self._delivery = delivery
         self._window = delivery.window

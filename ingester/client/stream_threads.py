@@ -23,21 +23,16 @@ from . import lifetime
 from .delivery import Delivery
 from .errors import ClientError, TimedOut, UnknownOutcome, Unreachable, from_arrow
 from .put_stream import PutStream
+from .route import Route
 from .window import Pending
 from .wire import Answer
-
-Position = Callable[[], int | None]
 
 
 class StreamThreads:
     """Delivers what is in the window. Methods of the first part need the lock held."""
 
-    def __init__(
-        self, open_stream: Callable[[], PutStream], delivery: Delivery, position: Position
-    ) -> None:
-        """``position`` asks the daemon for the last sequence that it has of the origin."""
-        self._open_stream = open_stream
-        self._position = position
+    def __init__(self, route: Route, delivery: Delivery) -> None:
+        self.route = route
         self.delivery = delivery
         self.lock = threading.RLock()
         self.work = threading.Condition(self.lock)  # for the sending thread
@@ -48,6 +43,9 @@ class StreamThreads:
         self.readers: list[threading.Thread] = []
         """The reading threads of all streams that have not ended yet."""
         self._generation = 0
+        self._stream_now: PutStream | None = None
+        self._left = False
+        """Whether the last stream was ended for one at a better daemon."""
         self._settled: list[Pending] = []
         lifetime.end_at_exit(self)
 
@@ -80,7 +78,13 @@ class StreamThreads:
 
     def _lost(self, error: ClientError, unclear: bool = False) -> float | None:
         """Seconds to wait before the next stream, or None when that was all."""
-        outcome = self.delivery.lost(error, time.monotonic(), unclear=unclear)
+        stream, self._stream_now = self._stream_now, None
+        sent = bool(self.delivery.window.sent_count)
+        unanswered = sent and stream is not None and not stream.answered
+        error, moves, hangs = self.route.lost(error, unanswered=unanswered)
+        self.delivery.keeps |= hangs
+        now = time.monotonic()
+        outcome = self.delivery.lost(error, now, unclear=unclear, moves=moves)
         if isinstance(outcome, ClientError):
             self.fail(outcome)
             return None
@@ -161,6 +165,9 @@ class StreamThreads:
                     return
                 if error is None and self.closing and not len(self.delivery.window):
                     return
+                if error is None and self._left and not self.delivery.window.sent_count:
+                    delay_s = 0.0
+                    continue
                 if position is not None:
                     self._acknowledge(self.delivery.answered_up_to(position), position)
                 elif unread:
@@ -193,7 +200,7 @@ class StreamThreads:
         if away or not self.delivery.own_origin:
             return None
         try:
-            return self._position()
+            return self.route.position()
         except ClientError:
             return None
 
@@ -208,7 +215,7 @@ class StreamThreads:
         sending_error: ClientError | None = None
         try:
             self._resume(generation)
-            stream = self._open_stream()
+            stream = self.route.open()
         except (pa.ArrowException, OSError, ClientError) as exc:
             return from_arrow(exc), 0
         try:
@@ -216,6 +223,7 @@ class StreamThreads:
             reader = self._started("ingester-answers", run, generation)
             with self.lock:
                 self.readers = [*(each for each in self.readers if each.is_alive()), reader]
+                self._stream_now, self._left = stream, False
             while self._send_next(stream, generation):
                 pass
         except (pa.ArrowException, OSError) as exc:
@@ -235,7 +243,7 @@ class StreamThreads:
         """Look whether the daemon still has what it answered, where that was kept."""
         if not self.delivery.window.has_kept:
             return
-        position = self._position()
+        position = self.route.position_next()
         with self.lock:
             if generation == self._generation:
                 self.delivery.window.resume(position)
@@ -250,6 +258,9 @@ class StreamThreads:
         with self.work:
             self.work.wait_for(lambda: ended() or self.closing or window.has_unsent)
             if ended() or not window.has_unsent:
+                return False
+            if self.route.moves():
+                self._left = True
                 return False
             pending = window.take(time.monotonic())
         stream.send(pending)

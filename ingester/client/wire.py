@@ -150,7 +150,11 @@ class OriginState(msgspec.Struct, frozen=True):
 
 
 class SnapshotInfo(msgspec.Struct, frozen=True):
-    """The moment that an answer shows. ``snapshot_sequence`` compares within an epoch only."""
+    """The moment that an answer shows. ``snapshot_sequence`` compares within an epoch only.
+
+    That of several daemons has the version of its files, and the moment of each part in ``parts``;
+    ``missing`` are the endpoints of daemons whose rows it may lack, where that was allowed.
+    """
 
     ingester_id: str | None = None
     incarnation: str | None = None
@@ -158,6 +162,10 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
     snapshot_sequence: int | None = None
     manifest_version: int | None = None
     table_version: int | None = None
+    taken_version: int | None = None
+    """The manifest version since which the daemon has origins that it took over last."""
+    missing: tuple[str, ...] = ()
+    parts: tuple["SnapshotInfo", ...] = ()
 
 
 class BatchSource(msgspec.Struct, frozen=True):
@@ -227,7 +235,8 @@ def encode_schema(schema: pa.Schema) -> str:
 def snapshot_info(schema: pa.Schema) -> SnapshotInfo:
     """The moment of an answer, from its schema's metadata; None where that says nothing."""
     texts = {k.decode(): v.decode() for k, v in (schema.metadata or {}).items()}
-    known = {f: texts[f] for f in SnapshotInfo.__struct_fields__ if texts.get(f)}
+    names = [name for name in SnapshotInfo.__struct_fields__ if name not in ("missing", "parts")]
+    known = {name: texts[name] for name in names if texts.get(name)}
     return msgspec.convert(known, SnapshotInfo, strict=False)
 
 

@@ -5,13 +5,14 @@ The caller's threads never touch the network: they append to a window and wait f
     Writer            what callers have
       SendLoop          who waits for room or for answers
         StreamThreads     the threads that send and read
+          Route             which daemon a stream goes to
           PutStream         one stream to the daemon
         Delivery          what becomes of a batch: sent again, counted, failed
           SendWindow        what was written and not yet answered, in order
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NoReturn, Self
 
 import msgspec
@@ -24,8 +25,8 @@ from .errors import InvalidRequest, UnknownOutcome
 from .fitting import aligned
 from .inputs import TABLE_BATCH_BYTES, Data, at_least_one, batches_of, only_one
 from .origins import OriginLease
-from .put_stream import PutStream
 from .retry import RetryPolicy, RetryState
+from .route import Route
 from .send_loop import SendLoop
 from .window import SendWindow, WindowLimits
 from .wire import WriteResult
@@ -34,14 +35,12 @@ from .wire import WriteResult
 class WriterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a writer. A daemon silent for ``answer_timeout_s`` counts as lost.
 
-    ``position`` asks a daemon for the last sequence that it has of the writer's origin, which must
-    be of this table alone. ``keep`` needs it: batches are kept until they are in object storage.
+    ``keep``: batches are kept until they are in object storage. Its route has to be one that asks.
     """
 
     window: WindowLimits = WindowLimits()
     answer_timeout_s: float = 60.0
     retry: RetryPolicy = RetryPolicy()
-    position: Callable[[], int | None] | None = None
     keep: bool = False
 
 
@@ -54,7 +53,7 @@ class Writer:
 
     def __init__(
         self,
-        open_stream: Callable[[], PutStream],
+        route: Route,
         schema: pa.Schema,
         lease: OriginLease | None,
         options: WriterOptions,
@@ -63,8 +62,8 @@ class Writer:
         self._lease = lease
         retry = RetryState(options.retry, random.random)
         delivery = Delivery(SendWindow(options.window), lease, retry, keeps=options.keep)
-        position = options.position or (lambda: None)
-        self._send_loop = SendLoop(open_stream, delivery, options.answer_timeout_s, position)
+        self._route = route
+        self._send_loop = SendLoop(route, delivery, options.answer_timeout_s)
 
     @property
     def origin(self) -> str | None:
@@ -150,7 +149,8 @@ class Writer:
             ClientError: as :meth:`flush`.
         """
         result = self.flush()
-        if self._send_loop.finish() and self._lease is not None:
+        self._route.settle()
+        if self._send_loop.finish() and self._lease is not None and not self._route.hangs:
             self._lease.release()
         return result
 

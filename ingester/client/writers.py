@@ -8,17 +8,17 @@ none               ──▶ no origin: what a lost connection has left open sta
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from . import arguments
-from .connection import Connection
+from .calls import Calls
 from .errors import ClientError, InvalidRequest
 from .fitting import Fitting
 from .inputs import TABLE_BATCH_BYTES, Data, batches_of, only_one
 from .origins import OriginLease, OriginPool
+from .route import WayOf
 from .window import WindowLimits
 from .wire import WriteResult, put_command
 from .writer import Writer, WriterOptions
@@ -56,7 +56,7 @@ class WhoWrites(NamedTuple):
 class Writers:
     """Opens the writers of one client. Any thread."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Calls) -> None:
         self._connection = connection
         self._origins = OriginPool()
         self._known: dict[tuple[str, str], pa.Schema] = {}
@@ -144,12 +144,12 @@ class Writers:
             window=window,
             answer_timeout_s=connection.timeout_s,
             retry=connection.retry,
-            position=partial(self._position, lease.origin)
-            if lease and (who.keep_until_durable or who.origin is None)
-            else None,
             keep=who.keep_until_durable and lease is not None,
         )
-        return Writer(lambda: connection.put_stream(command, schema), schema, lease, options)
+        asks = lease is not None and (who.keep_until_durable or who.origin is None)
+        origin = lease.origin if lease else None
+        way = WayOf((namespace, table), origin, command, schema, asks)
+        return Writer(connection.route(way), schema, lease, options)
 
     def _lease(self, who: WhoWrites, table: tuple[str, str]) -> OriginLease | None:
         if who.origin is None:

@@ -33,6 +33,8 @@ def test_every_call_of_the_blocking_client_is_there_with_its_parameters(
         expected = inspect.signature(blocking)
         if name in own_results:
             expected = expected.replace(return_annotation=own_results[name])
+        elif name == "daemons":
+            expected = inspect.signature(AwaitedClient.daemons)
         assert inspect.iscoroutinefunction(call)
         assert inspect.signature(call) == expected
         first_line = (inspect.getdoc(blocking) or "").splitlines()[0]

@@ -9,11 +9,13 @@ import pytest
 from pyarrow import flight
 
 from ingester.client import Ack, Answer, Client, ClientError, InvalidRequest, UnknownOutcome
+from ingester.client.connection import Connection
 from ingester.client.connection_options import ConnectionOptions
 from ingester.client.credentials import Credentials
 from ingester.client.delivery import Delivery
 from ingester.client.put_stream import PutStream
 from ingester.client.retry import NEVER, RetryState
+from ingester.client.route import ToOneDaemon, WayOf
 from ingester.client.send_loop import SendLoop
 from ingester.client.window import Pending, SendWindow, WindowLimits
 from ingester.client.wire import put_command
@@ -59,17 +61,19 @@ def test_a_thread_that_fails_fails_the_writer_and_every_ack(
     daemon.before = _refuse_everything if where in ("finish_sending", "end") else lambda n: None
     with flight.connect(daemon.endpoint) as connection:
 
-        def opened() -> PutStream:
-            if where == "open":
-                raise Boom(where)
-            command = put_command("write", "ns", "t", None)
-            credentials = Credentials(daemon.endpoint, ConnectionOptions())
-            stream = BrokenStream(connection, command, SCHEMA, credentials)
-            stream.broken = where
-            return stream
+        class Breaking(ToOneDaemon):
+            def open(self) -> PutStream:
+                if where == "open":
+                    raise Boom(where)
+                credentials = Credentials(daemon.endpoint, ConnectionOptions())
+                stream = BrokenStream(connection, way.command, SCHEMA, credentials)
+                stream.broken = where
+                return stream
 
+        way = WayOf(("ns", "t"), None, put_command("write", "ns", "t", None), SCHEMA, asks=False)
+        route = Breaking(Connection(daemon.endpoint, 30.0, NEVER), way)
         window = SendWindow(WindowLimits())
-        send_loop = SendLoop(opened, Delivery(window, None, RetryState(NEVER, lambda: 0.0)), 30.0)
+        send_loop = SendLoop(route, Delivery(window, None, RetryState(NEVER, lambda: 0.0)), 30.0)
         acks = []
         with pytest.raises(UnknownOutcome, match=f"thread failed: Boom: {where}") as caught:  # noqa: PT012
             for _ in range(3):  # the later ones may meet it already

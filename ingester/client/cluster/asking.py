@@ -1,0 +1,153 @@
+"""One daemon of several is asked, whichever answers, or all of them are.
+
+    any_of   in the order of a key's preference, until one answers
+    all_of   at the same time; who is away makes the answer an error, or is named as missing
+
+Each call is repeated under the client's policy while that may help. A daemon that is away, or that
+refuses for now what another may do, is no reason to wait while there is another one.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, NamedTuple, TypeVar
+
+from ..calls import Missing
+from ..connection import Connection
+from ..errors import ClientError, InvalidRequest, TimedOut, Unreachable
+from ..retry import NEVER, RetryPolicy, RetryState, is_retryable
+from .health import GOING_CODES
+from .members import Members
+
+AT_ONCE = 32
+"""The daemons that one call asks at the same time."""
+
+T = TypeVar("T")
+
+
+class Answers(NamedTuple, Generic[T]):
+    """What daemons answered, by their endpoint, and the endpoints of those that are away."""
+
+    of: dict[str, T]
+    missing: tuple[str, ...] = ()
+
+
+def is_away(error: ClientError) -> bool:
+    """Whether the daemon is away, or about to go: others are asked in its place."""
+    return isinstance(error, Unreachable | TimedOut) or error.code in GOING_CODES
+
+
+class Asking:
+    """Calls at the daemons of one client. Any thread."""
+
+    def __init__(self, members: Members, retry: RetryPolicy) -> None:
+        self._members = members
+        self._retry = retry
+
+    def any_of(
+        self,
+        key: Sequence[str],
+        call: Callable[[Connection], T],
+        *,
+        once: bool = False,
+        first: str | None = None,
+    ) -> T:
+        """The answer of the first daemon, by the key's preference, that gives one.
+
+        Args:
+            once: whether each daemon is asked once at most.
+            first: the daemon to ask before all others.
+
+        Raises:
+            ClientError: what the last daemon said.
+        """
+        retry = RetryState(NEVER if once else self._retry, random.random)
+        while True:
+            error: ClientError | None = None
+            for endpoint in self._members.order(key, first):
+                try:
+                    return self._asked(endpoint, call)
+                except ClientError as exc:
+                    if not is_retryable(exc):
+                        raise
+                    error = exc
+            assert error is not None
+            self._pause(retry, error)
+
+    def all_of(
+        self, call: Callable[[Connection], T], missing: Missing = "error", about: str = ""
+    ) -> Answers[T]:
+        """The answers of all daemons.
+
+        Args:
+            missing: whether those that are away may be left out.
+            about: what would be missing, for the error.
+
+        Raises:
+            Unreachable: a daemon is away, and ``missing`` does not allow it; or all are.
+            ClientError: what a daemon said that is there.
+        """
+        endpoints = self._members.endpoints()
+        with ThreadPoolExecutor(min(AT_ONCE, len(endpoints)), "ingester-asking") as pool:
+            asked = {
+                endpoint: pool.submit(self._patiently, endpoint, call, missing)
+                for endpoint in endpoints
+            }
+        failed: dict[str, ClientError] = {}
+        answers: dict[str, T] = {}
+        for endpoint, future in asked.items():
+            error = future.exception()
+            if error is None:
+                answers[endpoint] = future.result()
+            elif isinstance(error, ClientError):
+                failed[endpoint] = error
+            else:
+                raise error
+        for error in failed.values():
+            if not is_away(error):
+                raise error
+        if failed and (missing == "error" or not answers):
+            raise _some_missing(failed, len(endpoints), about)
+        return Answers(answers, tuple(failed))
+
+    def _patiently(self, endpoint: str, call: Callable[[Connection], T], missing: Missing) -> T:
+        retry = RetryState(self._retry, random.random)
+        while True:
+            try:
+                return self._asked(endpoint, call)
+            except ClientError as exc:
+                if missing == "allow" and is_away(exc):
+                    raise
+                self._pause(retry, exc)
+
+    def _asked(self, endpoint: str, call: Callable[[Connection], T]) -> T:
+        """One call at one daemon; what it says of the daemon's health is noted."""
+        try:
+            answer = call(self._members.connection(endpoint))
+        except InvalidRequest:
+            raise  # also of the client: closed, forked
+        except ClientError as exc:
+            if isinstance(exc, Unreachable):
+                self._members.failed(endpoint, exc)
+            raise
+        return answer
+
+    def _pause(self, retry: RetryState, error: ClientError) -> None:
+        """Wait before the next try, or raise the error that stands."""
+        delay_s = retry.failed(error, time.monotonic())
+        if delay_s is None:
+            raise error
+        time.sleep(delay_s)
+
+
+def _some_missing(failed: dict[str, ClientError], count: int, about: str) -> ClientError:
+    told = "; ".join(f"{endpoint}: {error}" for endpoint, error in failed.items())
+    lacking = f"; {about}" if about and len(failed) < count else ""
+    first = next(iter(failed.values()))
+    error = Unreachable(
+        f"{len(failed)} of {count} daemons cannot be asked ({told}){lacking}",
+        details={"missing": list(failed)},
+    )
+    error.__cause__ = first
+    return error

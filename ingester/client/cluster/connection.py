@@ -1,0 +1,149 @@
+"""The calls of a client of several daemons: which of them each one needs.
+
+a stream of writes        one daemon, by its table and origin (:mod:`.route`)
+query                     all, as one snapshot each (:mod:`.union`)
+schema, create_table      whichever answers
+tables, describe, persist, origins, checkpoints   all, put together (:mod:`.merging`)
+status and the like       none: they are of one daemon, so ask each of ``Client.daemons()``
+"""
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from .. import arguments
+from ..calls import Missing
+from ..connection import Connection
+from ..connection_options import ConnectionOptions
+from ..errors import InvalidRequest
+from ..query_stream import QueryStream
+from ..retry import NEVER, RetryPolicy
+from ..route import Route, WayOf
+from ..wire import OriginState, QueryRequest, TableSummary
+from . import merging
+from .addresses import Lookup, addresses_of
+from .asking import Asking
+from .members import Members
+from .route import Places, ToMany
+from .union import Union
+
+ROWS_MISSING = (
+    "rows that it has taken and that are in no file yet would be missing: missing='allow' answers"
+    " without them, and says so"
+)
+COUNTS_MISSING = "what it alone knows would be missing"
+_ONE_DAEMON = frozenset({"create_table", "checkpoint_put", "checkpoint_delete"})
+
+
+class ClusterConnection:
+    """The :class:`ingester.client.calls.Calls` of a client of several daemons. Any thread."""
+
+    def __init__(
+        self,
+        endpoint: Any,
+        timeout_s: float,
+        retry: RetryPolicy,
+        options: ConnectionOptions | None = None,
+        lookup: Lookup | None = None,
+    ) -> None:
+        """Raises :class:`InvalidRequest` as :class:`Connection` does; nothing is sent yet."""
+        options = arguments.options(options)
+        addresses = addresses_of(endpoint, options.scheme)
+        self.endpoint = str(addresses)
+        self.timeout_s = arguments.seconds("timeout_s", timeout_s)
+        self.retry = arguments.policy(retry)
+        self._closed = False
+        self._lock = threading.Lock()
+
+        def connect(each: str) -> Connection:
+            # It never repeats a call by itself: that is done here, at other daemons, too.
+            return Connection(each, timeout_s, NEVER, options, addresses.host)
+
+        self._members = Members(addresses, connect, lookup)
+        self._asking = Asking(self._members, self.retry)
+        self._places = Places(self._members)
+        self._union = Union(self._asking, ROWS_MISSING)
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._closed = True
+        self._members.close()
+
+    def check(self) -> None:
+        """Raise :class:`InvalidRequest` where no call can be made: closed, or forked."""
+        if self._closed:
+            raise InvalidRequest("the client is closed: make another one, or close it later")
+        for endpoint in self._members.known:
+            self._members.connection(endpoint).check()
+
+    def route(self, way: WayOf) -> Route:
+        """A writer's way, which begins at the daemon that its table and origin prefer."""
+        return ToMany(self._places, way)
+
+    def one(self, *key: str) -> Connection:
+        """A connection to the daemon that a key prefers of those that are there."""
+        return self._members.connection(self._members.order(key)[0])
+
+    def each(self) -> list[Connection]:
+        """A connection to each of the daemons."""
+        return [self._members.connection(each) for each in self._members.endpoints()]
+
+    def rows(self, request: QueryRequest, timeout_s: float | None, missing: Missing) -> pa.Table:
+        """The whole answer to a query, within ``timeout_s``."""
+        within_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
+        with self._union.stream(request, missing, within_s) as stream:
+            batches = [batch for batch, _ in stream]
+            return pa.Table.from_batches(batches, stream.schema)
+
+    def stream_rows(self, request: QueryRequest, missing: Missing) -> QueryStream:
+        """The answer to a query, batch by batch."""
+        return self._union.stream(request, missing, None)
+
+    def tables(self) -> list[TableSummary]:
+        """All tables that a daemon knows. Their sizes are not known: no daemon knows them."""
+        listed = self._asking.all_of(lambda one: one.tables(), about=COUNTS_MISSING)
+        names = {(each.namespace, each.table) for found in listed.of.values() for each in found}
+        return [TableSummary(*name, rows=-1, bytes=-1) for name in sorted(names)]
+
+    def schema(self, namespace: str, table: str, *, once: bool = False) -> pa.Schema:
+        """A table's Arrow schema."""
+        return self._asking.any_of(
+            (namespace, table), lambda one: one.schema(namespace, table, once=True), once=once
+        )
+
+    def act(
+        self,
+        kind: str,
+        body: Mapping[str, Any],
+        timeout_s: float | None = None,
+        *,
+        once: bool = False,
+    ) -> list[dict[str, Any]]:
+        """The JSON results of an action, put together from those of all daemons where need be.
+
+        Raises:
+            InvalidRequest: it is an action of one daemon.
+        """
+
+        def call(one: Connection) -> list[dict[str, Any]]:
+            return one.act(kind, body, timeout_s, once=True)
+
+        if kind in _ONE_DAEMON:
+            key = (str(body.get("namespace", "")), str(body.get("table", "")))
+            return self._asking.any_of(key, call, once=once)
+        merged = merging.MERGED.get(kind)
+        if merged is None:
+            raise InvalidRequest(
+                f"{kind} is of one daemon, and this client has several: ask each of"
+                " client.daemons()"
+            )
+        return merged([*self._asking.all_of(call, about=COUNTS_MISSING).of.values()])
+
+    def origins(
+        self, origin: str | None = None, table: tuple[str, str] | None = None
+    ) -> list[OriginState]:
+        """The progress of each origin, or of the one named, over all daemons."""
+        found = self._asking.all_of(lambda one: one.origins(origin, table), about=COUNTS_MISSING)
+        return merging.origins([*found.of.values()])

@@ -1,0 +1,109 @@
+"""What several daemons know, put together. Pure.
+
+Law of this file: a claim is made only where no daemon contradicts it. So an origin's durable
+sequence is the lowest that a daemon knows of, and what is known to be written is the highest.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..wire import OriginState
+
+Objects = list[dict[str, Any]]
+
+
+def described(answers: Sequence[Objects]) -> Objects:
+    """A table as the daemon with its newest version has it, and what all have in memory."""
+    tables: list[dict[str, Any]] = [answer[0] for answer in answers]
+    newest = max(tables, key=_place).copy()
+    buffered: dict[str, int] = {}
+    for table in tables:
+        for name, count in (table.get("buffered") or {}).items():
+            buffered[name] = buffered.get(name, 0) + count
+    newest["buffered"] = buffered
+    return [newest]
+
+
+def _place(table: dict[str, Any]) -> tuple[int, int]:
+    return table.get("table_version") or 1, table.get("manifest_version") or 0
+
+
+def persisted(answers: Sequence[Objects]) -> Objects:
+    """The newest version of each table: it has what all daemons have persisted."""
+    newest: dict[tuple[str, str], dict[str, Any]] = {}
+    for table in (table for answer in answers for table in answer):
+        name = (table["namespace"], table["table"])
+        if name not in newest or _place(table) > _place(newest[name]):
+            newest[name] = table
+    return [newest[name] for name in sorted(newest)]
+
+
+def origins(answers: Sequence[Sequence[OriginState]]) -> list[OriginState]:
+    """The progress of each origin at all daemons that know it."""
+    known: dict[str, list[OriginState]] = {}
+    for state in (state for answer in answers for state in answer):
+        known.setdefault(state.origin, []).append(state)
+    return [_origin(name, known[name]) for name in sorted(known)]
+
+
+def _origin(name: str, states: Sequence[OriginState]) -> OriginState:
+    # Who has nothing of it in memory says nothing of what is durable.
+    writing = [state for state in states if state.memory_sequence is not None]
+    durable = [state.durable_sequence for state in writing if state.durable_sequence is not None]
+    return OriginState(
+        name,
+        memory_sequence=_highest(state.memory_sequence for state in states),
+        durable_sequence=min(durable) if durable and len(durable) == len(writing) else None,
+        open=any(state.open for state in states),
+        table_sequence=_highest(state.table_sequence for state in states),
+        table_newest=_highest(state.table_newest for state in states),
+        marks=tuple(sorted({mark for state in states for mark in state.marks})),
+    )
+
+
+def _highest(values: Any) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def checkpoint(answers: Sequence[Objects]) -> Objects:
+    """A source's state: that of the one daemon whose log has a newer one than the files.
+
+    Where several have, nobody here can tell the newest, and the state is the one in files: a
+    source that numbers its batches goes on from there, and what is known already is not written.
+    """
+    states = [answer[0] for answer in answers if answer]
+    pending = [state for state in states if not state.get("durable", True)]
+    if not pending:
+        return states[:1]
+    if len(pending) == 1:
+        return pending
+    settled = dict(pending[0])
+    settled |= {"state": settled.get("durable_state"), "shared": settled.get("durable_shared")}
+    return [settled | {"durable": True}]
+
+
+def checkpoints(answers: Sequence[Objects]) -> Objects:
+    """All states, each as it was put last."""
+    newest: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for each in (each for answer in answers for each in answer):
+        key = (each["namespace"], each["table"], each["partition"])
+        if key not in newest or str(each.get("at") or "") > str(newest[key].get("at") or ""):
+            newest[key] = each
+    return [newest[key] for key in sorted(newest)]
+
+
+def _origins_action(answers: Sequence[Objects]) -> Objects:
+    states = origins([msgspec.convert(answer, list[OriginState]) for answer in answers])
+    return [msgspec.to_builtins(state) for state in states]
+
+
+MERGED: Mapping[str, Callable[[Sequence[Objects]], Objects]] = {
+    "describe_table": described,
+    "persist": persisted,
+    "origins": _origins_action,
+    "checkpoint_get": checkpoint,
+    "checkpoints": checkpoints,
+}
+"""The actions that ask all daemons, and how their answers become one."""

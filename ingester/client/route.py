@@ -1,0 +1,106 @@
+"""A writer's way to a daemon: where its streams go, one after another.
+
+    opened ──▶ lost ──▶ opened again, at the same daemon or at another one ──▶ …
+
+A client of one daemon always goes to that (:class:`ToOneDaemon`); that of several chooses
+(:mod:`.cluster.route`). A batch's origin and sequence go along, so that it is applied once wherever
+it arrives.
+"""
+
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from .connection import Connection
+from .errors import ClientError
+from .put_stream import PutStream
+
+
+class WayOf(NamedTuple):
+    """The writer for which a way is asked, and what its streams begin with.
+
+    ``asks`` says that what a daemon knows of the origin is of this writer's batches alone.
+    """
+
+    table: tuple[str, str]
+    origin: str | None
+    command: bytes
+    schema: pa.Schema
+    asks: bool
+
+
+class Loss(NamedTuple):
+    """What a lost stream means: the error, and where the next stream goes."""
+
+    error: ClientError
+    moves: bool = False
+    """Whether another daemon is next: it may take what this one refuses."""
+    hangs: bool = False
+    """Whether the daemon that is left may still find the stream's first batch and take the origin
+    back by it: what others answer from here on has to be kept until it is in object storage."""
+
+
+class Route(Protocol):
+    """A writer's way. :meth:`open` and the positions wait for the network; nothing else does."""
+
+    hangs: bool
+    """Whether a daemon that was left may still take the origin back: nobody may reuse it."""
+
+    def open(self) -> PutStream:
+        """The next stream. Raises a ClientError."""
+
+    def position(self) -> int | None:
+        """The origin's last sequence that the daemon of the last stream has in its log."""
+
+    def position_next(self) -> int | None:
+        """The origin's last sequence that the daemon of the next stream certainly brings."""
+
+    def lost(self, error: ClientError, *, unanswered: bool) -> Loss:
+        """Take note of how the last stream ended.
+
+        Args:
+            unanswered: whether batches were sent down the stream and none was answered.
+        """
+
+    def moves(self) -> bool:
+        """Whether a stream should end at the next batch, as a daemon that is preferred is back."""
+
+    def settle(self) -> None:
+        """See that what was acknowledged stays so when nobody keeps it. Raises a ClientError."""
+
+
+class ToOneDaemon:
+    """The :class:`Route` to the one daemon of a client."""
+
+    hangs = False
+
+    def __init__(self, connection: Connection, way: WayOf) -> None:
+        self._connection = connection
+        self._way = way
+
+    def open(self) -> PutStream:
+        """The next stream."""
+        return self._connection.put_stream(self._way.command, self._way.schema)
+
+    def position(self) -> int | None:
+        """The last sequence in the daemon's log; None where it is not to be asked."""
+        way = self._way
+        if not way.asks or way.origin is None:
+            return None
+        known = [state.memory_sequence for state in self._connection.origins(way.origin)]
+        return max((sequence for sequence in known if sequence is not None), default=None)
+
+    def position_next(self) -> int | None:
+        """As :meth:`position`: the daemon stays the same."""
+        return self.position()
+
+    def lost(self, error: ClientError, *, unanswered: bool) -> Loss:
+        """The error as it is; the next stream goes to the same daemon."""
+        return Loss(error)
+
+    def moves(self) -> bool:
+        """Never: there is no other daemon."""
+        return False
+
+    def settle(self) -> None:
+        """Do nothing: no other daemon can take the origin back."""
