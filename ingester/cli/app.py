@@ -106,15 +106,32 @@ def serve(
             help="Another daemon's data directory: what it had is brought in when it is gone.",
         ),
     ] = None,
+    accept_lost_log: Annotated[
+        bool,
+        typer.Option(
+            "--accept-lost-log", help="Start although the last epoch's log is lost for good."
+        ),
+    ] = False,
+    accept_other_store: Annotated[
+        bool,
+        typer.Option(
+            "--accept-other-store", help="Start with a store that was replaced or restored."
+        ),
+    ] = False,
     set_: Set = None,
 ) -> None:
     """Run the daemon until SIGTERM. Prints one JSON line when it accepts writes."""
     from .serve import serve as run
 
+    said = {
+        "insecure": insecure,
+        "recovery.accept_lost_log": accept_lost_log,
+        "recovery.accept_other_store": accept_other_store,
+    }
     flags = _flags(data_dir, store, flight, http, set_)
     if adopt:
         flags["recovery.adopt"] = adopt
-    run(flags | {"insecure": True} if insecure else flags, config)
+    run(flags | {key: True for key, is_said in said.items() if is_said}, config)
 
 
 @app.command()

@@ -362,8 +362,16 @@ class ReplicationSettings(_Section, frozen=True, kw_only=True):
 
 
 class RecoverySettings(_Section, frozen=True, kw_only=True):
-    """The logs of other daemons that this one adopts by itself when those are gone."""
+    """What a start does where it does not find what it left, and which logs of others it adopts."""
 
+    accept_lost_log: bool = False
+    """A start goes on although the last epoch under this ``id`` has not stopped cleanly and its log
+    is not in ``data_dir``: the log is lost for good, or has been adopted. For one start alone, as
+    ``--accept-lost-log``."""
+    accept_other_store: bool = False
+    """A start goes on although the store is not the one that ``data_dir`` belongs to, or has been
+    emptied, or was restored from an older state. For one start alone, as
+    ``--accept-other-store``."""
     adopt: list[str] = []
     """Data directories that the daemon looks after: where no daemon holds one, what its log has and
     no file goes into the tables. ``*`` in the last part names all folders that fit."""

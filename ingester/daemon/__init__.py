@@ -1,8 +1,9 @@
 """One process from its start to its end: put together, run, stopped.
 
     ``process`` ─▶ ``process_tuning``   before the first of Arrow or gRPC is used
-                ─▶ the log checked (`wal`), the store asked, an epoch claimed (`persist`)
                 ─▶ ``open_folders``     who else may read what is there
+                ─▶ ``startup``          the log checked (`wal`), the store asked, whether both are
+                                        those that were left (`recovery`), an epoch claimed
                 ─▶ ``descriptors``      how many connections there may be
                 ─▶ ``assembly``         the parts are made, each after those that it needs
                 ─▶ ``recovery``         the log is replayed into the buffers

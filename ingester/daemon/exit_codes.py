@@ -10,10 +10,12 @@ from pathlib import Path
 import structlog
 
 from ingester.dml.record import DamagedRecord
+from ingester.recovery.data_mark import DamagedMark
+from ingester.recovery.marks import LostLog, OtherStore
 from ingester.recovery.replay import LogOfAnotherTime, LogWithoutTable
 from ingester.server.http.server import ListenError
 from persist.manifest import Fenced, ManifestDamaged
-from persist.store import StoreDenied, StoreUnsuitable
+from persist.store import StoreError
 from wal import DirectoryLocked, LogDamaged, LogError, LogTooNew
 
 log = structlog.get_logger(__name__)
@@ -21,7 +23,7 @@ log = structlog.get_logger(__name__)
 EXIT_DONE, EXIT_FAILED, EXIT_DAMAGED, EXIT_FENCED, EXIT_DEADLINE = 0, 1, 5, 6, 7
 
 _DAMAGE = (LogDamaged, LogTooNew, DamagedRecord, LogWithoutTable, LogOfAnotherTime)
-_SETUP = (DirectoryLocked, StoreUnsuitable, StoreDenied, ListenError, LogError, OSError, ValueError)
+_SETUP = (DirectoryLocked, StoreError, ListenError, LogError, OSError, ValueError)
 
 
 def exit_code(error: BaseException, data_dir: Path) -> int:
@@ -30,6 +32,9 @@ def exit_code(error: BaseException, data_dir: Path) -> int:
     for kinds, code, event, runbook in (
         ((Fenced,), EXIT_FENCED, "fenced", "fenced"),
         ((ManifestDamaged,), EXIT_DAMAGED, "damaged manifest", "damaged-manifest"),
+        ((LostLog,), EXIT_DAMAGED, "log is not here", "lost-log"),
+        ((OtherStore,), EXIT_DAMAGED, "not the store of this data directory", "other-store"),
+        ((DamagedMark,), EXIT_DAMAGED, "damaged mark", "other-store"),
         (_DAMAGE, EXIT_DAMAGED, "damaged data", "damaged-log"),
         (_SETUP, EXIT_FAILED, "cannot serve", "cannot-serve"),
     ):

@@ -1,6 +1,6 @@
 """One daemon from start to stop: who starts when, who ends whom.
 
-    lock ─ HTTP (not ready) ─ log recovered ─ store checked ─ epoch claimed ─ workers ─ replay
+    lock ─ HTTP (not ready) ─ ``startup``: log recovered, marks, store, epoch ─ workers ─ replay
          ─ new segment ─ group commit ─ Flight ─ "ready" … SIGTERM … refuse ─ drain ─ persist ─ exit
 
 Law of this file: an epoch is in the store before anything is replayed, the log takes nothing before
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gc
 import os
-import secrets
 import signal
 import sys
 import time
@@ -26,7 +25,7 @@ import trio
 from starlette.types import ASGIApp
 
 from ingester.config.settings import Settings, split_address
-from ingester.daemon.assembly import Carried, Runtime, log_settings
+from ingester.daemon.assembly import Runtime
 from ingester.daemon.descriptors import raise_descriptors, tell_shares
 from ingester.daemon.drain import Drain
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
@@ -36,21 +35,21 @@ from ingester.daemon.process_tuning import do_without_pandas, hand_over_soon, le
 from ingester.daemon.quota_reload import QuotaReload
 from ingester.daemon.security import Security
 from ingester.daemon.shutdown import drain_and_stop
+from ingester.daemon.startup import assemble
 from ingester.daemon.status_report import StatusReport
 from ingester.daemon.watch import Watch
 from ingester.memory.allocator import set_up_allocator
 from ingester.observability.log_levels import LogLevels
-from ingester.observability.logs import RecentProblems, configure_logs, store_away
+from ingester.observability.logs import RecentProblems, configure_logs
 from ingester.query.buffer_spill import empty_spill_folder
+from ingester.recovery.marks import note_epoch
 from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.server.http.app import create_app
 from ingester.server.http.client_certificates import AskForCertificate
 from ingester.server.http.connections import HttpLimits
 from ingester.server.http.entrance import Entrance, own_names
 from ingester.server.http.server import serve_http
-from persist.manifest import WriterIdentity, claim_epoch
-from persist.store import ObjectStore, StoreRetry, check_store, open_store, retry_async
-from wal import DirectoryLock, Log, LogIdentity, Recovered
+from wal import DirectoryLock, LogIdentity
 
 log = structlog.get_logger(__name__)
 
@@ -58,7 +57,6 @@ T = TypeVar("T")
 Ready = Callable[[dict[str, Any]], None]
 
 
-START_RETRY = StoreRetry(first_s=0.2, cap_s=10.0)
 LAST_ANSWERS_S = 0.2
 SWITCH_INTERVAL_S = 0.002
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -131,7 +129,7 @@ async def _main(
             nursery.start_soon(security.reloading.run)
             nursery.start_soon(security.doorkeeper.run)
             nursery.start_soon(logs.levels.run)
-            runtime = await _unless_stopped(stop, partial(_assemble, settings, watch))
+            runtime = await _unless_stopped(stop, partial(assemble, settings, watch.watched))
             if runtime is None:
                 log.info("stopped before the start was over")
                 nursery.cancel_scope.cancel()
@@ -144,27 +142,6 @@ async def _main(
             code = await _serve(runtime, _Doors(report, security, drain), on_ready, stop)
         nursery.cancel_scope.cancel()
     return code
-
-
-async def _assemble(settings: Settings, watch: Watch) -> Runtime:
-    """Make the runtime of a new epoch. The log is checked first: a damaged one costs no epoch."""
-    runtime: Runtime | None = None
-
-    def carry() -> Carried:
-        return () if runtime is None else runtime.carried_records()
-
-    wal = Log(settings.data_dir / "wal", log_settings(settings), carry=carry)
-    recovered = await wal.recover()
-    store = watch.watched(
-        await trio.to_thread.run_sync(
-            partial(open_store, settings.store_url, **settings.store_options)
-        )
-    )
-    # It answers, and can do what is needed.
-    await _reached(store, partial(check_store, store))
-    writer = await _claim(store, settings.id, recovered)
-    runtime = Runtime(settings, store, writer, wal, recovered)
-    return runtime
 
 
 async def _unless_stopped(stop: trio.Event, work: Callable[[], Awaitable[T]]) -> T | None:
@@ -260,23 +237,6 @@ async def _watch_signals(signals: Any, stop: trio.Event, look: Callable[[], None
             stop.set()
 
 
-async def _reached(store: ObjectStore, call: Callable[[], T]) -> T:
-    """Make a call of the store in a thread, waiting while the store is away."""
-    in_thread = partial(trio.to_thread.run_sync, call, abandon_on_cancel=True)
-    tell = store_away("store not reached, trying again", store=store.url)
-    return await retry_async(in_thread, START_RETRY, tell, sleep=trio.sleep)
-
-
-async def _claim(store: ObjectStore, ingester_id: str, recovered: Recovered) -> WriterIdentity:
-    incarnation = secrets.token_hex(8)
-    body = {"incarnation": incarnation, "pid": os.getpid(), "at": store.now().isoformat()}
-    claim = partial(claim_epoch, store, ingester_id, recovered.highest_epoch + 1, body)
-    # A claim whose answer was lost costs an epoch, if it is not recognised: nobody writes under it.
-    epoch = await _reached(store, claim)
-    log.info("epoch claimed", ingester_id=ingester_id, epoch=epoch, incarnation=incarnation)
-    return WriterIdentity(ingester_id, incarnation, epoch)
-
-
 async def _end_when_fenced(runtime: Runtime) -> None:
     """End the daemon when a part has noticed that another process has its identity."""
     await runtime.fenced.wait()
@@ -305,6 +265,7 @@ async def replay_log(runtime: Runtime) -> bool:
         LogIdentity(writer.ingester_id, writer.incarnation, writer.epoch),
         first_seq=recovered.last_seq + 1,
     )
+    await trio.to_thread.run_sync(note_epoch, runtime.settings.data_dir, writer)
     runtime.log_truncation.note_replaying(None)
     log.info(
         "log replayed",

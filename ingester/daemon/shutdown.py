@@ -15,6 +15,8 @@ from ingester.daemon.assembly import Runtime
 from ingester.daemon.drain import close_tables_and_log, until_in_files
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE
 from ingester.errors import IngesterError
+from ingester.recovery.data_mark import DamagedMark
+from ingester.recovery.marks import note_stop
 from persist.store import StoreError
 from wal import LogError
 
@@ -65,5 +67,7 @@ async def _close_tables_and_log(runtime: Runtime) -> None:
     """
     try:
         await close_tables_and_log(runtime)
-    except (IngesterError, StoreError, LogError) as exc:
+        data_dir, store = runtime.settings.data_dir, runtime.store
+        await trio.to_thread.run_sync(note_stop, data_dir, store, runtime.writer)
+    except (IngesterError, StoreError, LogError, OSError, DamagedMark) as exc:
         log.warning("stop not recorded", error=str(exc), runbook="store-away")

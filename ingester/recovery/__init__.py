@@ -1,5 +1,7 @@
 """From a log back to rows: our own after a crash, another's after it is dead.
 
+    ``marks``   before anything is written: is our log here, and is this its store? ``data_mark`` is
+                what a data directory says of itself
     ``replay``  our log ─▶ each table opened at its newest version, our epoch committed to it
                 (``ingester.tables.ddl``) ─▶ what no file has ─▶ the buffers, within the limits
     ``adopt``   a log whose daemon is dead ─▶ ``orphan_log`` reads it ─▶ ``adopt_table`` commits

@@ -5,6 +5,7 @@
     write_snapshot, snapshot_due                                shorter ways to read, in background
     clean_up(manifest, Retention(…))                            delete what no kept version needs
     claim_epoch(store, ingester_id, …)                          a new epoch at each start
+    last_claim(store, ingester_id)  tell_stop(store, …)         how the last one has ended
     list_tables(store)  tables_of(store, namespace)
     claim_version, list_versions, last_switch                   versions of the table as a whole
 
@@ -64,7 +65,10 @@ from persist.manifest.actions import Values as Values
 from persist.manifest.actions import Writer as Writer
 from persist.manifest.actions import WriterIdentity as WriterIdentity
 from persist.manifest.actions import push_mark as push_mark
+from persist.manifest.claims import EpochClaim as EpochClaim
 from persist.manifest.claims import claim_epoch as claim_epoch
+from persist.manifest.claims import last_claim as last_claim
+from persist.manifest.claims import tell_stop as tell_stop
 from persist.manifest.committing import Proposal as Proposal
 from persist.manifest.committing import commit as commit
 from persist.manifest.draft import apply as apply

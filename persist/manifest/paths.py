@@ -8,6 +8,7 @@
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.snapshot
     <namespace>/<table>/v1/_floor/<V:020d>             below it clean-up may have deleted commits
     _ingesters/<id>/<epoch:020d>.claim
+    _ingesters/<id>/<epoch:020d>.stopped               that epoch has left nothing in its log
 
 Law of this file: pure. Numbers have 20 digits, so that a listing by name is one by number; of one
 version the commit comes first, because '.' sorts before '_'. A foreign name is no error: it parses
@@ -142,6 +143,11 @@ def claims_folder(ingester_id: str) -> str:
 def claim_path(ingester_id: str, epoch: int) -> str:
     """The claim of one epoch."""
     return f"{claims_folder(ingester_id)}{epoch:0{DIGITS}d}.claim"
+
+
+def stopped_path(ingester_id: str, epoch: int) -> str:
+    """The word that an epoch has stopped cleanly."""
+    return f"{claims_folder(ingester_id)}{epoch:0{DIGITS}d}.stopped"
 
 
 def parse_claim(path: str) -> int | None:

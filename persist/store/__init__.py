@@ -5,7 +5,8 @@
                         └▶ ``generic``   other fsspec file systems that create conditionally
 
 ``contract`` says what every store promises, ``errors`` what it answers, by who has to act.
-``probe`` asks a store at start-up whether it can do what the manifest needs. S3 has ``s3_client``
+``probe`` asks a store at start-up whether it can do what the manifest needs; ``mark`` tells it from
+every other. S3 has ``s3_client``
 below it, where each call has a deadline, and ``s3_errors``, which says what an answer means;
 ``ranges`` makes a remote object a file that fetches what is read. ``watched`` notes what the
 requests of any store come to, and ``standing`` says by that whether it answers.
@@ -26,6 +27,9 @@ from persist.store.errors import StoreError as StoreError
 from persist.store.errors import StoreFull as StoreFull
 from persist.store.errors import StoreUnavailable as StoreUnavailable
 from persist.store.errors import StoreUnsuitable as StoreUnsuitable
+from persist.store.mark import StoreMark as StoreMark
+from persist.store.mark import ensure_mark as ensure_mark
+from persist.store.mark import read_mark as read_mark
 from persist.store.opening import open_store as open_store
 from persist.store.probe import check_store as check_store
 from persist.store.retry import StoreRetry as StoreRetry

@@ -29,7 +29,9 @@ def test_rows_of_before_are_told_from_those_of_the_table_as_it_is(tmp_path: Path
                 client.write("n", table, {"id": [1], "v": ["of before"]}, origin="lost")
         daemon.kill()
     new = pa.record_batch({"id": ["a"], "w": [1.5]})
-    with Daemon.start(tmp_path / "found", store=url, persist__max_age="1h") as daemon:
+    with Daemon.start(
+        tmp_path / "found", store=url, persist__max_age="1h", recovery__accept_lost_log="true"
+    ) as daemon:
         with Client(daemon.flight) as client:
             with client.copy("n", "t", ["id"]) as copy:
                 copy.write(new)
@@ -47,7 +49,10 @@ def test_rows_of_before_are_told_from_those_of_the_table_as_it_is(tmp_path: Path
 
     with pytest.raises(DaemonEnded, match="made the table anew by a copy"):
         Daemon.start(tmp_path / "lost", store=url)
-    with Daemon.start(tmp_path / "found", store=url) as daemon, Client(daemon.flight) as client:
+    with (
+        Daemon.start(tmp_path / "found", store=url, recovery__accept_lost_log="true") as daemon,
+        Client(daemon.flight) as client,
+    ):
         rows = sorted(client.query("n", "t").to_pylist(), key=lambda row: row["id"])
         assert rows == [{"id": "a", "w": 1.5}, {"id": "b", "w": 2.5}]
         assert client.query("n", "other").to_pylist() == [{"id": 1, "v": "of before"}]

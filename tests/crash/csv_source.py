@@ -141,6 +141,7 @@ class Kills:
             self._folder / "data",
             arguments=["--flight", self._endpoint],
             store=f"file://{self._folder}/store",
+            recovery__accept_lost_log="true",
             persist__max_age="700ms",
         )
 

@@ -305,7 +305,7 @@ def test_a_store_without_the_logs_tables_is_not_served(tmp_path: Path, table: Ta
         put(client, table, numbers(0, 1))
     daemon.kill()
     with pytest.raises(DaemonEnded) as error:
-        daemon.again(store=f"file://{tmp_path}/elsewhere")
+        daemon.again(store=f"file://{tmp_path}/elsewhere", recovery__accept_other_store="true")
     assert error.value.code == 5
     assert f"{table[0]}/{table[1]}" in error.value.stderr
     with daemon.again() as restarted, fl.connect(restarted.flight) as client:
@@ -325,11 +325,14 @@ def test_a_daemon_that_was_replaced_is_fenced_and_its_rows_stay_in_its_log(
 ) -> None:
     store = f"file://{tmp_path}/store"
     with (
-        Daemon.start(tmp_path / "old", store=store) as old,
+        Daemon.start(tmp_path / "old", recovery__accept_lost_log="true", store=store) as old,
         fl.connect(old.flight) as client,
     ):
         put(client, table, numbers(0, 5))
-        with Daemon.start(tmp_path / "new", store=store) as new, fl.connect(new.flight) as other:
+        with (
+            Daemon.start(tmp_path / "new", recovery__accept_lost_log="true", store=store) as new,
+            fl.connect(new.flight) as other,
+        ):
             put(other, table, numbers(100, 5))
             with suppress(*ARROW_AND_FLIGHT):
                 persist(client, table, timeout_s=20)

@@ -55,9 +55,17 @@ def place_of(where: Where) -> Place:
 
 
 def start(where: Where, name: str, **settings: Any) -> Daemon:
-    """A daemon of the id that all have, on the store that all have."""
+    """A daemon of the id that all have, on the store that all have.
+
+    Without the setting, a start refuses to replace one whose log it does not have.
+    """
     place = place_of(where)
-    settings = {"persist__max_age": NEVER, "store": place.url, **settings}
+    settings = {
+        "persist__max_age": NEVER,
+        "store": place.url,
+        "recovery__accept_lost_log": "true",
+        **settings,
+    }
     return Daemon.start(place.folder / name, environment=place.environment, **settings)
 
 

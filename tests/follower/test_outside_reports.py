@@ -269,7 +269,7 @@ def test_a_daemon_that_came_back_with_an_older_log_is_not_gone_on_from(tmp_path:
                 daemon.kill()
                 shutil.rmtree(tmp_path / "d" / "wal")
                 shutil.copytree(tmp_path / "backup", tmp_path / "d" / "wal")
-                daemon = daemon.again()
+                daemon = daemon.again(recovery__accept_lost_log="true")
                 with Client(daemon.flight) as after:
                     equal_soon(after, disk, "k", keyed=True)
                     write(after, "k", 100, 1)

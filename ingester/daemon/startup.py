@@ -1,0 +1,100 @@
+"""The start up to the epoch: the log, the marks, the store, the claim.
+
+    log recovered ─ store reached ─ marks judged ─ store probed ─ marks written ─ epoch claimed
+
+Law of this file: a damaged log, a lost one and a wrong store cost no epoch, and nothing is written
+to the store before that is known. A store that is away is waited for.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
+
+import structlog
+import trio
+
+from ingester.config.settings import Settings
+from ingester.daemon.assembly import Carried, Runtime, log_settings
+from ingester.observability.logs import store_away
+from ingester.recovery.marks import Left, begin, claim_body, judge, look
+from persist.manifest import WriterIdentity, claim_epoch
+from persist.store import ObjectStore, StoreRetry, check_store, open_store, retry_async
+from wal import Log, Recovered
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+START_RETRY = StoreRetry(first_s=0.2, cap_s=10.0)
+CLOCK_OFF_S = 60.0
+"""Beyond this the clocks of this machine and of the store are told to be apart."""
+
+
+async def assemble(settings: Settings, watched: Callable[[ObjectStore], ObjectStore]) -> Runtime:
+    """Make the runtime of a new epoch. The log is checked first: a damaged one costs no epoch.
+
+    Args:
+        watched: Gives a store whose requests are counted.
+
+    Raises:
+        LogDamaged, LogTooNew: The log does not check out.
+        LostLog, OtherStore: The log or the store is not the one that was left.
+        StoreUnsuitable, StoreDenied: The store cannot be used.
+    """
+    runtime: Runtime | None = None
+
+    def carry() -> Carried:
+        return () if runtime is None else runtime.carried_records()
+
+    wal = Log(settings.data_dir / "wal", log_settings(settings), carry=carry)
+    recovered = await wal.recover()
+    opened = partial(open_store, settings.store_url, **settings.store_options)
+    store = watched(await trio.to_thread.run_sync(opened))
+    found = partial(look, settings.data_dir, settings.id, store, recovered)
+    left = await _reached(store, found)
+    judge(left, settings.recovery)
+    # It answers, and can do what is needed.
+    await _reached(store, partial(check_store, store))
+    writer = await _claim(store, left, recovered)
+    runtime = Runtime(settings, store, writer, wal, recovered)
+    return runtime
+
+
+async def _reached(store: ObjectStore, call: Callable[[], T]) -> T:
+    """Make a call of the store in a thread, waiting while the store is away."""
+    in_thread = partial(trio.to_thread.run_sync, call, abandon_on_cancel=True)
+    tell = store_away("store not reached, trying again", store=store.url)
+    return await retry_async(in_thread, START_RETRY, tell, sleep=trio.sleep)
+
+
+async def _claim(store: ObjectStore, left: Left, recovered: Recovered) -> WriterIdentity:
+    incarnation = secrets.token_hex(8)
+    await _reached(store, partial(begin, left, store, incarnation))
+    asked = datetime.now(UTC)
+    body = await _reached(store, partial(claim_body, store, incarnation))
+    _tell_clock(store, datetime.fromisoformat(str(body["at"])), asked)
+    claim = partial(claim_epoch, store, left.ingester_id, recovered.highest_epoch + 1, body)
+    # A claim whose answer was lost costs an epoch, if it is not recognised: nobody writes under it.
+    epoch = await _reached(store, claim)
+    log.info("epoch claimed", ingester_id=left.ingester_id, epoch=epoch, incarnation=incarnation)
+    return WriterIdentity(left.ingester_id, incarnation, epoch)
+
+
+def _tell_clock(store: ObjectStore, at: datetime, asked: datetime) -> None:
+    """Warn of a clock that is off: times of files are the store's, those of tokens this one's."""
+    off_s = 0.0
+    if at < asked:
+        off_s = (at - asked).total_seconds()
+    elif at > (answered := datetime.now(UTC)):
+        off_s = (at - answered).total_seconds()
+    if abs(off_s) > CLOCK_OFF_S:
+        log.warning(
+            "clock is off",
+            store=store.url,
+            store_is_ahead_s=round(off_s),
+            runbook="clock-off",
+        )

@@ -1,0 +1,200 @@
+"""A start looks whether the log and the store are those that were left, and refuses by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pyarrow.flight as fl
+import pytest
+
+from ingester.config.settings import RecoverySettings
+from ingester.recovery.data_mark import NAME, DamagedMark, DataMark, Starting, read_mark, write_mark
+from ingester.recovery.marks import Left, LostLog, OtherStore, judge
+from persist.manifest import EpochClaim, claim_epoch, last_claim, tell_stop
+from persist.store import StoreMark, StoreUnsuitable, ensure_mark
+from persist.store import read_mark as read_store_mark
+from persist.store.local import LocalStore
+from tests.drivers.daemon import Daemon, DaemonEnded
+from tests.drivers.wire import Table, numbers, persist, put, rows
+
+STORE = StoreMark(format=1, id="a" * 32)
+MARK = DataMark(
+    ingester_id="pod-0",
+    store=STORE.id,
+    store_url="s3://lake",
+    epoch=4,
+    incarnation="i4",
+    stopped=False,
+)
+CLAIM = EpochClaim(epoch=4, incarnation="i4", at="noon", host="h", tells_stop=True)
+WHOLE = Left(Path("data"), "pod-0", "s3://lake", MARK, 2, 4, STORE, CLAIM)
+"""A daemon of epoch 4 was killed, and its log is there."""
+NOTHING = WHOLE._replace(mark=None, segments=0, logged_epoch=0)
+"""The same store, and an empty folder."""
+AFTER = CLAIM.__class__(epoch=5, incarnation="i5", tells_stop=True)
+"""A claim from elsewhere."""
+STARTING = Starting(incarnation="i5", store=STORE.id, store_url="s3://lake")
+replace = msgspec.structs.replace
+
+
+@pytest.mark.parametrize(
+    ("left", "refused"),
+    [
+        pytest.param(WHOLE, None, id="killed"),
+        pytest.param(WHOLE._replace(mark=None), None, id="no mark yet, and the log is there"),
+        pytest.param(NOTHING, LostLog, id="killed, not mounted"),
+        pytest.param(
+            NOTHING._replace(claim=replace(CLAIM, stopped=True)), None, id="stopped, empty"
+        ),
+        pytest.param(
+            NOTHING._replace(claim=replace(CLAIM, tells_stop=False)), None, id="before marks"
+        ),
+        pytest.param(NOTHING._replace(claim=None, store_mark=None), None, id="all new"),
+        pytest.param(WHOLE._replace(segments=0, logged_epoch=0), LostLog, id="the wal is gone"),
+        pytest.param(
+            WHOLE._replace(mark=replace(MARK, stopped=True), segments=0, logged_epoch=0),
+            None,
+            id="stopped, the wal is gone",
+        ),
+        pytest.param(WHOLE._replace(logged_epoch=3), LostLog, id="an older wal was put back"),
+        pytest.param(WHOLE._replace(claim=AFTER), LostLog, id="a later epoch from elsewhere"),
+        pytest.param(
+            WHOLE._replace(claim=replace(AFTER, stopped=True)), None, id="a later one has stopped"
+        ),
+        pytest.param(
+            WHOLE._replace(claim=AFTER, mark=replace(MARK, starting=STARTING)),
+            None,
+            id="died on its way up",
+        ),
+        pytest.param(
+            NOTHING._replace(mark=replace(MARK, epoch=0), claim=AFTER), LostLog, id="elsewhere"
+        ),
+        pytest.param(
+            NOTHING._replace(mark=replace(MARK, epoch=0, starting=STARTING), claim=AFTER),
+            None,
+            id="the first start died",
+        ),
+        pytest.param(WHOLE._replace(store_mark=None), OtherStore, id="an empty store"),
+        pytest.param(
+            WHOLE._replace(store_mark=replace(STORE, id="b" * 32)), OtherStore, id="another store"
+        ),
+        pytest.param(WHOLE._replace(claim=None), OtherStore, id="a store of before this epoch"),
+        pytest.param(
+            WHOLE._replace(mark=None, store_mark=None, claim=None),
+            OtherStore,
+            id="before marks, and a store that never heard of the log",
+        ),
+        pytest.param(
+            WHOLE._replace(mark=None, store_mark=None), None, id="before marks, its own store"
+        ),
+    ],
+)
+def test_what_was_left_is_told_from_what_was_lost(
+    left: Left, refused: type[Exception] | None
+) -> None:
+    if refused is None:
+        judge(left, RecoverySettings())
+        return
+    with pytest.raises(refused) as error:
+        judge(left, RecoverySettings())
+    flag = "--accept-lost-log" if refused is LostLog else "--accept-other-store"
+    assert flag in str(error.value)
+    assert "data_dir data" in str(error.value)
+    judge(left, RecoverySettings(accept_lost_log=True, accept_other_store=True))
+    is_log = refused is LostLog
+    other = RecoverySettings(accept_lost_log=not is_log, accept_other_store=is_log)
+    with pytest.raises(refused):
+        judge(left, other)
+
+
+def test_a_store_is_marked_once_and_an_epoch_tells_its_stop(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    assert read_store_mark(store) is None
+    made = ensure_mark(store)
+    assert ensure_mark(LocalStore(tmp_path)) == made == read_store_mark(store)
+    assert last_claim(store, "pod-0") is None
+    body = {"incarnation": "x", "tells_stop": True}
+    for number in (1, 2):
+        assert claim_epoch(store, "pod-0", 1, body) == number
+    found = last_claim(store, "pod-0")
+    assert found is not None
+    assert (found.epoch, found.incarnation, found.left_open) == (2, "x", True)
+    assert last_claim(store, "pod-0", 3) is None
+    tell_stop(store, "pod-0", 2, {})
+    found = last_claim(store, "pod-0", 2)
+    assert found is not None
+    assert not found.left_open
+    assert claim_epoch(store, "pod-0", 1, {}) == 3  # a word of a stop is no claim
+    for content in (b"{", b'{"format":2,"id":"x"}'):
+        store.put("_store.json", content)
+        with pytest.raises(StoreUnsuitable, match=r"_store\.json"):
+            ensure_mark(store)
+
+
+def test_a_data_directory_says_what_is_wrong_with_its_mark(tmp_path: Path) -> None:
+    assert read_mark(tmp_path) is None
+    write_mark(tmp_path, MARK)
+    assert read_mark(tmp_path) == MARK
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    whole = (tmp_path / NAME).read_bytes()
+    for content, said in (
+        (whole[:20], "damaged"),
+        (whole.replace(b'"format": 1', b'"format": 2'), "newer one"),
+    ):
+        (tmp_path / NAME).write_bytes(content)
+        with pytest.raises(DamagedMark, match=said):
+            read_mark(tmp_path)
+
+
+def _refused(daemon: Daemon, **changed: object) -> str:
+    with pytest.raises(DaemonEnded) as error:
+        daemon.again(**changed).kill()
+    assert error.value.code == 5
+    return error.value.stderr.splitlines()[-1]
+
+
+def test_a_daemon_finds_volumes_that_are_not_mounted(tmp_path: Path, table: Table) -> None:
+    store, data = tmp_path / "store", tmp_path / "data"
+    daemon = Daemon.start(data, store=f"file://{store}")
+    with fl.connect(daemon.flight) as client:
+        put(client, table, numbers(0, 3))
+        persist(client, table)
+        put(client, table, numbers(3, 2))
+    daemon.kill()
+
+    data.rename(tmp_path / "unmounted")
+    told = json.loads(_refused(daemon))
+    assert told["runbook"] == "lost-log"
+    assert str(data) in told["error"]
+    assert not any((data / "wal").iterdir())
+    shutil.rmtree(data)
+    (tmp_path / "unmounted").rename(data)
+
+    store.rename(tmp_path / "away")
+    store.mkdir()  # the mount point
+    told = json.loads(_refused(daemon))
+    assert told["runbook"] == "other-store"
+    assert str(store) in told["error"]
+    assert list(store.iterdir()) == []  # nothing was committed into it
+    store.rmdir()
+    (tmp_path / "away").rename(store)
+
+    with daemon.again() as daemon, fl.connect(daemon.flight) as client:
+        assert rows(client, table) == [0, 1, 2, 3, 4]
+        assert daemon.terminate() == 0
+    # A clean log with another store, and an emptied one, are refused as well.
+    assert '"other-store"' in _refused(daemon, store=f"file://{tmp_path}/elsewhere")
+    # All of it is in files: the disk may go.
+    shutil.rmtree(data)
+    with daemon.again() as daemon, fl.connect(daemon.flight) as client:
+        assert rows(client, table) == [0, 1, 2, 3, 4]
+        daemon.kill()
+    shutil.rmtree(data)
+    with daemon.again(recovery__accept_lost_log="true") as daemon:
+        accepted = [
+            line for line in daemon.stderr_file.read_text().splitlines() if "accept" in line
+        ]
+        assert json.loads(accepted[-1])["setting"] == "recovery.accept_lost_log"
