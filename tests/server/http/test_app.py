@@ -182,7 +182,7 @@ def test_the_page_loads_nothing_from_elsewhere(server: RunningServer) -> None:
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     links = re.findall(r"""(?:src|href)=["']([^"']+)""", text)
     assert links
-    assert all(link.startswith(("/", "data:")) for link in links)
+    assert all(link.startswith(("/", "data:", "#")) for link in links)
     # The SVG namespace is a name, not an address.
     assert set(re.findall(r"https?://[^\s'\"]+", text)) == {"http://www.w3.org/2000/svg"}
 

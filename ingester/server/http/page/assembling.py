@@ -13,7 +13,17 @@ import re
 from functools import cache
 from importlib import resources
 
-SCRIPTS = ("page.js",)
+SCRIPTS = (
+    "numbers.js",
+    "elements.js",
+    "plots.js",
+    "head.js",
+    "tables.js",
+    "pushes.js",
+    "replications.js",
+    "work.js",
+    "refresh.js",
+)
 _IMPORT = re.compile(r"^import \{[^}]*\} from \"\./(\w+\.js)\";\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=const |let |function |async function )", re.MULTILINE)
 

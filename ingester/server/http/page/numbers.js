@@ -1,0 +1,35 @@
+// Numbers with units, times, and text that does not act. Pure.
+"use strict";
+
+export function digits(x) { return x >= 100 || Number.isInteger(x) ? x.toFixed(0) : x >= 10 ? x.toFixed(1) : x.toFixed(2); }
+export function scaled(x, step, units) {
+  let i = 0;
+  while (x >= step * 0.9995 && i < units.length - 1) { x /= step; i++; }
+  return digits(x) + units[i];
+}
+export function known(x) { return typeof x === "number" && Number.isFinite(x); }
+export function count(x) { return known(x) ? scaled(x, 1000, ["", " k", " M", " G", " T"]) : "–"; }
+export function bytes(x) { return known(x) ? scaled(x, 1024, [" B", " KiB", " MiB", " GiB", " TiB"]) : "–"; }
+export function whole(x) { return known(x) ? x.toLocaleString("en-US") : "–"; }
+export function many(x, one) { return known(x) ? `${whole(x)} ${one}${x === 1 ? "" : "s"}` : "–"; }
+export function seconds(x) {
+  if (!known(x)) return "–";
+  if (x < 0.001) return digits(x * 1e6) + " µs";
+  if (x < 1) return digits(x * 1e3) + " ms";
+  if (x < 120) return digits(x) + " s";
+  if (x < 7200) return digits(x / 60) + " min";
+  if (x < 172800) return digits(x / 3600) + " h";
+  return digits(x / 86400) + " days";
+}
+// UTC, as in the log.
+export function clock(iso) {
+  const at = new Date(iso);
+  return Number.isNaN(at.getTime()) ? String(iso) : at.toISOString().slice(0, 19).replace("T", " ") + " Z";
+}
+
+// What acts, turns the text after it or does not show is shown by its number, as in shown_text.py.
+export const HIDDEN = /[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udfff]/g;
+export function harmless(x) { return String(x).replace(HIDDEN, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`); }
+// The time alone, for what is of today.
+export function hour(iso) { return clock(iso).slice(11); }
+export function share(part, whole) { return known(part) && whole > 0 ? Math.min(100, 100 * part / whole) : 0; }

@@ -1,0 +1,45 @@
+// The small plots of the last minutes, which the daemon keeps: they are full from the first moment.
+//
+// Each has its text: what it is of, now, lowest and highest. A value that is not known is a gap.
+import { known, seconds } from "./numbers.js";
+import { el, svg } from "./elements.js";
+
+const WIDTH = 300, HEIGHT = 44;
+
+function place(values, top) {
+  const step = WIDTH / Math.max(1, values.length - 1);
+  return values.map((v, i) => (known(v) ? `${(i * step).toFixed(1)} ${(HEIGHT - 1 - (HEIGHT - 4) * Math.min(1, Math.max(0, v / top))).toFixed(1)}` : null));
+}
+// Runs of known values, one after another.
+function runs(places) {
+  const found = [[]];
+  for (const each of places) if (each === null) found.push([]); else found.at(-1).push(each);
+  return found.filter((run) => run.length);
+}
+// A lone value is a dot: a line of no length with round ends.
+function edge(run) { return `M${run.join("L")}${run.length === 1 ? "h.01" : ""}`; }
+function area(run) { return `M${run[0].split(" ")[0]} ${HEIGHT}L${run.join("L")}L${run.at(-1).split(" ")[0]} ${HEIGHT}Z`; }
+function bounds(lines) {
+  const all = lines.flatMap((line) => line.values).filter(known);
+  return all.length ? [Math.min(...all), Math.max(...all)] : [null, null];
+}
+
+// lines: {name, values}, two at most; limit: a level that is drawn across.
+export function plot(title, lines, unit, history, limit = null) {
+  const [low, high] = bounds(lines);
+  if (high === null) return el("p", { class: "note" }, "Nothing known yet.");
+  const top = Math.max(high * 1.05, known(limit) && limit < high * 4 ? limit * 1.02 : 0, 1e-12);
+  const span = seconds(history.step_s * history.at.length);
+  const told = lines.map(({ name, values }) => `${name ? name + " " : ""}now ${unit(values.at(-1))}`).join(", ");
+  const label = `${title}, last ${span}: ${told}; lowest ${unit(low)}, highest ${unit(high)}`;
+  const lined = lines.map((line) => runs(place(line.values, top)));
+  const drawn = [svg("path", { class: "area", d: lined[0].map(area).join("") }),
+    ...lined.map((each, i) => svg("path", { class: i ? "edge second" : "edge", d: each.map(edge).join("") }))];
+  if (known(limit) && limit <= top) {
+    const y = (HEIGHT - 1 - (HEIGHT - 4) * limit / top).toFixed(1);
+    drawn.push(svg("path", { class: "limit", d: `M0 ${y}L${WIDTH} ${y}` }));
+  }
+  return el("figure", { class: "plot" },
+    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, svg("title", {}, label), ...drawn),
+    el("figcaption", { class: "note", "aria-hidden": "true" }, el("span", {}, `−${span}`), el("span", {}, `max ${unit(high)}`), el("span", {}, "now")));
+}

@@ -1,0 +1,153 @@
+// Asks the daemon every 2 s while the page is seen, and shows the answers; keys, pause, the token.
+//
+// Law: one round at a time; an answer to what is no longer looked at is dropped. Where there is none
+// the last one stays, greyed, and is said to be old.
+import { clock, harmless, known, seconds, whole } from "./numbers.js";
+import { button, byId, el, hintWhereCutOff, put, total } from "./elements.js";
+import { showHistory, showMemory, showNow, showSecurity, showState, showStore } from "./head.js";
+import { isOpen, paths, route, showTables, turnPage, turnTo } from "./tables.js";
+import { showPushes } from "./pushes.js";
+import { showReplications } from "./replications.js";
+import { showAccess, showErrors, showFlow, showFollowers, showIdentity, showNamespaces, showOrigins } from "./work.js";
+
+const REFRESH_MS = 2000, PATIENCE_MS = 5000, HISTORY_MS = 10000, TYPING_MS = 200;
+const PARTS = [showState, showSecurity, showErrors, showMemory, showStore, showFlow, showNamespaces, showOrigins, showPushes, showReplications, showFollowers, showAccess, showIdentity];
+let lastGood = null, timer = null, paused = false, asking = false, again = false, rounds = 0, history = null, historyAt = 0, historyProblem = "";
+
+function sections(s) {
+  const numbered = [["alarms-card", "Alarms", (s.alarms || []).length], ["tables-card", "Tables", total(s, "tables")], ["errors-card", "Errors", s.errors.length],
+    ["memory-card", "Memory"], ["store-card", "Store"], ["persist-card", "Persist", s.persist.queued_jobs], ["pushes-card", "Pushes", (s.pushes || []).length],
+    ["replications-card", "Replications", total(s, "replications")], ["followers-card", "Followers", total(s, "followers")], ["origins-card", "Origins", total(s, "origins")],
+    ["namespaces-card", "Namespaces", total(s, "namespaces")], ["access-card", "Access"], ["identity-card", "Daemon"]];
+  put("sections", ...numbered.filter(([id]) => !byId(id).hidden).map(([id, name, n]) => el("a", { href: `#${id}`, "data-key": id }, name, n ? el("span", { class: "count" }, ` ${whole(n)}`) : null)));
+  byId("sections").hidden = false;
+}
+
+function show(status, answers) {
+  for (const part of PARTS) part(status);
+  showNow(status, history);
+  showHistory(historyProblem);
+  showTables(status, answers);
+  sections(status);
+  byId("main").hidden = false;
+  hintWhereCutOff();
+}
+
+// ---- asking ----
+function lose(title, why) {
+  const age = lastGood ? ` What is shown below is from ${clock(lastGood)} (${seconds(Math.round((Date.now() - lastGood) / 1000))} ago).` : "";
+  put("lost", el("strong", {}, title), el("p", {}, `${why}. Trying again every ${REFRESH_MS / 1000} s.`), el("p", { "aria-live": "off" }, age));
+  byId("lost").hidden = false;
+  byId("main").className = "stale";
+  byId("state").hidden = true;
+  put("refreshed", "Not reached.");
+  document.title = "⚠ ingester: not reached";
+}
+
+// The token stays in this tab: not in an address, a cookie, or what outlives the tab.
+async function ask(path) {
+  const token = sessionStorage.getItem("token"), headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const answer = await fetch(path, { cache: "no-store", headers, signal: AbortSignal.timeout(PATIENCE_MS) });
+  if (answer.ok) return { ok: true, status: answer.status, body: await answer.json() };
+  const body = await answer.json().catch(() => ({}));
+  return { ok: false, status: answer.status, told: `${body.message || `HTTP ${answer.status}; the daemon's log says more`}.` };
+}
+
+function askForToken(told) {
+  if (byId("entry").hidden) put("entry", el("strong", {}, "The daemon asks for a token"), el("p", { id: "why" }, ""),
+    el("form", { id: "enter" }, el("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", "aria-label": "Token", "aria-describedby": "why" }), " ", el("button", { type: "submit" }, "Use it")));
+  put("why", sessionStorage.getItem("token") ? `It was not let in: ${told}` : "“ingester tokens add” makes one; it is kept in this tab alone.");
+  for (const id of ["lost", "main", "sections"]) byId(id).hidden = true;
+  byId("entry").hidden = false;
+  put("refreshed", "Waiting for a token.");
+}
+
+async function askForHistory() {
+  if (Date.now() - historyAt < HISTORY_MS) return;
+  const answer = await ask("/api/history");
+  if (answer.ok) [history, historyProblem] = [answer.body, ""];
+  else historyProblem = answer.told;
+  historyAt = Date.now();
+}
+
+async function round() {
+  const wanted = paths(), [status, ...answers] = await Promise.all(["/api/status", ...wanted].map(ask));
+  if (status.status === 401) return askForToken(status.told);
+  if (!status.ok) return lose("The daemon answers with an error", status.told.replace(/\.$/, ""));
+  await askForHistory();
+  if (JSON.stringify(wanted) !== JSON.stringify(paths())) return void (again = true);
+  byId("state").hidden = false;
+  show(status.body, answers);
+  lastGood = new Date();
+  byId("lost").hidden = byId("entry").hidden = true;
+  byId("main").className = "";
+  put("refreshed", paused ? `Paused. From ${clock(lastGood)}.` : `Refreshed ${clock(lastGood).slice(11)}, every ${REFRESH_MS / 1000} s.`);
+  put("leave", sessionStorage.getItem("token") ? button("Forget the token", "forget") : null);
+}
+
+async function refresh() {
+  clearTimeout(timer);
+  timer = null;
+  if (asking) return void (again = true);
+  [asking, again] = [true, false];
+  try {
+    await round();
+  } catch (error) {
+    lose("The daemon cannot be reached", error.name === "TimeoutError" ? `No answer within ${PATIENCE_MS / 1000} s` : `No connection (${error.message})`);
+  }
+  asking = false;
+  document.documentElement.dataset.rounds = ++rounds;
+  if (again) return refresh();
+  if (!document.hidden && !paused && byId("entry").hidden) timer = setTimeout(refresh, REFRESH_MS);
+}
+
+// ---- what somebody does ----
+const ACTS = {
+  pause() { paused = !paused; byId("pause").textContent = paused ? "Go on" : "Pause"; byId("pause").setAttribute("aria-pressed", String(paused)); refresh(); },
+  keys() { byId("keys").showModal(); },
+  shut() { byId("keys").close(); },
+  forget() { sessionStorage.removeItem("token"); refresh(); },
+  next() { if (turnPage(true)) refresh(); },
+  before() { if (turnPage(false)) refresh(); },
+};
+const KEYS = {
+  "/": () => { goTo("tables-card"); byId("find").focus(); }, "?": ACTS.keys, a: () => goTo("alarms-card"), t: () => goTo("tables-card"), e: () => goTo("errors-card"),
+  r: refresh, p: ACTS.pause, n: ACTS.next, b: ACTS.before, Escape: () => { if (isOpen()) location.hash = "#tables-card"; },
+};
+function goTo(id) { byId(id).scrollIntoView({ block: "start" }); byId(id).focus({ preventScroll: true }); }
+
+document.addEventListener("click", (event) => {
+  const pressed = event.target.closest("[data-act]");
+  if (pressed) ACTS[pressed.dataset.act]();
+});
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, select, textarea, dialog"), act = Object.hasOwn(KEYS, event.key) ? KEYS[event.key] : null;
+  if (!act || event.ctrlKey || event.metaKey || event.altKey || byId("main").hidden) return;
+  if (event.key === "Escape" ? event.target.closest("dialog") : typing || !byId("shortcuts").checked) return;
+  event.preventDefault();
+  act();
+});
+document.addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (event.target.id !== "enter") return;
+  sessionStorage.setItem("token", byId("token").value.trim());
+  byId("entry").hidden = true;
+  refresh();
+});
+let typed = null;
+byId("find").addEventListener("input", (event) => {
+  clearTimeout(typed);
+  typed = setTimeout(() => { turnTo({ match: event.target.value.trim() }); refresh(); }, TYPING_MS);
+});
+byId("order").addEventListener("change", (event) => { turnTo({ order: event.target.value }); refresh(); });
+byId("rows").addEventListener("change", (event) => { turnTo({ rows: Number(event.target.value) }); refresh(); });
+window.addEventListener("hashchange", () => { if (route(location.hash)) { goTo("tables-card"); refresh(); } });
+window.addEventListener("resize", hintWhereCutOff);
+
+// Hidden: stop asking. Shown again: ask at once.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) { clearTimeout(timer); timer = null; put("refreshed", "Paused while it is hidden."); }
+  else if (!paused && byId("entry").hidden) refresh();
+});
+const opened = route(location.hash);
+refresh().then(() => { if (opened) goTo("tables-card"); });
