@@ -535,8 +535,9 @@ class Settings(_Section, frozen=True, kw_only=True):
     """Options that are passed to fsspec, as ``endpoint_url`` for S3."""
     auto_create: bool = True
     """Tables are made by their first write."""
-    stop_deadline: Annotated[float, _seconds(0, DAY_S)] = 60.0
-    """A stop may take so long to finish queries and persist; the log keeps the rest."""
+    stop_deadline: Annotated[float, _seconds(0, DAY_S)] = 150.0
+    """A stop may take so long to finish queries and persist; the log keeps the rest. Whoever ends
+    the process has to wait for longer (``TimeoutStopSec``, ``terminationGracePeriodSeconds``)."""
     insecure: bool = False
     """Listen beyond the loopback without TLS and tokens: whoever reaches a port may do all."""
     flight: FlightSettings = FlightSettings()

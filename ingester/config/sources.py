@@ -128,6 +128,32 @@ def connection_values(
     return values | {"insecure": insecure}
 
 
+class NotifyValues(msgspec.Struct, frozen=True):
+    """The socket of whoever has started the process, and how often it wants to hear that it lives.
+
+    Attributes:
+        address: what to send datagrams to; None where nobody listens.
+        watchdog_s: the seconds without a word after which the process is ended; None for ever.
+    """
+
+    address: str | None = None
+    watchdog_s: float | None = None
+
+
+def notify_values(environ: Mapping[str, str] | None = None, pid: int | None = None) -> NotifyValues:
+    """What systemd says of its notification socket and its watchdog (``sd_notify(3)``)."""
+    environ = os.environ if environ is None else environ
+    address = environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return NotifyValues()
+    period, of = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
+    ours = not of or of == str(os.getpid() if pid is None else pid)
+    watched = ours and period.isascii() and period.isdigit() and int(period) > 0
+    # An abstract address begins with a zero byte.
+    address = "\0" + address[1:] if address.startswith("@") else address
+    return NotifyValues(address, int(period) / 1e6 if watched else None)
+
+
 def shown_values(settings: Settings) -> dict[str, object]:
     """Dotted key to value as one would write it in the file. Secrets are masked."""
     shown: dict[str, object] = {}

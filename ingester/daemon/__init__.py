@@ -21,6 +21,7 @@ of pushes tell; ``status_report`` puts together what each part tells about itsel
 ``disks``, a ``store_probe``, and a ``loop_watch``, which tells where a loop that does not turn
 stands.
 
+``service_manager`` tells systemd that it is ready, alive, or on its way out.
 ``security`` has what the ways in need of TLS and tells of it in the status; ``reloading`` looks
 whether files that it depends on have changed, and ``quota_reload`` takes up other quotas.
 

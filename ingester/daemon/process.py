@@ -25,6 +25,7 @@ import trio
 from starlette.types import ASGIApp
 
 from ingester.config.settings import Settings, split_address
+from ingester.config.sources import notify_values
 from ingester.daemon.assembly import Runtime
 from ingester.daemon.descriptors import raise_descriptors, tell_shares
 from ingester.daemon.drain import Drain
@@ -34,6 +35,7 @@ from ingester.daemon.open_folders import tell_open_folders
 from ingester.daemon.process_tuning import do_without_pandas, hand_over_soon, let_calls_poll
 from ingester.daemon.quota_reload import QuotaReload
 from ingester.daemon.security import Security
+from ingester.daemon.service_manager import ServiceManager
 from ingester.daemon.shutdown import drain_and_stop
 from ingester.daemon.startup import assemble
 from ingester.daemon.status_report import StatusReport
@@ -75,6 +77,7 @@ class _Doors(NamedTuple):
     report: StatusReport
     security: Security
     drain: Drain
+    manager: ServiceManager
 
 
 def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | None = None) -> int:
@@ -125,7 +128,10 @@ async def _main(
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             http_url = await nursery.start(partial(_serve_http, settings, report, security))
             stop = trio.Event()
-            nursery.start_soon(_watch_signals, signals, stop, security.reloading.ask)
+            manager = ServiceManager(notify_values())
+            nursery.start_soon(manager.run, report.phase)
+            reload = partial(nursery.start_soon, manager.reload, security.reloading.ask)
+            nursery.start_soon(_watch_signals, signals, stop, reload)
             nursery.start_soon(security.reloading.run)
             nursery.start_soon(security.doorkeeper.run)
             nursery.start_soon(logs.levels.run)
@@ -139,7 +145,8 @@ async def _main(
             quotas.namespaces = runtime.namespaces
             drain = Drain(runtime)
             report.show(runtime, drain.status)
-            code = await _serve(runtime, _Doors(report, security, drain), on_ready, stop)
+            doors = _Doors(report, security, drain, manager)
+            code = await _serve(runtime, doors, on_ready, stop)
         nursery.cancel_scope.cancel()
     return code
 
@@ -193,7 +200,9 @@ async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: trio.Ev
         workers.start_soon(runtime.memory_guard.run)
         runtime.state = "ready"
         on_ready(_ready_line(runtime))
+        doors.manager.ready(doors.report.phase().said)
         await stop.wait()
+        doors.manager.stopping("stopping")
         await doors.drain.end()
         code = await drain_and_stop(runtime)
         workers.cancel_scope.cancel()
@@ -228,11 +237,11 @@ def _settle_memory() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-async def _watch_signals(signals: Any, stop: trio.Event, look: Callable[[], None]) -> None:
+async def _watch_signals(signals: Any, stop: trio.Event, reload: Callable[[], None]) -> None:
     async for number in signals:
         log.info("signal received", signal=signal.Signals(number).name)
         if number == signal.SIGHUP:
-            look()
+            reload()
         else:
             stop.set()
 

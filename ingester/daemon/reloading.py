@@ -25,14 +25,17 @@ class Reloading:
     def __init__(self) -> None:
         self._looks: list[Look] = []
         self._asked = trio.Event()
+        self._looked = trio.Event()
 
     def add(self, look: Look) -> None:
         """Have this called at every look from now on."""
         self._looks.append(look)
 
-    def ask(self) -> None:
-        """Have everything looked at now, as an operator wishes."""
+    async def ask(self) -> None:
+        """Have everything looked at now, as an operator wishes, and return when that is done."""
+        looked = self._looked
         self._asked.set()
+        await looked.wait()
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -40,10 +43,13 @@ class Reloading:
             with trio.move_on_after(LOOK_EVERY_S):
                 await self._asked.wait()
             at_once = self._asked.is_set()
+            looked = self._looked
             if at_once:
-                self._asked = trio.Event()
+                self._asked, self._looked = trio.Event(), trio.Event()
             for look in list(self._looks):
                 try:
                     await look(at_once)
                 except Exception:
                     log.exception("files not looked at", runbook="internal-error")
+            if at_once:
+                looked.set()

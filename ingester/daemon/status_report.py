@@ -20,6 +20,7 @@ from ingester import __version__
 from ingester.buffer import TableBuffer
 from ingester.config.settings import Settings
 from ingester.daemon.assembly import Runtime
+from ingester.daemon.service_manager import Phase
 from ingester.daemon.watch import Watch
 from ingester.errors import kind_of
 from ingester.memory.ledger import MemoryStatistics
@@ -105,6 +106,16 @@ class StatusReport:
         if purpose == "write":
             return [f"{reason.code}: {reason.message}" for reason in _refusals(runtime)]
         return []
+
+    def phase(self) -> Phase:
+        """Tell what the daemon is about, in a line."""
+        runtime = self._runtime
+        if runtime is None:
+            return Phase("starting", "starting: waits for its log or the store")
+        said = f"{runtime.state}: {runtime.tree.statistics().rows} rows in buffers"
+        if alarms := [alarm.name for alarm in self._watch.alarms()]:
+            said += f"; alarms: {', '.join(alarms)}"
+        return Phase(runtime.state, said)
 
     def alarms(self) -> list[Alarm]:
         """Tell what somebody has to see to now."""

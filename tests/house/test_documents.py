@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import configparser
 import re
 import tomllib
 from collections.abc import Iterator
@@ -98,23 +97,6 @@ def test_the_table_of_contents_names_every_page() -> None:
     linked = set(re.findall(r"\]\(([^)#\s]+)\)", contents))
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     assert pages - {"README.md"} == {target for target in linked if not target.startswith("..")}
-
-
-def test_the_unit_restarts_neither_after_damage_nor_after_fencing() -> None:
-    unit = configparser.ConfigParser(strict=False, interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(ROOT / "deploy" / "systemd" / "ingester.service")
-    service = unit["Service"]
-    assert service["Restart"] == "on-failure"
-    assert {"5", "6"} <= set(service["RestartPreventExitStatus"].split())
-
-
-def test_the_sample_settings_name_only_known_keys() -> None:
-    from ingester.config.sources import load
-
-    sample = ROOT / "deploy" / "systemd" / "ingester.toml"
-    loaded = load({}, {}, sample)
-    assert str(loaded.settings.data_dir) == tomllib.loads(sample.read_text())["data_dir"]
 
 
 def test_the_pods_variables_name_only_known_keys_and_let_nobody_in_unasked() -> None:
