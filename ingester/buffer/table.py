@@ -56,6 +56,9 @@ class TableBuffer:
         """The time when the newest version was last looked for, on the monotonic clock."""
         self.transformed_by: tuple[tuple[str, str], ...] | None = None
         """The transformers, with versions, that this daemon has put into the table's manifest."""
+        self.taken = (state.table_version, state.version)
+        """The table version and version since which this daemon has the origin that it took over
+        from another one last; at first those that this process began with."""
         self.registered = False
         """Whether this incarnation stands in the table's manifest as a writer."""
 

@@ -94,6 +94,13 @@ class UsedTransformer(msgspec.Struct, frozen=True, kw_only=True):
     previous: str | None = None
 
 
+class TableOwner(msgspec.Struct, frozen=True):
+    """The daemon that takes the writes of a table with a primary key, and where it is found."""
+
+    ingester_id: str
+    endpoint: str | None = None
+
+
 class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
     """A table as the daemon describes it."""
 
@@ -109,6 +116,7 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
     table_version: int = 1
     buffered: BufferedSize = BufferedSize()
     persisted: PersistedSize = PersistedSize()
+    owner: TableOwner | None = None
 
 
 class TableSummary(msgspec.Struct, frozen=True):

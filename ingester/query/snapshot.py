@@ -60,6 +60,9 @@ class Snapshot:
     table_version: int = 1
     """The version of the table as a whole that the files are of."""
     replaced: Mapping[PartitionKey, Replaced] = field(default_factory=dict)
+    taken_version: int | None = None
+    """The version since which the daemon has an origin that it took over last; 0 for an earlier
+    table version. None where that is not told: buffers alone tell it."""
     closed: bool = field(default=False)
 
     def partitions(self) -> Iterator[PartitionView]:
@@ -110,9 +113,11 @@ def snapshot_buffered(
     for add in persisted_since:
         files[add.partition] = (*files.get(add.partition, ()), add)
     with table.lock:
+        table_version, taken = table.taken
         return Snapshot(
             definition=table.definition,
             version=version,
+            taken_version=taken if table_version == table.state.table_version else 0,
             sequence=applied_seq(),
             files=list(files.items()),
             pins=_pins(table),

@@ -108,12 +108,13 @@ class OriginTakeover:
         """Commit that these sequences are ours; False where a newer version has come."""
         now = (await self._commits.read(self._commits.store.now)).isoformat()
         state = table.state
+        had = {one.name: state.origins.get(one.name) for one in firsts}
         begins = {one: self._begin(state, one, first) for one, first in firsts.items()}
         if any(self.origins.is_told(one, begin) for one, begin in begins.items()):
             await self._begin_segment()
         claims = Claims(
             tuple(self._claim(state, one, begin, now) for one, begin in begins.items()),
-            {one.name: state.origins.get(one.name) for one in firsts},
+            had,
         )
         try:
             state = await self._commits.commit_held(table.key, state, claims.actions, claims)
@@ -123,6 +124,9 @@ class OriginTakeover:
         except VersionSealed:
             await self._commits.follow_switch(table)
             return False
+        ours = (None, self._process[0])
+        if any(known is not None and known.owner_id not in ours for known in had.values()):
+            table.taken = (state.table_version, state.version)  # before a row of it is seen here
         for one in firsts:
             self.origins.claim(one, state.origins[one.name], self._process)
         self._commits.show(table, state)

@@ -52,6 +52,7 @@ def test_a_created_table_is_described_as_asked_for(client: fl.FlightClient, tabl
         "table_version": 1,
         "buffered": {"rows": 0, "bytes": 0, "partitions": 0},
         "persisted": {"rows": 0, "bytes": 0, "files": 0},
+        "owner": None,
     }
     assert describe(client, table) == answer
 

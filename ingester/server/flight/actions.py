@@ -48,6 +48,7 @@ from ingester.server.flight.requests import (
 from ingester.server.services import Services
 from ingester.write.checkpoints import StoredCheckpoint
 from ingester.write.metadata import SharedStates, check_partition, parse_checkpoint
+from persist.manifest import live_owner
 
 Objects = list[Any]
 
@@ -68,6 +69,7 @@ class Action:
 def describe(table: TableBuffer) -> dict[str, Any]:
     """The answer of ``describe_table`` and ``create_table``."""
     definition, state = table.definition, table.state
+    owner = live_owner(state) if definition.keyed else None
     return {
         "namespace": table.namespace,
         "table": table.name,
@@ -90,6 +92,9 @@ def describe(table: TableBuffer) -> dict[str, Any]:
             "partitions": len(table.partitions),
         },
         "persisted": {"rows": state.rows, "bytes": state.bytes, "files": state.file_count},
+        "owner": None
+        if owner is None
+        else {"ingester_id": owner.ingester_id, "endpoint": owner.endpoint or None},
     }
 
 

@@ -114,6 +114,8 @@ def _described_answer(services: Services, stream: AnswerStream) -> dict[str, str
         "manifest_version": str(stream.snapshot.version),
         "table_version": str(stream.snapshot.table_version),
     }
+    if stream.snapshot.taken_version is not None:
+        metadata["taken_version"] = str(stream.snapshot.taken_version)
     if isinstance(stream.snapshot, LiveSnapshot):
         position = {"ingester_id": writer.ingester_id, **stream.snapshot.position._asdict()}
         position["version"] = stream.snapshot.version

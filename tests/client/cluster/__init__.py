@@ -1,0 +1,1 @@
+"""One client of many daemons: pure rules, small servers, and three real daemons."""

@@ -1,0 +1,188 @@
+"""Three daemons as one: whatever goes away, each acknowledged row is there once, or said to miss.
+
+One story after another on the same daemons: what a test leaves down, it starts again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from ingester.client import Client, InvalidRequest, RetryPolicy, Unreachable
+from ingester.client.cluster.placement import ranked
+from tests.client.cluster.three import Three, three
+
+SCHEMA = pa.schema({"n": pa.int64()})
+KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+PATIENT = RetryPolicy(for_s=30, first_delay_s=0.02, max_delay_s=0.3)
+AT_ONCE = RetryPolicy(for_s=0.3, first_delay_s=0.02)
+
+
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+    yield from three(tmp_path_factory.mktemp("three"))
+
+
+@pytest.fixture
+def client(daemons: Three) -> Iterator[Client]:
+    with Client(daemons.endpoints, timeout_s=10, retry=PATIENT) as connected:
+        yield connected
+
+
+def rows(*numbers: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array(numbers, pa.int64())})
+
+
+def placed(daemons: Three, table: str, origin: str) -> int:
+    """The number of the daemon that a writer prefers."""
+    return daemons.number(ranked(("ns", table, origin), daemons.endpoints)[0])
+
+
+def test_writers_under_kills_and_a_drain_leave_each_row_once(
+    daemons: Three, client: Client
+) -> None:
+    written, ended, errors = [0] * 6, threading.Event(), []
+
+    def write(number: int) -> None:
+        try:
+            with client.writer("ns", "stormy", SCHEMA, origin=f"w{number}") as writer:
+                while not ended.is_set():
+                    writer.write(rows(number * 1_000_000 + written[number])).result(30)
+                    written[number] += 1
+        except BaseException as exc:
+            errors.append(exc)
+
+    def until_all_went_on() -> None:
+        before = list(written)
+        for _ in range(3000):
+            if errors or all(now > then + 3 for now, then in zip(written, before, strict=True)):
+                return
+            ended.wait(0.01)
+        raise AssertionError(f"some writer stands still: {before}, {written}")
+
+    homes = {placed(daemons, "stormy", f"w{number}") for number in range(6)}
+    assert len(homes) > 1, "the writers of this test are spread over daemons"
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    try:
+        until_all_went_on()
+        for number in sorted(homes)[:2]:
+            daemons.daemons[number].kill()
+            until_all_went_on()
+            daemons.again(number)
+        drained = max(homes)
+        with Client(daemons.endpoints[drained]) as one:
+            one.action("drain", {"wait_s": 10}, timeout_s=30)
+            until_all_went_on()
+            assert one.describe("ns", "stormy").buffered.rows == 0, "all went elsewhere"
+            one.action("drain", {"undo": True})
+        until_all_went_on()
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(60)
+    assert not errors
+    found = sorted(client.query("ns", "stormy")["n"].to_pylist())
+    assert found == sorted(
+        number * 1_000_000 + n for number, count in enumerate(written) for n in range(count)
+    )
+    client.persist("ns", "stormy")
+    assert sorted(client.query("ns", "stormy", scope="all")["n"].to_pylist()) == found
+
+
+def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
+    daemons: Three, client: Client
+) -> None:
+    origins = {placed(daemons, "spread", f"o{n}"): f"o{n}" for n in range(40)}
+    assert set(origins) == {0, 1, 2}
+    for number, origin in origins.items():
+        client.write("ns", "spread", rows(number, number + 10), origin=origin, first_sequence=1)
+    for number, one in enumerate(client.daemons()):
+        buffered = one.query("ns", "spread", scope="buffered")["n"].to_pylist()
+        assert sorted(buffered) == [number, number + 10]
+        one.close()
+    assert client.describe("ns", "spread").buffered.rows == 6
+    assert sorted(client.query("ns", "spread", filter=[("n", "<", 10)])["n"].to_pylist()) == [
+        0,
+        1,
+        2,
+    ]
+    assert client.query("ns", "spread", limit=4).num_rows == 4
+    with client.query_stream("ns", "spread") as stream:
+        assert sum(batch.num_rows for batch, _ in stream) == 6
+        assert {part.ingester_id for part in stream.snapshot.parts} == {"d0", "d1", "d2"}
+        assert stream.snapshot.missing == ()
+    daemons.daemons[1].kill()
+    try:
+        gone = daemons.endpoints[1]
+        with Client(daemons.endpoints, timeout_s=5, retry=AT_ONCE) as hasty:
+            with pytest.raises(
+                Unreachable, match=f"1 of 3 daemons.*{gone}.*missing='allow'"
+            ) as told:
+                hasty.query("ns", "spread")
+            assert told.value.details["missing"] == [gone]
+            without = hasty.query("ns", "spread", missing="allow")
+            assert sorted(without["n"].to_pylist()) == [0, 2, 10, 12]
+            assert without.schema.metadata[b"missing"] == f'["{gone}"]'.encode()
+            # Where it cannot be known how far an origin came, its sequences are not guessed.
+            with pytest.raises(Unreachable, match="what it alone knows would be missing"):
+                hasty.writer("ns", "spread", SCHEMA, origin=origins[1])
+            with pytest.raises(InvalidRequest, match=r"ask each of client.daemons\(\)"):
+                hasty.status()
+    finally:
+        daemons.again(1)
+    assert sorted(client.query("ns", "spread")["n"].to_pylist()) == [0, 1, 2, 10, 11, 12]
+
+
+def test_rows_of_an_origin_that_has_just_moved_come_once(daemons: Three, client: Client) -> None:
+    before, after = (Client(each) for each in daemons.endpoints[:2])
+    with before, after:
+        for sequence in range(1, 7):
+            before.write("ns", "moved", rows(sequence), origin="o", first_sequence=sequence)
+        # Sequences 4 to 6 are taken over: whoever asks both at once finds them at the second alone.
+        with after.writer("ns", "moved", SCHEMA, origin="o", first_sequence=4) as writer:
+            for sequence in range(4, 9):
+                writer.write(rows(sequence))
+            writer.flush()
+            assert sorted(client.query("ns", "moved")["n"].to_pylist()) == [*range(1, 9)]
+        tail = after.query("ns", "moved", scope="buffered")
+        assert int(tail.schema.metadata[b"taken_version"]) > 1
+
+
+def test_a_keyed_table_is_written_and_read_at_its_owner_whoever_that_is(
+    daemons: Three, client: Client
+) -> None:
+    with Client(daemons.endpoints[2]) as owner:
+        owner.create_table("ns", "keyed", KEYED, primary_key=["id"])
+        owner.write("ns", "keyed", {"id": [1], "v": [1]})
+        others = [f"o{n}" for n in range(40) if placed(daemons, "keyed", f"o{n}") != 2]
+        client.write("ns", "keyed", {"id": [1, 2], "v": [2, 2]}, origin=others[0], first_sequence=1)
+        told = client.describe("ns", "keyed").owner
+        assert told is not None
+        assert (told.ingester_id, told.endpoint) == ("d2", daemons.endpoints[2])
+        assert client.query("ns", "keyed").sort_by("id")["v"].to_pylist() == [2, 2]
+        owner.action("drain", {"wait_s": 10}, timeout_s=30)
+        client.write("ns", "keyed", {"id": [2, 3], "v": [3, 3]}, origin=others[1], first_sequence=1)
+        told = client.describe("ns", "keyed").owner
+        assert told is not None
+        assert told.ingester_id != "d2"
+        assert client.query("ns", "keyed").sort_by("id")["v"].to_pylist() == [2, 3, 3]
+        owner.action("drain", {"undo": True})
+    # The owner is gone, with rows that nobody else may replace.
+    now = daemons.number(told.endpoint or "")
+    daemons.daemons[now].kill()
+    try:
+        says = "others do not until it has stopped, or its log is adopted"
+        with (
+            Client(daemons.endpoints, retry=AT_ONCE) as hasty,
+            pytest.raises(Unreachable, match=says),
+        ):
+            hasty.write("ns", "keyed", {"id": [9], "v": [9]})
+    finally:
+        daemons.again(now)
+    client.write("ns", "keyed", {"id": [4], "v": [4]})
+    assert client.query("ns", "keyed").sort_by("id")["v"].to_pylist() == [2, 3, 3, 4]

@@ -1,0 +1,62 @@
+"""Three real daemons on one store, at ports that they keep when they are started again."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.drivers.daemon import Daemon
+
+
+class Three:
+    """Daemons ``d0``, ``d1`` and ``d2``."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self.daemons: list[Daemon] = []
+        stack.callback(self.kill)
+        with ThreadPoolExecutor(3) as pool:
+            self.daemons = [*pool.map(self._started, range(3))]
+
+    def _started(self, number: int) -> Daemon:
+        return Daemon.start(
+            self.folder / f"d{number}",
+            arguments=("--flight", f"127.0.0.1:{_free_port()}"),
+            id=f"d{number}",
+            store=f"file://{self.folder}/store",
+            wal__fsync="off",
+            manifest__refresh="200ms",
+        )
+
+    @property
+    def endpoints(self) -> list[str]:
+        """Where they are, by number."""
+        return [daemon.flight for daemon in self.daemons]
+
+    def number(self, endpoint: str) -> int:
+        """The number of the daemon at an endpoint."""
+        return self.endpoints.index(endpoint)
+
+    def again(self, number: int) -> None:
+        """Start one again, where it was."""
+        self.daemons[number] = self.daemons[number].again()
+
+    def kill(self) -> None:
+        """Kill all."""
+        for daemon in self.daemons:
+            daemon.kill()
+
+
+def three(folder: Path) -> Iterator[Three]:
+    """Give three daemons that run, and end them."""
+    with ExitStack() as stack:
+        yield Three(folder, stack)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
