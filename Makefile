@@ -109,7 +109,7 @@ image: ## The container (PYTHON_IMAGE=python:3.12-slim@sha256:…; BUILDER=docke
 		-t ingester .
 
 .PHONY: docs
-docs: setup ## Settings and error codes from the code into their pages
+docs: setup ## Settings, error codes and metrics from the code into their pages
 	@$(PY) -m tests.readme.generated
 
 .PHONY: bench
@@ -147,6 +147,20 @@ fixture: setup java ## This release's data for tests/upgrades (ARGS=--again: whi
 .PHONY: s3a
 s3a: setup java ## Read a bucket with Spark's S3A connector (its jars come from Maven, 600 MB)
 	@$(PY) -m tests.s3a $(ARGS)
+
+.PHONY: alerts
+alerts: setup prometheus ## Every fault at a real daemon, and the alerts that it fires (6 min; ARGS="store_away")
+	@$(PY) -m tests.alerts $(ARGS)
+
+# Debian's, unpacked and not installed: its package would start a server that everybody reaches.
+PROMETHEUS := $(VENV)/prometheus
+
+.PHONY: prometheus
+prometheus: setup ## Prometheus and promtool into .venv, for the tests of alerts (Debian, Ubuntu)
+	@command -v promtool >/dev/null || [ -x $(PROMETHEUS)/usr/bin/promtool ] || { \
+		rm -rf $(PROMETHEUS) && mkdir -p $(PROMETHEUS) && cd $(PROMETHEUS) \
+		&& apt-get download -qq prometheus >/dev/null && dpkg -x prometheus_*.deb . \
+		&& rm prometheus_*.deb; }
 
 .PHONY: power
 power: setup ## Power cuts on a file system that loses what was not synced (needs FUSE)

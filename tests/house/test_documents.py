@@ -134,20 +134,13 @@ def test_ports_and_probes_of_the_pod_fit_the_services() -> None:
     assert container["readinessProbe"]["httpGet"] == {"path": "/health/ready", **asked}
 
 
-def test_alerts_are_on_metrics_that_there_are_and_name_their_entry_of_the_runbook() -> None:
+def test_the_page_of_replication_names_its_metrics() -> None:
     from ingester.observability.replication_metrics import replication_metrics
 
-    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "replication.rules.yaml").read_text())
     there = {
         metric.name + ("_total" if metric.type == "counter" else "")
         for metric in replication_metrics(())
     }
-    alerts = rules["groups"][0]["rules"]
-    assert len(alerts) >= 5
-    for alert in alerts:
-        named = set(re.findall(r"ingester_\w+", alert["expr"]))
-        assert named and named <= there, alert["alert"]
-        assert alert["annotations"]["runbook"] in anchors(RUNBOOK)
     page = (ROOT / "docs" / "replication.md").read_text()
     assert set(re.findall(r"ingester_replication_\w+", page)) == there
 

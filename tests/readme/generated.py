@@ -1,8 +1,9 @@
-"""``python -m tests.readme.generated``: settings and error codes from the code into their pages.
+"""``python -m tests.readme.generated``: settings, error codes and metrics into their pages.
 
 A page holds prose of its own, and between two marks the table that is made here: from the structs
-of :mod:`ingester.config.settings` with the sentence below each field, and from the classes of
-:mod:`ingester.errors` with their first paragraph (what it means) and their second (what to do).
+of :mod:`ingester.config.settings` with the sentence below each field, from the classes of
+:mod:`ingester.errors` with their first paragraph (what it means) and their second (what to do), and
+from what registers metrics.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ast
 import inspect
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -21,6 +22,8 @@ from ingester.config import settings as settings_module
 from ingester.config.settings import MemorySettings, Settings, range_of
 from ingester.config.sources import known_keys, shown_values
 from ingester.errors import ERRORS, IngesterError
+from tests.readme.metrics_page import metrics_tables
+from tests.readme.metrics_page import table as _table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MARKED = re.compile(
@@ -59,7 +62,12 @@ def errors_table() -> str:
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Each page with what it should be."""
-    for name, table in (("settings.md", settings_table()), ("errors.md", errors_table())):
+    made = (
+        ("settings.md", settings_table()),
+        ("errors.md", errors_table()),
+        ("metrics.md", metrics_tables()),
+    )
+    for name, table in made:
         page = DOCS / name
         yield page, with_table(page.read_text(), table)
 
@@ -120,11 +128,6 @@ def _plain(docstring: str) -> str:
     """Markdown of a docstring: a line a paragraph."""
     paragraphs = docstring.replace("``", "`").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("|" + "|".join(f" {cell} " for cell in line) + "|\n" for line in lines)
 
 
 def main() -> None:

@@ -1,0 +1,118 @@
+"""Rules and dashboard as files: what they name is there, and leads to where it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ingester.observability.alarms import ALARMS
+from tests.alerts.faults import FAULTS
+from tests.alerts.prometheus import needs_prometheus, promtool
+from tests.alerts.recorded import check_fires
+from tests.alerts.rules import (
+    RULE_FILES,
+    Alert,
+    alerts,
+    dashboard,
+    panels,
+    queries,
+)
+from tests.house.test_documents import RUNBOOK, anchors
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert.name)
+def test_an_alert_says_what_it_is_and_leads_to_its_entry_of_the_runbook(alert: Alert) -> None:
+    assert set(alert.annotations) == {"summary", "description", "runbook_url"}
+    assert alert.entry in anchors(RUNBOOK)
+    assert alert.severity in ("warning", "critical")
+    assert re.fullmatch(r"Ingester[A-Z]\w+", alert.name)
+
+
+def test_every_alarm_has_an_alert_and_every_alert_a_name_of_its_own() -> None:
+    names = [alert.name for alert in alerts()]
+    assert len(names) == len(set(names))
+    assert set(ALARMS) <= {alert.entry for alert in alerts()}
+    told = {name for each in alerts() for name in re.findall(r'alarm="([\w-]+)"', each.expr)}
+    assert told <= set(ALARMS)
+
+
+def test_the_dashboard_asks_the_data_source_and_the_instances_that_are_chosen() -> None:
+    board = dashboard()
+    assert {each["name"] for each in board["templating"]["list"]} == {"datasource", "instance"}
+    ids = [panel["id"] for panel in panels()]
+    assert len(ids) == len(set(ids))
+    for panel in panels():
+        if panel["type"] == "row":
+            continue
+        assert panel["datasource"]["uid"] == "${datasource}"
+        assert panel["description"]
+        for expr in queries()[panel["title"]]:
+            assert '$instance"' in expr, panel["title"]
+    places = [panel["gridPos"] for panel in panels()]
+    cells = [
+        (x, y)
+        for at in places
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(cells) == len(set(cells)), "panels lie on each other"
+    assert max(x for x, _ in cells) < 24
+
+
+_NAMED = '{job="ingester", instance="a"}'
+_ORIGIN = '{job="ingester", instance="a", namespace="s", origin="o"}'
+# What no fault of the campaign brings about: the series that do, and the minutes that it takes.
+SYNTHETIC: dict[str, tuple[dict[str, str], int]] = {
+    "IngesterFenced": ({'ingester_alarm{alarm="fenced", instance="a"}': "0x4 1x4"}, 3),
+    "IngesterUnaccountedMemory": (
+        {'ingester_alarm{alarm="unaccounted-memory", instance="a"}': "0x4 1x60"},
+        15,
+    ),
+    "IngesterRestarts": ({f"process_start_time_seconds{_NAMED}": "1x4 2x4 3x4 4x4"}, 5),
+    "IngesterStarting": ({f"up{_NAMED}": "1x60", f"ingester_ready{_NAMED}": "0x60"}, 15),
+    "IngesterSlowWrites": (
+        {
+            f"ingester_ack_seconds_bucket{_NAMED}".replace("}", ', le="1.0"}'): "0+1x90",
+            f"ingester_ack_seconds_bucket{_NAMED}".replace("}", ', le="10.0"}'): "0+9x90",
+            f"ingester_ack_seconds_bucket{_NAMED}".replace("}", ', le="+Inf"}'): "0+9x90",
+        },
+        20,
+    ),
+    "IngesterFewDescriptors": (
+        {f"process_open_fds{_NAMED}": "95x40", f"process_max_fds{_NAMED}": "100x40"},
+        10,
+    ),
+    "IngesterCleanUpFails": ({f"ingester_clean_up_failed_runs_total{_NAMED}": "0+1x20"}, 5),
+    "IngesterSlowClients": ({f"ingester_streams_stalled{_NAMED}": "11x80"}, 20),
+    "IngesterAuditNotWritten": ({f"ingester_audit_left_out{_NAMED}": "0x4 5x4"}, 3),
+    "IngesterInsecure": ({f"ingester_insecure{_NAMED}": "1x60"}, 15),
+    "IngesterReplicationBehind": ({f"ingester_replication_lag_seconds{_ORIGIN}": "900x60"}, 15),
+    "IngesterReplicationRivals": ({f"ingester_replication_rivals{_ORIGIN}": "1x20"}, 5),
+    "IngesterReplicationRetries": (
+        {f"ingester_replication_retries_total{_ORIGIN}": "0+1x20"},
+        5,
+    ),
+    "IngesterReplicationUnheardAfterStart": (
+        {f"ingester_replication_up{_ORIGIN}": "1x8 stale"},
+        30,
+    ),
+}
+
+
+@needs_prometheus
+@pytest.mark.parametrize("alert", SYNTHETIC)
+def test_what_cannot_be_brought_about_fires_by_its_series(alert: str, tmp_path: Path) -> None:
+    values, minutes = SYNTHETIC[alert]
+    check_fires(tmp_path, alert, values, minutes)
+
+
+def test_every_alert_is_fired_by_a_fault_or_by_series() -> None:
+    fired = {name for fault in FAULTS.values() for name in fault.alerts}
+    assert fired | set(SYNTHETIC) == {alert.name for alert in alerts()}
+
+
+@needs_prometheus
+def test_promtool_takes_the_rules() -> None:
+    assert promtool("check", "rules", *RULE_FILES).count("SUCCESS") == len(RULE_FILES)
