@@ -30,9 +30,14 @@ TELL_S = 5.0
 
 
 class LoopWatch:
-    """Turns with the loop. Loop only."""
+    """Turns with the loop. Loop only.
 
-    def __init__(self) -> None:
+    Args:
+        dump_s: the time without a turn after which the stacks are written.
+    """
+
+    def __init__(self, dump_s: float = DUMP_S) -> None:
+        self._dump_s = dump_s
         self._late: deque[tuple[float, float]] = deque()
         self._turned_at = trio.current_time()
 
@@ -47,7 +52,7 @@ class LoopWatch:
             self._late.append((now, late_s))
         if late_s > TELL_S:
             log.warning("event loop stood still", seconds=round(late_s, 3), runbook="loop-stalled")
-        _arm()
+        self._arm()
 
     @property
     def late_s(self) -> float:
@@ -56,11 +61,10 @@ class LoopWatch:
         late = (late_s for at, late_s in self._late if now - at <= REMEMBERED_S)
         return max(late, default=0.0)
 
-
-def _arm() -> None:
-    """Set the timer anew. A process whose standard error is no file goes without."""
-    with suppress(AttributeError, UnsupportedOperation, ValueError, OSError):
-        faulthandler.dump_traceback_later(DUMP_S, repeat=True, file=sys.stderr)
+    def _arm(self) -> None:
+        """Set the timer anew. A process whose standard error is no file goes without."""
+        with suppress(AttributeError, UnsupportedOperation, ValueError, OSError):
+            faulthandler.dump_traceback_later(self._dump_s, repeat=True, file=sys.stderr)
 
 
 def disarm() -> None:

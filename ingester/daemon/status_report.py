@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -24,9 +25,10 @@ from ingester.daemon.service_manager import Phase
 from ingester.daemon.watch import Watch
 from ingester.errors import kind_of
 from ingester.memory.ledger import MemoryStatistics
-from ingester.observability.gauges import Gauges
+from ingester.observability.gauges import GaugeCollector, Gauges
 from ingester.observability.logs import Problem
 from ingester.observability.standing import Alarm, History
+from ingester.observability.standing_metrics import standing_metrics
 from ingester.observability.status import (
     Admission,
     CheckpointStatus,
@@ -72,7 +74,10 @@ class StatusReport:
         self._settings = settings
         self._problems = problems
         self._began_at = time.time()
-        self._no_metrics = CollectorRegistry()
+        self._answers: Counter[tuple[str, int]] = Counter()
+        self._standing = GaugeCollector(lambda: watch.standing(self._answers), standing_metrics)
+        self._early_metrics = CollectorRegistry()
+        self._early_metrics.register(self._standing)
         self._runtime: Runtime | None = None
         self._drain: Callable[[], DrainStatus] = DrainStatus
 
@@ -81,13 +86,14 @@ class StatusReport:
         self._runtime = runtime
         self._drain = drain
         self._watch.begin(runtime)
+        runtime.registry.register(self._standing)
         runtime.metrics.watch(lambda: _gauges(runtime, self._security(), drain()))
 
     @property
     def registry(self) -> CollectorRegistry:
         """The daemon's metrics, with everything that is acknowledged now. On the loop."""
         if self._runtime is None:
-            return self._no_metrics
+            return self._early_metrics
         self._runtime.wal.catch_up()
         return self._runtime.registry
 
@@ -120,6 +126,10 @@ class StatusReport:
     def alarms(self) -> list[Alarm]:
         """Tell what somebody has to see to now."""
         return self._watch.alarms()
+
+    def answered(self, route: str, status: int) -> None:
+        """Count an answer of HTTP."""
+        self._answers[route, status] += 1
 
     def history(self) -> History:
         """Tell of the last minutes."""
@@ -220,6 +230,9 @@ class StatusReport:
                 http="",
                 store=self._settings.store_url,
             ),
+            alarms=self._watch.alarms(),
+            store_state=self._watch.store_state(),
+            disk=self._watch.disk(),
             admission=Admission(
                 accepts_writes=False,
                 reasons=[Reason(code="stopping", message="the daemon is starting")],

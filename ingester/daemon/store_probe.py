@@ -25,9 +25,14 @@ MOST = 2
 
 
 class StoreProbe:
-    """Asks the store whether it is there. Loop only; the requests run in threads."""
+    """Asks the store whether it is there. Loop only; the requests run in threads.
 
-    def __init__(self) -> None:
+    Args:
+        timeout_s: a request without an answer for so long has failed.
+    """
+
+    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
         self.watch = StoreWatch(self._doubt)
         """What the store's requests have come to."""
         self._loop = trio.lowlevel.current_trio_token()
@@ -73,12 +78,12 @@ class StoreProbe:
             self._loop.run_sync_soon(lambda: self._doubted.set(), idempotent=True)
 
     async def _ask(self, operation: str, ask: Callable[[], None]) -> None:
-        with trio.move_on_after(TIMEOUT_S) as limit:
+        with trio.move_on_after(self._timeout_s) as limit:
             await trio.to_thread.run_sync(
                 partial(_quietly, ask), limiter=self._limiter, abandon_on_cancel=True
             )
         if limit.cancelled_caught:
-            self.watch.unanswered(operation, TIMEOUT_S)
+            self.watch.unanswered(operation, self._timeout_s)
 
     def _look(self, store: ObjectStore) -> None:
         if self._claim is None:

@@ -12,13 +12,14 @@ block runs in a thread.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
 import structlog
 import trio
 
+from ingester import __version__
 from ingester.config.settings import Settings
 from ingester.daemon.assembly import Runtime
 from ingester.daemon.disks import Disks
@@ -29,6 +30,7 @@ from ingester.observability.alarms import Alarms, Facts
 from ingester.observability.history import STEP_S, HistoryRing
 from ingester.observability.logs import RecentProblems
 from ingester.observability.standing import Alarm, DiskStatus, History, StoreState
+from ingester.observability.standing_metrics import Standing
 from ingester.observability.status import SecurityStatus
 from persist.store import ObjectStore
 
@@ -86,6 +88,21 @@ class Watch:
                 recorded_at = trio.current_time()
                 self._record()
             await trio.sleep(TURN_S)
+
+    def standing(self, answers: Counter[tuple[str, int]]) -> Standing:
+        """Return the figures for metrics; ``answers`` are HTTP's, by route and status."""
+        runtime = self._runtime
+        return Standing(
+            version=__version__,
+            alarms={alarm.name for alarm in self.alarms()},
+            store=self.store_state(),
+            requests=self._probe.watch.tally(),
+            disk=self.disk(),
+            oldest_unpersisted_s=None if runtime is None else runtime.tree.oldest_s(),
+            refresh_lag_s=0.0 if runtime is None else runtime.catalog.refresh_lag_s,
+            fenced=runtime is not None and runtime.state == "fenced",
+            answers=answers,
+        )
 
     def judge(self) -> None:
         """Judge the alarms by the figures of now, and tell the log of those that come and go."""

@@ -9,6 +9,7 @@
                                 ``status_lists``: its long lists, by pages
     ``table_detail``: one table in full, its partitions and files by pages
                    ``alarms`` ─▶ ``standing`` ─▶ ``status``: what somebody has to see to
+                                ``standing_metrics`` ─▶ /metrics
                    ``history`` ─▶ /api/history: the last minutes
     ``tracing``: spans of single batches, queries and flushes, for OpenTelemetry
     ``logs``: events in the past tense, one line each, on standard error

@@ -8,6 +8,7 @@ what it reads. Imports trio: part of the daemon.
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from operator import attrgetter
+from typing import Generic, TypeVar
 
 import msgspec
 import trio
@@ -28,6 +29,8 @@ from ingester.observability.status import (
     SecurityStatus,
     StreamStatus,
 )
+
+T = TypeVar("T")
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,27 +105,30 @@ _GAUGES = {
 _READ = {name: attrgetter(path) for name, (path, _) in _GAUGES.items()}
 
 
-class GaugeCollector(Collector):
+class GaugeCollector(Collector, Generic[T]):
     """Asks for the gauges once per scrape, on the loop that was running when it was made."""
 
-    def __init__(self, ask: Callable[[], Gauges]) -> None:
-        self._ask = ask
+    def __init__(
+        self, ask: Callable[[], T], families: Callable[[T | None], Iterator[Metric]]
+    ) -> None:
+        """``families`` makes metrics of what ``ask`` gives, and those without figures of None."""
+        self._ask, self._families = ask, families
         in_loop = trio.lowlevel.in_trio_run()
         self._loop = trio.lowlevel.current_trio_token() if in_loop else None
 
     def describe(self) -> Iterator[Metric]:
         """Name the gauges without asking for them: at registration the daemon is not up yet."""
-        return _families(None)
+        return self._families(None)
 
     def collect(self) -> Iterator[Metric]:
         """Give the gauges of now."""
         if self._loop is None or trio.lowlevel.in_trio_run():
-            return _families(self._ask())
-        return _families(trio.from_thread.run_sync(self._ask, trio_token=self._loop))
+            return self._families(self._ask())
+        return self._families(trio.from_thread.run_sync(self._ask, trio_token=self._loop))
 
 
-def _families(gauges: Gauges | None) -> Iterator[Metric]:
-    """All gauges, with their figures where there are any."""
+def gauge_families(gauges: Gauges | None) -> Iterator[Metric]:
+    """Yield all gauges, with their figures where there are any."""
     for name, (_, text) in _GAUGES.items():
         value = None if gauges is None else _figure(_READ[name](gauges))
         yield GaugeMetricFamily(f"ingester_{name}", text, value=value)

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from ingester.config.settings import LimitsSettings
 from ingester.errors import ERRORS
 from ingester.observability.counters import Timings, Written, WrittenTables
-from ingester.observability.gauges import GaugeCollector, Gauges
+from ingester.observability.gauges import GaugeCollector, Gauges, gauge_families
 from ingester.observability.namespace_metrics import MAX_NAMESPACES
 from ingester.observability.transformer_metrics import TransformerMetrics
 
@@ -229,7 +229,7 @@ class Metrics:
         Args:
             gauges: called on the event loop, whatever thread scrapes; quick, without blocking.
         """
-        self._registry.register(GaugeCollector(gauges))
+        self._registry.register(GaugeCollector(gauges, gauge_families))
 
     def refused(self, code: str) -> None:
         """Count one refusal by its ``code``; an unknown code counts as ``internal``."""

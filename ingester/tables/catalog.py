@@ -30,6 +30,9 @@ from persist.table import TableDefinition, TableKey
 
 log = structlog.get_logger(__name__)
 
+ASKED_FOR_S = 60.0
+"""A table that nobody has asked for within this time is not waited for."""
+
 ANY_TABLES = TableRules()
 """The rules where nothing is said."""
 
@@ -50,6 +53,8 @@ class Catalog:
         self.new_versions = NewVersions(commits, self._steps, writer)
         self._tree = tree
         self._rules = rules
+        self._unseen: dict[TableKey, tuple[float, float]] = {}
+        """Tables whose newest version could not be looked up: since when, and the last try."""
 
     @property
     def rules(self) -> TableRules:
@@ -138,16 +143,25 @@ class Catalog:
                     error=str(exc),
                     runbook="refresh-failed",
                 )
+                self._unseen[table.key] = (self._unseen.get(table.key, (started,))[0], started)
                 if older_than_s < 0:
                     raise StoreAway(
                         f"the manifest cannot be read: {exc}", retry_after_s=2.0
                     ) from exc
             else:
+                self._unseen.pop(table.key, None)
                 if not self.commits.overlap.freeze_behind(table, state):
                     self.commits.install(table, state)
                 elif older_than_s < 0:
                     raise held_back(table)
             table.refreshed_at = started
+
+    @property
+    def refresh_lag_s(self) -> float:
+        """The seconds for which a table could not be looked up, of those lately asked for; or 0."""
+        now = time.monotonic()
+        since = [since for since, tried in self._unseen.values() if now - tried < ASKED_FOR_S]
+        return now - min(since, default=now)
 
     async def look(self, table: TableBuffer, older_than_s: float) -> None:
         """Refresh for somebody whom nobody waits for: what fails is logged, whatever it is."""

@@ -75,7 +75,7 @@ class WatchedStore:
         return self._noted("exists", lambda: self._store.exists(path))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        listed = self._store.list(prefix, start_after)
+        listed = self._failures_noted("list", lambda: self._store.list(prefix, start_after))
         # What the caller does between two objects is not the store's time.
         first = self._noted("list", lambda: next(listed, None))
         if first is None:

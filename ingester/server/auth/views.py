@@ -40,6 +40,8 @@ def status_seen(status: Status, sees: Sees | None) -> Status:
         return status
     return replace(
         status,
+        # An error may name an object, and that its table.
+        store_state=replace(status.store_state, last_error=None),
         persist=replace(status.persist, last=seen(status.persist.last, sees)),
         pushes=seen(status.pushes, sees),
         push_reading=replace(status.push_reading, unreadable=[]),

@@ -52,6 +52,7 @@ _HEADERS = {
 }
 Purpose = Literal["any", "query", "write"]
 _PURPOSES: dict[str, Purpose] = {"any": "any", "query": "query", "write": "write"}
+OTHER_ROUTE = "other"
 _ERROR_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -78,6 +79,9 @@ class StatusSource(TableSource, Protocol):
 
     def history(self) -> History:
         """Tell of the last minutes."""
+
+    def answered(self, route: str, status: int) -> None:
+        """Count an answer; a path or a method that there is not is of ``OTHER_ROUTE``."""
 
     def status(self, sees: Sees | None) -> Status:
         """Describe the daemon as it is now, or what of it a caller sees."""
@@ -153,11 +157,26 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
         "/api/history": history,
         "/": show_page,
     }
+
+    def counted(path: str, handle: Handler) -> Handler:
+        async def answer(request: Request) -> Response:
+            response = await handle(request)
+            source.answered(path, response.status_code)
+            return response
+
+        return answer
+
+    async def refuse(request: Request, exc: Exception) -> Response:
+        response = await _refuse(request, exc)
+        source.answered(OTHER_ROUTE, response.status_code)
+        return response
+
     app = Starlette(
         routes=[
-            Route(path, _answered(entrance.behind(path, handle))) for path, handle in routes.items()
+            Route(path, counted(path, _answered(entrance.behind(path, handle))))
+            for path, handle in routes.items()
         ],
-        exception_handlers={HTTPException: _refuse},
+        exception_handlers={HTTPException: refuse},
     )
     # "/metrics/" is an unknown path like any other.
     app.router.redirect_slashes = False

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from s3fs import S3FileSystem
 
-from persist.store import ObjectStore, open_store
+from persist.store import ObjectStore, StoreWatch, WatchedStore, open_store
 from persist.store.generic import FsspecStore
 from tests.drivers.memory_store import MemoryStore
 from tests.drivers.s3_server import S3Server
@@ -43,7 +43,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param == "local":
         return open_store(f"file://{tmp_path}/the store")
     if request.param == "memory":
-        return MemoryStore()
+        # With a watch on it, as a daemon has its store: that changes nothing.
+        return WatchedStore(MemoryStore(), StoreWatch())
     if request.param == "given-s3":
         return open_store(f"s3://{os.environ['INGESTER_TEST_S3_BUCKET']}/{prefix}", **_given())
     server: S3Server = request.getfixturevalue("s3_server")

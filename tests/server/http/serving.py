@@ -7,6 +7,7 @@ thread with ``http.client``.
 import http.client
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -115,6 +116,7 @@ class TurnableSource:
     refuses: list[str] = field(default_factory=list)
     away: list[str] = field(default_factory=list)
     ring: HistoryRing = field(default_factory=HistoryRing)
+    answers: Counter[tuple[str, int]] = field(default_factory=Counter)
     shown: Status = field(default_factory=example_status)
     failure: Exception | None = None
     views: dict[tuple[str, str], TableView] = field(default_factory=dict)
@@ -127,6 +129,9 @@ class TurnableSource:
 
     def alarms(self) -> list[Alarm]:
         return self.shown.alarms
+
+    def answered(self, route: str, status: int) -> None:
+        self.answers[route, status] += 1
 
     def history(self) -> History:
         return self.ring.tell()

@@ -1,0 +1,241 @@
+"""What a daemon says of itself while its store or its disk fails, and where its loop stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+import trio
+import trio.testing
+from prometheus_client.parser import text_string_to_metric_families
+
+from ingester.daemon.loop_watch import REMEMBERED_S, TURN_S, LoopWatch
+from ingester.daemon.store_probe import StoreProbe
+from persist.manifest import claim_epoch
+from persist.store import ObjectInfo
+from persist.store.local import LocalStore
+from persist.store.standing import StoreStanding
+from tests.crash.worlds import mount, no_small_disk
+from tests.drivers.daemon import Daemon
+from tests.drivers.memory_store import MemoryStore
+from tests.drivers.s3_server import S3Server
+from tests.drivers.waiting import until
+from tests.drivers.wire import Table, http, numbers, persist, put, query
+
+TABLE: Table = ("watched", "t")
+BATCH = numbers(0, 8, s=pa.array(["x" * 100_000] * 8))
+"""0.8 MB, of which a segment holds some."""
+
+
+def health(daemon: Daemon, purpose: str = "any") -> int:
+    return http(f"{daemon.http}/health/ready?for={purpose}")[0]
+
+
+def told(daemon: Daemon, path: str = "/api/status") -> Any:
+    return json.loads(http(f"{daemon.http}{path}")[2])
+
+
+def alarms(daemon: Daemon) -> dict[str, str]:
+    """The alarms that are raised, with their severities."""
+    return {each["name"]: each["severity"] for each in told(daemon)["alarms"]}
+
+
+def metrics(daemon: Daemon) -> dict[tuple[str, ...], float]:
+    text = http(f"{daemon.http}/metrics")[2].decode()
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    """A store that can be sent away."""
+    with S3Server.start() as server:
+        server.make_bucket("lake")
+        yield server
+
+
+def test_a_store_that_is_away_is_said_everywhere_and_so_is_one_that_takes_no_writes(
+    tmp_path: Path, server: S3Server
+) -> None:
+    where = {"environment": server.environment, "store": "s3://lake/watch"}
+    with Daemon.start(tmp_path / "d", **where) as daemon, fl.connect(daemon.flight) as client:  # type: ignore[arg-type]
+        put(client, TABLE, BATCH)
+        persist(client, TABLE)
+        put(client, TABLE, BATCH)
+        assert (alarms(daemon), told(daemon)["store_state"]["state"]) == ({}, "ok")
+        assert 0 < told(daemon)["oldest_unpersisted_s"] < 60
+
+        server.fault("denied", method="PUT", times=1_000_000)
+        with suppress(fl.FlightError):
+            persist(client, TABLE, timeout_s=0.5)
+        until(lambda: alarms(daemon).get("store-away") == "critical", "the alarm", 10)
+        state = told(daemon)["store_state"]
+        assert (state["state"], state["reads"], state["writes"]) == ("away", True, False)
+        assert "AccessDenied" in state["last_error"]
+        assert [health(daemon, each) for each in ("any", "query", "write")] == [200, 200, 200]
+
+        server.fault("unavailable", times=1_000_000)
+        until(lambda: health(daemon, "query") == 503, "a query that would fail", 10)
+        assert [health(daemon), health(daemon, "write")] == [200, 200]
+        until(lambda: "persist-failing" in alarms(daemon), "three attempts", 15)
+        assert set(told(daemon, "/health/ready")["alarms"]) == {"store-away", "persist-failing"}
+        seen = metrics(daemon)
+        assert seen["ingester_store_up",] == 0
+        assert seen["ingester_alarm", "store-away"] == 1
+        assert seen["ingester_alarm", "disk-full"] == 0
+        assert seen["ingester_store_requests_total", "put", "denied"] > 0
+        assert seen["ingester_store_request_seconds_count", "put"] > 0
+        assert seen["ingester_oldest_unpersisted_seconds",] > 0
+        assert seen["ingester_http_requests_total", "/health/ready", "503"] > 0
+        assert seen["ingester_log_segments_created_total",] == 1
+
+        server.clear_faults()
+        until(lambda: health(daemon, "query") == 200, "the store's return", 10)
+        # Also where nobody has anything to write: then the probe does.
+        until(lambda: told(daemon)["store_state"]["state"] == "ok", "a write", 10)
+        assert metrics(daemon)["ingester_store_up",] == 1
+        assert "alarm raised" in {each["event"] for each in told(daemon)["errors"]}
+
+
+def test_a_probe_tells_another_store_by_the_claim_that_it_lacks(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+
+    async def main() -> list[StoreStanding]:
+        probe = StoreProbe()
+        store = probe.watched(LocalStore(folder))
+        claim_epoch(store, "tested", 1, {})
+        probe.expect("tested", 1)
+        found = []
+        for change in (lambda: None, lambda: folder.rename(tmp_path / "gone"), folder.mkdir, back):
+            change()
+            await probe.probe()
+            found.append(probe.watch.standing())
+        return found
+
+    def back() -> None:
+        folder.rmdir()
+        (tmp_path / "gone").rename(folder)
+
+    well, gone, empty, again = trio.run(main)
+    assert [well.state, gone.state, empty.state, again.state] == ["ok", "away", "away", "ok"]
+    assert (empty.reads, empty.writes, again.reads) == (False, False, True)
+    assert "is not mounted" in str(empty.last_error)
+
+
+def test_a_store_that_swallows_requests_is_away_after_the_probes_own_time() -> None:
+    let_go = threading.Event()
+
+    class Hanging(MemoryStore):
+        def exists(self, path: str) -> ObjectInfo | None:
+            let_go.wait(30)
+            return None
+
+    async def main() -> StoreStanding:
+        probe = StoreProbe(timeout_s=0.05)
+        probe.watched(Hanging())
+        try:
+            for _ in range(3):  # more than there are threads for
+                await probe.probe()
+            return probe.watch.standing()
+        finally:
+            let_go.set()
+
+    standing = trio.run(main)
+    assert (standing.state, standing.last_error) == ("away", "no answer within 0.05 s")
+
+
+def test_a_full_disk_is_not_ready_for_writes_of_the_size_that_batches_have(tmp_path: Path) -> None:
+    if (why := no_small_disk(tmp_path)) is not None:
+        pytest.skip(why)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    assert mount(disk)
+    try:
+        store = f"file://{tmp_path}/store"
+        settings = {"store": store, "wal__segment_bytes": "4MiB"}
+        with Daemon.start(disk / "d", **settings) as daemon:  # type: ignore[arg-type]
+            _fill_and_clear(daemon, disk / "ballast")
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def _fill_and_clear(daemon: Daemon, ballast: Path) -> None:
+    with fl.connect(daemon.flight) as client:
+        put(client, TABLE, BATCH)
+        assert (health(daemon, "write"), alarms(daemon)) == (200, {})
+        _fill(ballast)
+        until(lambda: "disk-full" in alarms(daemon), "a look at the disk", 10)
+        refused = None
+        while refused is None:
+            try:
+                put(client, TABLE, BATCH)
+            except fl.FlightUnavailableError as exc:
+                refused = exc
+        assert b"disk_full" in refused.extra_info
+        # A small one may be taken still; those that come are not.
+        assert (health(daemon, "write"), health(daemon, "query")) == (503, 200)
+        assert alarms(daemon)["disk-full"] == "critical"
+        assert told(daemon)["disk"]["full"]
+        assert query(client, TABLE).num_rows >= 8
+        ballast.unlink()
+        until(lambda: health(daemon, "write") == 200, "room on the disk", 10)
+        put(client, TABLE, BATCH)
+        assert told(daemon)["admission"]["accepts_writes"]
+
+
+def _fill(ballast: Path) -> None:
+    with ballast.open("wb") as file, suppress(OSError):
+        while True:
+            file.write(b"x" * (1 << 20))
+            file.flush()
+
+
+def test_the_loop_is_late_for_a_minute_after_it_stood_still() -> None:
+    clock = trio.testing.MockClock()
+
+    async def main() -> list[float]:
+        watch, found = LoopWatch(), []
+        for passed_s in (TURN_S, TURN_S + 8.0, TURN_S, REMEMBERED_S):
+            clock.jump(passed_s)
+            watch.turned()
+            found.append(round(watch.late_s, 3))
+        return found
+
+    assert trio.run(main, clock=clock) == [0.0, 8.0, 8.0, REMEMBERED_S - TURN_S]
+
+
+STUCK = """
+import time, trio
+from ingester.daemon.loop_watch import LoopWatch
+
+async def main():
+    LoopWatch(dump_s=0.2).turned()
+    stand_still()
+
+def stand_still():
+    time.sleep(0.6)
+
+trio.run(main)
+"""
+
+
+def test_a_loop_that_stands_still_has_its_stacks_written() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "Timeout (0:00:00.2" in done.stderr
+    assert "in stand_still" in done.stderr

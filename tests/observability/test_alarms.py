@@ -1,0 +1,148 @@
+"""The alarms: each rule by itself, when they come and go, and that each is written down."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+
+from ingester.observability.alarms import ALARMS, HOLD_S, Alarms, Facts
+from ingester.observability.gauges import GaugeCollector
+from ingester.observability.standing import DiskStatus, StoreState
+from ingester.observability.standing_metrics import Standing, standing_metrics
+from persist.store import StoreWatch
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 1 << 20
+SEGMENT = 64 * MIB
+WELL = Facts(
+    store=StoreState(state="ok"),
+    disk=DiskStatus(log_free_bytes=100 * SEGMENT, log_free_files=10_000),
+    segment_bytes=SEGMENT,
+    oldest_unpersisted_s=100.0,
+    oldest_allowed_s=660.0,
+    certificate_ends_in_s=90 * 86400.0,
+    failed_persists=2,
+    frozen_bytes=MIB,
+)
+AWAY = StoreState(state="away", reads=False)
+TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
+    ("store-away", "critical", {"store": AWAY}, "queries of files fail"),
+    (
+        "store-away",
+        "critical",
+        {"store": StoreState(state="away", writes=False)},
+        "takes no writes",
+    ),
+    ("disk-full", "critical", {"disk": DiskStatus(full=True)}, "writes are refused"),
+    ("disk-full", "critical", {"refusals": frozenset({"disk_full"})}, "writes are refused"),
+    ("disk-full", "warning", {"disk": DiskStatus(log_free_bytes=3 * SEGMENT)}, "192 MiB left"),
+    ("disk-full", "warning", {"disk": DiskStatus(log_free_files=7)}, "7 more files"),
+    ("disk-full", "warning", {"disk": DiskStatus(store_free_bytes=5)}, "store's disk has 5 B left"),
+    ("memory-high", "critical", {"refusals": frozenset({"memory"})}, "memory.high"),
+    ("saturated", "critical", {"refusals": frozenset({"saturated"})}, "queue is full"),
+    ("persist-failing", "warning", {"failed_persists": 3}, "3 attempts"),
+    ("oldest-row", "warning", {"oldest_unpersisted_s": 661.0}, "11 min old"),
+    ("fenced", "critical", {"fenced": True}, "this one stops"),
+    ("certificate", "warning", {"certificate_ends_in_s": 5 * 86400.0}, "ends in 5 days"),
+    ("certificate", "critical", {"certificate_ends_in_s": 3600.0}, "ends in 60 min"),
+    ("certificate", "critical", {"certificate_ends_in_s": -1.0}, "has ended"),
+    ("certificate", "warning", {"certificate_problem": True}, "cannot be used"),
+    ("tokens-not-read", "critical", {"token_problems": 1}, "those of before hold"),
+    ("loop-stalled", "warning", {"stalled_s": 9.0}, "stood still for 9 s"),
+    ("unaccounted-memory", "warning", {"unaccounted_bytes": 3 * MIB}, "3 MiB"),
+    ("replicator-unheard", "critical", {"unheard": 1}, "1 replication has"),
+    ("slot-holds-log", "critical", {"large_slots": 2}, "2 sources keep more than 20 GiB"),
+    ("table-set-aside", "warning", {"set_aside": 4}, "4 tables of replications are not"),
+    ("transformer-hangs", "warning", {"hung_calls": 1}, "1 call of a transformer was"),
+    ("push-stuck", "warning", {"unled_pushes": 1}, "1 push is"),
+]
+
+
+def with_trouble(changed: dict[str, object]) -> Facts:
+    """A daemon that is well but for this."""
+    fields = {name: getattr(WELL, name) for name in Facts.__dataclass_fields__}
+    return Facts(**{**fields, **changed})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "severity", "changed", "said"), TROUBLES)
+def test_one_trouble_is_one_alarm_and_its_message_says_what(
+    name: str, severity: str, changed: dict[str, object], said: str
+) -> None:
+    alarms = Alarms()
+    assert alarms.judge(WELL, 0.0, 0.0) == ([], [])
+    begun, _ = alarms.judge(with_trouble(changed), 1.0, 1.0)
+    assert begun == alarms.raised()
+    (alarm,) = begun
+    assert (alarm.name, alarm.severity, alarm.runbook) == (name, severity, name)
+    assert said in alarm.message
+
+
+def test_every_alarm_is_tried_and_has_its_entry_its_row_and_its_metric() -> None:
+    assert {name for name, *_ in TROUBLES} == set(ALARMS)
+    entries = re.findall(r"^## (.+)$", (ROOT / "deploy" / "RUNBOOK.md").read_text(), re.M)
+    assert set(ALARMS) - set(entries) == set()
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert set(re.findall(r"^\| \[([\w-]+)\]", page, re.M)) == set(ALARMS)
+    standing = Standing(
+        version="1",
+        alarms={"fenced"},
+        store=AWAY,
+        requests=StoreWatch().tally(),
+        disk=WELL.disk,
+        oldest_unpersisted_s=None,
+        refresh_lag_s=0.0,
+        fenced=True,
+        answers={},
+    )
+    registry = CollectorRegistry()
+    registry.register(GaugeCollector(lambda: standing, standing_metrics))
+    found = re.findall(
+        r'^ingester_alarm{alarm="(.+)"} (.+)$', generate_latest(registry).decode(), re.M
+    )
+    assert dict(found) == {name: "1.0" if name == "fenced" else "0.0" for name in ALARMS}
+
+
+def test_an_alarm_is_held_for_a_while_and_keeps_the_time_of_its_beginning() -> None:
+    alarms, bad = Alarms(), with_trouble({"store": AWAY})
+    alarms.judge(bad, 0.0, 1e9)
+    for now in (1.0, HOLD_S, 2 * HOLD_S - 1):
+        # It comes and goes, and stays one alarm.
+        assert alarms.judge(WELL, now, 1e9 + now) == ([], [])
+        assert alarms.judge(bad, now + 0.5, 1e9 + now) == ([], [])
+    end = 2 * HOLD_S - 0.5
+    assert alarms.judge(WELL, end + HOLD_S, 0.0) == ([], [])
+    assert [alarm.since for alarm in alarms.raised()] == ["2001-09-09T01:46:40Z"]
+    assert alarms.judge(WELL, end + HOLD_S + 0.1, 0.0) == ([], ["store-away"])
+    assert alarms.raised() == []
+
+
+def test_the_critical_ones_come_first_and_the_oldest_of_each() -> None:
+    alarms = Alarms()
+    alarms.judge(with_trouble({"hung_calls": 1}), 0.0, 0.0)
+    alarms.judge(with_trouble({"hung_calls": 1, "store": AWAY}), 1.0, 1.0)
+    alarms.judge(with_trouble({"hung_calls": 1, "store": AWAY, "fenced": True}), 2.0, 2.0)
+    assert [each.name for each in alarms.raised()] == ["store-away", "fenced", "transformer-hangs"]
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 15.0), st.sets(st.sampled_from(range(len(TROUBLES)))))))
+def test_an_alarm_is_raised_exactly_while_it_was_so_within_the_hold(
+    steps: list[tuple[float, set[int]]],
+) -> None:
+    alarms, now = Alarms(), 0.0
+    so_at: dict[str, float] = {}
+    for wait_s, numbers in steps:
+        now += wait_s
+        changed: dict[str, object] = {}
+        for number in sorted(numbers):
+            changed |= TROUBLES[number][2]
+        facts = with_trouble(changed)
+        so_at |= {name: now for name, rule in ALARMS.items() if rule(facts) is not None}
+        alarms.judge(facts, now, now)
+        assert {each.name for each in alarms.raised()} == {
+            name for name, at in so_at.items() if now - at <= HOLD_S
+        }
