@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 
 import wal.inspection
+from ingester.config.settings import Settings
 from ingester.config.sources import load
 from wal import DirectoryLock, LogError
 from wal.lock import LOCK_NAME
@@ -112,7 +113,7 @@ def run_adopt(
 
     folder = _log_folder(directory)
     data_dir = folder if folder == directory and folder.name != "wal" else folder.parent
-    settings = load({"data_dir": str(data_dir)} | dict(flags), file=file).settings
+    settings = _settings_of(data_dir, flags, file)
     try:
         store = open_store(settings.store_url, **settings.store_options)
         check_store(store)
@@ -143,6 +144,30 @@ def run_adopt(
                 for one in done.refused
             )
         )
+
+
+def _settings_of(data_dir: Path, flags: Mapping[str, object], file: Path | None) -> Settings:
+    """The settings for a log, with the store that its directory's mark names unless they name one.
+
+    Raises:
+        ConfigError: They cannot be used.
+        CommandFailed: The mark cannot be read.
+    """
+    from ingester.recovery.data_mark import DamagedMark, read_mark
+
+    given = {"data_dir": str(data_dir)} | dict(flags)
+    loaded = load(given, file=file)
+    if loaded.origins["store"] != "default":
+        return loaded.settings
+    try:
+        mark = read_mark(data_dir)
+    except (DamagedMark, OSError) as exc:
+        raise CommandFailed(f"{exc}; --store URL says which store it is") from exc
+    return (
+        loaded.settings
+        if mark is None
+        else load(given | {"store": mark.store_url}, file=file).settings
+    )
 
 
 def _log_folder(directory: Path) -> Path:

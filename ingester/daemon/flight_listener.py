@@ -10,6 +10,7 @@ a server's shutdown does not return before its last call: that waits in a thread
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,29 @@ RETRY_S = 0.001
 TELL_AFTER_S = 1.0
 
 Make = Callable[[Door], IngesterServer]
+
+
+def check_address(host: str, port: int) -> None:
+    """Return where the address can be listened on. gRPC does not say why it cannot.
+
+    Raises:
+        ListenError: It is taken, or none of this machine's; the message says which.
+    """
+    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        with socket.socket(*found[0][:3]) as tried:
+            # As a listener has it: connections of the last run may still be in TIME_WAIT.
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(found[0][4])
+    except OSError as exc:
+        raise ListenError(
+            exc.errno,
+            f"flight.listen: cannot listen on {shown} ({exc.strerror}); choose another address with"
+            " --flight HOST:PORT (port 0 picks a free port)",
+        ) from exc
 
 
 class FlightListener:
@@ -58,6 +82,7 @@ class FlightListener:
         try:
             await self._bind(self._door)
         except Exception as exc:
+            check_address(self._door.host, self._door.port)
             at = f"{self._door.shown_host}:{self._door.port}"
             raise ListenError(f"flight.listen {at}: {exc}") from exc
 

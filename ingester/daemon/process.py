@@ -30,6 +30,7 @@ from ingester.daemon.assembly import Runtime
 from ingester.daemon.descriptors import raise_descriptors, tell_shares
 from ingester.daemon.drain import Drain
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
+from ingester.daemon.flight_listener import check_address
 from ingester.daemon.listening import listen
 from ingester.daemon.open_folders import tell_open_folders
 from ingester.daemon.process_tuning import do_without_pandas, hand_over_soon, let_calls_poll
@@ -37,7 +38,7 @@ from ingester.daemon.quota_reload import QuotaReload
 from ingester.daemon.security import Security
 from ingester.daemon.service_manager import ServiceManager
 from ingester.daemon.shutdown import drain_and_stop
-from ingester.daemon.startup import assemble
+from ingester.daemon.startup import assemble, locked
 from ingester.daemon.status_report import StatusReport
 from ingester.daemon.watch import Watch
 from ingester.memory.allocator import set_up_allocator
@@ -51,7 +52,7 @@ from ingester.server.http.client_certificates import AskForCertificate
 from ingester.server.http.connections import HttpLimits
 from ingester.server.http.entrance import Entrance, own_names
 from ingester.server.http.server import serve_http
-from wal import DirectoryLock, LogIdentity
+from wal import LogIdentity
 
 log = structlog.get_logger(__name__)
 
@@ -98,7 +99,7 @@ def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | 
     levels = LogLevels(settings.log.level)
     logs = _Logs(configure_logs(levels, settings.log.format), levels)
     try:
-        with DirectoryLock(settings.data_dir):
+        with locked(settings.data_dir):
             tell_open_folders(settings)
             return trio.run(
                 partial(_main, settings, on_ready, logs, reread or (lambda: settings)),
@@ -126,6 +127,7 @@ async def _main(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
         with trio.open_signal_receiver(*_SIGNALS) as signals:
+            check_address(*split_address(settings.flight.listen))
             http_url = await nursery.start(partial(_serve_http, settings, report, security))
             stop = trio.Event()
             manager = ServiceManager(notify_values())

@@ -1,6 +1,6 @@
-"""The start up to the epoch: the log, the marks, the store, the claim.
+"""The start up to the epoch: the data directory, the log, the marks, the store, the claim.
 
-    log recovered ─ store reached ─ marks judged ─ store probed ─ marks written ─ epoch claimed
+    directory locked ─ log recovered ─ marks judged ─ store probed ─ marks written ─ epoch claimed
 
 Law of this file: a damaged log, a lost one and a wrong store cost no epoch, and nothing is written
 to the store before that is known. A store that is away is waited for.
@@ -8,22 +8,26 @@ to the store before that is known. A store that is away is waited for.
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import structlog
 import trio
 
-from ingester.config.settings import Settings
+from ingester.config.settings import ConfigError, Settings
 from ingester.daemon.assembly import Carried, Runtime, log_settings
 from ingester.observability.logs import store_away
 from ingester.recovery.marks import Left, begin, claim_body, judge, look
 from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import ObjectStore, StoreRetry, check_store, open_store, retry_async
-from wal import Log, Recovered
+from wal import DirectoryLock, Log, Recovered
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +36,28 @@ T = TypeVar("T")
 START_RETRY = StoreRetry(first_s=0.2, cap_s=10.0)
 CLOCK_OFF_S = 60.0
 """Beyond this the clocks of this machine and of the store are told to be apart."""
+
+
+@contextmanager
+def locked(data_dir: Path) -> Iterator[None]:
+    """Hold the data directory, which is made where it is missing.
+
+    Raises:
+        DirectoryLocked: Another process has it.
+        ConfigError: It cannot be made, or not be written.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(DirectoryLock(data_dir))
+            if not os.access(data_dir, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "not writable for this user", str(data_dir))
+        except OSError as exc:
+            what = "it has to be a folder" if isinstance(exc, FileExistsError) else exc.strerror
+            at = f", at {exc.filename}" if exc.filename else ""
+            raise ConfigError(
+                "data_dir", f"{data_dir} cannot be used ({what}{at}); name another with --data-dir"
+            ) from exc
+        yield
 
 
 async def assemble(settings: Settings, watched: Callable[[ObjectStore], ObjectStore]) -> Runtime:

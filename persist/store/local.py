@@ -102,6 +102,7 @@ class LocalStore:
         except OSError as exc:
             with suppress(OSError):
                 os.unlink(temporary)
+            self._check_root(exc)
             raise from_os(exc, f"{self.url}/{path}") from exc
         return info
 
@@ -180,11 +181,22 @@ class LocalStore:
         try:
             yield
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as exc:
+            self._check_root(exc)
             raise NotFound(path) from exc
         except OSError as exc:
             if os.path.isdir(self._target(path)):  # Arrow does not say so
                 raise NotFound(path) from exc
             raise from_os(exc, f"{self.url}/{path}") from exc
+
+    def _check_root(self, exc: OSError) -> None:
+        """Raise ``StoreUnsuitable`` where a file stands in the way of the store's own folder."""
+        if not isinstance(exc, NotADirectoryError | FileExistsError):
+            return
+        for folder in (Path(self._root), *Path(self._root).parents):
+            if folder.exists() and not folder.is_dir():
+                raise StoreUnsuitable(
+                    f"{self.url}: {folder} is a file, and the store has to be a folder"
+                ) from exc
 
     def _target(self, path: str) -> str:
         if any(part.startswith(TEMPORARY) for part in checked_path(path).split("/")):

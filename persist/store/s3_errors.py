@@ -128,6 +128,8 @@ def _cause(exc: Exception) -> str:
     if answer is not None:
         error = answer.get("Error", {})
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if error.get("Code") == "RequestTimeTooSkewed":
+            return "the clocks of the server and of this machine are too far apart; correct them"
         return f"the server answered {status} {error.get('Code')}: {error.get('Message')}"
     if isinstance(exc, TimeoutError):
         return "no answer in time"
