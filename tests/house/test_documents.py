@@ -99,41 +99,6 @@ def test_the_table_of_contents_names_every_page() -> None:
     assert pages - {"README.md"} == {target for target in linked if not target.startswith("..")}
 
 
-def test_the_pods_variables_name_only_known_keys_and_let_nobody_in_unasked() -> None:
-    from ingester.config.exposure import check_exposure
-    from ingester.config.sources import load
-
-    pod = statefulset()["spec"]["template"]["spec"]
-    # Else the cluster adds INGESTER_…_SERVICE_HOST, which is an unknown key.
-    assert pod["enableServiceLinks"] is False
-    variables = {item["name"]: item.get("value", "pod-0") for item in pod["containers"][0]["env"]}
-    settings = load({}, variables, None).settings
-    assert settings.id == "pod-0"
-    assert settings.flight.listen == "0.0.0.0:8082"
-    # What listens to a cluster has TLS and tokens, from files that are mounted.
-    check_exposure(settings)
-    assert not settings.insecure
-    mounts = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
-    for path in (settings.tls.cert, settings.tls.key, settings.auth.tokens):
-        assert str(Path(path).parent) in mounts
-
-
-def test_ports_and_probes_of_the_pod_fit_the_services() -> None:
-    container = statefulset()["spec"]["template"]["spec"]["containers"][0]
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    services = [
-        item
-        for item in yaml.safe_load_all((MANIFESTS / "services.yaml").read_text())
-        if item["kind"] == "Service"
-    ]
-    assert statefulset()["spec"]["serviceName"] in {item["metadata"]["name"] for item in services}
-    for service in services:
-        assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
-    asked = {"port": "http", "scheme": "HTTPS"}
-    assert container["livenessProbe"]["httpGet"] == {"path": "/health/live", **asked}
-    assert container["readinessProbe"]["httpGet"] == {"path": "/health/ready", **asked}
-
-
 def test_the_page_of_replication_names_its_metrics() -> None:
     from ingester.observability.replication_metrics import replication_metrics
 
@@ -173,11 +138,6 @@ def test_the_controllers_unit_and_pods_start_the_command_as_it_is() -> None:
 
 def controller() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((MANIFESTS / "controller" / "controller.yaml").read_text()))
-
-
-def statefulset() -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((MANIFESTS / "statefulset.yaml").read_text())
-    return loaded
 
 
 def test_the_replicators_unit_and_pod_start_the_command_as_it_is() -> None:

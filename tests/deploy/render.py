@@ -1,0 +1,45 @@
+"""Renders the overlays of `deploy/kubernetes`: ``make manifests``.
+
+Whoever has no kustomize applies what is rendered, and the tests look at that. Its first line has
+the digest of all that it is made of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+MANIFESTS = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
+RENDERED = MANIFESTS / "rendered"
+OVERLAYS = ("laptop", "s3", "production", "scaled-in")
+
+
+def digest() -> str:
+    """The digest of all that is rendered."""
+    found = hashlib.sha256()
+    for folder in ("base", "components", "overlays"):
+        for path in sorted((MANIFESTS / folder).rglob("*.yaml")):
+            found.update(f"{path.relative_to(MANIFESTS)}\n".encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def first_line() -> str:
+    """The first line of what is rendered of the overlays as they are now."""
+    return f"# Made by `make manifests`, of base, components and overlays: sha256 {digest()}"
+
+
+def main() -> None:
+    """Render all overlays by the command that was given."""
+    kustomize = shlex.split(sys.argv[1])
+    RENDERED.mkdir(exist_ok=True)
+    for overlay in OVERLAYS:
+        command = [*kustomize, "build", str(MANIFESTS / "overlays" / overlay)]
+        made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        (RENDERED / f"{overlay}.yaml").write_text(f"{first_line()}\n{made}")
+
+
+if __name__ == "__main__":
+    main()

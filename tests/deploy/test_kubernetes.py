@@ -1,0 +1,184 @@
+"""The manifests of Kubernetes as they are applied: what they promise, and that their parts fit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from ingester.config.exposure import check_exposure
+from ingester.config.settings import Settings
+from ingester.config.sources import load
+from ingester.config.units import parse_duration
+from tests.deploy.render import MANIFESTS, OVERLAYS, RENDERED, first_line
+
+Json = dict[str, Any]
+MARGIN_S = 30.0
+SECURED = ("production", "scaled-in")
+
+
+@pytest.fixture(params=OVERLAYS)
+def overlay(request: pytest.FixtureRequest) -> str:
+    """The name of an overlay."""
+    return str(request.param)
+
+
+def objects(overlay: str) -> list[Json]:
+    """All that an overlay makes."""
+    return list(yaml.safe_load_all((RENDERED / f"{overlay}.yaml").read_text()))
+
+
+def of_kind(overlay: str, kind: str) -> list[Json]:
+    """The objects of one kind."""
+    return [each for each in objects(overlay) if each["kind"] == kind]
+
+
+def pod(overlay: str) -> Json:
+    """The pod that an overlay runs the daemon in."""
+    (found,) = of_kind(overlay, "StatefulSet")
+    spec: Json = found["spec"]["template"]["spec"]
+    return spec
+
+
+def variables(overlay: str, name: str = "ingester-0") -> dict[str, str]:
+    """The environment of a pod's daemon, expanded as the kubelet does it."""
+    fields = {"metadata.name": name, "metadata.namespace": "data"}
+    found: dict[str, str] = {}
+    for each in pod(overlay)["containers"][0]["env"]:
+        if "valueFrom" in each:
+            value = fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
+        else:
+            # One that is not known yet stays as it is written.
+            value = re.sub(
+                r"\$\((\w+)\)", lambda match: found.get(match[1], match[0]), each["value"]
+            )
+        found[each["name"]] = value
+    return found
+
+
+def settings(overlay: str) -> Settings:
+    """The settings of a pod's daemon."""
+    return load({}, variables(overlay), None).settings
+
+
+def test_what_is_rendered_is_made_of_the_overlays_as_they_are(overlay: str) -> None:
+    said = (RENDERED / f"{overlay}.yaml").read_text().partition("\n")[0]
+    assert said == first_line(), "run make manifests"
+    sources = {each.parent.name for each in (MANIFESTS / "overlays").glob("*/kustomization.yaml")}
+    assert sources == set(OVERLAYS)
+
+
+def test_the_variables_are_settings_and_let_nobody_in_unasked(overlay: str) -> None:
+    # Else the cluster adds INGESTER_…_SERVICE_HOST, which is an unknown key.
+    assert pod(overlay)["enableServiceLinks"] is False
+    found = settings(overlay)
+    assert (found.id, found.flight.listen) == ("ingester-0", "0.0.0.0:8082")
+    check_exposure(found)
+    assert found.insecure is (overlay not in SECURED)
+    mounted = [each["mountPath"] for each in pod(overlay)["containers"][0]["volumeMounts"]]
+    assert str(found.data_dir) in mounted
+    if not found.insecure:
+        named = (found.tls.cert, found.tls.key, found.auth.tokens)
+        told = variables(overlay)
+        for path in (*named, told["INGESTER_TLS_CA"], told["INGESTER_TOKEN_FILE"]):
+            assert str(Path(str(path)).parent) in mounted
+    else:
+        # Who gets in is said by the network, or the cluster is one's own.
+        assert overlay == "laptop" or of_kind(overlay, "NetworkPolicy")
+
+
+def test_a_pod_is_found_by_its_name_in_the_headless_service(overlay: str) -> None:
+    (stateful,) = of_kind(overlay, "StatefulSet")
+    services = {each["metadata"]["name"]: each["spec"] for each in of_kind(overlay, "Service")}
+    headless = services[stateful["spec"]["serviceName"]]
+    assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)
+    assert "publishNotReadyAddresses" not in services["ingester-any"]
+    scheme = "grpc" if settings(overlay).insecure else "grpc+tls"
+    assert settings(overlay).flight.advertise == f"{scheme}://ingester-0.ingester.data.svc:8082"
+    own = variables(overlay)["INGESTER_ENDPOINT"]
+    assert own in (f"{scheme}://127.0.0.1:8082", settings(overlay).flight.advertise)
+
+
+def test_a_pod_has_the_time_to_drain_and_to_stop(overlay: str) -> None:
+    command = pod(overlay)["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert command[:4] == ["ingester", "drain", "--wait", "--timeout"]
+    drain_s, stop_s = parse_duration(command[4]), settings(overlay).stop_deadline
+    grace_s = pod(overlay)["terminationGracePeriodSeconds"]
+    assert grace_s == drain_s + stop_s + MARGIN_S
+    page = (MANIFESTS.parents[1] / "docs" / "deployment.md").read_text()
+    assert f"{grace_s} s | {drain_s:g} s of draining" in page
+
+
+def test_ports_probes_and_selectors_fit_each_other(overlay: str) -> None:
+    (stateful,) = of_kind(overlay, "StatefulSet")
+    container = pod(overlay)["containers"][0]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    labels = stateful["spec"]["template"]["metadata"]["labels"]
+    for service in of_kind(overlay, "Service"):
+        assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
+        assert service["spec"]["selector"].items() <= labels.items()
+    scheme = {} if settings(overlay).insecure else {"scheme": "HTTPS"}
+    for probe, path in (("liveness", "live"), ("readiness", "ready"), ("startup", "ready")):
+        asked = {"path": f"/health/{path}", "port": "http", **scheme}
+        assert container[f"{probe}Probe"]["httpGet"] == asked
+    (budget,) = of_kind(overlay, "PodDisruptionBudget")
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert budget["spec"]["maxUnavailable"] == 1
+    for spread in pod(overlay)["topologySpreadConstraints"]:
+        assert spread["labelSelector"]["matchLabels"].items() <= labels.items()
+    for policy in of_kind(overlay, "NetworkPolicy"):
+        assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+        named = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+        assert named == set(ports)
+    for monitor in of_kind(overlay, "ServiceMonitor"):
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        chosen = [
+            s for s in of_kind(overlay, "Service") if wanted <= s["metadata"]["labels"].items()
+        ]
+        assert [each["metadata"]["name"] for each in chosen] == ["ingester"]
+        assert monitor["spec"]["endpoints"][0]["port"] in ports
+
+
+def test_volumes_outlive_pods_and_every_mount_has_one(overlay: str) -> None:
+    (stateful,) = of_kind(overlay, "StatefulSet")
+    claims = [each["metadata"]["name"] for each in stateful["spec"]["volumeClaimTemplates"]]
+    kept = stateful["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert kept == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    volumes = {each["name"] for each in pod(overlay).get("volumes", [])} | set(claims)
+    assert {each["name"] for each in pod(overlay)["containers"][0]["volumeMounts"]} <= volumes
+
+
+def test_no_container_may_do_more_than_it_needs(overlay: str) -> None:
+    for each in (*of_kind(overlay, "StatefulSet"), *of_kind(overlay, "Job")):
+        spec = each["spec"]["template"]["spec"]
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "readOnlyRootFilesystem": True,
+            }
+            assert "memory" in container["resources"]["limits"]
+
+
+def test_after_scaling_in_a_job_adopts_the_volume_that_nobody_has() -> None:
+    (stateful,) = of_kind("scaled-in", "StatefulSet")
+    (job,) = of_kind("scaled-in", "Job")
+    spec = job["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert container["args"] == ["wal", "adopt", "/data"]
+    (claim,) = [each for each in spec["volumes"] if "persistentVolumeClaim" in each]
+    # The first pod that is gone.
+    gone = f"data-ingester-{stateful['spec']['replicas']}"
+    assert claim["persistentVolumeClaim"]["claimName"] == gone
+    # Two that have it at a time would be two daemons of one log.
+    (template,) = stateful["spec"]["volumeClaimTemplates"]
+    assert template["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    assert environment["INGESTER_STORE"] == variables("scaled-in")["INGESTER_STORE"]
+    assert container["envFrom"] == pod("scaled-in")["containers"][0]["envFrom"]
