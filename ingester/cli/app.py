@@ -179,6 +179,12 @@ def query(
     output: Annotated[
         Path | None, typer.Option("--output", help="Written whole or not at all.")
     ] = None,
+    allow_missing: Annotated[
+        bool,
+        typer.Option(
+            "--allow-missing", help="Of several daemons, answer without those that are away."
+        ),
+    ] = False,
     endpoint: Endpoint = ENDPOINT,
     json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
@@ -197,6 +203,7 @@ def query(
         filter=filter_,
         limit=limit,
         version=version,
+        allow_missing=allow_missing,
     )
     run_query(endpoint, arguments, format_ or ("jsonl" if json else None), output)
 

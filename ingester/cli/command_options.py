@@ -19,7 +19,12 @@ from ingester.config.sources import endpoint as default_endpoint
 ENDPOINT = default_endpoint()
 
 Endpoint = Annotated[
-    str, typer.Option("--endpoint", help="The daemon, grpc://HOST:PORT. Or INGESTER_ENDPOINT.")
+    str,
+    typer.Option(
+        "--endpoint",
+        help="The daemon, grpc://HOST:PORT; or all: a:8082,b:8082, dns+grpc://NAME:8082."
+        " Or INGESTER_ENDPOINT.",
+    ),
 ]
 TlsCa = Annotated[
     str | None,

@@ -4,6 +4,8 @@ Law of this file: every client of the command line is made by what stands here.
 """
 
 from ingester.client import NEVER, Client, ConnectionOptions, RetryPolicy
+from ingester.client.cluster import ClusterConnection, names_several
+from ingester.client.connection import Connection
 from ingester.config.sources import DEFAULT_ENDPOINT, connection_values
 
 from .command_options import given_connection
@@ -33,3 +35,16 @@ def connect(endpoint: str, retry: RetryPolicy = NEVER) -> Client:
         InvalidRequest: what was given does not go together.
     """
     return Client(dialled(endpoint), retry=retry, options=connection_options())
+
+
+def connections(endpoint: str, timeout_s: float) -> list[Connection]:
+    """Return a connection to each daemon that is named, for what is asked of each by itself.
+
+    Raises:
+        InvalidRequest: what was given does not go together.
+        Unreachable: a DNS name cannot be looked up.
+    """
+    address, options = dialled(endpoint), connection_options()
+    if not names_several(address):
+        return [Connection(address, timeout_s, NEVER, options)]
+    return ClusterConnection(address, timeout_s, NEVER, options).each()

@@ -12,7 +12,7 @@ from ingester.client.filter_parser import Disjunction, parse_filter
 from .connecting import connect
 from .exits import USAGE, CommandFailed
 from .output.formats import TABLE_ROWS, BatchSink, TableSink, appearing, format_of, open_sink
-from .printing import print_line
+from .printing import print_line, say
 
 
 class QueryArguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +24,7 @@ class QueryArguments(msgspec.Struct, frozen=True, kw_only=True):
     filter: str | None
     limit: int | None
     version: int | None
+    allow_missing: bool = False
 
 
 def run_query(
@@ -45,8 +46,11 @@ def run_query(
             filter_,
             asked.limit,
             version=asked.version,
+            missing="allow" if asked.allow_missing else "error",
         ) as stream,
     ):
+        if gone := stream.snapshot.missing:
+            say(f"rows that only these daemons have are missing: {', '.join(gone)}")
         if output is not None:
             with appearing(output) as file:
                 rows = _copy(stream, open_sink(kind, file, stream.schema, seekable=True))

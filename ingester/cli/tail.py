@@ -8,7 +8,7 @@ twice or left out, also when the daemon is started anew. Where rows went into fi
 told (a tail that was away for longer than ``query.tail_retain``), that is said, with the version
 that has them: the feed does not tell them any more.
 
-The main thread waits for a signal; a thread of its own asks and prints.
+The main thread waits for a signal; a thread for each daemon asks and prints.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -26,11 +26,11 @@ from ingester.client.connection import Connection
 from ingester.client.filter_parser import Disjunction
 from ingester.client.follower.feed import OPERATION, DaemonFeed, LiveAnswer
 from ingester.client.follower.state import Position
-from ingester.client.retry import NEVER, is_retryable
-from ingester.client.wire import QueryRequest, encode_filter
+from ingester.client.retry import is_retryable
+from ingester.client.wire import QueryRequest, SnapshotInfo, encode_filter
 from persist.backoff import Backoff
 
-from .connecting import connection_options, dialled
+from .connecting import connect, connections
 from .exits import USAGE, CommandFailed, stopped_by_signals
 from .output.formats import CsvSink, JsonLinesSink
 from .output.live_table import LiveTable
@@ -70,14 +70,20 @@ def run_tail(endpoint: str, asked: TailArguments) -> None:
         raise CommandFailed(f"--since {asked.since!r} is neither now nor start", USAGE)
     columns, filter_ = asked_columns(asked.columns), asked_filter(asked.filter)
     ended = stopped_by_signals()
-    connection = Connection(dialled(endpoint), 30.0, NEVER, connection_options())
     printer = _Printer(kind, asked.limit)
-    tail = Tail(connection, (asked.namespace, asked.table), columns, filter_, printer.write)
+    table = (asked.namespace, asked.table)
+    tails = [
+        Tail(each, table, columns, filter_, printer.write) for each in connections(endpoint, 30.0)
+    ]
     failures: list[BaseException] = []
+    from_start = asked.since == "start"
+    if from_start and len(tails) > 1:
+        _print_start(endpoint, QueryRequest(*table, columns, filter_), tails, printer.write)
 
-    def follow() -> None:
+    def follow(tail: Tail) -> None:
         try:
-            tail.begin(from_start=asked.since == "start")
+            if not (from_start and len(tails) > 1):
+                tail.begin(from_start)
             while not (ended.is_set() or printer.full):
                 tail.step(ended)
         except BaseException as exc:
@@ -86,10 +92,36 @@ def run_tail(endpoint: str, asked: TailArguments) -> None:
             ended.set()
 
     # Not joined: it may wait for the daemon, and what it has printed is out.
-    threading.Thread(target=follow, name="tail", daemon=True).start()
+    for tail in tails:
+        threading.Thread(target=follow, args=(tail,), name="tail", daemon=True).start()
     ended.wait()
     if failures:
         raise failures[0]
+
+
+def _print_start(
+    endpoint: str,
+    request: QueryRequest,
+    tails: Sequence[Tail],
+    write: Callable[[pa.RecordBatch], None],
+) -> None:
+    """Print all rows that there are at several daemons; each tail goes on behind its part.
+
+    Raises:
+        ClientError: no such table or column, or a daemon is away.
+    """
+    for tail in tails:
+        tail.begin_now()  # of a keyed table only its owner has a part of the answer
+    with connect(endpoint) as client:
+        fields = (request.namespace, request.table, request.columns, request.filter)
+        with client.query_stream(*fields) as stream:
+            for batch, _ in stream:
+                write(_with_operation(batch) if tails[0].is_keyed else batch)
+    parts = stream.snapshot.parts or (stream.snapshot,)
+    # The last of several parts is of the files, by whichever daemon read them.
+    for part in parts[: max(1, len(parts) - 1)]:
+        for tail in tails:
+            tail.go_on_behind(part)
 
 
 class _Printer:
@@ -98,6 +130,7 @@ class _Printer:
     def __init__(self, kind: str, limit: int | None) -> None:
         self._kind = kind
         self._left = limit
+        self._lock = threading.Lock()
         self._terminal = sys.stdout.isatty()
         self._table = LiveTable(print_line, self._terminal)
         self._lines = JsonLinesSink(sys.stdout.buffer, self._terminal)
@@ -109,7 +142,11 @@ class _Printer:
         return self._left == 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Print the rows that there is room for."""
+        """Print the rows that there is room for. Any thread."""
+        with self._lock:
+            self._write(batch)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
         if self._left is not None:
             batch = batch.slice(0, self._left)
             self._left -= int(batch.num_rows)
@@ -154,7 +191,7 @@ class Tail:
         self._position: Position | None = None
         self._version: int | None = None
         """The version whose files are passed over; None where nothing is."""
-        self._is_keyed = False
+        self.is_keyed = False
         self._backoff = _backoff()
         self._is_away = False
 
@@ -164,23 +201,30 @@ class Tail:
         Raises:
             ClientError: no such table or column, or no daemon.
         """
-        self._begin_now()
+        self.begin_now()
         if not from_start:
             say(f"tail of {self._name}: what daemon {self._feed.ingester_id!r} takes from now on")
             return
         with self._connection.stream(self._request.ticket()) as stream:
             said = stream.snapshot
             for batch, _ in stream:
-                self._write(_with_operation(batch) if self._is_keyed else batch)
+                self._write(_with_operation(batch) if self.is_keyed else batch)
         if said.epoch is None or said.snapshot_sequence is None:
             raise CommandFailed(f"the daemon does not say what its answer of {self._name} is of")
         self._position = Position(said.epoch, said.snapshot_sequence)
 
-    def _begin_now(self) -> None:
+    def go_on_behind(self, part: SnapshotInfo) -> None:
+        """Go on behind an answer of this tail's daemon; another one's changes nothing."""
+        ours = part.ingester_id == self._feed.ingester_id
+        if ours and part.epoch is not None and part.snapshot_sequence is not None:
+            self._position = Position(part.epoch, part.snapshot_sequence)
+
+    def begin_now(self) -> None:
+        """Take the position of now. Raises as :meth:`begin`."""
         now = self._feed.ask(None, None, 0.0)
         self._position, self._version = now.position, None
         self._feed.table_version = now.table_version
-        self._is_keyed = OPERATION in now.schema.names
+        self.is_keyed = OPERATION in now.schema.names
 
     def step(self, ended: threading.Event) -> None:
         """Print what comes next, or wait for it, or for a daemon that is away.
@@ -232,7 +276,7 @@ class Tail:
                 f" in the files of version {version}, and no more told"
             )
             return
-        self._begin_now()
+        self.begin_now()
         said = " ".join(str(stale).partition(";")[0].split())
         say(f"tail of {self._name}: begins anew with what comes from now on: {said}")
 

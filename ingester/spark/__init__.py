@@ -31,6 +31,7 @@ from ingester.spark.compaction.api import rewrite as rewrite
 from ingester.spark.compaction.report import CompactionReport as CompactionReport
 from ingester.spark.errors import PySparkMissing as PySparkMissing
 from ingester.spark.errors import ReaderUnsuitable as ReaderUnsuitable
+from ingester.spark.errors import RowsMissing as RowsMissing
 from ingester.spark.errors import StreamUnsuitable as StreamUnsuitable
 from ingester.spark.errors import TailStale as TailStale
 from ingester.spark.errors import TailUnavailable as TailUnavailable

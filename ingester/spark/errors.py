@@ -9,7 +9,7 @@ What is wrong with the table itself comes from ``persist.manifest`` and ``persis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -44,6 +44,22 @@ class TailUnavailable(RuntimeError):
         super().__init__(f"{endpoint}: {message}")
         self.endpoint = endpoint
         self.code = code
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the daemon is gone, or about to go."""
+        return self.code in (None, "stopping", "fenced", "unavailable")
+
+
+class RowsMissing(UserWarning):
+    """Rows that only some daemons have are missing, as those are away and that was allowed.
+
+    ``endpoints`` are theirs.
+    """
+
+    def __init__(self, endpoints: Sequence[str], why: str) -> None:
+        super().__init__(f"rows that only these daemons have are missing: {why}")
+        self.endpoints = list(endpoints)
 
 
 class TailStale(TailUnavailable):

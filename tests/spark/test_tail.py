@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ingester.spark import TailUnavailable, read_table
+from ingester.spark import RowsMissing, TailUnavailable, read_table
 from tests.drivers.daemon import Daemon
 from tests.drivers.wire import Table, create, delete, describe, numbers, persist, put
 
@@ -30,7 +30,16 @@ def test_several_daemons_of_one_table_are_added_up(
         endpoints = [daemon.flight, second.flight]
         both = read_table(spark, url, *table, endpoint=endpoints)
         first = read_table(spark, url, *table, endpoint=endpoints[:1])
+        nobody = "grpc://127.0.0.1:1"
+        away = ",".join([*endpoints, nobody])
+        with pytest.raises(TailUnavailable, match=nobody):
+            read_table(spark, url, *table, endpoint=away)
+        with pytest.warns(RowsMissing, match=f"missing: {nobody}: cannot connect") as warned:
+            without = read_table(spark, url, *table, endpoint=away, allow_missing_endpoints=True)
+        (warning,) = (each.message for each in warned if isinstance(each.message, RowsMissing))
+        assert warning.endpoints == [nobody]
     assert sorted(row.i for row in both.collect()) == list(range(30))
+    assert without.count() == 30
     assert sorted(row.i for row in first.collect()) == [*range(10), *range(20, 30)]
 
 

@@ -136,8 +136,8 @@ class ClusterConnection:
         merged = merging.MERGED.get(kind)
         if merged is None:
             raise InvalidRequest(
-                f"{kind} is of one daemon, and this client has several: ask each of"
-                " client.daemons()"
+                f"{kind} is of one daemon, and this client has several: name one endpoint, or ask"
+                " each of client.daemons()"
             )
         return merged([*self._asking.all_of(call, about=COUNTS_MISSING).of.values()])
 

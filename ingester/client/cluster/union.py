@@ -108,7 +108,8 @@ class Union:
     ) -> QueryStream | None:
         """The tails of all daemons, and the version's files; None where an origin has moved."""
         replace = msgspec.structs.replace
-        at = replace(request, version=newest.version, table_version=newest.table_version)
+        version = newest.version if request.version is None else request.version
+        at = replace(request, version=version, table_version=newest.table_version)
         tail = replace(at, scope="buffered").ticket()
         opened: list[QueryStream] = []
         try:
@@ -117,7 +118,7 @@ class Union:
             )
             streams = list(tails.of.values())
             taken = [stream.snapshot.taken_version or 0 for stream in streams]
-            if max(taken, default=0) > newest.version:
+            if max(taken, default=0) > version:
                 _close(opened)
                 return None
             if request.scope == "all":

@@ -7,12 +7,19 @@ once, if all daemons that write the table are named.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ingester.spark.errors import RequestRefused, TailStale, require_pyspark
-from ingester.spark.read.tail import read_tail
+from ingester.spark.errors import (
+    RequestRefused,
+    RowsMissing,
+    TailStale,
+    TailUnavailable,
+    require_pyspark,
+)
+from ingester.spark.read.tail import Daemons, daemons_of, read_tail
 from persist.manifest import Manifest, TableState, check_kept, version_as_of
 from persist.store import open_store
 from persist.table import TableDefinition
@@ -44,6 +51,7 @@ def read_table(
     storage_options: Mapping[str, Any] | None = None,
     reader: Reader = "auto",
     connection: ConnectionOptions | None = None,
+    allow_missing_endpoints: bool = False,
 ) -> DataFrame:
     """A table's rows at one manifest version, and with ``endpoint`` those not yet in files.
 
@@ -59,9 +67,10 @@ def read_table(
             by default. Not with ``endpoint``: daemons have rows of that one alone.
         as_of: Instead of a version a moment, the newest version of then: a datetime with a time
             zone, or ISO 8601 with one, ``2026-11-21T15:00:00Z``. By the store's clock.
-        endpoint: The daemon that writes the table, ``grpc://host:port``, or all of them. Their
-            buffered rows of that version are read now and held by the driver. In a table with a
-            primary key they replace the rows of files, and deletes remove them.
+        endpoint: The daemon that writes the table, ``grpc://host:port``, or all of them: a list,
+            text with commas, or ``dns+grpc://name:port``. Their buffered rows of that version are
+            read now and held by the driver. In a table with a primary key they replace the rows of
+            files, and deletes remove them.
         columns: Of the answer, in this order; all by default. Worth saying with the ``arrow``
             reader, which Spark cannot tell what a query needs.
         filter: Which rows, in the words of ``ingester query``: ``time >= '2026-11-21' and v > 3``.
@@ -74,12 +83,15 @@ def read_table(
             pyarrow, and nothing is pruned. ``auto`` is ``native`` where possible.
         connection: Whom to trust at ``endpoint``, and by which token to come in, as
             ``ingester.client.ConnectionOptions(tls_ca="ca.pem", token_file="token")``.
+        allow_missing_endpoints: Read without the buffered rows of daemons that are away, as long as
+            one is there. Which those are says a warning, :class:`RowsMissing`.
 
     Raises:
         PySparkMissing: ``pip install 'ingester[spark]'``.
         ReaderUnsuitable: ``native`` was asked for and is not possible.
         TailStale: This ``version`` is too old for ``endpoint``; ask for the newest.
-        TailUnavailable: A daemon cannot be reached, or cannot answer now.
+        TailUnavailable: A daemon cannot be reached, or cannot answer now; of several, rows that it
+            alone has would be missing.
         persist.manifest.TableNotFound, persist.manifest.VersionNotKept,
             persist.manifest.MomentNotKept, persist.manifest.TableVersionNotKept: No such table, or
             version.
@@ -103,8 +115,8 @@ def read_table(
     state = manifest.load(version)
     tails: list[pa.Table] = []
     if endpoint is not None:
-        endpoints = [endpoint] if isinstance(endpoint, str) else list(endpoint)
-        asked = _Asked(columns, filter, connection)
+        asked = _Asked(columns, filter, connection, allow_missing_endpoints)
+        endpoints = daemons_of(endpoint, connection)
         pinned = version is not None
         manifest, state, tails = _with_tails(manifest, state, endpoints, asked, pinned=pinned)
     return TableScan(spark, manifest, options, reader).frame(state, tails, columns, filter)
@@ -124,7 +136,7 @@ def _moment(as_of: datetime | str, version: int | None) -> datetime:
 def _with_tails(
     manifest: Manifest,
     state: TableState,
-    endpoints: Sequence[str],
+    endpoints: Daemons,
     asked: _Asked,
     *,
     pinned: bool,
@@ -134,12 +146,7 @@ def _with_tails(
     for attempt in range(1, ATTEMPTS + 1):
         needed = asked.of_daemons(state)
         try:
-            tails = [
-                read_tail(
-                    each, *name, state.version, needed, manifest.table_version, asked.connection
-                )
-                for each in endpoints
-            ]
+            tails = _tails(manifest, state.version, needed, endpoints, asked)
         except TailStale:
             if pinned or attempt == ATTEMPTS:
                 raise
@@ -151,10 +158,41 @@ def _with_tails(
     raise AssertionError("the last attempt returns or raises")
 
 
+def _tails(
+    manifest: Manifest,
+    version: int,
+    columns: Sequence[str] | None,
+    endpoints: Daemons,
+    asked: _Asked,
+) -> list[pa.Table]:
+    """Every daemon's tail of a version. Who is away is left out with a warning, if that is allowed.
+
+    Raises:
+        TailStale, TailUnavailable: as :func:`read_table`.
+    """
+    tails: list[pa.Table] = []
+    away: list[TailUnavailable] = []
+    about = (manifest.namespace, manifest.table, version, columns, manifest.table_version)
+    for each in endpoints.endpoints:
+        try:
+            tails.append(read_tail(each, *about, asked.connection, endpoints))
+        except TailUnavailable as exc:
+            if not exc.is_away or not asked.allow_missing:
+                raise
+            away.append(exc)
+    if away and not tails:
+        raise away[0]
+    if away:
+        told = "; ".join(map(str, away))
+        warnings.warn(RowsMissing([exc.endpoint for exc in away], told), stacklevel=4)
+    return tails
+
+
 class _Asked(NamedTuple):
     columns: Sequence[str] | None
     filter: str | None
     connection: ConnectionOptions | None
+    allow_missing: bool
 
     def of_daemons(self, state: TableState) -> list[str] | None:
         """Columns, those of the filter, the key, and what partition columns are made from.

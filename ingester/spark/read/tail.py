@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -32,6 +32,7 @@ def read_tail(
     columns: Sequence[str] | None = None,
     table_version: int = 1,
     connection: ConnectionOptions | None = None,
+    among: Daemons | None = None,
 ) -> pa.Table:
     """The rows that the daemon holds beyond a version, in log order and its own types.
 
@@ -40,6 +41,7 @@ def read_tail(
         version: Of the manifest of ``table_version``, which the table has to be at.
         columns: Of the table; None for all, also those that are newer than the version.
         connection: Whom to trust, and by which token to come in.
+        among: All daemons that are asked for this version.
 
     Returns:
         Batches that each lie in one partition; in a keyed table with a column ``_op``.
@@ -61,10 +63,50 @@ def read_tail(
     if columns is not None:
         question["columns"] = list(columns)
     address, credentials = _checked(endpoint, connection)
-    with _refusals(endpoint), fl.connect(address, **credentials.tls_arguments()) as client:
+    tls = credentials.tls_arguments()
+    if among is not None and among.hostname is not None and address.startswith("grpc+tls://"):
+        tls["override_hostname"] = among.hostname
+    with _refusals(endpoint), fl.connect(address, **tls) as client:
         ticket = fl.Ticket(json.dumps(question).encode())
         reader = client.do_get(ticket, credentials.call_options())
-        return reader.read_all().replace_schema_metadata(None)
+        rows = reader.read_all()
+    taken = int((rows.schema.metadata or {}).get(b"taken_version", 0))
+    if taken > version and among is not None and len(among.endpoints) > 1:
+        # The daemon that had the origin before may have told the same rows, for this version.
+        message = f"it took an origin over in version {taken}, after version {version}: ask again"
+        raise TailStale(endpoint, message, "stale")
+    return rows.replace_schema_metadata(None)
+
+
+class Daemons(NamedTuple):
+    """The daemons to ask, and the name that their certificates have, if not their own."""
+
+    endpoints: Sequence[str]
+    hostname: str | None
+
+
+def daemons_of(endpoint: str | Sequence[str], connection: ConnectionOptions | None) -> Daemons:
+    """The daemons that a caller names, as ``ingester.client.Client`` takes them.
+
+    Raises:
+        RequestRefused: None is named.
+        TailUnavailable: A DNS name cannot be looked up.
+    """
+    from ingester.client import arguments
+    from ingester.client.cluster.addresses import addresses_of, names_several, resolved
+    from ingester.client.errors import InvalidRequest, Unreachable
+
+    if not names_several(endpoint):
+        return Daemons([str(endpoint)], None)
+    try:
+        addresses = addresses_of(endpoint, arguments.options(connection).scheme)
+        if addresses.name is None:
+            return Daemons(addresses.endpoints, None)
+        return Daemons(resolved(addresses.name), addresses.host)
+    except InvalidRequest as exc:
+        raise RequestRefused(str(exc)) from exc
+    except Unreachable as exc:
+        raise TailUnavailable(str(endpoint), str(exc)) from exc
 
 
 def _checked(endpoint: str, connection: ConnectionOptions | None) -> tuple[str, Credentials]:

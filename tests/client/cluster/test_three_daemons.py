@@ -5,14 +5,17 @@ One story after another on the same daemons: what a test leaves down, it starts 
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from ingester.client import Client, InvalidRequest, RetryPolicy, Unreachable
 from ingester.client.cluster.placement import ranked
+from tests.cli.conftest import check_refused, run_command
 from tests.client.cluster.three import Three, three
 
 SCHEMA = pa.schema({"n": pa.int64()})
@@ -95,7 +98,7 @@ def test_writers_under_kills_and_a_drain_leave_each_row_once(
 
 
 def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
-    daemons: Three, client: Client
+    daemons: Three, client: Client, tmp_path: Path
 ) -> None:
     origins = {placed(daemons, "spread", f"o{n}"): f"o{n}" for n in range(40)}
     assert set(origins) == {0, 1, 2}
@@ -116,9 +119,22 @@ def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
         assert sum(batch.num_rows for batch, _ in stream) == 6
         assert {part.ingester_id for part in stream.snapshot.parts} == {"d0", "d1", "d2"}
         assert stream.snapshot.missing == ()
+    all_of_them = ",".join(daemons.endpoints)
+    queried = run_command("query", "ns", "spread", "--json", cwd=tmp_path, endpoint=all_of_them)
+    assert queried.stdout.count(b"\n") == 6
+    tailed = ("tail", "ns", "spread", "--since", "start", "--limit", 6, "--json")
+    lines = run_command(*tailed, cwd=tmp_path, endpoint=all_of_them).stdout.splitlines()
+    assert sorted(json.loads(line)["n"] for line in lines) == [0, 1, 2, 10, 11, 12]
+    drain = run_command("drain", cwd=tmp_path, endpoint=all_of_them)
+    check_refused(drain, 1, "drain is of one daemon, and this client has several: name one")
     daemons.daemons[1].kill()
     try:
         gone = daemons.endpoints[1]
+        ask = ("query", "ns", "spread", "--json")
+        check_refused(run_command(*ask, cwd=tmp_path, endpoint=all_of_them), 3, gone)
+        part = run_command(*ask, "--allow-missing", cwd=tmp_path, endpoint=all_of_them)
+        assert part.stdout.count(b"\n") == 4
+        assert f"rows that only these daemons have are missing: {gone}" in part.stderr.decode()
         with Client(daemons.endpoints, timeout_s=5, retry=AT_ONCE) as hasty:
             with pytest.raises(
                 Unreachable, match=f"1 of 3 daemons.*{gone}.*missing='allow'"
