@@ -59,6 +59,8 @@ class Manifest:
         # The newest version seen: where the search for the head begins. A lost update between
         # threads costs a few more requests and nothing else.
         self._hint = 0
+        self.contended = False
+        """Whether others commit to the table, too, as far as the last commit through this tells."""
         self._table_version = table_version
 
     @property

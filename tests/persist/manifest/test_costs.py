@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from persist.manifest import Manifest, Proposal, commit
+from persist.manifest import Action, Manifest, Proposal, TableState, WriterIdentity, commit
+from persist.manifest.committing import LOSSES_IN_A_ROW, PAUSE_S
 from persist.store import open_store
 from tests.bench.tables.manifest import (
     WRITER,
@@ -19,7 +20,7 @@ from tests.bench.tables.manifest import (
     wide_files,
 )
 from tests.drivers.daemon import Daemon
-from tests.persist.manifest.samples import fresh
+from tests.persist.manifest.samples import DEFINITION, fresh, persist
 from tests.persist.manifest.stores import FaultyStore
 
 PARTITIONS = 400
@@ -44,6 +45,52 @@ def test_a_commit_costs_the_same_however_many_files_are_live(tmp_path: Path) -> 
     assert few == many
     assert few["put"] + few["create"] == 2
     assert abs(few_bytes - many_bytes) < 50  # numbers with more digits
+
+
+def test_two_who_commit_in_turns_look_before_an_attempt_that_would_be_lost(tmp_path: Path) -> None:
+    store = a_store(tmp_path)
+    manifests = [Manifest(store, "ns", "t") for _ in range(2)]
+    writers = [WriterIdentity(name, "run", 1) for name in ("one", "other")]
+    states = [commit(manifests[0], None, Proposal(DEFINITION), writers[0])] * 2
+    costs = []
+    for turn in range(6):
+        side = turn % 2
+        store.calls.clear()
+        proposal = Proposal(persist(turn + 1, writer=writers[side]))
+        states[side] = commit(manifests[side], states[side], proposal, writers[side])
+        costs.append(store.calls["put"] + store.calls["create"])
+    # The first of each does not know of the other, and loses an attempt where there was one.
+    assert costs == [2, 4, 4, 2, 2, 2]
+    # Alone again: one look that finds nothing, and none from then on.
+    looks = []
+    for turn in range(3):
+        store.calls.clear()
+        proposal = Proposal(persist(7 + turn, writer=writers[1]))
+        states[1] = commit(manifests[1], states[1], proposal, writers[1])
+        looks.append(store.calls["get"])
+    assert looks[0] > looks[1] == looks[2]
+
+
+def test_who_loses_again_and_again_waits_and_is_committed_once(tmp_path: Path) -> None:
+    store = a_store(tmp_path)
+    mine, faster = (Manifest(store, "ns", "t") for _ in range(2))
+    other, me = WriterIdentity("faster", "run", 1), WriterIdentity("slower", "run", 1)
+    state = commit(faster, None, Proposal(DEFINITION), other)
+    looked, pauses = list[TableState](), list[float]()
+
+    def overtaken(seen: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        looked.append(seen)
+        if len(looked) <= LOSSES_IN_A_ROW + 2:
+            commit(faster, seen, Proposal(persist(len(looked), writer=other)), other)
+        return actions
+
+    proposal = Proposal(persist(1, writer=me))
+    done = commit(mine, state, proposal, me, overtaken, pause=pauses.append)
+    assert [each.version for each in looked] == [*range(1, LOSSES_IN_A_ROW + 4)]
+    assert done.file_count == len(looked)
+    assert len(pauses) == 3  # after the last of so many, and each that followed
+    assert all(0 <= each <= PAUSE_S for each in pauses)
+    assert len(set(pauses)) == 3
 
 
 def test_opening_takes_as_many_requests_however_many_files_are_live(tmp_path: Path) -> None:
