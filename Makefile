@@ -146,6 +146,10 @@ tenants: setup ## Ten minutes of five tenants, one of them hostile (ARGS="--seco
 memory: setup ## A minute of all that takes memory, under a limit that kills (ARGS="--seconds 600")
 	@$(PY) -m tests.memory.campaign $(ARGS)
 
+.PHONY: simulation
+simulation: setup ## 1 to 1,000 daemons that commit to one table, in simulated time (10 min)
+	@$(PY) -m tests.simulation $(ARGS)
+
 .PHONY: fixture
 fixture: setup java ## This release's data for tests/upgrades (ARGS=--again: while it is not out)
 	@$(PY) -m tests.upgrades.make $(ARGS)

@@ -52,6 +52,9 @@ class MemoryStore:
         return pa.BufferReader(self.get(path))
 
     def exists(self, path: str) -> ObjectInfo | None:
+        return self._info(path)
+
+    def _info(self, path: str) -> ObjectInfo | None:
         try:
             data, at = self._get(path)
         except NotFound:
@@ -66,7 +69,7 @@ class MemoryStore:
         for path in paths:
             if not path.startswith(prefix):
                 break
-            if (info := self.exists(path)) is not None:
+            if (info := self._info(path)) is not None:
                 yield info
 
     def delete(self, path: str) -> None:

@@ -1,0 +1,87 @@
+"""What the simulation has found, as tables, a picture, and a word on where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from tests.bench.report import Cell, Table
+from tests.simulation.costs import Cost
+from tests.simulation.daemons import Contention
+
+MONTH_S = 30 * 86_400.0
+LATE_S = 60.0
+"""A commit that takes longer holds up the freeing of memory and of the log."""
+
+
+def contention_table(name: str, title: str, found: Sequence[Contention]) -> Table:
+    """One row for each number of daemons."""
+    table = Table(
+        name,
+        title,
+        ["daemons", "commits/s", "attempts", "requests", "$/1,000 commits", "median s", "99th s",
+         "longest s"],
+    )  # fmt: skip
+    for each in found:
+        row: dict[str, Cell] = {
+            "daemons": each.daemons,
+            "commits/s": f"{each.rate:.2f}",
+            "attempts": f"{each.attempts:.1f}",
+            "requests": f"{each.requests_each:.0f}",
+            "$/1,000 commits": f"{1000 * each.dollars_each:.3f}",
+            "median s": f"{each.quantile(0.5):.2f}",
+            "99th s": f"{each.quantile(0.99):.2f}",
+            "longest s": f"{max(each.commits_s):.2f}",
+        }
+        table.rows.append(row)
+    return table
+
+
+def cost_table(costs: Sequence[Cost]) -> Table:
+    """What is asked of the store beside commits, by the code that asks it."""
+    columns = ["what", "GET", "PUT", "LIST", "$/month at one a second"]
+    table = Table("requests", "Requests of one table's manifest, counted", columns)
+    for each in costs:
+        requests = each.requests
+        table.rows.append(
+            {
+                "what": each.what,
+                "GET": requests["get"],
+                "PUT": requests.total() - requests["get"] - requests["list"],
+                "LIST": requests["list"],
+                "$/month at one a second": f"{each.dollars * MONTH_S:.2f}",
+            }
+        )
+    return table
+
+
+def where_it_ends(found: Sequence[Contention], *, every_s: float) -> str:
+    """One sentence: the most daemons that one table takes at this pace, or what limits it."""
+    good = [each for each in found if each.quantile(0.99) <= LATE_S]
+    late = [each for each in found if each.quantile(0.99) > LATE_S]
+    most = max((each.daemons for each in good), default=0)
+    text = f"one commit of a daemon each {every_s:g} s: {most:,} daemons commit within {LATE_S:g} s"
+    if late:
+        text += f"; of {late[0].daemons:,} one in a hundred waits {late[0].quantile(0.99):.0f} s"
+    return text
+
+
+def draw(spread: Sequence[Contention], at_once: Sequence[Contention], path: Path) -> None:
+    """Curves by the number of daemons: how long a commit takes, and what it costs."""
+    figure = Figure(figsize=(9.0, 3.6))
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    for name, found, mark in (("spread", spread, "o-"), ("all at once", at_once, "s--")):
+        daemons = [each.daemons for each in found]
+        left.plot(daemons, [each.quantile(0.5) for each in found], mark, label=f"{name}, median")
+        left.plot(daemons, [each.quantile(0.99) for each in found], mark, label=f"{name}, 99th")
+        right.plot(daemons, [each.requests_each for each in found], mark, label=name)
+    for axes, title in ((left, "seconds for a commit"), (right, "requests for a commit")):
+        axes.set(xscale="log", yscale="log", xlabel="daemons of one table", title=title)
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=90, pil_kwargs={"optimize": True})
