@@ -154,6 +154,11 @@ simulation: setup ## 1 to 1,000 daemons that commit to one table, in simulated t
 fixture: setup java ## This release's data for tests/upgrades (ARGS=--again: while it is not out)
 	@$(PY) -m tests.upgrades.make $(ARGS)
 
+.PHONY: rollback
+rollback: setup ## An earlier release opens what this one wrote, and back (FROM=tag or commit)
+	@[ -n "$(FROM)" ] || { echo "make: name the earlier release: make rollback FROM=v0.1.0" >&2; exit 1; }
+	@$(PY) -m tests.upgrades.rolling_back $(FROM)
+
 .PHONY: s3a
 s3a: setup java ## Read a bucket with Spark's S3A connector (its jars come from Maven, 600 MB)
 	@$(PY) -m tests.s3a $(ARGS)

@@ -34,7 +34,7 @@ from tests.upgrades.lives import (
     second_life,
     sequences,
 )
-from tests.upgrades.written import EXPIRED, PLAIN, PUSHED, VERSIONS
+from tests.upgrades.written import EXPIRED, KEYED, PLAIN, PUSHED, VERSIONS
 
 SPARK = """
 import sys
@@ -144,6 +144,8 @@ def write(data: Path, command: asking.Command, checkout: Path, python: Path) -> 
         with daemon.again() as again:
             with fl.connect(again.flight) as client:
                 second_life(client)
+                assert describe(client, KEYED)["buffered"]["rows"] > 0
+                assert query(client, PUSHED, scope="buffered").num_rows == 3
             again.kill()
 
 
