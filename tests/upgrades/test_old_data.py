@@ -69,11 +69,18 @@ def check(found: Json, expected: Json, *, settled: bool = True) -> None:
     assert expected.keys() - found.keys() == set()
     for asked, answer in expected.items():
         if isinstance(answer, dict):
+            if asked == "metrics":
+                answer = {name: one for name, one in answer.items() if not is_a_birthday(name, one)}
             check(found[asked], answer, settled=settled and asked not in UNSETTLED)
         elif asked in NAMES:
             assert set(answer) - set(found[asked]) == set(), asked
         else:
             assert as_then(found[asked], answer, settled) == answer, asked
+
+
+def is_a_birthday(name: str, described: list[Any]) -> bool:
+    """Whether a metric only says since when another one counts; not all libraries make these."""
+    return name.endswith("_created") and described[0] == "gauge"
 
 
 def as_then(found: Any, expected: Any, settled: bool) -> Any:
@@ -114,7 +121,7 @@ def test_what_this_release_writes_is_in_its_fixture(tmp_path: Path) -> None:
     assert records == set(RecordKind)
 
 
-CHANGED_DEFAULTS: dict[str, object] = {}
+CHANGED_DEFAULTS = {"stop_deadline": "150s"}
 """Settings that have another default on purpose since a release, and the one they have now."""
 
 
