@@ -6,6 +6,7 @@ awaited in asyncio, too.
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 import weakref
 from collections.abc import Callable
@@ -59,6 +60,7 @@ class AsyncioLoop:
 
 async def _threaded(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T:
     done: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
 
     def settle(set_: Callable[[], None]) -> None:
         def unless_cancelled() -> None:
@@ -70,7 +72,7 @@ async def _threaded(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T
 
     def run() -> None:
         try:
-            result = call()
+            result = context.run(call)
         except BaseException as exc:
             # A future takes no StopIteration.
             error = RuntimeError(repr(exc)) if isinstance(exc, StopIteration) else exc

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from . import arguments, lifetime
+from . import arguments, lifetime, tracing
 from .cancelled_calls import only_signals_interrupt
 from .connection_options import ConnectionOptions
 from .credentials import TLS, Credentials
@@ -107,9 +107,11 @@ class Connection:
         if self._closed:
             raise InvalidRequest("the client is closed: make another one, or close it later")
 
-    def put_stream(self, command: bytes, schema: pa.Schema) -> PutStream:
+    def put_stream(
+        self, command: bytes, schema: pa.Schema, traceparent: str | None = None
+    ) -> PutStream:
         """A stream for writing. Raises as :class:`PutStream`: its writer retries."""
-        return PutStream(self._flight, command, schema, self._credentials)
+        return PutStream(self._flight, command, schema, self._credentials, traceparent)
 
     def exchange(self, command: bytes, batch: pa.RecordBatch) -> bytes:
         """The daemon's answer to the one batch of a call, which is not repeated.
@@ -118,9 +120,10 @@ class Connection:
             ClientError: the call's outcome is unknown where it says that the daemon is away.
         """
         descriptor = flight.FlightDescriptor.for_command(command)
-        options = self._options(self.timeout_s)
+        span = tracing.begin("sync")
+        options = self._options(self.timeout_s, span)
         try:
-            with lifetime.calls:
+            with lifetime.calls, tracing.within(span):
                 opened = self._flight.do_put(descriptor, batch.schema, options)
                 writer, reader = map(lifetime.held, opened)
                 with writer:
@@ -138,12 +141,25 @@ class Connection:
         """The whole answer to a query, within ``timeout_s``."""
         within_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
         asked = flight.Ticket(ticket)
-        return self._call(lambda: self._flight.do_get(asked, self._options(within_s)).read_all())
+        span = tracing.begin_query(ticket)
+        with tracing.within(span):
+            return self._call(
+                lambda: self._flight.do_get(asked, self._options(within_s, span)).read_all()
+            )
 
     def stream(self, ticket: bytes, timeout_s: float | None = None) -> QueryStream:
         """The answer to a query, batch by batch; all of it within ``timeout_s``."""
         asked = flight.Ticket(ticket)
-        return self._call(lambda: QueryStream(self._flight.do_get(asked, self._options(timeout_s))))
+        span = tracing.begin_query(ticket)
+
+        def opened() -> QueryStream:
+            return QueryStream(self._flight.do_get(asked, self._options(timeout_s, span)), span)
+
+        try:
+            return self._call(opened)
+        except BaseException as exc:
+            span.end(exc)
+            raise
 
     def tables(self) -> list[TableSummary]:
         """All tables, by namespace and name."""
@@ -187,15 +203,18 @@ class Connection:
         request = flight.Action(kind, encode(body))
         within_s = self.timeout_s if timeout_s is None else timeout_s
 
+        span = tracing.begin(f"action {kind}")
+
         def action() -> list[dict[str, Any]]:
-            options = self._options(within_s)
+            options = self._options(within_s, span)
             results: Iterable[flight.Result] = self._flight.do_action(request, options)
             decoded = [msgspec.json.decode(result.body.to_pybytes()) for result in results]
             if not decoded and kind in ("describe_table", "create_table", "status"):
                 raise Unimplemented(f"the daemon answered {kind} with nothing")
             return decoded
 
-        return self._call(action, NEVER if once else self.retry)
+        with tracing.within(span):
+            return self._call(action, NEVER if once else self.retry)
 
     def origins(
         self, origin: str | None = None, table: tuple[str, str] | None = None
@@ -230,5 +249,7 @@ class Connection:
                 raise error
             time.sleep(delay_s)
 
-    def _options(self, timeout_s: float | None) -> flight.FlightCallOptions:
-        return self._credentials.call_options(timeout_s)
+    def _options(
+        self, timeout_s: float | None, span: tracing.CallSpan = tracing.NO_SPAN
+    ) -> flight.FlightCallOptions:
+        return self._credentials.call_options(timeout_s, span.headers())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import ssl
 import threading
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -116,17 +117,20 @@ class Credentials:
         with self._lock:
             return bool(self._tls_paths) and self._tls.changed()
 
-    def call_options(self, timeout_s: float | None = None) -> flight.FlightCallOptions:
-        """The options of one call, with the token of now.
+    def call_options(
+        self, timeout_s: float | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> flight.FlightCallOptions:
+        """The options of one call, with the token of now, and with these headers.
 
         Raises:
             InvalidRequest: The file of the token cannot be read, or has none.
         """
         token = self._refreshed()
-        if token is None:
+        if token is not None:
+            headers = [(b"authorization", b"Bearer " + token.encode()), *headers]
+        if not headers:
             return flight.FlightCallOptions(timeout=timeout_s)
-        headers = [(b"authorization", b"Bearer " + token.encode())]
-        return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
+        return flight.FlightCallOptions(timeout=timeout_s, headers=list(headers))
 
     def token_number(self) -> int:
         """The number of the token of now, which is another one for another token.

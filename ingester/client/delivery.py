@@ -85,7 +85,13 @@ class Delivery:
         """Whether what the daemon says of the origin is of these batches alone."""
         return self._lease is not None and self._lease.made_up
 
-    def append(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None, ack: Ack) -> None:
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        checkpoint: Checkpoint | None,
+        ack: Ack,
+        traceparent: str | None = None,
+    ) -> None:
         """Add the newest batch, under the origin's next sequence. The window must have room."""
         nbytes = self.weight(batch, checkpoint)
         if checkpoint is not None and checkpoint.shared is not None and self._is_new(checkpoint):
@@ -93,7 +99,8 @@ class Delivery:
         shared = None if checkpoint is None or checkpoint.shared is None else self._shared[1]
         sequence = None if self._lease is None else self._lease.take(batch.num_rows)
         carried = None if checkpoint is None else Carried(checkpoint, shared)
-        self.window.append(Pending(batch, carried, sequence, ack, nbytes))
+        pending = Pending(batch, carried, sequence, ack, nbytes, traceparent=traceparent)
+        self.window.append(pending)
 
     def weight(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None) -> int:
         """The bytes that are held while these wait; bytes shared with the one before are not."""

@@ -29,8 +29,9 @@ class PutStream:
         command: bytes,
         schema: pa.Schema,
         credentials: Credentials,
+        traceparent: str | None = None,
     ) -> None:
-        """Open the stream.
+        """Open the stream, as part of a trace where it has one.
 
         Raises:
             ClientError: no connection.
@@ -38,11 +39,15 @@ class PutStream:
         descriptor = flight.FlightDescriptor.for_command(command)
         self._credentials, self._token = credentials, credentials.token_number()
         try:
-            writer, reader = client.do_put(descriptor, schema, credentials.call_options())
+            headers = [] if traceparent is None else [(b"traceparent", traceparent.encode())]
+            options = credentials.call_options(headers=headers)
+            writer, reader = client.do_put(descriptor, schema, options)
         except (pa.ArrowException, OSError) as exc:
             raise credentials.explained(from_arrow(exc)) from exc
         self._writer, self._reader = lifetime.held(writer), lifetime.held(reader)
         self.ended = False  # set by the reading thread, under the writer's lock
+        self._traces = False
+        """Whether the daemon takes what a batch says of its span: one of before would refuse it."""
         self.answered = 0
         """The number of answers that were read."""
         self._sent_shared = SentShared()
@@ -50,11 +55,12 @@ class PutStream:
     def send(self, pending: Pending) -> None:
         """Hand a batch to gRPC. Blocks while the daemon does not read."""
         sequence, carried = pending.sequence, pending.checkpoint
-        if sequence is None and carried is None:
+        traceparent = pending.traceparent if self._traces else None
+        if sequence is None and carried is None and traceparent is None:
             self._writer.write_batch(pending.batch)
             return
         checkpoint = None if carried is None else self._sent_shared.message(carried)
-        metadata = encode(BatchMetadata(sequence, checkpoint))
+        metadata = encode(BatchMetadata(sequence, checkpoint, traceparent))
         self._writer.write_with_metadata(pending.batch, metadata)
 
     def send_batch(self, batch: pa.RecordBatch) -> None:
@@ -71,7 +77,9 @@ class PutStream:
             if not raw:  # the end, or the empty answer that tells a waiting client of it
                 return
             self.answered += 1
-            yield msgspec.json.decode(raw.to_pybytes(), type=Answer)
+            answer = msgspec.json.decode(raw.to_pybytes(), type=Answer)
+            self._traces = self._traces or answer.traces
+            yield answer
 
     def finish_sending(self) -> None:
         """Tell the daemon that no batch follows; it answers the rest and ends the stream."""

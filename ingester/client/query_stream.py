@@ -17,6 +17,7 @@ from pyarrow import flight
 
 from . import lifetime
 from .errors import InvalidRequest, from_arrow
+from .tracing import NO_SPAN, CallSpan
 from .wire import BatchSource, SnapshotInfo, snapshot_info
 
 
@@ -26,9 +27,10 @@ class QueryStream:
     ``schema`` is the answer's, ``snapshot`` says which moment it shows.
     """
 
-    def __init__(self, reader: flight.FlightStreamReader) -> None:
+    def __init__(self, reader: flight.FlightStreamReader, span: CallSpan = NO_SPAN) -> None:
         """Raises a :class:`ClientError` where the query is refused."""
         self._reader = lifetime.held(reader)
+        self._span = span
         try:
             self.schema: pa.Schema = reader.schema
         except (pa.ArrowException, OSError) as exc:
@@ -73,10 +75,13 @@ class QueryStream:
                 chunk = self._reader.read_chunk()
         except StopIteration:
             self._ended = True
+            self._span.end()
             return None
         except (pa.ArrowException, OSError) as exc:
             self._ended = True
-            raise from_arrow(exc) from exc
+            error = from_arrow(exc)
+            self._span.end(error)
+            raise error from exc
         raw = chunk.app_metadata
         return chunk.data, raw.to_pybytes() if raw is not None and raw.size else None
 
@@ -112,6 +117,7 @@ class QueryStream:
         """
         if not self._ended and lifetime.alive():
             self._ended = self._cancelled = True
+            self._span.end()
             with contextlib.suppress(pa.ArrowException, OSError):
                 self._reader.cancel()
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from .connection import Connection
 from .errors import ClientError
 from .put_stream import PutStream
+from .tracing import TracedTable
 
 
 class WayOf(NamedTuple):
@@ -27,6 +28,12 @@ class WayOf(NamedTuple):
     command: bytes
     schema: pa.Schema
     asks: bool
+    traced: TracedTable | None = None
+
+    @property
+    def traceparent(self) -> str | None:
+        """The span of the writer's first batch, where its program traces."""
+        return None if self.traced is None else self.traced.first
 
 
 class Loss(NamedTuple):
@@ -80,7 +87,8 @@ class ToOneDaemon:
 
     def open(self) -> PutStream:
         """The next stream."""
-        return self._connection.put_stream(self._way.command, self._way.schema)
+        way = self._way
+        return self._connection.put_stream(way.command, way.schema, way.traceparent)
 
     def position(self) -> int | None:
         """The last sequence in the daemon's log; None where it is not to be asked."""

@@ -38,8 +38,16 @@ class SendLoop:
         """The result so far: what was acknowledged."""
         return self._delivery.total
 
-    def append(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None) -> Ack | None:
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        checkpoint: Checkpoint | None,
+        traceparent: str | None = None,
+    ) -> Ack | None:
         """The promise of the answer, or None while the window is full.
+
+        Args:
+            traceparent: the span of whoever waits for it.
 
         Raises:
             ClientError: what ended the writer.
@@ -54,7 +62,7 @@ class SendLoop:
             if not self._window.has_room(self._delivery.weight(batch, checkpoint)):
                 return None
             ack = Ack(self.check_silence)
-            self._delivery.append(batch, checkpoint, ack)
+            self._delivery.append(batch, checkpoint, ack, traceparent)
             if self._threads.sender is None:
                 self._threads.start(0.0)
             self._threads.work.notify_all()

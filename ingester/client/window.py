@@ -41,6 +41,8 @@ class Pending(msgspec.Struct, eq=False):
     nbytes: int
     times_sent: int = 0
     sent_at: float = 0.0
+    traceparent: str | None = None
+    """The span of whoever waits for the answer."""
     acknowledged: bool = False
     """Whether it was answered before, and is sent again because a daemon lost it."""
 

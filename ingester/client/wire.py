@@ -31,6 +31,7 @@ class BatchMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
 
     sequence: int | None = None
     checkpoint: CheckpointMessage | None = None
+    traceparent: str | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -48,6 +49,8 @@ class Answer(msgspec.Struct, frozen=True):
     memory_sequence: int | None = None
     durable_sequence: int | None = None
     first: bool = False
+    traces: bool = False
+    """Whether batches of the stream may say which span they are of."""
 
 
 class WriteResult(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from .origins import OriginLease
 from .retry import RetryPolicy, RetryState
 from .route import Route
 from .send_loop import SendLoop
+from .tracing import TracedTable
 from .window import SendWindow, WindowLimits
 from .wire import WriteResult
 
@@ -57,12 +58,14 @@ class Writer:
         schema: pa.Schema,
         lease: OriginLease | None,
         options: WriterOptions,
+        traced: TracedTable,
     ) -> None:
         self._schema = schema
         self._lease = lease
         retry = RetryState(options.retry, random.random)
         delivery = Delivery(SendWindow(options.window), lease, retry, keeps=options.keep)
         self._route = route
+        self._traced = traced
         self._send_loop = SendLoop(route, delivery, options.answer_timeout_s)
 
     @property
@@ -112,12 +115,19 @@ class Writer:
             data, *more = self._batches(data)
             if more:
                 raise InvalidRequest("try_write takes what fits one batch of 16 MiB; use write")
-        return self._send_loop.append(data, checked(checkpoint))
+        stored, span = checked(checkpoint), self._traced.begin(data)
+        ack = self._send_loop.append(data, stored, span.traceparent)
+        return None if ack is None else span.until(ack)
 
     def _append(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None) -> Ack:
-        while (ack := self._send_loop.append(batch, checkpoint)) is None:
-            self._send_loop.wait_for_room(batch, checkpoint)
-        return ack
+        span = self._traced.begin(batch)
+        try:
+            while (ack := self._send_loop.append(batch, checkpoint, span.traceparent)) is None:
+                self._send_loop.wait_for_room(batch, checkpoint)
+        except BaseException as exc:
+            span.end(exc)
+            raise
+        return span.until(ack)
 
     def _fits(self, data: Data) -> bool:
         return isinstance(data, pa.RecordBatch) and data.schema.equals(self._schema)

@@ -19,6 +19,7 @@ from .fitting import Fitting
 from .inputs import TABLE_BATCH_BYTES, Data, batches_of, only_one
 from .origins import OriginLease, OriginPool
 from .route import WayOf
+from .tracing import TracedTable
 from .window import WindowLimits
 from .wire import WriteResult, put_command
 from .writer import Writer, WriterOptions
@@ -148,8 +149,9 @@ class Writers:
         )
         asks = lease is not None and (who.keep_until_durable or who.origin is None)
         origin = lease.origin if lease else None
-        way = WayOf((namespace, table), origin, command, schema, asks)
-        return Writer(connection.route(way), schema, lease, options)
+        traced = TracedTable(kind, namespace, table)
+        way = WayOf((namespace, table), origin, command, schema, asks, traced)
+        return Writer(connection.route(way), schema, lease, options, traced)
 
     def _lease(self, who: WhoWrites, table: tuple[str, str]) -> OriginLease | None:
         if who.origin is None:

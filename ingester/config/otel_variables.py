@@ -33,6 +33,8 @@ class TracingChoice(NamedTuple):
     """The share that is traced unasked; None where the sampler of the environment decides."""
     max_asked_per_s: int
     queue_spans: int
+    receiver: str
+    """The receiver's URL, to be told."""
     asked_by: str
     """The setting or the variable that has tracing on."""
 
@@ -67,6 +69,7 @@ def tracing_choice(
         sample=_sample(variables, settings),
         max_asked_per_s=settings.max_asked_per_s,
         queue_spans=settings.queue_spans,
+        receiver=settings.endpoint if named is None else variables[named],
         asked_by="tracing.endpoint" if named is None else named,
     )
 

@@ -18,6 +18,8 @@ class PutAnswer(msgspec.Struct, frozen=True):
     memory_sequence: int | None = None
     durable_sequence: int | None = None
     first: bool = False
+    traces: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether the stream's batches may say which span they are of; in its first answer."""
 
 
 class SyncAnswer(PutAnswer, frozen=True):

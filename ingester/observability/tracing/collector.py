@@ -70,7 +70,7 @@ def open_traces(
             raise ConfigError(choice.asked_by, NEEDS) from exc
         log.warning("nothing is traced", error=f"{choice.asked_by} {NEEDS}", runbook="spans-lost")
         return None
-    log.info("traces are sent", asked_by=choice.asked_by, sample=choice.sample)
+    log.info("traces are sent", receiver=choice.receiver, asked_by=choice.asked_by)
     return traces
 
 
@@ -98,7 +98,7 @@ def _made(choice: TracingChoice, writer: Writer) -> Traces:
     from ingester.observability.tracing.delivery import SpanQueue
     from ingester.observability.tracing.tracer import Sampling, Tracer
 
-    queue = SpanQueue(_exporter(choice), choice.queue_spans)
+    queue = SpanQueue(_exporter(choice), choice.queue_spans, choice.receiver)
     # What is not wanted is not begun: the sampler has nothing to decide, unless it is another one.
     sampler = None if choice.sample is None else ALWAYS_ON
     provider = TracerProvider(sampler=sampler, resource=_resource(writer), shutdown_on_exit=False)

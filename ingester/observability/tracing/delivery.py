@@ -33,13 +33,14 @@ class SpanQueue(SpanProcessor):
 
     Args:
         most: the spans that may wait, those included that are being sent.
+        receiver: the exporter's receiver, as warnings name it.
     """
 
-    def __init__(self, exporter: SpanExporter, most: int) -> None:
+    def __init__(self, exporter: SpanExporter, most: int, receiver: str = "") -> None:
         self._most = most
         self._lock = threading.Lock()
         self._waiting = self._sent = self._failed = self._dropped = 0
-        counting = _CountingExporter(exporter, self._settled)
+        counting = _CountingExporter(exporter, self._settled, receiver)
         self._inner = BatchSpanProcessor(counting, max_queue_size=most + BEYOND)
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -91,7 +92,10 @@ class _LastWords(logging.Handler):
 class _CountingExporter(SpanExporter):
     """An exporter that counts, and tells once when its receiver goes away, and when it is back."""
 
-    def __init__(self, inner: SpanExporter, settled: Callable[[int, bool], None]) -> None:
+    def __init__(
+        self, inner: SpanExporter, settled: Callable[[int, bool], None], receiver: str
+    ) -> None:
+        self._receiver = receiver
         self._inner = inner
         self._settled = settled
         self._away = False
@@ -110,10 +114,16 @@ class _CountingExporter(SpanExporter):
         if sent == self._away:
             self._away = not sent
             if sent:
-                log.info("spans are sent again")
+                log.info("spans are sent again", receiver=self._receiver)
             else:
                 told = error or self._said.text or "the receiver refused them"
-                log.warning("spans not sent", error=told, spans=len(spans), runbook="spans-lost")
+                log.warning(
+                    "spans not sent",
+                    error=told,
+                    receiver=self._receiver,
+                    spans=len(spans),
+                    runbook="spans-lost",
+                )
         return SpanExportResult.SUCCESS if sent else SpanExportResult.FAILURE
 
     def shutdown(self) -> None:

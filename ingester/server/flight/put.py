@@ -33,6 +33,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest
@@ -245,6 +246,8 @@ class PutCall:
             if isinstance(outcome, BaseException):
                 raise outcome
             self._unanswered.answered()
+            if self._traces is not None and not self._answers:
+                outcome = msgspec.structs.replace(outcome, traces=True)
             send_answer(writer, encode_answer(outcome))
             self._answers += 1
         return None

@@ -1,0 +1,111 @@
+"""What is traced and where it goes: ``[tracing]``, and OpenTelemetry's variables before it."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import SpanContext, TraceFlags
+
+from ingester.config.otel_variables import tracing_choice
+from ingester.config.settings import ConfigError, TracingSettings
+from ingester.config.sources import load
+from ingester.observability.tracing.tracer import Sampling, Tracer, remote_span
+
+HERE = TracingSettings(endpoint="http://here:4317", sample=0.25)
+
+
+def test_nothing_is_traced_unless_somebody_says_where_to() -> None:
+    assert tracing_choice(TracingSettings(), {}) is None
+    assert tracing_choice(TracingSettings(), {"OTEL_EXPORTER_OTLP_ENDPOINT": " "}) is None
+    for off in ({"OTEL_SDK_DISABLED": "True"}, {"OTEL_TRACES_EXPORTER": "none"}):
+        assert tracing_choice(HERE, off) is None
+
+
+def test_the_standard_variables_win() -> None:
+    choice = tracing_choice(HERE, {})
+    assert choice is not None
+    assert choice[:3] == ("http://here:4317", "grpc", 0.25)
+    assert (choice.asked_by, choice.by_environment) == ("tracing.endpoint", False)
+    said = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://there:4318",
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": "0.5",
+    }
+    choice = tracing_choice(HERE, said)
+    assert choice is not None
+    # The SDK reads the endpoint by itself: it joins paths and knows headers.
+    assert choice[:3] == (None, "http", 0.5)
+    assert choice.asked_by == "OTEL_EXPORTER_OTLP_ENDPOINT"
+    other = tracing_choice(HERE, {"OTEL_TRACES_SAMPLER": "always_off"})
+    assert other is not None and other.sample is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, "OTEL_EXPORTER_OTLP_PROTOCOL"),
+        (
+            {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"},
+            "OTEL_TRACES_SAMPLER_ARG",
+        ),
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_named(variables: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        tracing_choice(HERE, variables)
+
+
+def test_a_share_is_a_number_or_a_percentage_and_an_endpoint_a_url() -> None:
+    def given(**flags: object) -> TracingSettings:
+        return load(
+            {f"tracing.{name}": value for name, value in flags.items()}, {}
+        ).settings.tracing
+
+    assert [given(sample=s).sample for s in ("1%", "0.5", 1)] == [0.01, 0.5, 1.0]
+    for wrong in ("2", "-1", "some"):
+        with pytest.raises(ConfigError, match=r"tracing\.sample"):
+            given(sample=wrong)
+    with pytest.raises(ConfigError, match=r"tracing\.endpoint.*http://"):
+        given(endpoint="collector:4317")
+
+
+def _caller(flags: int) -> SpanContext:
+    return SpanContext(1, 1, is_remote=True, trace_flags=TraceFlags(flags))
+
+
+def test_callers_decide_for_themselves_up_to_a_bound() -> None:
+    tracer = Tracer(trace.NoOpTracer(), Sampling(0.0, 5))
+    assert not tracer.wanted() and not tracer.wanted(_caller(0))
+    # Of one second, or of two where the test meets the change.
+    assert 5 <= sum(tracer.wanted(_caller(1)) for _ in range(100)) <= 10
+    everything = Tracer(trace.NoOpTracer(), Sampling(1.0, 0))
+    assert everything.wanted() and everything.wanted(_caller(1))
+    assert not everything.wanted(_caller(0))
+
+
+def test_a_sampler_of_the_environment_has_its_say() -> None:
+    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+    provider = TracerProvider(sampler=ALWAYS_OFF)
+    tracer = Tracer(provider.get_tracer("test"), Sampling(None, 5))
+    assert tracer.wanted()
+    assert tracer.begin("never", {}) is None
+    assert tracer.past("never", (1, 2), {}, parent=None) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (),
+        ("",),
+        ("00-" + "1" * 32 + "-" + "2" * 16 + "-01",) * 2,
+        ("00-" + "g" * 32 + "-" + "2" * 16 + "-01",),
+        ("00-" + "1" * 32 + "-" + "0" * 16 + "-01",),
+        ("00-" + "1" * 32 + "-" + "2" * 16 + "-01-more",),
+    ],
+)
+def test_what_is_no_traceparent_is_none(said: tuple[str, ...]) -> None:
+    assert remote_span(said) is None
