@@ -31,7 +31,7 @@ A batch, from ``Writer.write`` to its answer:
     ``writers``      opens a writer under an origin, which ``origins`` lends
     ``writer``       appends batches, and gives an ``ack`` for each
     ``send_loop``    says whether there is room, and waits for those who wait
-    ``tracing``          the program's own spans, where it collects them
+    ``tracing``      the program's own spans, where it collects them
     ``stream_threads``   sends and reads, over a ``put_stream`` to the daemon that a ``route`` says
     ``delivery``     decides what becomes of a batch; ``window`` holds those not yet answered
 
