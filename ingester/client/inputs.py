@@ -86,8 +86,9 @@ def _table_of(data: Data) -> pa.Table | None:
     """Data that is in memory as a whole, as a table; None where it is no such thing."""
     if isinstance(data, pa.Table):
         return data
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(data, pandas.DataFrame):
+    # While another thread imports it (as pyarrow does), it has no frames yet: data is none.
+    frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
+    if frame is not None and isinstance(data, frame):
         return _table_of_pandas(data)
     if isinstance(data, Mapping):
         return table_of_columns(data)

@@ -70,7 +70,8 @@ def _leaves(
 def check_objects(data: Any) -> None:
     """Refuse a frame of Polars that holds objects of Python."""
     polars = sys.modules.get("polars")
-    if polars is None or not isinstance(data, polars.DataFrame):
+    frame = getattr(polars, "DataFrame", None)  # none yet while another thread imports it
+    if polars is None or frame is None or not isinstance(data, frame):
         return
     for column, kind in data.schema.items():
         if kind == polars.Object:

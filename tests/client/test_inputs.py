@@ -2,6 +2,8 @@
 
 import datetime
 import decimal
+import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -349,3 +351,13 @@ def test_rows_before_the_one_that_cannot_be_written_are_told(
         client.write("ns", "t", iter(batches))
     assert (caught.value.details["rows"], caught.value.details["batches"]) == (2, 2)
     assert values(daemon) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("module", ["pandas", "polars"])
+def test_a_module_that_another_thread_imports_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
+    schema = batches_of({"v": [1]}, MIB).schema
+    assert schema is not None
+    assert schema.names == ["v"]
