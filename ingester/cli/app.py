@@ -219,8 +219,22 @@ def tables(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
 
 @app.command()
 @asks_daemon
-def status(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
-    """Show what the daemon is doing."""
+def status(
+    seconds: Annotated[
+        float | None, typer.Argument(help="With --watch: between two looks; 2 by default.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
+    endpoint: Endpoint = ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Show what the daemon is doing, alarms first."""
+    if watch:
+        from .status_watch import watch_status
+
+        watch_status(endpoint, seconds, json)
+        return
+    if seconds is not None:
+        raise CommandFailed("SECONDS need --watch before them", USAGE)
     from .status import print_status
 
     print_status(endpoint, json)

@@ -80,19 +80,25 @@ def print_status(endpoint: str, as_json: bool) -> None:
     if as_json:
         print_json(status)
         return
-    identity, admission = _part(status, "identity"), _part(status, "admission")
-    memory = _part(admission, "memory")
-    reasons = "; ".join(str(r.get("message") or r.get("code")) for r in _list(admission, "reasons"))
-    recent = _part(_part(status, "rates"), "last_10s")
+    identity, admission = part(status, "identity"), part(status, "admission")
+    memory = part(admission, "memory")
+    reasons = "; ".join(
+        str(r.get("message") or r.get("code")) for r in entries(admission, "reasons")
+    )
+    recent = part(part(status, "rates"), "last_10s")
     rate = float(recent.get("rows_per_s") or 0)
-    work, log = _part(status, "persist"), _part(status, "log")
-    states = _part(status, "checkpoints")
-    streams, cleaned = _part(status, "streams"), _part(status, "clean_up")
+    work, log = part(status, "persist"), part(status, "log")
+    states = part(status, "checkpoints")
+    streams, cleaned = part(status, "streams"), part(status, "clean_up")
     facts = [
+        *(
+            (f"alarm: {each.get('severity')}", f"{each.get('runbook')}: {each.get('message')}")
+            for each in entries(status, "alarms")
+        ),
         ("daemon", f"{identity.get('ingester_id')} (epoch {identity.get('epoch')})"),
         ("state", f"{identity.get('state')}, up {shown(identity.get('uptime_s'))} s"),
         ("store", identity.get("store")),
-        ("security", _security(_part(status, "security"))),
+        ("security", _security(part(status, "security"))),
         ("writes", "accepted" if admission.get("accepts_writes") else f"refused: {reasons}"),
         ("memory", f"{size(memory.get('used_bytes'))} of {size(memory.get('limit_bytes'))}"),
         ("rows", f"{rate:,.0f} per second" if rate >= 100 else f"{rate:.3g} per second"),
@@ -101,7 +107,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
             f"{shown(work.get('queued_jobs'))} queued, {shown(work.get('active'))} active",
         ),
         ("log", f"{shown(log.get('segments'))} segments, {size(log.get('bytes'))}"),
-        *(("log level", text) for text in _levels(_part(status, "log_levels"))),
+        *(("log level", text) for text in _levels(part(status, "log_levels"))),
         (
             "checkpoints",
             f"{shown(states.get('count'))}, {size(states.get('bytes'))};"
@@ -125,7 +131,7 @@ def _levels(told: Mapping[str, Any]) -> list[str]:
     return [
         f"{each.get('level')} of {each.get('logger') or 'all'}, until"
         f" {each.get('until') or 'the next start'}"
-        for each in _list(told, "set")
+        for each in entries(told, "set")
     ]
 
 
@@ -138,7 +144,7 @@ def _security(told: Mapping[str, Any]) -> str:
     text = ", ".join(words)
     if told.get("insecure"):
         text += "; INSECURE: other machines reach " + " and ".join(map(str, told["exposed"]))
-    certificate = _part(told, "certificate")
+    certificate = part(told, "certificate")
     if certificate:
         text += f"; certificate until {shown(certificate.get('not_after'))}"
     if certificate.get("problem"):
@@ -152,10 +158,10 @@ def _print_lists(status: Mapping[str, Any]) -> None:
             table.get("namespace"),
             table.get("table"),
             table.get("manifest_version"),
-            _part(table, "buffered").get("rows"),
-            _part(table, "persisted").get("rows"),
+            part(table, "buffered").get("rows"),
+            part(table, "persisted").get("rows"),
         )
-        for table in _list(status, "tables")
+        for table in entries(status, "tables")
     ]
     if tables:
         print_table(["namespace", "table", "version", "in buffer", "in files"], tables, "\ntables")
@@ -168,7 +174,7 @@ def _print_lists(status: Mapping[str, Any]) -> None:
             f"v{shown(each.get('table_version'))}",
             [f"v{version}" for version in each.get("prepared") or []],
         )
-        for each in _list(status, "followers")
+        for each in entries(status, "followers")
     ]
     if followers:
         headings = ["namespace", "table", "follower", "alive", "shows", "has prepared"]
@@ -177,15 +183,17 @@ def _print_lists(status: Mapping[str, Any]) -> None:
     if replications := reported(status):
         print_table(SUMMARY, map(summary, replications), "\nreplications")
     _print_pushes(status)
-    problems = [(p.get("at"), p.get("message") or p.get("event")) for p in _list(status, "errors")]
+    problems = [
+        (p.get("at"), p.get("message") or p.get("event")) for p in entries(status, "errors")
+    ]
     if problems:
         print_table(["at", "problem"], problems, "\nlast errors")
 
 
 def _print_namespaces(status: Mapping[str, Any]) -> None:
     rows = []
-    for each in _list(status, "namespaces"):
-        quota = _part(each, "quota")
+    for each in entries(status, "namespaces"):
+        quota = part(each, "quota")
         limits = [f"{name} {most}" for name, most in quota.items() if most]
         share = "more than its share" if each.get("over_share") else ""
         rows.append(
@@ -205,22 +213,24 @@ def _print_namespaces(status: Mapping[str, Any]) -> None:
 
 
 def _print_pushes(status: Mapping[str, Any]) -> None:
-    rows = rows_of_pushes(_list(status, "pushes"))
+    rows = rows_of_pushes(entries(status, "pushes"))
     if rows:
         print_table(HEADINGS, rows, "\npushes")
-    reading = _part(status, "push_reading")
-    faults = [(bad.get("path"), bad.get("reason")) for bad in _list(reading, "unreadable")]
+    reading = part(status, "push_reading")
+    faults = [(bad.get("path"), bad.get("reason")) for bad in entries(reading, "unreadable")]
     if reading.get("failure"):
         faults.append((f"pushes since {shown(reading.get('read_at'))}", reading["failure"]))
     if faults:
         print_table(["not read", "because"], faults, "\npushes that are not shown")
 
 
-def _part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An object of an object; empty where an older daemon has none."""
     part = whole.get(name)
     return part if isinstance(part, dict) else {}
 
 
-def _list(whole: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+def entries(whole: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """A list of an object; empty where an older daemon has none."""
     part = whole.get(name)
     return part if isinstance(part, list) else []

@@ -39,7 +39,7 @@ export function rowsOf(columns, rows, caption = null, keyOf = null) {
 }
 // What may be wider than the screen: it scrolls by keys too, and says so where columns are cut off.
 export function scrolling(label, ...children) {
-  return el("div", { class: "wide" }, el("div", { class: "scroll", role: "region", "aria-label": label, tabindex: "0" }, ...children),
+  return el("div", { class: "wide" }, el("div", { class: "scroll", role: "group", "aria-label": label, tabindex: "0" }, ...children),
     el("p", { class: "hint", "aria-hidden": "true" }, "More columns: scroll sideways →"));
 }
 export function grid(label, columns, rows, keyOf = null) { return scrolling(label, rowsOf(columns, rows, label, keyOf)); }

@@ -41,7 +41,7 @@ function fullPush(p) {
     p.led || p.ended_at ? null : el("p", { class: "caution" }, el("strong", {}, `Nobody leads it: last told of ${seconds(p.told_s)} ago.`), " A controller that runs takes it over."),
     p.ending ? el("p", {}, el("strong", {}, p.ending.kind), `: ${p.ending.reason}`) : null, waits ? el("p", {}, waits) : null,
     scrolling(`Regions of push ${p.push_id}`, regions),
-    el("ul", { class: "events", role: "region", "aria-label": `Events of push ${p.push_id}`, tabindex: "0" }, ...events),
+    el("div", { class: "events", role: "group", "aria-label": `Events of push ${p.push_id}`, tabindex: "0" }, el("ul", {}, ...events)),
     el("p", { class: "quiet" }, told));
 }
 

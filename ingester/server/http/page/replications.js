@@ -30,7 +30,7 @@ function fullReplication(r) {
   const [tone, state] = r.alive ? (r.state === "running" ? ["good", "running"] : ["warn", "trying again"]) : r.state === "ended" ? ["bad", "ended"] : ["bad", "not heard of"];
   const warn = (strong, text) => el("p", { class: "caution" }, el("strong", {}, strong), text);
   const heard = `${clock(r.heard_at)} (${seconds(r.heard_s)} ago)`;
-  const n = "number", where = `${r.namespace} from ${r.source}`, region = (label, more) => ({ role: "region", "aria-label": `${label} of ${where}`, tabindex: "0", ...more });
+  const n = "number", where = `${r.namespace} from ${r.source}`, region = (label, more) => ({ role: "group", "aria-label": `${label} of ${where}`, tabindex: "0", ...more });
   const table = rowsOf([
     ["Table", "", (t) => t.table], ["Source", "", (t) => t.source], ["Follows since", "", (t) => (t.since ? clock(t.since) : "–")],
     ["Behind by", n, lagOf], ["Changes of rows", n, (t) => whole(t.rows)], ["Notes", "text", (t) => t.notes.join("; ") || "–"]], well);
@@ -41,7 +41,7 @@ function fullReplication(r) {
     r.alive && r.state === "trying_again" ? warn("Trying again:", ` ${r.reason} (${many(r.retries, "failed session")})`) : null,
     r.rivals ? warn(`${r.rivals + 1} replicators report this origin in turns.`, " Stop all but one, or give each its own --origin and --slot.") : null,
     el("p", {}, r.alive ? "" : "When it was heard last: ", ...Object.entries(r.phases).filter(([, n]) => n).flatMap(([phase, n]) => [phaseBadge(phase, `${whole(n)} `, r.alive || phase === "set_aside"), " "])),
-    apart.length ? el("ul", region("Tables that do not follow", { class: "scroll troubled" }), ...apart.map(troubled)) : null,
+    apart.length ? el("div", region("Tables that do not follow", { class: "scroll troubled" }), el("ul", {}, ...apart.map(troubled))) : null,
     well.length ? scrolling(`Tables that follow of ${where}`, table) : null,
     rest.length ? none(`Not shown: ${rest.map(([phase, n]) => `${whole(n)} ${(PHASES[phase] || ["", phase])[1]}`).join(", ")}; ${unnamed ? `all but ${whole(unnamed)} of them are` : "all are"} in /api/status/replications.`) : null,
     el("p", { class: "quiet" }, `Origin ${r.origin}; durable here up to ${r.position || "–"} of the source's log`));

@@ -8,7 +8,7 @@ export function showErrors(s) {
   if (!s.errors.length) return put("errors", none("None since the start."));
   const items = s.errors.map((e) => el("li", {}, badge(e.level || "warning", { error: "bad", critical: "bad" }[e.level] || "warn"), " ", el("strong", {}, e.event), " ",
     el("time", {}, clock(e.at)), e.message && e.message !== e.event ? el("p", {}, e.message) : null, e.runbook ? el("p", { class: "quiet" }, "RUNBOOK: ", el("code", {}, e.runbook)) : null));
-  put("errors", el("ul", { class: "events tall", role: "region", "aria-label": "Last warnings and errors, newest first", tabindex: "0" }, ...items));
+  put("errors", el("div", { class: "events tall", role: "group", "aria-label": "Newest first", tabindex: "0" }, el("ul", {}, ...items)));
 }
 
 // What a namespace has, beside its quota where it has one.

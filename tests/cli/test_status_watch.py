@@ -1,0 +1,139 @@
+"""``status --watch``: alarms on top, old figures said to be old, the terminal given back."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from ingester.cli.status_watch import Look, screen, sparks
+from ingester.observability.standing import Alarm
+from tests.cli.conftest import ROOT, Run, check_refused
+from tests.drivers.daemon import Daemon
+from tests.server.http.serving import example_status
+
+COMMAND = [sys.executable, "-m", "ingester", "status", "--watch", "0.3"]
+
+
+def environment(daemon: Daemon) -> dict[str, str]:
+    return os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "INGESTER_ENDPOINT": daemon.flight,
+        "TERM": "xterm-256color",
+    }
+
+
+def drawn(look: Look, width: int, now: float = 0.0) -> list[str]:
+    """The lines of a screen of this width."""
+    output = io.StringIO()
+    console = Console(file=output, width=width, highlight=False, color_system=None)
+    for each in screen(look, deque([1.0, 4.0, 8.0]), now, width):
+        console.print(each)
+    return output.getvalue().splitlines()
+
+
+def status(**more: Any) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(example_status())
+    return {**told, **more}
+
+
+def test_alarms_stand_on_top_in_words_and_nothing_is_wider_than_a_narrow_terminal() -> None:
+    told = {"severity": "critical", "since": "2026-11-26T08:10:00Z", "runbook": "store-away"}
+    evil = msgspec.convert(told | {"name": "store-away", "message": "\x1b[2Jgone\u202e"}, Alarm)
+    reasons = [{"code": "memory", "message": "over the high watermark"}]
+    admission = status()["admission"] | {"accepts_writes": False, "reasons": reasons}
+    look = Look(status(alarms=[msgspec.to_builtins(evil)], admission=admission), 100.0, "")
+    lines = drawn(look, 44)
+    assert all(len(line) <= 44 for line in lines)
+    text = " ".join(" ".join(lines).split())
+    assert r"CRITICAL store-away since 2026-11-26T08:10:00Z: \x1b[2Jgone\u202e" in text
+    assert text.index("pod-0: ready") < text.index("CRITICAL") < text.index("writes are refused")
+    assert text.index("writes are refused: memory") < text.index("1,200,000/s ▂▅█")
+    assert "no alarms" not in text
+    assert "no alarms" in " ".join(drawn(Look(status(), 100.0, ""), 80))
+
+
+def test_old_figures_are_said_to_be_old_and_fields_of_a_newer_daemon_are_not_needed() -> None:
+    text = " ".join(drawn(Look(status(), 100.0, "connection refused"), 120, now=112.0))
+    assert text.index("NOT REACHED for 12 s: connection refused") < text.index(
+        "What follows is old"
+    )
+    for name in ("alarms", "disk", "store_state", "oldest_unpersisted_s", "connections"):
+        older = status()
+        del older[name]
+        assert "sensors/readings" in " ".join(drawn(Look(older, 100.0, ""), 120))
+    assert sparks(deque([0.0, 0.0])) == "▁▁"
+
+
+def test_in_a_pipe_each_look_is_a_line_of_json_until_a_signal(served: Daemon) -> None:
+    asked = [*COMMAND, "--json"]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, env=environment(served)) as process:
+        assert process.stdout is not None
+        looks = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+    assert looks[1]["identity"]["uptime_s"] > looks[0]["identity"]["uptime_s"]
+
+
+def test_a_terminal_sees_a_daemon_go_and_is_given_back(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    seen = b""
+
+    def until(text: bytes) -> None:
+        nonlocal seen
+        end = time.monotonic() + 30
+        while text not in re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", seen):
+            assert time.monotonic() < end, seen[-2000:]
+            if select.select([ours], [], [], 0.2)[0]:
+                seen += os.read(ours, 1 << 16)
+
+    with Daemon.start(tmp_path / "d") as daemon:
+        process = subprocess.Popen(
+            COMMAND, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(daemon)
+        )
+        os.close(theirs)
+        until(b"tested: ready")
+        assert seen.startswith(b"\x1b[?1049h"), "its own screen"
+        daemon.kill()
+        until(b"NOT REACHED for ")
+        process.send_signal(signal.SIGINT)
+        until(b"")
+        assert process.wait(10) == 0
+    while select.select([ours], [], [], 0)[0]:
+        try:
+            seen += os.read(ours, 1 << 16)
+        except OSError:  # nobody holds the other side any more
+            break
+    os.close(ours)
+    assert seen.rstrip().endswith(b"\x1b[?1049l"), "the screen of before, and nothing said"
+    assert b"\x1b[?25h" in seen[-40:]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [(["3"], "SECONDS need --watch"), (["--watch", "0.1"], "give 0.2 to 3600 seconds")],
+)
+def test_wrong_usage_is_named(run: Run, asked: list[str], said: str) -> None:
+    check_refused(run("status", *asked), 2, said)
+
+
+def test_a_daemon_that_is_away_at_the_start_is_an_error_and_no_screen(run: Run) -> None:
+    check_refused(run("status", "--watch", "--endpoint", "grpc://127.0.0.1:1"), 3, "127.0.0.1:1")
