@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -266,6 +267,15 @@ class Log:
     def applied_between_ns(self) -> tuple[int, int]:
         """The nanoseconds since 1970 between which the group that is applied now was written."""
         return self._groups.applies.applied_between_ns
+
+    @property
+    def writing_s(self) -> float:
+        """The seconds for which the group in hand has been written and synced; 0 without one.
+
+        Any thread. A disk that does not answer is known by it: nobody has an answer meanwhile.
+        """
+        in_hand = [g for g in tuple(self._groups.queue.groups) if g.began_ns and not g.stored_ns]
+        return max(0.0, (time.time_ns() - in_hand[0].began_ns) / 1e9) if in_hand else 0.0
 
     @property
     def certain_bytes(self) -> int:

@@ -89,6 +89,7 @@ def runtime_facts(runtime: Runtime, settings: Settings) -> dict[str, object]:
     replications = list(runtime.reports.known())
     return {
         "fenced": runtime.state == "fenced",
+        "log_writing_s": runtime.wal.writing_s,
         "refusals": frozenset(kind_of(each).code for each in runtime.admission.refusals()),
         "oldest_unpersisted_s": runtime.tree.oldest_s(),
         "oldest_allowed_s": 2 * settings.persist.max_age + GRACE_S,

@@ -55,6 +55,11 @@ class LoopWatch:
         self._arm()
 
     @property
+    def turns(self) -> bool:
+        """Whether the loop has turned within the time in which it is not taken to stand still."""
+        return trio.current_time() - self._turned_at <= self._dump_s
+
+    @property
     def late_s(self) -> float:
         """The longest time within the last minute for which the loop has stood still."""
         now = trio.current_time()

@@ -25,6 +25,7 @@ from ingester.daemon.service_manager import Phase
 from ingester.daemon.watch import Watch
 from ingester.errors import kind_of
 from ingester.memory.ledger import MemoryStatistics
+from ingester.observability.alarms import STALL_S
 from ingester.observability.gauges import GaugeCollector, Gauges
 from ingester.observability.logs import Problem
 from ingester.observability.standing import Alarm, History
@@ -98,8 +99,11 @@ class StatusReport:
         return self._runtime.registry
 
     def live(self) -> bool:
-        """Say whether the daemon still works; one that waits for its store does."""
-        return self._runtime is None or self._runtime.state != "failed"
+        """Say whether the loop turns, and the daemon works; one that waits for its store does.
+
+        A loop that has not turned answers nothing; that it had not, it says when it turns again.
+        """
+        return self._watch.turns and (self._runtime is None or self._runtime.state != "failed")
 
     def readiness(self, purpose: Purpose) -> list[str]:
         """Name what keeps the daemon from serving; empty when nothing does."""
@@ -110,7 +114,10 @@ class StatusReport:
             store = self._watch.store_state()
             return [] if store.reads else ["store: the store does not answer"]
         if purpose == "write":
-            return [f"{reason.code}: {reason.message}" for reason in _refusals(runtime)]
+            refused = [f"{reason.code}: {reason.message}" for reason in _refusals(runtime)]
+            waits_s = runtime.wal.writing_s
+            stalled = [f"log: its disk has not answered for {waits_s:.0f} s"]
+            return refused + (stalled if waits_s > STALL_S else [])
         return []
 
     def phase(self) -> Phase:

@@ -1,7 +1,7 @@
 """Probes of the store: one small request every ten seconds, sooner while it is doubted.
 
     our own claim is there ──▶ the store answers, and it is the one that this daemon began with
-    writes have failed     ──▶ a small object is put and deleted, as long as nobody else tries
+    writes have failed     ──▶ a small object is put and deleted, where reads work
 
 Law of this file: off the loop, and with a time-out of its own: a store that swallows requests, or a
 file system that hangs, is found out all the same. What hangs holds one of ``MOST`` threads.
@@ -69,7 +69,8 @@ class StoreProbe:
             return
         _, writes_doubted = self.watch.doubted()
         await self._ask("exists", partial(self._look, self._store))
-        if writes_doubted:
+        # Not into an empty mount point.
+        if writes_doubted and self.watch.standing().reads:
             await self._ask("put", partial(self._write, self._store))
 
     def _doubt(self) -> None:

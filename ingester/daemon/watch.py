@@ -89,6 +89,11 @@ class Watch:
                 self._record()
             await trio.sleep(TURN_S)
 
+    @property
+    def turns(self) -> bool:
+        """Whether the loop has turned within the last half minute."""
+        return self._loop.turns
+
     def standing(self, answers: Counter[tuple[str, int]]) -> Standing:
         """Return the figures for metrics; ``answers`` are HTTP's, by route and status."""
         runtime = self._runtime

@@ -21,7 +21,7 @@ FAILED_PERSISTS = 3
 """So many failed attempts within a minute are more than a store that stumbles."""
 CERTIFICATE_WARN_S, CERTIFICATE_LAST_S = 14 * 86400.0, 86400.0
 STALL_S = 5.0
-"""The time for which the event loop may stand still without an alarm."""
+"""The time for which the event loop, or a write of the log, may stand still without an alarm."""
 SLOT_BYTES = 20 << 30
 """The log that a source may keep for a replication without an alarm, as in the rules of deploy."""
 FREE_FILES = 100
@@ -33,6 +33,8 @@ class Facts:
     """The figures that the rules look at, of one moment."""
 
     fenced: bool = False
+    log_writing_s: float = 0.0
+    """The time for which the log's disk has been writing the group in hand."""
     refusals: frozenset[str] = frozenset()
     """The codes for which an ordinary batch would be refused."""
     store: StoreState = UNKNOWN_STORE
@@ -91,6 +93,13 @@ def _disk_full(facts: Facts) -> Finding:
     if store is not None and store < least:
         return "warning", f"the store's disk has {_size(store)} left: persists fail without room"
     return None
+
+
+def _log_stalled(facts: Facts) -> Finding:
+    if facts.log_writing_s <= STALL_S:
+        return None
+    waited = _span(facts.log_writing_s)
+    return "critical", f"the log's disk has not answered for {waited}: writes wait"
 
 
 def _memory_high(facts: Facts) -> Finding:
@@ -179,6 +188,7 @@ def _counted(count: int, one: str, many: str, severity: Severity) -> Finding:
 ALARMS: dict[str, Callable[[Facts], Finding]] = {
     "store-away": _store_away,
     "disk-full": _disk_full,
+    "log-stalled": _log_stalled,
     "memory-high": _memory_high,
     "saturated": _saturated,
     "persist-failing": _persist_failing,

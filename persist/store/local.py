@@ -66,6 +66,9 @@ class LocalStore:
         # Folders whose entries are known to be on disk. Only ever grows, but for _publish();
         # a thread that misses another's addition syncs once more, which is harmless.
         self._settled: set[str] = set()
+        # The root's inode, once it was seen. Its device is not looked at: that of a network's file
+        # system is another one after each mount.
+        self._inode: int | None = None
 
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
@@ -80,6 +83,7 @@ class LocalStore:
         target = self._target(path)
         folder = os.path.dirname(target)
         temporary = os.path.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
+        self._check_mounted()
         try:
             self._settle(folder)
             try:
@@ -104,7 +108,30 @@ class LocalStore:
                 os.unlink(temporary)
             self._check_root(exc)
             raise from_os(exc, f"{self.url}/{path}") from exc
+        if self._inode is None:
+            self._check_mounted()
         return info
+
+    def _check_mounted(self) -> None:
+        """See that the root is the folder that it was.
+
+        An unmounted one is gone or an empty mount point, into which nothing may be put: it would be
+        hidden by the next mount.
+
+        Raises:
+            StoreUnavailable: it is another one, or gone.
+        """
+        try:
+            inode = os.stat(self._root).st_ino
+        except OSError:
+            inode = None
+        if self._inode is None:
+            self._inode = inode
+        elif inode != self._inode:
+            raise StoreUnavailable(
+                f"{self.url}: the folder is {'gone' if inode is None else 'another one'} since this"
+                " process has begun: is it not mounted any more?"
+            )
 
     def _settle(self, folder: str) -> None:
         if folder in self._settled or folder == "/":
@@ -149,6 +176,7 @@ class LocalStore:
         return ObjectInfo(path, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        self._check_mounted()
         try:
             yield from self._walk(checked_prefix(prefix), start_after)
         except OSError as exc:
@@ -182,6 +210,7 @@ class LocalStore:
             yield
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as exc:
             self._check_root(exc)
+            self._check_mounted()  # what is not mounted is not missing
             raise NotFound(path) from exc
         except OSError as exc:
             if os.path.isdir(self._target(path)):  # Arrow does not say so

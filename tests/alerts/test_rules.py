@@ -66,6 +66,7 @@ _ORIGIN = '{job="ingester", instance="a", namespace="s", origin="o"}'
 # What no fault of the campaign brings about: the series that do, and the minutes that it takes.
 SYNTHETIC: dict[str, tuple[dict[str, str], int]] = {
     "IngesterFenced": ({'ingester_alarm{alarm="fenced", instance="a"}': "0x4 1x4"}, 3),
+    "IngesterLogStalled": ({'ingester_alarm{alarm="log-stalled", instance="a"}': "0x4 1x4"}, 3),
     "IngesterUnaccountedMemory": (
         {'ingester_alarm{alarm="unaccounted-memory", instance="a"}': "0x4 1x60"},
         15,

@@ -22,8 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from ingester.daemon.loop_watch import REMEMBERED_S, TURN_S, LoopWatch
 from ingester.daemon.store_probe import StoreProbe
 from persist.manifest import claim_epoch
+from persist.manifest.paths import claim_path
 from persist.store import ObjectInfo
-from persist.store.local import LocalStore
 from persist.store.standing import StoreStanding
 from tests.crash.worlds import mount, no_small_disk
 from tests.drivers.daemon import Daemon
@@ -110,29 +110,30 @@ def test_a_store_that_is_away_is_said_everywhere_and_so_is_one_that_takes_no_wri
         assert "alarm raised" in {each["event"] for each in told(daemon)["errors"]}
 
 
-def test_a_probe_tells_another_store_by_the_claim_that_it_lacks(tmp_path: Path) -> None:
-    folder = tmp_path / "store"
+def test_a_probe_tells_another_store_by_the_claim_that_it_lacks() -> None:
+    memory = MemoryStore()
+    claim_epoch(memory, "tested", 1, {})
+    claim = claim_path("tested", 1)
 
     async def main() -> list[StoreStanding]:
         probe = StoreProbe()
-        store = probe.watched(LocalStore(folder))
-        claim_epoch(store, "tested", 1, {})
+        probe.watched(memory)
         probe.expect("tested", 1)
         found = []
-        for change in (lambda: None, lambda: folder.rename(tmp_path / "gone"), folder.mkdir, back):
+        for change in (
+            lambda: None,
+            lambda: memory.delete(claim),
+            lambda: memory.put(claim, b""),
+        ):
             change()
             await probe.probe()
             found.append(probe.watch.standing())
         return found
 
-    def back() -> None:
-        folder.rmdir()
-        (tmp_path / "gone").rename(folder)
-
-    well, gone, empty, again = trio.run(main)
-    assert [well.state, gone.state, empty.state, again.state] == ["ok", "away", "away", "ok"]
-    assert (empty.reads, empty.writes, again.reads) == (False, False, True)
-    assert "is not mounted" in str(empty.last_error)
+    well, emptied, again = trio.run(main)
+    assert [well.state, emptied.state, again.state] == ["ok", "away", "ok"]
+    assert (emptied.reads, emptied.writes, again.reads) == (False, False, True)
+    assert claim in str(emptied.last_error)
 
 
 def test_a_store_that_swallows_requests_is_away_after_the_probes_own_time() -> None:

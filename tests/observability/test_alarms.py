@@ -43,6 +43,7 @@ TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
     ("disk-full", "warning", {"disk": DiskStatus(log_free_bytes=3 * SEGMENT)}, "192 MiB left"),
     ("disk-full", "warning", {"disk": DiskStatus(log_free_files=7)}, "7 more files"),
     ("disk-full", "warning", {"disk": DiskStatus(store_free_bytes=5)}, "store's disk has 5 B left"),
+    ("log-stalled", "critical", {"log_writing_s": 6.0}, "not answered for 6 s"),
     ("memory-high", "critical", {"refusals": frozenset({"memory"})}, "memory.high"),
     ("saturated", "critical", {"refusals": frozenset({"saturated"})}, "queue is full"),
     ("persist-failing", "warning", {"failed_persists": 3}, "3 attempts"),

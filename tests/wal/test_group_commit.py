@@ -31,10 +31,14 @@ def test_nothing_is_applied_or_answered_before_it_is_synced(tmp_path: Path) -> N
             await trio.testing.wait_all_tasks_blocked()
             assert state.applied == []
             assert state.answers.by_entry == {}
+            # How long it takes can be asked meanwhile.
+            before = state.log.writing_s
+            assert 0 < before < state.log.writing_s
             disk.heal()
             disk.let_go.set()
             assert await state.answers.wait(entry) == [None]
             assert state.applied == [entry]
+            assert state.log.writing_s == 0
 
     trio.run(write)
 

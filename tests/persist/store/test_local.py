@@ -129,10 +129,37 @@ def test_temporary_files_never_show(tmp_path: Path) -> None:
 def test_a_folder_removed_behind_our_back_is_made_again(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/lake")
     store.put("a/b/1", b"1")
-    shutil.rmtree(tmp_path / "lake")
+    shutil.rmtree(tmp_path / "lake" / "a")
     assert list(store.list("")) == []
     store.put("a/b/2", b"2")
     assert store.get("a/b/2") == b"2"
+
+
+def test_a_root_that_is_gone_or_another_one_is_away_and_nothing_is_put_there(
+    tmp_path: Path,
+) -> None:
+    root, mounted = tmp_path / "lake", tmp_path / "mounted"
+    store = open_store(f"file://{root}")
+    store.put("a/1", b"1")
+    root.rename(mounted)
+    for is_mount_point in (False, True):
+        if is_mount_point:
+            root.mkdir()
+        for call in (
+            lambda: store.put("a/2", b""),
+            lambda: store.create("a/2", b""),
+            lambda: store.get("a/1"),
+            lambda: store.open("a/1"),
+            lambda: store.exists("a/1"),
+            lambda: list(store.list("")),
+        ):
+            with pytest.raises(StoreUnavailable, match="is it not mounted any more"):
+                call()
+    assert list(root.iterdir()) == []
+    root.rmdir()
+    mounted.rename(root)
+    assert [each.path for each in store.list("")] == ["a/1"]
+    store.put("a/2", b"2")
 
 
 def test_an_open_file_stays_whole_when_its_name_is_overwritten_or_deleted(tmp_path: Path) -> None:
