@@ -130,6 +130,7 @@ def many_tables() -> TurnableSource:
     """A daemon with 1,000 open tables."""
     source = TurnableSource()
     source.shown = _status(1000)
+    source.tables = _tables(1000)
     _fill(source, lambda _: {})
     return source
 
@@ -153,8 +154,7 @@ def _alarm(name: str, severity: str, message: str) -> Alarm:
 
 
 def _status(tables: int) -> Status:
-    example, draw = example_status(), random.Random(tables)
-    told = [_table(n, draw) for n in range(tables)]
+    example, told = example_status(), _tables(tables)
     memory = msgspec.structs.replace(
         example.admission.memory,
         used_bytes=430 * MIB,
@@ -230,6 +230,11 @@ def _run(number: int) -> PersistRun:
         active_s=0.9 + 0.1 * number,
         total_s=0.9 + 0.12 * number,
     )
+
+
+def _tables(count: int) -> list[TableStatus]:
+    draw = random.Random(count)
+    return [_table(n, draw) for n in range(count)]
 
 
 def _table(number: int, draw: random.Random) -> TableStatus:

@@ -118,6 +118,8 @@ class TurnableSource:
     ring: HistoryRing = field(default_factory=HistoryRing)
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
     shown: Status = field(default_factory=example_status)
+    tables: list[TableStatus] = field(default_factory=list)
+    """All tables, where there are more than the status has."""
     failure: Exception | None = None
     views: dict[tuple[str, str], TableView] = field(default_factory=dict)
 
@@ -146,7 +148,10 @@ class TurnableSource:
 
     def page(self, asked: PageRequest, sees: Sees | None) -> StatusPage:
         asked.check(["tables"])
-        keyed = ((f"{each.namespace}/{each.table}", each) for each in self.status(sees).tables)
+        keyed = (
+            (f"{each.namespace}/{each.table}", each)
+            for each in self.tables or self.status(sees).tables
+        )
         return page_of(asked, keyed, lambda each: each)
 
 
