@@ -55,10 +55,19 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     (
         re.compile(
             r"\b(passw(?:or)?d|sslpassword|secret|aws_secret_access_key|x-amz-signature"
-            r"|x-amz-security-token|x-amz-credential|sig)=(?:'(?:[^'\\]|\\.)*'?|[^\s&'\"]+)",
+            r"|x-amz-security-token|x-amz-credential|signature|sig)=(?:'(?:[^'\\]|\\.)*'?|[^\s&'\"]+)",
             re.IGNORECASE,
         ),
         rf"\1={MASK}",
+    ),
+    # Headers as libraries log them at the level debug: name: value, or as a dict of bytes.
+    (
+        re.compile(
+            r"\b(x-amz-security-token|[\w-]{0,64}customer-key|set-cookie|cookie)"
+            r"(['\"]?\s{0,4}:\s{0,4}b?['\"]?)[^\s'\",}]{1,8192}",
+            re.IGNORECASE,
+        ),
+        rf"\1\2{MASK}",
     ),
 )
 _known: dict[str, None] = {}
@@ -93,7 +102,7 @@ def masked(text: str) -> str:
     for value in _known:
         if value in text:
             text = text.replace(value, MASK)
-    if "=" in text or "://" in text or " " in text or "_" in text:
+    if any(mark in text for mark in ("=", ":", " ", "_")):
         for form, instead in _FORMS:
             text = form.sub(instead, text)
     return text

@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from tests.drivers.waiting import until
 from tests.drivers.wire import ARROW_AND_FLIGHT, act, create, numbers, put
 from tests.write.transform.acme import MODULE
 
-Stops = Iterator[str | None]
+Stops = Generator[str | None, None, None]
 Settings = dict[str, Any]
 SLOT_BYTES = 21 << 30
 

@@ -76,17 +76,31 @@ def check_fired(
     for (_, minutes), expected in zip(PHASES, fired, strict=True):
         end += minutes
         tests.append(_fired_within(minutes - SETTLES_MIN, end, expected))
-    _run(folder, series, tests)
+    _run(folder, [_test(series, tests)])
 
 
-def check_fires(folder: Path, alert: str, values: Mapping[str, str], minutes: int) -> None:
-    """Raise AssertionError unless these series, and no fault, fire this alert alone.
+def check_fires(folder: Path, cases: Mapping[str, tuple[Mapping[str, str], int]]) -> None:
+    """Raise AssertionError unless each alert is fired by its series, and no other one is.
 
     Args:
-        values: by the series, in promtool's notation, a value each 15 s.
+        cases: by the alert, its series in promtool's notation, a value each 15 s, and the minutes.
+            They are of a daemon ``a``, which is up and ready where they do not say otherwise.
     """
-    series = [{"series": name, "values": each} for name, each in values.items()]
-    _run(folder, series, [_fired_within(minutes, minutes, (alert,))])
+    well = {f'{name}{{job="ingester", instance="a"}}': "1x240" for name in ("up", "ingester_ready")}
+    _run(
+        folder,
+        [
+            _test(
+                [{"series": name, "values": each} for name, each in {**well, **values}.items()],
+                [_fired_within(minutes, minutes, (alert,))],
+            )
+            for alert, (values, minutes) in cases.items()
+        ],
+    )
+
+
+def _test(series: Sequence[Any], expected: Sequence[Any]) -> dict[str, Any]:
+    return {"interval": f"{STEP_S}s", "input_series": series, "promql_expr_test": expected}
 
 
 def _fired_within(minutes: int, end: int, expected: Collection[str]) -> dict[str, Any]:
@@ -94,18 +108,16 @@ def _fired_within(minutes: int, end: int, expected: Collection[str]) -> dict[str
     samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(expected)]
     return {
         "expr": f"count by (alertname) ({within})",
-        "eval_time": f"{end}m",
+        "eval_time": f"{end * 60 - STEP_S}s",  # at the end the next phase begins
         "exp_samples": samples,
     }
 
 
-def _run(folder: Path, series: Sequence[Any], tests: Sequence[Any]) -> None:
+def _run(folder: Path, tests: Sequence[Any]) -> None:
     document = {
         "rule_files": [str(file) for file in RULE_FILES],
         "evaluation_interval": f"{STEP_S}s",
-        "tests": [
-            {"interval": f"{STEP_S}s", "input_series": series, "promql_expr_test": tests},
-        ],
+        "tests": tests,
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "recorded.test.yaml"

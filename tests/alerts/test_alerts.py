@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import urllib.request
+from pathlib import Path
 
 import pyarrow.flight as fl
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.alerts.faults import REPORT, TABLE
-from tests.alerts.prometheus import needs_prometheus, promtool
+from tests.alerts.campaign import try_fault
+from tests.alerts.faults import FAULTS, REPORT, TABLE
+from tests.alerts.prometheus import needs_prometheus, promtool, scraping
+from tests.alerts.rules import expressions, queries
 from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
 from tests.drivers.wire import act, numbers, put, rows
 from tests.readme.metrics_page import daemon_metrics
 
@@ -55,3 +59,30 @@ def test_everything_that_is_scraped_is_on_the_page_with_its_type_and_labels(busy
 @needs_prometheus
 def test_promtool_finds_no_fault_in_a_scrape(busy: Daemon) -> None:
     promtool("check", "metrics", stdin=text_of(busy).encode())
+
+
+@needs_prometheus
+def test_every_query_of_dashboard_and_rules_answers_and_panels_have_something(
+    busy: Daemon, client: fl.FlightClient, tmp_path: Path
+) -> None:
+    with scraping(tmp_path, {"pod-0": busy.http.removeprefix("http://")}) as prometheus:
+        put(client, ("alerts", "t"), numbers(60, 10))
+
+        def counted() -> bool:
+            return bool(prometheus.query("sum(rate(ingester_rows_total[10s])) > 0"))
+
+        until(counted, "two scrapes")
+        for expr in expressions().values():
+            prometheus.query(expr)
+        for title, panel in queries().items():
+            found = []
+            for expr in panel:
+                shown = expr.replace("$__rate_interval", "10s").replace("$instance", ".*")
+                found += prometheus.query(shown)
+            assert found or title in EMPTY, title
+
+
+@needs_prometheus
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if not fault.slow])
+def test_a_fault_fires_its_alerts_and_no_other(name: str, tmp_path: Path) -> None:
+    try_fault(FAULTS[name], tmp_path, short=True)

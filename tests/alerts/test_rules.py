@@ -16,10 +16,16 @@ from tests.alerts.rules import (
     Alert,
     alerts,
     dashboard,
+    expressions,
+    metrics_in,
     panels,
     queries,
+    recorded_names,
 )
 from tests.house.test_documents import RUNBOOK, anchors
+from tests.readme.metrics_page import daemon_metrics
+
+NAMES = {row.name for row in daemon_metrics()}
 
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert.name)
@@ -36,6 +42,14 @@ def test_every_alarm_has_an_alert_and_every_alert_a_name_of_its_own() -> None:
     assert set(ALARMS) <= {alert.entry for alert in alerts()}
     told = {name for each in alerts() for name in re.findall(r'alarm="([\w-]+)"', each.expr)}
     assert told <= set(ALARMS)
+
+
+def test_rules_and_panels_are_on_metrics_that_there_are() -> None:
+    asked = {**expressions(), **{k: " ".join(v) for k, v in queries().items()}}
+    for where, expr in asked.items():
+        assert metrics_in(expr) <= NAMES, where
+    made = {name for e in asked.values() for name in re.findall(r"ingester:\w+:\w+", e)}
+    assert made <= recorded_names()
 
 
 def test_the_dashboard_asks_the_data_source_and_the_instances_that_are_chosen() -> None:
@@ -72,7 +86,8 @@ SYNTHETIC: dict[str, tuple[dict[str, str], int]] = {
         15,
     ),
     "IngesterRestarts": ({f"process_start_time_seconds{_NAMED}": "1x4 2x4 3x4 4x4"}, 5),
-    "IngesterStarting": ({f"up{_NAMED}": "1x60", f"ingester_ready{_NAMED}": "0x60"}, 15),
+    "IngesterStarting": ({f"ingester_ready{_NAMED}": "0x60"}, 15),
+    "IngesterAbsent": ({f"up{_NAMED}": "stale", f"ingester_ready{_NAMED}": "stale"}, 10),
     "IngesterSlowWrites": (
         {
             f"ingester_ack_seconds_bucket{_NAMED}".replace("}", ', le="1.0"}'): "0+1x90",
@@ -81,6 +96,11 @@ SYNTHETIC: dict[str, tuple[dict[str, str], int]] = {
         },
         20,
     ),
+    "IngesterDiskFills": (
+        {f"ingester_disk_free_bytes{_NAMED}".replace("}", ', disk="log"}'): "200-1x160"},
+        40,
+    ),
+    "IngesterBehindOthers": ({f"ingester_refresh_lag_seconds{_NAMED}": "400x20"}, 5),
     "IngesterFewDescriptors": (
         {f"process_open_fds{_NAMED}": "95x40", f"process_max_fds{_NAMED}": "100x40"},
         10,
@@ -103,10 +123,16 @@ SYNTHETIC: dict[str, tuple[dict[str, str], int]] = {
 
 
 @needs_prometheus
-@pytest.mark.parametrize("alert", SYNTHETIC)
-def test_what_cannot_be_brought_about_fires_by_its_series(alert: str, tmp_path: Path) -> None:
-    values, minutes = SYNTHETIC[alert]
-    check_fires(tmp_path, alert, values, minutes)
+def test_what_cannot_be_brought_about_fires_by_its_series(tmp_path: Path) -> None:
+    check_fires(tmp_path, SYNTHETIC)
+
+
+@needs_prometheus
+def test_an_alert_that_does_not_fire_and_one_too_many_are_noticed(tmp_path: Path) -> None:
+    values, minutes = SYNTHETIC["IngesterFenced"]
+    for wrong in ("IngesterDown", "IngesterSlowClients"):
+        with pytest.raises(AssertionError, match="FAILED"):
+            check_fires(tmp_path, {wrong: (values, minutes)})
 
 
 def test_every_alert_is_fired_by_a_fault_or_by_series() -> None:

@@ -178,6 +178,16 @@ def test_no_log_line_traceback_status_error_or_repr_has_a_secret_that_is_known()
         ("a basic reference, a bearer header", "a basic reference, a bearer header"),
         ("host=h password='a b\\' c' user=u", "host=h password=*** user=u"),
         ("https://h/o?X-Amz-Signature=abc&n=1", "https://h/o?X-Amz-Signature=***&n=1"),
+        ("SignedHeaders=host, Signature=8ade", "SignedHeaders=host, Signature=***"),
+        (
+            "{'X-Amz-Security-Token': b'FwoG/x=', 'n': 1}",
+            "{'X-Amz-Security-Token': b'***', 'n': 1}",
+        ),
+        ("x-amz-security-token:FwoG/x=", "x-amz-security-token:***"),
+        (
+            "{'x-amz-server-side-encryption-customer-key': 'c2Vj='}",
+            "{'x-amz-server-side-encryption-customer-key': '***'}",
+        ),
     ],
 )
 def test_a_secret_is_known_by_its_form(said: str, shown: str) -> None:
@@ -185,6 +195,15 @@ def test_a_secret_is_known_by_its_form(said: str, shown: str) -> None:
 
 
 def test_a_text_made_to_be_slow_to_look_through_is_not() -> None:
-    for piece in ("a://a:", "password='", "bearer ", "igt_a_", "x://", "sig="):
+    for piece in (
+        "a://a:",
+        "password='",
+        "bearer ",
+        "igt_a_",
+        "x://",
+        "sig=",
+        "a-customer-key",
+        "cookie:",
+    ):
         # Quadratic cost would take minutes.
         assert masked(piece * 40_000).count("\n") == 0

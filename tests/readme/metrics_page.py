@@ -23,6 +23,7 @@ from ingester.observability.gauges import GaugeCollector
 from ingester.observability.metrics import FREEZE_REASONS, LIMITS, MAX_TABLES, Metrics
 from ingester.observability.namespace_metrics import MAX_NAMESPACES
 from ingester.observability.replication_metrics import MOST_SERIES
+from ingester.observability.standing_metrics import standing_metrics
 from ingester.observability.tracing.counts import SpanCounts, SpanMetrics
 from ingester.observability.transformer_metrics import MAX_CLASSES, OUTCOMES
 from ingester.postgres.report import PHASES
@@ -94,6 +95,7 @@ def daemon_metrics() -> list[MetricRow]:
     registry = CollectorRegistry()
     Metrics(registry).watch(_never)
     registry.register(SpanMetrics(SpanCounts))
+    registry.register(GaugeCollector(_never, standing_metrics))
     return sorted(_rows(registry))
 
 
