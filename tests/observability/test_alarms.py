@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import re
 from pathlib import Path
 
@@ -66,8 +68,8 @@ TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
 
 def with_trouble(changed: dict[str, object]) -> Facts:
     """A daemon that is well but for this."""
-    fields = {name: getattr(WELL, name) for name in Facts.__dataclass_fields__}
-    return Facts(**{**fields, **changed})  # type: ignore[arg-type]
+    fields: dict[str, Any] = {name: getattr(WELL, name) for name in Facts.__dataclass_fields__}
+    return Facts(**(fields | changed))
 
 
 @pytest.mark.parametrize(("name", "severity", "changed", "said"), TROUBLES)
