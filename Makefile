@@ -118,6 +118,10 @@ KUSTOMIZE ?= go run sigs.k8s.io/kustomize/kustomize/v5@v5.6.0
 manifests: setup ## Render the overlays of deploy/kubernetes (needs Go or kustomize)
 	@$(PY) -m tests.deploy.render "$(KUSTOMIZE)"
 
+.PHONY: pictures
+pictures: setup ## The operator's page as pictures, into docs/pictures (needs chromium)
+	@$(PY) -m tests.server.http.pictures $(ARGS)
+
 .PHONY: bench
 bench: setup ## Print the benchmark table
 	@$(PY) -m tests.bench $(ARGS)

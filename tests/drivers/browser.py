@@ -23,7 +23,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,10 +212,9 @@ class Tab:
         found = self.evaluate(f"document.getElementById({json.dumps(element_id)})?.textContent")
         return " ".join(str(found or "").split())
 
-    def picture(self, path: Path, *, whole: bool = False) -> None:
-        """Save what is seen, or the whole page, as PNG."""
-        params: dict[str, Any] = {"format": "png", "captureBeyondViewport": whole}
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", **params)["data"]))
+    def picture(self) -> bytes:
+        """Give what is seen as PNG."""
+        return base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"])
 
 
 def _write(descriptor: int, data: bytes) -> None:

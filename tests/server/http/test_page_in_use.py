@@ -225,3 +225,13 @@ def click(tab: Tab, text: str) -> None:
     """Click on the link with this text."""
     found = f"[...document.querySelectorAll('a')].find((e) => e.innerText === {json.dumps(text)})"
     tab.evaluate(f"{found}.click()")
+
+
+def test_each_picture_of_the_page_is_small_and_stands_in_a_document() -> None:
+    pytest.importorskip("PIL")
+    from tests.server.http.pictures import FOLDER, MOST_BYTES, PICTURES
+
+    assert {file.name for file in FOLDER.iterdir()} == set(PICTURES)
+    assert all(file.stat().st_size < MOST_BYTES for file in FOLDER.iterdir())
+    told = (FOLDER.parent / "operations.md").read_text()
+    assert [name for name in PICTURES if f"pictures/{name}" not in told] == []
