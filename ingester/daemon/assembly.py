@@ -56,7 +56,7 @@ from ingester.observability.rates import RateCounter
 from ingester.observability.status import DrainStatus, State, Status
 from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.observability.tracing.collector import open_traces
-from ingester.observability.tracing.counts import SpanCounts, SpanMetrics
+from ingester.observability.tracing.counts import SPAN_BYTES, SpanCounts, SpanMetrics
 from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
 from ingester.query.live_feed import LiveFeed
@@ -171,6 +171,7 @@ class Runtime:
         self.namespaces = Namespaces(settings.quotas, self.metrics.quota_refused)
         self.traces = open_traces(settings.tracing, self.writer)
         self.registry.register(SpanMetrics(self.span_counts))
+        self.ledger.gauge("spans", lambda: self.span_counts().waiting * SPAN_BYTES)
 
     def _make_connections(self, settings: Settings) -> None:
         limits, most_bytes = settings.limits, settings.memory.limit // DICTIONARY_SHARE

@@ -306,14 +306,17 @@ class Bench:
         return folder
 
     @contextmanager
-    def daemon(self, **settings: object) -> Iterator[Daemon]:
+    def daemon(
+        self, environment: dict[str, str] | None = None, /, **settings: object
+    ) -> Iterator[Daemon]:
         """A fresh daemon for bursts; its data is deleted afterwards.
 
         Restarts with ``again`` are the caller's to end.
         """
         folder = self.new_folder()
         try:
-            with Launch(folder / "daemon", {}, (), {**BURST, **settings}).start() as daemon:
+            launch = Launch(folder / "daemon", environment or {}, (), {**BURST, **settings})
+            with launch.start() as daemon:
                 yield daemon
         finally:
             rmtree(folder, ignore_errors=True)

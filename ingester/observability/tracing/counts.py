@@ -11,6 +11,9 @@ from typing import NamedTuple
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+SPAN_BYTES = 3 << 10
+"""About what a span that waits has in memory."""
+
 
 class SpanCounts(NamedTuple):
     """What became of the spans so far, and how many wait."""

@@ -99,28 +99,34 @@ class StreamTraces:
         self._remote = remote
         self._left = 0 if remote is None else CALL_BATCHES
 
-    def begin(self, rows: int, nbytes: int, traceparent: str | None = None) -> WriteTrace | None:
+    def begin(self, traceparent: str | None = None) -> WriteTrace | None:
         """Begin the trace of a batch that was read; None for one that is not traced.
 
         Args:
             traceparent: what the batch itself says of its caller's span.
         """
-        remote = None if traceparent is None else remote_span((traceparent,))
-        if remote is None and self._left:
-            self._left -= 1
-            remote = self._remote
+        remote = None
+        if traceparent is not None or self._left:
+            remote = self._caller(traceparent)
         if not self._tracer.wanted(remote):
             return None
         began_ns = time.time_ns()
         span = self._tracer.begin(
             self._name,
-            {**self._attributes, "ingester.rows": rows, "ingester.bytes": nbytes},
+            self._attributes,
             parent=remote,
             links=() if remote is not None or self._remote is None else (self._remote,),
             kind=SpanKind.SERVER,
             at_ns=began_ns,
         )
         return None if span is None else WriteTrace(self._tracer, span, began_ns)
+
+    def _caller(self, traceparent: str | None) -> SpanContext | None:
+        remote = None if traceparent is None else remote_span((traceparent,))
+        if remote is None and self._left:
+            self._left -= 1
+            remote = self._remote
+        return remote
 
 
 def group_committed(tracer: Tracer, writes: Sequence[WriteTrace], group: GroupCommit) -> None:

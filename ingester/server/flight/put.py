@@ -320,15 +320,14 @@ class PutCall:
         self, chunk: Any, metadata: BatchMetadata, traceparent: str | None, awaits: Awaits
     ) -> bool:
         """Send a batch, and end its trace where it is refused here."""
-        if self._traces is None:
+        if self._traces is None or (trace := self._traces.begin(traceparent)) is None:
             return self._send_batch(chunk, metadata, awaits)
-        rows = batch_of(chunk).num_rows
-        trace = self._traces.begin(rows, bytes_of(chunk), traceparent)
         try:
+            rows = batch_of(chunk).num_rows
+            trace.span.set_attributes({"ingester.rows": rows, "ingester.bytes": bytes_of(chunk)})
             return self._send_batch(chunk, metadata, awaits, trace)
         except BaseException as exc:
-            if trace is not None:
-                trace.answered(exc, {})
+            trace.answered(exc, {})
             raise
 
     def _send_batch(

@@ -29,6 +29,7 @@ from tests.bench.tables import (
     security,
     spark,
     sustained,
+    tracing,
     visible,
 )
 
@@ -53,6 +54,7 @@ IN_ORDER = (
     postgres_load,
     followers,
     security,
+    tracing,
     manifest,
     growth,
     spark,
