@@ -17,6 +17,7 @@ from tests.drivers.s3_server import Fault, S3Server
 from tests.drivers.wire import (
     ARROW_AND_FLIGHT,
     Table,
+    act,
     describe,
     events,
     extra,
@@ -257,3 +258,31 @@ def test_a_store_that_is_away_for_the_claim_of_an_epoch_costs_no_start(
         assert daemon.stderr_file.read_text().count("store not reached, trying again") == 2
         put(client, table, events(0, 10))
         assert rows(client, table) == list(range(10))
+
+
+def test_a_drain_waits_for_the_store_and_can_be_taken_back_meanwhile(
+    tmp_path: Path, server: S3Server, table: Table
+) -> None:
+    with (
+        _start(tmp_path, server, "drained", persist__max_age="1h") as daemon,
+        fl.connect(daemon.flight) as client,
+    ):
+        put(client, table, numbers(0, 5))
+        # Nothing of it gets into files, ...
+        server.fault("unavailable", method="PUT", contains="drained", times=10_000)
+        (told,) = act(client, "drain", wait_s=0.5)
+        assert (told["state"], told["buffers"], told["tables"]) == ("draining", 1, 1)
+        assert act(client, "drain", undo=True)[0]["state"] == "none"
+        put(client, table, numbers(5, 5))
+        server.clear_faults()
+        persist(client, table)
+        # ... or the manifest does not hear that it is done.
+        server.fault("unavailable", method="PUT", contains=".commit", times=10_000)
+        (told,) = act(client, "drain", wait_s=1.0)
+        assert (told["state"], told["buffers"], told["tables"]) == ("draining", 0, 1)
+        (told,) = act(client, "drain", undo=True)
+        assert told["state"] == "none"
+        server.clear_faults()
+        put(client, table, numbers(10, 5))
+        assert act(client, "drain", wait_s=30)[0]["state"] == "drained"
+        assert rows(client, table) == list(range(15))
