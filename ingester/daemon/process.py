@@ -37,7 +37,7 @@ from ingester.daemon.process_tuning import do_without_pandas, hand_over_soon, le
 from ingester.daemon.quota_reload import QuotaReload
 from ingester.daemon.security import Security
 from ingester.daemon.service_manager import ServiceManager
-from ingester.daemon.shutdown import drain_and_stop
+from ingester.daemon.shutdown import StopRequest, drain_and_stop
 from ingester.daemon.startup import assemble, locked
 from ingester.daemon.status_report import StatusReport
 from ingester.daemon.watch import Watch
@@ -129,7 +129,7 @@ async def _main(
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             check_address(*split_address(settings.flight.listen))
             http_url = await nursery.start(partial(_serve_http, settings, report, security))
-            stop = trio.Event()
+            stop = StopRequest()
             manager = ServiceManager(notify_values())
             nursery.start_soon(manager.run, report.phase)
             reload = partial(nursery.start_soon, manager.reload, security.reloading.ask)
@@ -137,7 +137,7 @@ async def _main(
             nursery.start_soon(security.reloading.run)
             nursery.start_soon(security.doorkeeper.run)
             nursery.start_soon(logs.levels.run)
-            runtime = await _unless_stopped(stop, partial(assemble, settings, watch.watched))
+            runtime = await _unless_stopped(stop.asked, partial(assemble, settings, watch.watched))
             if runtime is None:
                 log.info("stopped before the start was over")
                 nursery.cancel_scope.cancel()
@@ -168,7 +168,7 @@ async def _unless_stopped(stop: trio.Event, work: Callable[[], Awaitable[T]]) ->
     return result[0] if result else None
 
 
-async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: trio.Event) -> int:
+async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: StopRequest) -> int:
     async with trio.open_nursery() as workers:
         workers.start_soon(_end_when_fenced, runtime)
         workers.start_soon(runtime.flusher.run)
@@ -185,7 +185,7 @@ async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: trio.Ev
         workers.start_soon(runtime.copies.run)
         workers.start_soon(runtime.push_watch.run)
         workers.start_soon(runtime.log_truncation.run)
-        if await _unless_stopped(stop, partial(replay_log, runtime)) is None:
+        if await _unless_stopped(stop.asked, partial(replay_log, runtime)) is None:
             log.info("stopped before the log was replayed; it keeps everything")
             workers.cancel_scope.cancel()
             return EXIT_DEADLINE
@@ -203,10 +203,10 @@ async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: trio.Ev
         runtime.state = "ready"
         on_ready(_ready_line(runtime))
         doors.manager.ready(doors.report.phase().said)
-        await stop.wait()
+        await stop.asked.wait()
         doors.manager.stopping("stopping")
         await doors.drain.end()
-        code = await drain_and_stop(runtime)
+        code = await drain_and_stop(runtime, stop)
         workers.cancel_scope.cancel()
     # Never shut down: that would wait for clients that stall. The process ends instead.
     assert listener.url
@@ -239,13 +239,13 @@ def _settle_memory() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-async def _watch_signals(signals: Any, stop: trio.Event, reload: Callable[[], None]) -> None:
+async def _watch_signals(signals: Any, stop: StopRequest, reload: Callable[[], None]) -> None:
     async for number in signals:
         log.info("signal received", signal=signal.Signals(number).name)
         if number == signal.SIGHUP:
             reload()
         else:
-            stop.set()
+            stop.ask(impatient=number == signal.SIGINT)
 
 
 async def _end_when_fenced(runtime: Runtime) -> None:

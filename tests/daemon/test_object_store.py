@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,26 @@ def test_a_store_that_is_away_for_the_claim_of_an_epoch_costs_no_start(
         assert daemon.stderr_file.read_text().count("store not reached, trying again") == 2
         put(client, table, events(0, 10))
         assert rows(client, table) == list(range(10))
+
+
+def test_who_asks_twice_at_a_terminal_does_not_wait_for_the_store(
+    tmp_path: Path, server: S3Server, table: Table
+) -> None:
+    with _start(tmp_path, server, "twice", persist__max_age="1h") as daemon:
+        with fl.connect(daemon.flight) as client:
+            put(client, table, numbers(0, 5))
+        server.fault("unavailable", method="PUT", contains="twice", times=10_000)
+        daemon.process.send_signal(signal.SIGINT)
+        asked_at = time.monotonic()
+        # One key may come twice: that is no second wish.
+        while daemon.process.poll() is None:
+            daemon.process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        assert daemon.wait() == 7
+        assert 0.5 < time.monotonic() - asked_at < 30
+        server.clear_faults()
+        with daemon.again() as again, fl.connect(again.flight) as client:
+            assert rows(client, table) == list(range(5))
 
 
 def test_a_drain_waits_for_the_store_and_can_be_taken_back_meanwhile(

@@ -225,6 +225,23 @@ def test_past_its_deadline_a_stop_exits_with_7_and_the_log_keeps_the_rest(
             assert rows(client, table) == list(range(1000))
 
 
+def test_a_client_that_reads_no_further_keeps_no_stop_from_being_clean(
+    tmp_path: Path, table: Table
+) -> None:
+    with Daemon.start(tmp_path / "data", stop_deadline="2s") as daemon:
+        with fl.connect(daemon.flight) as client:
+            wide = numbers(0, 2000, s=pa.array(["x" * 20_000] * 2000))
+            for _ in range(3):
+                put(client, table, wide)
+            reader = client.do_get(ticket(table))
+            reader.read_chunk()
+            assert daemon.terminate() == 0
+        told = [json.loads(line) for line in daemon.stderr_file.read_text().splitlines()]
+        assert [line["answers_cut"] for line in told if "answers_cut" in line] == [1]
+        with daemon.again() as again, fl.connect(again.flight) as client:
+            assert query(client, table, scope="buffered").num_rows == 0
+
+
 def test_a_second_daemon_in_the_same_folder_exits_with_1(tmp_path: Path) -> None:
     with Daemon.start(tmp_path / "data") as daemon:
         with pytest.raises(DaemonEnded) as error:
