@@ -57,7 +57,7 @@ class Route(Protocol):
         """The next stream. Raises a ClientError."""
 
     def position(self) -> int | None:
-        """The origin's last sequence that the daemon of the last stream has in its log."""
+        """The origin's last sequence that the daemon of the last stream certainly brings."""
 
     def position_next(self) -> int | None:
         """The origin's last sequence that the daemon of the next stream certainly brings."""
@@ -72,8 +72,15 @@ class Route(Protocol):
     def moves(self) -> bool:
         """Whether a stream should end at the next batch, as a daemon that is preferred is back."""
 
-    def settle(self) -> None:
-        """See that what was acknowledged stays so when nobody keeps it. Raises a ClientError."""
+    def settle(self) -> bool:
+        """See that what was acknowledged stays so when nobody keeps it.
+
+        Returns:
+            True where that was to be done: what is in files by now is to be looked at again.
+
+        Raises:
+            ClientError: it cannot be had.
+        """
 
 
 class ToOneDaemon:
@@ -110,5 +117,6 @@ class ToOneDaemon:
         """Never: there is no other daemon."""
         return False
 
-    def settle(self) -> None:
+    def settle(self) -> bool:
         """Do nothing: no other daemon can take the origin back."""
+        return False

@@ -88,6 +88,23 @@ class SendLoop:
                     return self._delivery.total
                 self._threads.idle.wait(wait_s)
 
+    def send_again(self) -> bool:
+        """Send again what was kept and is not in files; False where all is.
+
+        Raises:
+            ClientError: that cannot be known.
+        """
+        if not self._window.has_kept:
+            return False
+        position = self._threads.route.position_next()
+        with self._lock:
+            self._window.resume(position)
+            if not len(self._window):
+                self._window.forget_kept()
+                return False
+            self._threads.begin_anew()
+        return True
+
     def finish(self) -> bool:
         """End the stream once everything is answered. False: it was ended before."""
         with self._lock:

@@ -68,6 +68,13 @@ class StreamThreads:
         if delay_s is not None:
             self.start(delay_s)
 
+    def begin_anew(self) -> None:
+        """Leave the stream behind and open another one: earlier batches have to go first."""
+        self._generation += 1
+        self.delivery.window.rewind()
+        self.work.notify_all()
+        self.start(0.0)
+
     def fail(self, error: ClientError) -> None:
         """End the writer: ``error`` is the outcome of everything that is not answered."""
         self._generation += 1

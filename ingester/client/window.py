@@ -125,6 +125,10 @@ class SendWindow:
         """Whether something answered may not be in object storage yet."""
         return bool(self._kept)
 
+    def forget_kept(self) -> None:
+        """Let go of all that was answered: it is in object storage."""
+        self._kept.clear()
+
     def resume(self, after: int | None) -> None:
         """Make unsent again what was kept above the sequence ``after`` (None: all of it)."""
         while self._kept and (after is None or (self._kept[-1].sequence or 0) > after):

@@ -159,7 +159,8 @@ class Writer:
             ClientError: as :meth:`flush`.
         """
         result = self.flush()
-        self._route.settle()
+        while self._route.settle() and self._send_loop.send_again():
+            result = self.flush()
         if self._send_loop.finish() and self._lease is not None and not self._route.hangs:
             self._lease.release()
         return result

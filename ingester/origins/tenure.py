@@ -91,10 +91,12 @@ class Tenure:
     def last_below(self, limit: int, besides: Collection[Hashable] = ()) -> int | None:
         """Find the highest sequence below ``limit`` that is in files with all before it.
 
+        What another process has by now was left out of our files, and is none of them.
+
         Args:
             besides: buffers that count as in files.
         """
-        index = self._waiting_from(besides)
+        index, limit = self._waiting_from(besides), min(limit, self.end)
         index = bisect_left(self._sequences, limit, self._head, max(index, self._head))
         return self._sequences[index - 1] if index > self._head else self._trimmed
 

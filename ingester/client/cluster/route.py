@@ -101,26 +101,21 @@ class ToMany:
         return self._members.connection(endpoint)
 
     def position(self) -> int | None:
-        """The last sequence in the log of the last stream's daemon."""
-        way, now = self._way, self._now
-        if not way.asks or way.origin is None or now is None:
-            return None
-        known = [state.memory_sequence for state in self._connection(now).origins(way.origin)]
-        return max((sequence for sequence in known if sequence is not None), default=None)
+        """The last sequence that the last stream's daemon has brought into files."""
+        return None if self._now is None or not self._way.asks else self._durable(self._now)
 
     def position_next(self) -> int | None:
-        """The last sequence that the next stream's daemon has for certain.
+        """The last sequence that the next stream's daemon knows to be in files.
 
-        Where the origin was elsewhere, or hangs, that is what is in object storage: of what is in a
-        log, another daemon may have taken a part.
+        What is in its log does not count: another daemon may have taken a part of that since.
         """
-        origin = self._way.origin
-        if origin is None:
+        self._next = self._choice()
+        return self._durable(self._next)
+
+    def _durable(self, endpoint: str) -> int | None:
+        if self._way.origin is None:
             return None
-        before, self._next = self._now, self._choice()
-        if self._next == before and not self.hangs and self._way.asks:
-            return self.position()
-        states = self._connection(self._next).origins(origin)
+        states = self._connection(endpoint).origins(self._way.origin)
         known = [state.durable_sequence for state in states]
         return max((sequence for sequence in known if sequence is not None), default=None)
 
@@ -171,14 +166,14 @@ class ToMany:
         best = self._members.order_known(self._key, self._places.owner(self._way.table))[0]
         return best != self._now and self._members.usable(best)
 
-    def settle(self) -> None:
+    def settle(self) -> bool:
         """Have what was acknowledged persisted, where the origin hangs.
 
         Raises:
             UnknownOutcome: that cannot be had now.
         """
         if not self.hangs or self._now is None:
-            return
+            return False
         namespace, table = self._way.table
         body = {"namespace": namespace, "table": table, "timeout_s": SETTLE_S}
         try:
@@ -190,6 +185,7 @@ class ToMany:
                 f" before what {self._now} has acknowledged since is in object storage, and that"
                 f" cannot be had now: {exc}"
             ) from exc
+        return True
 
 
 def _of_owner(error: ClientError, owner: str, table: TableName) -> ClientError:

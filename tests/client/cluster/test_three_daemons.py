@@ -6,6 +6,8 @@ One story after another on the same daemons: what a test leaves down, it starts 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from ingester.client import Client, InvalidRequest, RetryPolicy, Unreachable
 from ingester.client.cluster.placement import ranked
 from tests.cli.conftest import check_refused, run_command
 from tests.client.cluster.three import Three, three
+from tests.drivers.waiting import until
 
 SCHEMA = pa.schema({"n": pa.int64()})
 KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
@@ -202,3 +205,43 @@ def test_a_keyed_table_is_written_and_read_at_its_owner_whoever_that_is(
         daemons.again(now)
     client.write("ns", "keyed", {"id": [4], "v": [4]})
     assert client.query("ns", "keyed").sort_by("id")["v"].to_pylist() == [2, 3, 3, 4]
+
+
+def test_a_daemon_that_stood_still_takes_nothing_back_that_was_acknowledged_since(
+    daemons: Three, client: Client
+) -> None:
+    for table in ("closed", "opened"):
+        client.create_table("ns", table, SCHEMA)
+    # Both prefer the same daemon.
+    origins = {
+        table: next(f"o{n}" for n in range(99) if not placed(daemons, table, f"o{n}"))
+        for table in ("closed", "opened")
+    }
+    still = daemons.daemons[0]
+    with (
+        Client(daemons.endpoints, timeout_s=1.5, retry=PATIENT) as hasty,
+    ):
+        closed, opened = (
+            hasty.writer("ns", table, SCHEMA, origin=origin, first_sequence=1)
+            for table, origin in origins.items()
+        )
+        hasty.tables()  # it is connected to all
+        os.kill(still.pid, signal.SIGSTOP)
+        try:
+            # Their first batches wait at a daemon that stands still; then all goes elsewhere.
+            for number in range(20):
+                closed.write(rows(number))
+                opened.write(rows(100 + number))
+            closed.close()
+            opened.flush()
+        finally:
+            os.kill(still.pid, signal.SIGCONT)
+        # It finds them now, and takes the origin back from its first sequence on.
+        taken = (
+            f'"event": "origin taken", "table": ["ns", "opened"], "origin": "{origins["opened"]}"'
+        )
+        until(lambda: taken in still.stderr_file.read_text(), "it takes the open one's origin")
+        opened.write(rows(120))
+        opened.close()
+    assert sorted(client.query("ns", "closed")["n"].to_pylist()) == [*range(20)]
+    assert sorted(client.query("ns", "opened")["n"].to_pylist()) == [*range(100, 121)]
