@@ -44,6 +44,7 @@ from ingester.daemon.watch import Watch
 from ingester.memory.allocator import set_up_allocator
 from ingester.observability.log_levels import LogLevels
 from ingester.observability.logs import RecentProblems, configure_logs
+from ingester.observability.tracing.collector import check_tracing
 from ingester.query.buffer_spill import empty_spill_folder
 from ingester.recovery.marks import note_epoch
 from ingester.recovery.replay import Replay, ReplayLimits
@@ -99,6 +100,7 @@ def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | 
     levels = LogLevels(settings.log.level)
     logs = _Logs(configure_logs(levels, settings.log.format), levels)
     try:
+        check_tracing(settings.tracing)
         with locked(settings.data_dir):
             tell_open_folders(settings)
             return trio.run(

@@ -6,6 +6,7 @@ provider of its own already (``opentelemetry-instrument``), that one is used as 
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -44,6 +45,25 @@ class Writer(Protocol):
         """The number of its start."""
 
 
+def check_tracing(settings: TracingSettings, environ: Mapping[str, str] | None = None) -> None:
+    """Check what :func:`open_traces` would refuse, before anything else is begun.
+
+    Raises:
+        ConfigError: as there.
+    """
+    choice = tracing_choice(settings, environ)
+    if choice is not None and not choice.by_environment and not _installed(choice):
+        raise ConfigError(choice.asked_by, NEEDS)
+
+
+def _installed(choice: TracingChoice) -> bool:
+    parts = "opentelemetry.sdk", f"opentelemetry.exporter.otlp.proto.{choice.protocol}"
+    try:
+        return all(importlib.util.find_spec(part) for part in parts)
+    except ImportError:
+        return False
+
+
 def open_traces(
     settings: TracingSettings, writer: Writer, environ: Mapping[str, str] | None = None
 ) -> Traces | None:
@@ -63,13 +83,11 @@ def open_traces(
     choice = tracing_choice(settings, environ)
     if choice is None:
         return None
-    try:
-        traces = _made(choice, writer)
-    except ImportError as exc:
-        if not choice.by_environment:
-            raise ConfigError(choice.asked_by, NEEDS) from exc
+    check_tracing(settings, environ)
+    if not _installed(choice):
         log.warning("nothing is traced", error=f"{choice.asked_by} {NEEDS}", runbook="spans-lost")
         return None
+    traces = _made(choice, writer)
     log.info("traces are sent", receiver=choice.receiver, asked_by=choice.asked_by)
     return traces
 

@@ -81,7 +81,8 @@ class WriteTrace:
         self.span.set_attributes(attributes)
         if error is not None:
             failed(self.span, error)
-        self.span.end(at_ns or time.time_ns())
+        # The clock may have been set back meanwhile.
+        self.span.end(max(self.began_ns, at_ns or time.time_ns()))
 
 
 class StreamTraces:

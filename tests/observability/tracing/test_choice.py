@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanContext, TraceFlags
+from structlog.testing import capture_logs
 
 from ingester.config.otel_variables import tracing_choice
 from ingester.config.settings import ConfigError, TracingSettings
 from ingester.config.sources import load
+from ingester.observability.tracing.collector import check_tracing, open_traces
 from ingester.observability.tracing.tracer import Sampling, Tracer, remote_span
+from persist.manifest import WriterIdentity
 
 HERE = TracingSettings(endpoint="http://here:4317", sample=0.25)
 
@@ -70,6 +75,22 @@ def test_a_share_is_a_number_or_a_percentage_and_an_endpoint_a_url() -> None:
             given(sample=wrong)
     with pytest.raises(ConfigError, match=r"tracing\.endpoint.*http://"):
         given(endpoint="collector:4317")
+
+
+def test_what_is_asked_for_here_and_not_installed_is_refused_before_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_tracing(HERE, {})
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
+    with pytest.raises(ConfigError, match=r"tracing\.endpoint.*pip install 'ingester\[otel\]'"):
+        check_tracing(HERE, {})
+    # A variable may be there for other programs' sake.
+    there = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://there:4317"}
+    check_tracing(HERE, there)
+    with capture_logs() as lines:
+        assert open_traces(HERE, WriterIdentity("a", "b", 1), there) is None
+    assert [line["event"] for line in lines] == ["nothing is traced"]
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT needs the extra otel" in lines[0]["error"]
 
 
 def _caller(flags: int) -> SpanContext:
