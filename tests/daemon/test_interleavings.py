@@ -126,6 +126,7 @@ def test_a_daemon_whose_identity_was_taken_over_stops_at_its_next_commit(tmp_pat
         "id": "one",
         "store": f"file://{tmp_path / 'store'}",
         "persist__max_age": "1h",
+        "recovery__accept_lost_log": "true",
     }
     first = Daemon.start(tmp_path / "first", **shared)
     with Daemon.start(tmp_path / "second", **shared) as second:

@@ -235,8 +235,9 @@ def test_an_origin_outlives_the_disk_and_moves_to_another_daemon(
         shutil.rmtree(tmp_path / folder, ignore_errors=True)
         # The answer to a commit is lost: it must not be made twice.
         server.fault("lose_answer", method="PUT", contains=".commit", times=life)
+        settings = {"id": folder, "recovery__accept_lost_log": "true"}
         with (
-            _start(tmp_path / folder, server, "origins", id=folder) as daemon,
+            _start(tmp_path / folder, server, "origins", **settings) as daemon,
             fl.connect(daemon.flight) as client,
         ):
             answers = put_sequences(client, table, "o", sequences.start, sequences.stop - 1)

@@ -143,7 +143,11 @@ def test_after_the_loss_of_a_disk_what_is_sent_again_is_there_once(tmp_path: Pat
                 source.send("u", [(n - 1, n, {"v": KEEP}), (None, n + 100, {"v": 1.0})])
             source.end(n)
 
-    place: dict[str, Any] = {"store": f"file://{tmp_path}/store", "persist__max_age": "1h"}
+    place: dict[str, Any] = {
+        "store": f"file://{tmp_path}/store",
+        "persist__max_age": "1h",
+        "recovery__accept_lost_log": "true",
+    }
     with Daemon.start(tmp_path / "one", **place) as daemon:
         source = Source(fl.connect(daemon.flight), "ns", "A")
         source.send("u", [(None, 0, {"v": 7.0})], sequence=0)
