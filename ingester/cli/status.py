@@ -1,6 +1,6 @@
 """``tables``, ``status`` and ``persist``: a running daemon is asked, and told to persist."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ingester.client import NotFound, TableDescription
@@ -97,6 +97,8 @@ def print_status(endpoint: str, as_json: bool) -> None:
         ),
         ("daemon", f"{identity.get('ingester_id')} (epoch {identity.get('epoch')})"),
         ("state", f"{identity.get('state')}, up {shown(identity.get('uptime_s'))} s"),
+        *(("drain", text) for text in _drain(part(status, "drain"))),
+        *(("left log", text) for text in _adoptions(entries(status, "adoptions"))),
         ("store", identity.get("store")),
         ("security", _security(part(status, "security"))),
         ("writes", "accepted" if admission.get("accepts_writes") else f"refused: {reasons}"),
@@ -124,6 +126,27 @@ def print_status(endpoint: str, as_json: bool) -> None:
     ]
     print_table(["", ""], facts)
     _print_lists(status)
+
+
+def _drain(told: Mapping[str, Any]) -> list[str]:
+    """How far a drain is, if there is one."""
+    if told.get("state") not in ("draining", "drained"):
+        return []
+    left = (
+        f"since {told.get('since')}: {told.get('buffers')} buffers with"
+        f" {size(told.get('bytes'))} are in no file, {told.get('tables')} tables are held"
+    )
+    return [f"{left}; {told['problem']}" if told.get("problem") else left]
+
+
+def _adoptions(told: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The data directories that the daemon looks after, a line each."""
+    return [
+        f"{each.get('directory')}: {each.get('state')}"
+        + (f", {shown(each.get('rows'))} rows adopted" if each.get("state") == "adopted" else "")
+        + (f": {each['problem']}" if each.get("problem") else "")
+        for each in told
+    ]
 
 
 def _levels(told: Mapping[str, Any]) -> list[str]:

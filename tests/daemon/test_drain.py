@@ -89,6 +89,8 @@ def test_what_a_drained_daemon_had_is_in_files_and_free_for_others(tmp_path: Pat
             status = _get(f"{first.http}/api/status")[1]
             assert (status["identity"]["state"], status["drain"]["state"]) == ("drained",) * 2
             assert not status["admission"]["accepts_writes"]
+            said = run_command("status", cwd=tmp_path, endpoint=first.flight).stdout.decode()
+            assert "0 buffers with 0 B are in no file, 0 tables are held" in said
             assert b"\ningester_drained 1.0\n" in http(f"{first.http}/metrics")[2]
             assert rows(client, PLAIN) == before
             refused = _refusal(client, PLAIN, events(0, 1))

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from tests.cli.conftest import run_command
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 from tests.drivers.wire import create, http, numbers, put, rows
@@ -58,6 +59,8 @@ def test_logs_of_daemons_that_are_gone_are_adopted_once_and_others_left_alone(
                 "no-daemon": "absent",
             }
             assert found["dead"]["rows"] == 10
+            said = run_command("status", cwd=tmp_path, endpoint=heir.flight).stdout.decode()
+            assert "dead: adopted, 10 rows adopted" in " ".join(said.split())
             # The keyed table is free, and its rows are there.
             put(client, KEYED, _keyed(5, 1))
             assert rows(client, KEYED) == list(range(6))
