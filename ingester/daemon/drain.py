@@ -44,6 +44,7 @@ class Drain:
         self._work = trio.CancelScope()
         self._rests = trio.Event()
         self._ended = False
+        self._one_at_a_time = trio.Lock()
 
     def status(self) -> DrainStatus:
         """Tell how far the drain is."""
@@ -69,12 +70,14 @@ class Drain:
             Stopping: the daemon stops already, which does the same.
             FencedOff: nothing can be put into files any more.
         """
-        self._check_running()
-        if undo:
-            await self._undo()
-            return self.status()
-        if self._state == "none":
-            self._begin()
+        # Invariant: an undo is over before the next drain begins, whose work it would not end.
+        async with self._one_at_a_time:
+            self._check_running()
+            if undo:
+                await self._undo()
+                return self.status()
+            if self._state == "none":
+                self._begin()
         with trio.move_on_after(wait_s):
             while self._state == "draining":
                 await self._changed.wait()

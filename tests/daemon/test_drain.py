@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import urllib.error
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,17 @@ def _get(url: str) -> tuple[int, dict[str, Any]]:
     except urllib.error.HTTPError as error:
         status, body = error.code, error.read()
     return status, json.loads(body)
+
+
+def _many_at_once(daemon: Daemon) -> None:
+    """Drains and undos that come together."""
+
+    def ask(number: int) -> str:
+        with fl.connect(daemon.flight) as client:
+            return str(act(client, "drain", undo=bool(number % 2), wait_s=5)[0]["state"])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(ask, range(16))) <= {"none", "drained"}
 
 
 def test_what_a_drained_daemon_had_is_in_files_and_free_for_others(tmp_path: Path) -> None:
@@ -139,12 +151,16 @@ def test_after_an_undo_streams_and_tables_are_opened_anew(tmp_path: Path) -> Non
             assert _refusal(client, KEYED, _keyed(6, 1))["code"] == "owner"
             put(client, PLAIN, numbers(1, 1))
             assert act(client, "drain", undo=True)[0]["state"] == "none"
+            _many_at_once(first)
+            assert act(client, "drain", undo=True)[0]["state"] == "none"
+            assert _refusal(client, KEYED, _keyed(6, 1))["code"] == "owner"
+            put(client, PLAIN, numbers(2, 1))
         first.kill()
         with first.again() as first, fl.connect(first.flight) as client:
-            assert rows(client, PLAIN) == [0, 1]
+            assert rows(client, PLAIN) == [0, 1, 2]
             # A stop while it drains is a stop: all is in files, and the exit code says so.
-            put(client, PLAIN, numbers(2, 1))
+            put(client, PLAIN, numbers(3, 1))
             act(client, "drain")
             assert first.terminate() == 0
         with fl.connect(second.flight) as other:
-            assert rows(other, PLAIN) == [0, 1, 2]
+            assert rows(other, PLAIN) == [0, 1, 2, 3]
