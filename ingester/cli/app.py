@@ -235,9 +235,9 @@ def status(
         return
     if seconds is not None:
         raise CommandFailed("SECONDS need --watch before them", USAGE)
-    from .status import print_status
+    from .status_of_many import print_status_of_each
 
-    print_status(endpoint, json)
+    print_status_of_each(endpoint, json)
 
 
 @app.command()

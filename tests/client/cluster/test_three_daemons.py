@@ -135,6 +135,10 @@ def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
         gone = daemons.endpoints[1]
         ask = ("query", "ns", "spread", "--json")
         check_refused(run_command(*ask, cwd=tmp_path, endpoint=all_of_them), 3, gone)
+        seen = run_command("status", cwd=tmp_path, endpoint=all_of_them)
+        assert (seen.returncode, seen.stdout.count(b"accepted")) == (3, 2)
+        (line,) = (each for each in seen.stdout.decode().splitlines() if each.startswith(gone))
+        assert "no answer: unreachable" in line
         part = run_command(*ask, "--allow-missing", cwd=tmp_path, endpoint=all_of_them)
         assert part.stdout.count(b"\n") == 4
         assert f"rows that only these daemons have are missing: {gone}" in part.stderr.decode()

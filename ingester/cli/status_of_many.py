@@ -1,0 +1,72 @@
+"""``status`` of several daemons: a line for each, also for one that is away."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ingester.client import ClientError
+from ingester.client.connection import Connection
+
+from .connecting import connections
+from .printing import print_json, print_table, shown, size
+from .status import entries, part, print_status
+
+ANSWERED_WITHIN_S = 10.0
+HEADINGS = ["endpoint", "daemon", "state", "writes", "rows per s", "memory", "log", "alarms"]
+
+
+def print_status_of_each(endpoint: str, as_json: bool) -> None:
+    """Print what a daemon says of itself; of several a line each, or with ``--json`` a list.
+
+    Raises:
+        ClientError: what the first one said that did not answer, after all were printed.
+    """
+    daemons = connections(endpoint, ANSWERED_WITHIN_S)
+    if len(daemons) > 1:
+        _print_all(daemons, as_json)
+    else:
+        print_status(endpoint, as_json)
+
+
+def _print_all(daemons: Sequence[Connection], as_json: bool) -> None:
+    with ThreadPoolExecutor(min(32, len(daemons)), "status") as pool:
+        found = [*pool.map(_asked, daemons)]
+    if as_json:
+        print_json([_told(*each) for each in zip(daemons, found, strict=True)])
+    else:
+        rows = [_row(*each) for each in zip(daemons, found, strict=True)]
+        print_table(HEADINGS, rows)
+    for each in found:
+        if isinstance(each, ClientError):
+            raise each
+
+
+def _asked(daemon: Connection) -> Mapping[str, Any] | ClientError:
+    try:
+        return daemon.act("status", {}, ANSWERED_WITHIN_S, once=True)[0]
+    except ClientError as exc:
+        return exc
+
+
+def _told(daemon: Connection, found: Mapping[str, Any] | ClientError) -> dict[str, Any]:
+    if isinstance(found, ClientError):
+        return {"endpoint": daemon.endpoint, "error": {"code": found.code, "message": str(found)}}
+    return {"endpoint": daemon.endpoint, "status": found}
+
+
+def _row(daemon: Connection, found: Mapping[str, Any] | ClientError) -> tuple[object, ...]:
+    if isinstance(found, ClientError):
+        return (daemon.endpoint, "", f"no answer: {found.code}", *[""] * 5)
+    identity, admission = part(found, "identity"), part(found, "admission")
+    reasons = [str(each.get("code")) for each in entries(admission, "reasons")]
+    recent = part(part(found, "rates"), "last_10s")
+    return (
+        daemon.endpoint,
+        f"{shown(identity.get('ingester_id'))} (epoch {shown(identity.get('epoch'))})",
+        identity.get("state"),
+        "accepted" if admission.get("accepts_writes") else f"refused: {', '.join(reasons)}",
+        f"{float(recent.get('rows_per_s') or 0):,.0f}",
+        size(part(admission, "memory").get("used_bytes")),
+        size(part(found, "log").get("bytes")),
+        [str(each.get("name")) for each in entries(found, "alarms")],
+    )

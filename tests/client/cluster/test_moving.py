@@ -1,0 +1,134 @@
+"""Streams among small servers that misbehave at an exact moment: where they go, and go back to."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ingester.client import Client, RetryPolicy, Unavailable, UnknownOutcome
+from ingester.client.cluster import ClusterConnection, members, route
+from ingester.client.cluster.placement import ranked
+from ingester.client.connection import Connection
+from ingester.client.retry import NEVER
+from tests.client.rows import SCHEMA, batch, values
+from tests.client.small_daemon import Fault, SmallDaemon, unavailable
+from tests.drivers.waiting import until
+
+QUICK = RetryPolicy(for_s=5, first_delay_s=0.005, max_delay_s=0.05)
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, SmallDaemon]]:
+    """Two servers, by endpoint, the one that writers of ``ns/t`` as "o" prefer first."""
+    monkeypatch.setattr(sys, "tracebacklimit", 0, raising=False)
+    monkeypatch.setattr(route, "BACK_S", 0.1)
+    with SmallDaemon() as one, SmallDaemon() as two:
+        both = {each.endpoint: each for each in (one, two)}
+        yield {endpoint: both[endpoint] for endpoint in ranked(("ns", "t", "o"), both)}
+
+
+def refusing(code: str) -> Fault:
+    """What refuses every batch, as a daemon does."""
+
+    def refuse(n: int) -> None:
+        raise unavailable(code)
+
+    return refuse
+
+
+@pytest.mark.parametrize("code", ["stopping", "fenced", "disk_full"])
+def test_a_stream_leaves_a_daemon_that_goes_and_comes_home_when_it_is_back(
+    pair: dict[str, SmallDaemon], code: str
+) -> None:
+    home, other = pair.values()
+    takes = {"accepts_writes": False}
+    home.actions["status"] = lambda body: [{"admission": takes}]
+    with Client(list(pair), timeout_s=10, retry=QUICK) as client:
+        with client.writer("ns", "t", SCHEMA, origin="o", first_sequence=1) as writer:
+            writer.write(batch(1)).result(10)
+            home.before = refusing(code)
+            began = time.monotonic()
+            writer.write(batch(2)).result(10)
+            assert time.monotonic() - began < 3, "it does not wait for the one that goes"
+            assert values(other) == [2]
+            # It answers, and takes nothing: streams stay where they are.
+            home.before = lambda n: None
+            for number in range(3, 6):
+                writer.write(batch(number)).result(10)
+            assert len(home.commands) == 1
+            takes["accepts_writes"] = True
+            numbers = iter(range(6, 10_000))
+            until(
+                lambda: (
+                    bool(writer.write(batch(next(numbers))).result(10)) and len(home.commands) > 1
+                ),
+                "the stream goes home",
+            )
+        found = values(home) + values(other)
+        assert sorted(found) == sorted(set(found))
+        assert len(found) == next(numbers) - 1
+
+
+def test_what_another_daemon_would_not_have_room_for_either_is_waited_for(
+    pair: dict[str, SmallDaemon],
+) -> None:
+    home, other = pair.values()
+    refused = iter(range(3))
+
+    def full(n: int) -> None:
+        if next(refused, None) is not None:
+            raise unavailable("memory")
+
+    home.before = full
+    with Client(list(pair), timeout_s=10, retry=QUICK) as client:
+        client.write("ns", "t", batch(1), origin="o", first_sequence=1)
+    assert next(refused, None) is None
+    assert not other.rows
+
+
+def test_rows_without_an_origin_are_sent_once(pair: dict[str, SmallDaemon]) -> None:
+    for each in pair.values():
+        each.after = refusing("unavailable")
+    with (
+        Client(list(pair), timeout_s=10, retry=QUICK) as client,
+        pytest.raises(UnknownOutcome),
+    ):
+        client.write("ns", "t", batch(1), exactly_once=False)
+    assert sum(len(each.rows) for each in pair.values()) == 1
+
+
+def test_a_retry_policy_that_never_retries_does_not_move_either(
+    pair: dict[str, SmallDaemon],
+) -> None:
+    home, other = pair.values()
+    home.before = refusing("stopping")
+    with Client(list(pair), retry=NEVER) as client, pytest.raises(Unavailable, match="stopping"):
+        client.write("ns", "t", batch(1), origin="o", first_sequence=1)
+    assert not other.rows
+
+
+def test_a_names_new_daemon_is_used_and_one_whose_record_is_gone_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(members, "LOOK_UP_S", 0.0)
+    with SmallDaemon() as one:
+        port = one.port
+        with SmallDaemon(f"grpc://127.0.0.2:{port}"):
+            records = ["127.0.0.1"]
+            calls = ClusterConnection(
+                f"dns+grpc://pods:{port}", 5.0, NEVER, lookup=lambda *_: records
+            )
+            assert [each.endpoint for each in calls.each()] == [f"grpc://127.0.0.1:{port}"]
+            records[:] = ["127.0.0.2", "127.0.0.1"]
+            assert len(calls.each()) == 2
+            assert calls.tables() == []
+            records[:] = ["127.0.0.2"]
+            (left,) = calls.each()
+            assert left.endpoint == f"grpc://127.0.0.2:{port}"
+            assert isinstance(left, Connection)
+            records.clear()  # a name without records for a moment: who was there is still asked
+            assert calls.each() == [left]
+            calls.close()
