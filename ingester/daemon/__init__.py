@@ -15,7 +15,8 @@
 ``process`` owns the nurseries: who starts when, who ends whom. HTTP answers from the start on, and
 says that the daemon is not ready. ``assembly`` hands each part the observers that it tells.
 ``instrumentation`` is told what the parts did and counts it; ``push_watch`` reads what the leaders
-of pushes tell; ``status_report`` puts together what each part tells about itself.
+of pushes tell; ``status_report`` puts together what each part tells about itself, its
+long lists from ``status_items``.
 
 ``watch`` raises alarms and keeps the last minutes: by ``figures`` of the parts, the room of the
 ``disks``, a ``store_probe``, and a ``loop_watch``, which tells where a loop that does not turn

@@ -10,18 +10,24 @@ import heapq
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
 from ingester import __version__
-from ingester.buffer import TableBuffer
 from ingester.config.settings import Settings
 from ingester.daemon.assembly import Runtime
 from ingester.daemon.service_manager import Phase
+from ingester.daemon.status_items import (
+    LISTS,
+    busiest,
+    followers_of,
+    namespaces_of,
+    tell_checkpoints,
+    tell_table,
+)
 from ingester.daemon.watch import Watch
 from ingester.errors import kind_of
 from ingester.memory.ledger import MemoryStatistics
@@ -32,27 +38,19 @@ from ingester.observability.standing import Alarm, History
 from ingester.observability.standing_metrics import standing_metrics
 from ingester.observability.status import (
     Admission,
-    CheckpointStatus,
     DrainStatus,
-    FollowerStatus,
     Identity,
     LogStatus,
     Memory,
-    NamespaceQuotas,
-    NamespaceStatus,
-    OriginStatus,
     PersistStatus,
     RateSpans,
     Reason,
-    ReplicationStatus,
     SecurityStatus,
     Status,
     StreamStatus,
-    TableStatus,
 )
 from ingester.observability.status_lists import TOP, PageRequest, StatusPage, page_of, top_of
 from ingester.observability.table_detail import TableView
-from ingester.origins.checkpoints import CheckpointTotals
 from ingester.server.auth.views import Sees, seen, status_seen
 from ingester.server.http.app import Purpose
 
@@ -158,9 +156,9 @@ class StatusReport:
     def _status(self, runtime: Runtime, sees: Sees | None) -> Status:
         origins = runtime.known_origins.statistics(sees)
         tables = seen(runtime.tree.tables.values(), sees)
-        followers = seen(_followers(runtime), sees)
+        followers = seen(followers_of(runtime), sees)
         replications = seen(runtime.reports.known(), sees)
-        namespaces = seen(_namespaces(runtime), sees)
+        namespaces = seen(namespaces_of(runtime), sees)
         return Status(
             identity=_identity(runtime),
             alarms=self._watch.alarms(),
@@ -176,11 +174,11 @@ class StatusReport:
                 "replications": len(replications),
                 "namespaces": len(namespaces),
             },
-            tables=[_table(runtime, table) for table in _busiest(tables)],
+            tables=[tell_table(runtime, table) for table in busiest(tables)],
             persist=_persists(runtime),
             log=_log(runtime),
             origins=heapq.nsmallest(TOP, origins, key=lambda each: not each.open),
-            checkpoints=_checkpoints(runtime.tree.checkpoints.statistics()),
+            checkpoints=tell_checkpoints(runtime.tree.checkpoints.statistics()),
             streams=runtime.queries.statistics(),
             connections=runtime.connections.statistics(),
             followers=heapq.nsmallest(TOP, followers, key=lambda each: not each.alive),
@@ -206,11 +204,11 @@ class StatusReport:
         Raises:
             InvalidRequest: there is no such list, or its bounds are not taken.
         """
-        asked.check(_LISTS)
+        asked.check(LISTS)
         if self._runtime is None:
             return StatusPage(list=asked.list, total=0, items=())
         self._runtime.wal.catch_up()
-        keyed, tell = _LISTS[asked.list]
+        keyed, tell = LISTS[asked.list]
         return page_of(asked, keyed(self._runtime, sees), partial(tell, self._runtime))
 
     def table(self, namespace: str, table: str) -> TableView | None:
@@ -271,7 +269,7 @@ def _gauges(runtime: Runtime, security: SecurityStatus, drain: DrainStatus) -> G
         ready=runtime.state == "ready",
         accepts_writes=admission.accepts_writes,
         replications=list(runtime.reports.known()),
-        namespaces=list(_namespaces(runtime)),
+        namespaces=list(namespaces_of(runtime)),
     )
 
 
@@ -313,91 +311,6 @@ def _memory(ledger: MemoryStatistics) -> Memory:
 
 def _persists(runtime: Runtime) -> PersistStatus:
     return runtime.instrumentation.persists(runtime.flusher.statistics())
-
-
-def _table(runtime: Runtime, table: TableBuffer) -> TableStatus:
-    checkpoints = _checkpoints(runtime.tree.checkpoints.statistics(table.key))
-    return msgspec.structs.replace(table.statistics(), checkpoints=checkpoints)
-
-
-def _busiest(tables: Iterable[TableBuffer]) -> list[TableBuffer]:
-    """Give those with the most buffered bytes; among equals by name."""
-    return heapq.nsmallest(TOP, tables, key=lambda table: (-table.nbytes, table.key))
-
-
-def _followers(runtime: Runtime) -> Iterator[FollowerStatus]:
-    for (namespace, table), each in runtime.live.followers.known():
-        yield FollowerStatus(
-            namespace=namespace,
-            table=table,
-            name=each.name,
-            alive=each.alive,
-            table_version=each.table_version,
-            prepared=list(each.prepared),
-        )
-
-
-def _keyed_tables(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, TableBuffer]]:
-    return (("/".join(each.key), each) for each in seen(runtime.tree.tables.values(), sees))
-
-
-def _keyed_origins(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, OriginStatus]]:
-    return ((each.origin, each) for each in runtime.known_origins.statistics(sees))
-
-
-def _keyed_followers(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, FollowerStatus]]:
-    for each in seen(_followers(runtime), sees):
-        yield f"{each.namespace}/{each.table}/{each.name}", each
-
-
-def _keyed_replications(
-    runtime: Runtime, sees: Sees | None
-) -> Iterator[tuple[str, ReplicationStatus]]:
-    known = seen(runtime.reports.known(), sees)
-    return ((f"{each.namespace}/{each.origin}", each) for each in known)
-
-
-def _namespaces(runtime: Runtime) -> Iterator[NamespaceStatus]:
-    namespaces, places = runtime.namespaces, runtime.queries.places
-    share = namespaces.share_of(runtime.ledger.watermarks.high)
-    for use in namespaces.known():
-        if use.idle and not use.refused:
-            continue  # somebody has asked for it, and it may not be there at all
-        yield NamespaceStatus(
-            namespace=use.name,
-            bytes=use.bytes,
-            queued_bytes=use.queued_bytes,
-            partitions=use.partitions,
-            tables=use.tables,
-            writers=use.writers,
-            answers=places.of(use.name),
-            refused=use.refused,
-            over_share=use.bytes > share,
-            quota=msgspec.convert(use.quota, NamespaceQuotas, from_attributes=True),
-        )
-
-
-def _keyed_namespaces(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, NamespaceStatus]]:
-    return ((each.namespace, each) for each in seen(_namespaces(runtime), sees))
-
-
-def _as_it_is(_: Runtime, each: object) -> object:
-    return each
-
-
-_Keyed = Callable[[Runtime, Sees | None], Iterable[tuple[str, Any]]]
-_LISTS: dict[str, tuple[_Keyed, Callable[[Runtime, Any], object]]] = {
-    "tables": (_keyed_tables, _table),
-    "origins": (_keyed_origins, _as_it_is),
-    "followers": (_keyed_followers, _as_it_is),
-    "replications": (_keyed_replications, _as_it_is),
-    "namespaces": (_keyed_namespaces, _as_it_is),
-}
-"""Each list of a status: what it has, by keys, and how one of it is told."""
-
-
-def _checkpoints(totals: CheckpointTotals) -> CheckpointStatus:
-    return msgspec.convert(totals, CheckpointStatus, from_attributes=True)
 
 
 def _log(runtime: Runtime) -> LogStatus:
