@@ -14,7 +14,7 @@ import msgspec
 
 from wal.disk import Disk
 from wal.errors import REPAIR_COMMAND
-from wal.format import segment_name
+from wal.format import parse_name, segment_name
 from wal.recovery import Survey, facts_of, fault_of, survey
 from wal.repair import Gap as Gap
 from wal.repair import repair as repair
@@ -37,6 +37,19 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     expected: str
     found: str
     help: str
+
+
+def last_writes(directory: Path) -> dict[int, float]:
+    """When each segment was written to last, by its number, in seconds since 1970.
+
+    Ask before `Log.recover`, which may write to the last one. A folder that is not there has none.
+    """
+    found = {}
+    for path in directory.glob("*.wal") if directory.is_dir() else ():
+        name = parse_name(path.name)
+        if name is not None and name.suffix is None:
+            found[name.number] = path.stat().st_mtime
+    return found
 
 
 def inspect(directory: Path, disk: Disk | None = None) -> list[SegmentFacts]:

@@ -146,6 +146,8 @@ class BufferHandle:
         self.first_segment = segment
         self.rows = BufferedRows()
         self.opened_at = 0.0
+        self.written_at = 0.0
+        """When its oldest row was acknowledged; of a replayed one, no earlier than it was."""
         self.frozen_at = 0.0
         self.state = BufferState.ACTIVE
         self.origins: dict[Tenure, int] = {}

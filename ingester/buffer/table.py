@@ -97,7 +97,7 @@ class TableBuffer:
 
     def statistics(self) -> TableStatus:
         """The numbers of the table's rows in buffers and in files."""
-        opened = min((handle.opened_at for handle in self.handles()), default=None)
+        opened = min((handle.written_at for handle in self.handles()), default=None)
         return TableStatus(
             namespace=self.namespace,
             table=self.name,
@@ -137,7 +137,7 @@ def _buffered(partition: PartitionBuffer, now: float) -> BufferedPartition:
         rows=sum(each.rows.rows for each in handles),
         bytes=sum(each.nbytes for each in handles),
         frozen=len(partition.frozen),
-        oldest_s=max((round(now - each.opened_at, 3) for each in handles), default=None),
+        oldest_s=max((round(now - each.written_at, 3) for each in handles), default=None),
     )
 
 

@@ -99,6 +99,9 @@ class BufferTree:
         """Active buffers that no replication began, with their partitions, the oldest first."""
         self.by_lag: OrderedDict[BufferHandle, PartitionBuffer] = OrderedDict()
         """Active buffers that replication began, with their partitions, the oldest first."""
+        self.replayed: dict[int, float] = {}
+        """When each segment of the log that is replayed was written to last, by the monotonic
+        clock."""
         self._unreleased: OrderedDict[BufferHandle, None] = OrderedDict()
         """Buffers whose rows are in no file, in the order in which they were opened."""
         self._ledger = ledger
@@ -306,7 +309,7 @@ class BufferTree:
     def oldest_s(self) -> float | None:
         """The age of the oldest row that is in no file; None where every row is in one."""
         oldest = next(iter(self._unreleased), None)
-        return None if oldest is None else max(0.0, time.monotonic() - oldest.opened_at)
+        return None if oldest is None else max(0.0, time.monotonic() - oldest.written_at)
 
     def unreleased(self) -> Iterator[BufferHandle]:
         """Every buffer of every table that is not in committed files."""
@@ -328,7 +331,8 @@ class BufferTree:
                 first_seq=operation.seq,
                 segment=operation.segment,
             )
-            handle.opened_at = time.monotonic()
+            now = handle.opened_at = time.monotonic()
+            handle.written_at = self.replayed.get(operation.segment, now)
             aging = self.by_lag if operation.messages else self.by_age
             aging[handle] = partition
             self._unreleased[handle] = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ from ingester.recovery.marks import Left, begin, claim_body, judge, look
 from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import ObjectStore, StoreRetry, check_store, open_store, retry_async
 from wal import DirectoryLock, Log, Recovered
+from wal.inspection import last_writes
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +79,7 @@ async def assemble(settings: Settings, watched: Callable[[ObjectStore], ObjectSt
         return () if runtime is None else runtime.carried_records()
 
     wal = Log(settings.data_dir / "wal", log_settings(settings), carry=carry)
+    written = last_writes(settings.data_dir / "wal")
     recovered = await wal.recover()
     opened = partial(open_store, settings.store_url, **settings.store_options)
     store = watched(await trio.to_thread.run_sync(opened))
@@ -87,6 +90,8 @@ async def assemble(settings: Settings, watched: Callable[[ObjectStore], ObjectSt
     await _reached(store, partial(check_store, store))
     writer = await _claim(store, left, recovered)
     runtime = Runtime(settings, store, writer, wal, recovered)
+    ages = {number: max(0.0, time.time() - at) for number, at in written.items()}
+    runtime.tree.replayed = {number: time.monotonic() - age for number, age in ages.items()}
     return runtime
 
 

@@ -415,8 +415,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     store_state: StoreState = StoreState()
     disk: DiskStatus = DiskStatus()
     oldest_unpersisted_s: float | None = None
-    """The age of the oldest row that is in no file; null where every row is in one. After a restart
-    it counts from the replay."""
+    """The age of the oldest row that is in no file; null where every row is in one. Of a row that
+    a restart has replayed, the age of its segment of the log: it is at least so old."""
     admission: Admission
     rates: RateSpans
     counts: dict[str, int] = {}

@@ -240,3 +240,21 @@ def test_a_loop_that_stands_still_has_its_stacks_written() -> None:
     )
     assert "Timeout (0:00:00.2" in done.stderr
     assert "in stand_still" in done.stderr
+
+
+def test_a_row_is_as_old_after_a_restart_as_its_segment_of_the_log(tmp_path: Path) -> None:
+    with Daemon.start(tmp_path / "d") as daemon:
+        with fl.connect(daemon.flight) as client:
+            put(client, TABLE, BATCH)
+        daemon.kill()
+    # As if it had been written an hour ago.
+    (segment,) = (daemon.data_dir / "wal").glob("*.wal")
+    at = segment.stat().st_mtime - 3600
+    os.utime(segment, (at, at))
+    with daemon.again() as again:
+        assert 3600 <= told(again)["oldest_unpersisted_s"] < 3700
+        assert told(again)["tables"][0]["oldest_buffered_s"] >= 3600
+        assert alarms(again) == {"oldest-row": "warning"}
+        with fl.connect(again.flight) as client:
+            persist(client, TABLE)
+        assert told(again)["oldest_unpersisted_s"] is None
