@@ -213,6 +213,11 @@ def test_from_a_real_daemons_tables_to_partitions_and_files_and_back(
         assert f"{shared.ready['ingester_id']}, epoch" in tab.text("tables")
         tab.evaluate("history.back()")
         tab.until("document.getElementById('turning').innerText.includes('of 12 partitions')")
+        tab.evaluate("getSelection().selectAllChildren(document.querySelector('.trail'))")
+        put(client, name, pa.RecordBatch.from_pylist(rows[:2], days))
+        next_round(tab)
+        assert "5 rows" in tab.text("tables")
+        assert tab.evaluate("String(getSelection())").endswith(name[1]), "it is still selected"
         # An address of its own: another window shows the same.
         address = tab.evaluate("location.href")
         tab.open("about:blank")

@@ -10,9 +10,11 @@ import { showPushes } from "./pushes.js";
 import { showReplications } from "./replications.js";
 import { showAccess, showErrors, showFlow, showFollowers, showIdentity, showNamespaces, showOrigins } from "./work.js";
 
-const REFRESH_MS = 2000, PATIENCE_MS = 5000, HISTORY_MS = 10000, TYPING_MS = 200;
+const REFRESH_MS = 2000, PATIENCE_MS = 5000, HISTORY_MS = 10000, ONE_TABLE_MS = 10000, TYPING_MS = 200;
 const PARTS = [showState, showSecurity, showErrors, showMemory, showStore, showFlow, showNamespaces, showOrigins, showPushes, showReplications, showFollowers, showAccess, showIdentity];
 let lastGood = null, timer = null, paused = false, asking = false, again = false, rounds = 0, history = null, historyAt = 0, historyProblem = "";
+// The answers of one table, which may have 100,000 partitions to look through: they are asked for less often.
+let kept = { key: "", at: 0, answers: [] };
 
 function sections(s) {
   const numbered = [["alarms-card", "Alarms", (s.alarms || []).length], ["tables-card", "Tables", total(s, "tables")], ["errors-card", "Errors", s.errors.length],
@@ -70,8 +72,16 @@ async function askForHistory() {
   historyAt = Date.now();
 }
 
+async function askForTables(wanted) {
+  const key = JSON.stringify(wanted);
+  if (isOpen() && key === kept.key && Date.now() - kept.at < ONE_TABLE_MS) return kept.answers;
+  const answers = await Promise.all(wanted.map(ask));
+  kept = { key, at: Date.now(), answers };
+  return answers;
+}
+
 async function round() {
-  const wanted = paths(), [status, ...answers] = await Promise.all(["/api/status", ...wanted].map(ask));
+  const wanted = paths(), [status, answers] = await Promise.all([ask("/api/status"), askForTables(wanted)]);
   if (status.status === 401) return askForToken(status.told);
   if (!status.ok) return lose("The daemon answers with an error", status.told.replace(/\.$/, ""));
   await askForHistory();
@@ -112,7 +122,7 @@ const ACTS = {
 };
 const KEYS = {
   "/": () => { goTo("tables-card"); byId("find").focus(); }, "?": ACTS.keys, a: () => goTo("alarms-card"), t: () => goTo("tables-card"), e: () => goTo("errors-card"),
-  r: refresh, p: ACTS.pause, n: ACTS.next, b: ACTS.before, Escape: () => { if (isOpen()) location.hash = "#tables-card"; },
+  r: () => { kept.at = 0; refresh(); }, p: ACTS.pause, n: ACTS.next, b: ACTS.before, Escape: () => { if (isOpen()) location.hash = "#tables-card"; },
 };
 function goTo(id) { byId(id).scrollIntoView({ block: "start" }); byId(id).focus({ preventScroll: true }); }
 
@@ -141,7 +151,12 @@ byId("find").addEventListener("input", (event) => {
 });
 byId("order").addEventListener("change", (event) => { turnTo({ order: event.target.value }); refresh(); });
 byId("rows").addEventListener("change", (event) => { turnTo({ rows: Number(event.target.value) }); refresh(); });
-window.addEventListener("hashchange", () => { if (route(location.hash)) { goTo("tables-card"); refresh(); } });
+window.addEventListener("hashchange", () => {
+  if (!route(location.hash)) return;
+  clearTimeout(typed);  // what was typed was meant for what is left now
+  goTo("tables-card");
+  refresh();
+});
 window.addEventListener("resize", hintWhereCutOff);
 
 // Hidden: stop asking. Shown again: ask at once.
