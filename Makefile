@@ -150,6 +150,10 @@ tenants: setup ## Ten minutes of five tenants, one of them hostile (ARGS="--seco
 memory: setup ## A minute of all that takes memory, under a limit that kills (ARGS="--seconds 600")
 	@$(PY) -m tests.memory.campaign $(ARGS)
 
+.PHONY: show
+show: setup ## An hour of three daemons, 80 % load, a fault each minute (ARGS="--seconds 60 --every 7")
+	@$(PY) -m tests.show $(ARGS)
+
 .PHONY: simulation
 simulation: setup ## 1 to 1,000 daemons that commit to one table, in simulated time (10 min)
 	@$(PY) -m tests.simulation $(ARGS)

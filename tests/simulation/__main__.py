@@ -18,13 +18,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--daemons", type=int, nargs="+", default=list(DAEMONS))
     parser.add_argument("--every", type=float, default=300.0, metavar="SECONDS")
+    parser.add_argument("--together", type=int, default=300, help="the most that commit at once")
     parser.add_argument("--picture", type=Path, help="a PNG of the curves")
     asked = parser.parse_args()
     apart, together = [], []
     for daemons in asked.daemons:
         print(f"{daemons:,} daemons", file=sys.stderr)
         apart.append(spread(daemons, every_s=asked.every))
-        together.append(at_once(daemons))
+        if daemons <= asked.together:
+            together.append(at_once(daemons))
     every = f"each {asked.every:g} s, at times of their own"
     print(contention_table("spread", f"Each daemon commits {every}", apart).text(), end="\n\n")
     print(contention_table("at-once", "All commit once, at once", together).text(), end="\n\n")

@@ -7,7 +7,10 @@ tables, describe, persist, origins, checkpoints   all, put together (:mod:`.merg
 status and the like       none: they are of one daemon, so ask each of ``Client.daemons()``
 """
 
+import math
+import random
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,9 +20,9 @@ from .. import arguments
 from ..calls import Missing
 from ..connection import Connection
 from ..connection_options import ConnectionOptions
-from ..errors import InvalidRequest
+from ..errors import ClientError, InvalidRequest
 from ..query_stream import QueryStream
-from ..retry import NEVER, RetryPolicy
+from ..retry import NEVER, RetryPolicy, RetryState
 from ..route import Route, WayOf
 from ..wire import OriginState, QueryRequest, TableSummary
 from . import merging
@@ -91,11 +94,25 @@ class ClusterConnection:
         return [self._members.connection(each) for each in self._members.endpoints()]
 
     def rows(self, request: QueryRequest, timeout_s: float | None, missing: Missing) -> pa.Table:
-        """The whole answer to a query, within ``timeout_s``."""
+        """The whole answer to a query, within ``timeout_s``.
+
+        One that breaks off is asked for again: a daemon has gone, or its store, and nobody has seen
+        a part of it.
+        """
         within_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
-        with self._union.stream(request, missing, within_s) as stream:
-            batches = [batch for batch, _ in stream]
-            return pa.Table.from_batches(batches, stream.schema)
+        give_up_at = math.inf if within_s is None else time.monotonic() + within_s
+        retry = RetryState(self.retry, random.random)
+        while True:
+            with self._union.stream(request, missing, within_s) as stream:
+                try:
+                    batches = [batch for batch, _ in stream]
+                except ClientError as exc:
+                    delay_s = retry.failed(exc, time.monotonic())
+                    if delay_s is None or time.monotonic() + delay_s > give_up_at:
+                        raise
+                else:
+                    return pa.Table.from_batches(batches, stream.schema)
+            time.sleep(delay_s)
 
     def stream_rows(self, request: QueryRequest, missing: Missing) -> QueryStream:
         """The answer to a query, batch by batch."""

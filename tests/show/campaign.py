@@ -1,0 +1,174 @@
+"""The show: load, a fault at each interval, and whether every acknowledged row is there once.
+
+    as fast as it goes ─▶ 80 % of that, a fault at each interval ─▶ stop ─▶ each row once?
+                                                  lost disks are adopted ─▶ each row once!
+
+Law of this file: what is missing at the end must have been on a disk that was lost, and nowhere
+else. That is not reckoned: the copy of the lost disk is brought in, and nothing is missing then.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from tests.show.faults import FAULTS, Scene
+from tests.show.load import NAMESPACE, TABLE, Load
+from tests.show.realm import Realm
+from tests.show.watch import Watch, Watching
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run.
+
+    Attributes:
+        seconds: In all, about; each of ``faults`` comes at least once.
+        every_s: Between the begins of two faults.
+        full_s: How long it is found out what the machine does.
+        share: Of that is the load.
+    """
+
+    seconds: float = 3600.0
+    every_s: float = 60.0
+    full_s: float = 30.0
+    share: float = 0.8
+    writers: int = 6
+    readers: int = 2
+    max_age: str = "20s"
+    seed: int = 1
+    faults: Sequence[str] = tuple(FAULTS)
+
+
+@dataclass
+class Verdict:
+    """What came of it: lines for people, faults, and what was watched."""
+
+    lines: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    watch: Watch = field(default_factory=Watch)
+    load: Load | None = None
+
+
+def run(plan: Plan, say: Callable[[str], None]) -> Verdict:
+    """Run the show."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        realm = Realm(folder, stack, max_age=plan.max_age, seed=plan.seed)
+        for name in "abc":
+            realm.start(name)
+        verdict = Verdict()
+        load = verdict.load = Load(realm.client, writers=plan.writers, readers=plan.readers)
+        load.start()
+        try:
+            with Watching(verdict.watch, realm, load):
+                _find_pace(plan, load, verdict)
+                say(verdict.lines[-1])
+                _have_faults(plan, realm, load, verdict, say)
+        finally:
+            load.stop()
+        verdict.faults += load.wrong
+        if not load.wrong:
+            _judge(realm, load, verdict)
+        if verdict.faults:
+            verdict.lines += realm.errors()
+        return verdict
+
+
+def _find_pace(plan: Plan, load: Load, verdict: Verdict) -> None:
+    """Let all write as fast as they are answered; from then on at a share of that."""
+    _go_on(load, plan.full_s / 4)
+    before, began = len(load.writes.calls), time.monotonic()
+    _go_on(load, plan.full_s)
+    batches_per_s = (len(load.writes.calls) - before) / (time.monotonic() - began)
+    load.every_s = plan.writers / max(1.0, batches_per_s * plan.share)
+    verdict.lines.append(
+        f"the machine takes {batches_per_s:.0f} batches/s; from now on {plan.share:.0%} of that"
+    )
+
+
+def _go_on(load: Load, seconds: float) -> None:
+    """Let time pass, unless something went wrong."""
+    over = time.monotonic() + seconds
+    while time.monotonic() < over and not load.wrong:
+        time.sleep(0.05)
+
+
+def _have_faults(
+    plan: Plan, realm: Realm, load: Load, verdict: Verdict, say: Callable[[str], None]
+) -> None:
+    watch, random = verdict.watch, Random(plan.seed)
+    scene = Scene(realm, load, random, plan.every_s / 4, verdict.lines)
+    over = time.monotonic() + plan.seconds - plan.full_s
+    left = set(plan.faults)
+    for name in cycle(plan.faults):
+        if load.wrong or (time.monotonic() > over and not left):
+            return
+        began = time.monotonic()
+        watch.faults.append((watch.now(), name))
+        FAULTS[name](scene)
+        left.discard(name)
+        took_s, rows = time.monotonic() - began, load.acknowledged
+        say(f"{watch.now():7.1f} s  {name}: {took_s:.1f} s, {rows:,} rows")
+        _go_on(load, plan.every_s - (time.monotonic() - began))
+
+
+def _judge(realm: Realm, load: Load, verdict: Verdict) -> None:
+    """Compare what is there with what was acknowledged, without lost disks and with them."""
+    missing = _missing(realm, load, verdict)
+    for source, numbers in zip(load.writers, missing, strict=True):
+        if not len(numbers):
+            continue
+        spans = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
+        told = ", ".join(f"{span[0]} to {span[-1]}" for span in spans)
+        verdict.lines.append(f"missing of {source.origin}: rows {told}, which were in no file")
+        if source.keeps:
+            verdict.faults.append(f"{source.origin} keeps what is not in files, and lacks {told}")
+    lost = [folder for member in realm.members.values() for folder in member.lost]
+    for folder in lost:
+        realm.adopt(folder)
+    if lost:
+        again = sum(map(len, _missing(realm, load, verdict)))
+        verdict.lines.append(f"with {len(lost)} lost disks adopted, {again} rows are missing")
+    else:
+        again = sum(map(len, missing))
+    if again:
+        verdict.faults.append(f"{again} acknowledged rows are missing, and were on no lost disk")
+    if load.moments:
+        verdict.lines.append(
+            f"{load.moments} answers lacked rows that a writer which keeps them sent again"
+        )
+    for kind, timed in (("writes", load.writes), ("queries", load.queries)):
+        took = np.array([seconds for _, seconds in timed.calls]) * 1e3
+        p50, p99, most = np.percentile(took, [50, 99, 100])
+        verdict.lines.append(
+            f"{len(took):,} {kind}: median {p50:.1f} ms, 99th {p99:.0f} ms, longest {most:.0f} ms"
+        )
+    verdict.lines.append(
+        f"{load.acknowledged:,} rows acknowledged, {len(verdict.watch.faults)} faults"
+    )
+
+
+def _missing(realm: Realm, load: Load, verdict: Verdict) -> list[np.ndarray]:
+    """The acknowledged rows of each writer that are not there; a fault where one is there twice."""
+    with realm.client() as client:
+        found = client.query(NAMESPACE, TABLE, ["writer", "n"])
+    writers, numbers = found["writer"].to_numpy(), found["n"].to_numpy()
+    missing = []
+    for source in load.writers:
+        counts = np.bincount(numbers[writers == source.number], minlength=source.acknowledged)
+        if (twice := np.flatnonzero(counts > 1)).size:
+            verdict.faults.append(f"{source.origin}: {twice.size} rows are there more than once")
+        if len(counts) > source.acknowledged:
+            extra = len(counts) - source.acknowledged
+            verdict.faults.append(f"{source.origin}: {extra} rows are there without an answer")
+        missing.append(np.flatnonzero(counts[: source.acknowledged] == 0))
+    return missing

@@ -1,0 +1,126 @@
+"""What is done to the daemons, one thing at a time; each is over, and undone, when it returns.
+
+Law of this file: whoever is meant was well before, and is well afterwards. What an operator would
+have to do is done here by the commands that an operator has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from tests.drivers.waiting import until
+from tests.show.load import Load
+from tests.show.realm import Realm
+
+
+@dataclass
+class Scene:
+    """Where a fault happens, and how long those last that have a length."""
+
+    realm: Realm
+    load: Load
+    random: Random
+    lasts_s: float
+    said: list[str]
+    """What is to be in the report."""
+
+    def anyone(self) -> str:
+        """The name of a daemon that runs."""
+        return self.random.choice([member.name for member in self.realm.running()])
+
+
+def kill(scene: Scene) -> None:
+    """``kill -9``, and a start."""
+    name = scene.anyone()
+    scene.realm.kill(name)
+    time.sleep(min(1.0, scene.lasts_s))
+    scene.realm.start(name)
+
+
+def full_disk(scene: Scene) -> None:
+    """No byte is free where the log of one daemon is."""
+    disk = scene.realm.members[scene.anyone()].disk
+    if "full" not in disk.troubles:
+        scene.said.append("full disk: left out, no file system can be mounted here")
+        return
+    disk.befall("full")
+    time.sleep(scene.lasts_s)
+    disk.heal()
+
+
+def dead_store(scene: Scene) -> None:
+    """Each request to the store is refused."""
+    scene.realm.proxy.suffer("away")
+    time.sleep(scene.lasts_s)
+    scene.realm.proxy.heal()
+
+
+def certificates(scene: Scene) -> None:
+    """Another key and certificate for all, taken up while they run."""
+    scene.realm.renew_certificates()
+    time.sleep(min(3.0, scene.lasts_s))
+
+
+def drain(scene: Scene) -> None:
+    """One daemon is drained, stopped, and started again: a step of a rolling restart."""
+    name = scene.anyone()
+    _drain(scene, name)
+    _stop(scene, name)
+    scene.realm.start(name)
+
+
+def add_and_remove(scene: Scene) -> None:
+    """A fourth daemon comes, clients are told of it, and it goes again."""
+    scene.realm.start("d")
+    scene.load.reconnect()
+    before = scene.load.acknowledged
+    until(lambda: scene.load.acknowledged > before or bool(scene.load.wrong), "writes to go on")
+    time.sleep(scene.lasts_s)
+    _drain(scene, "d")
+    scene.realm.members["d"].known = False
+    scene.load.reconnect()
+    _stop(scene, "d")
+
+
+def lost_disk(scene: Scene) -> None:
+    """A daemon and its data directory are gone; another takes its name, with an empty disk."""
+    name = scene.anyone()
+    scene.realm.lose_disk(name)
+    # What it alone had is missing from here on, for those who do not keep what is not in files.
+    for source in scene.load.writers:
+        if not source.keeps:
+            source.may_miss_below = source.acknowledged
+    told = scene.realm.refused(name)
+    if "accept-lost-log" not in told:
+        scene.load.wrong.append(f"a start with an empty disk was not refused by name: {told!r}")
+    scene.said.append(f"lost disk of {name}: {told}")
+    scene.realm.start(name, "--accept-lost-log")
+    for source in scene.load.writers:
+        if not source.keeps:
+            source.may_miss_below = source.acknowledged
+
+
+def _drain(scene: Scene, name: str) -> None:
+    member = scene.realm.members[name]
+    with scene.realm.client(member.endpoint, who="operator") as client:
+        client.action("drain", {"wait_s": 60}, timeout_s=90)
+
+
+def _stop(scene: Scene, name: str) -> None:
+    code = scene.realm.leave(name)
+    if code != 0:
+        scene.load.wrong.append(f"{name} was drained, and stopped with exit code {code}")
+
+
+FAULTS: dict[str, Callable[[Scene], None]] = {
+    "kill": kill,
+    "full disk": full_disk,
+    "dead store": dead_store,
+    "certificates": certificates,
+    "drain": drain,
+    "added daemon": add_and_remove,
+    "lost disk": lost_disk,
+}

@@ -1,0 +1,221 @@
+"""Those who write and read while things happen, and what each of them knows.
+
+Law of this file: a batch counts as acknowledged when its answer is there, and not before. A client
+sees retries and no error: what comes up from the library is wrong, whatever was done to a daemon.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+
+from ingester.client import Client, Writer
+from tests.drivers.waiting import until
+
+NAMESPACE, TABLE = "show", "events"
+SCHEMA = pa.schema([("writer", pa.int32()), ("n", pa.int64()), ("value", pa.float64())])
+ROWS = 2_000
+"""In a batch."""
+LOOKS_BACK = 20 * ROWS
+PIPELINED = 8
+"""Batches that a writer has on the way."""
+
+
+@dataclass
+class Timed:
+    """When calls ended, and what they took, in seconds."""
+
+    calls: list[tuple[float, float]] = field(default_factory=list)
+
+    def note(self, seconds: float) -> None:
+        """Note a call that has just been answered."""
+        self.calls.append((time.monotonic(), seconds))
+
+
+class Load:
+    """Writers and readers; each is a thread with a client of its own.
+
+    Attributes:
+        wrong: What nobody should have seen.
+        every_s: Between two batches of a writer; 0 as fast as they are taken.
+        generation: Raised by :meth:`reconnect`.
+        seen: The generation of each thread's client.
+        moments: Answers that lacked rows which were being sent again, and the next one had.
+    """
+
+    def __init__(self, connect: Callable[[], Client], *, writers: int, readers: int) -> None:
+        self.wrong: list[str] = []
+        self.every_s = 0.0
+        self.generation = 0
+        self.moments = 0
+        self.seen: dict[str, int] = {}
+        self.writes, self.queries = Timed(), Timed()
+        self.writers = [Source(self, number, connect) for number in range(writers)]
+        self._connect = connect
+        self._stop = threading.Event()
+        works = [(f"writer {each.number}", each.work) for each in self.writers]
+        works += [(f"reader {n}", Reader(self, n, connect).work) for n in range(readers)]
+        self._threads = [
+            threading.Thread(target=self._guarded, args=work, name=work[0]) for work in works
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def reconnect(self) -> None:
+        """Have everybody make a new client, of the daemons that there are by now, and wait."""
+        self.generation += 1
+        until(
+            lambda: bool(self.wrong) or all(n == self.generation for n in self.seen.values()),
+            "all to have new clients",
+            patience_s=120,
+        )
+
+    def stop(self) -> None:
+        """Let everybody end what they have begun."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(150)
+            if thread.is_alive():
+                self.wrong.append(f"{thread.name}: has not ended after 150 s")
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing new is begun."""
+        return self._stop.is_set()
+
+    def goes_on(self, generation: int) -> bool:
+        """Whether a client of that generation is still the one to use."""
+        return not self.stopped and self.generation == generation
+
+    def wait(self, seconds: float) -> None:
+        """Wait, unless it is over."""
+        self._stop.wait(max(0.0, seconds))
+
+    @property
+    def acknowledged(self) -> int:
+        """Rows."""
+        return sum(each.acknowledged for each in self.writers)
+
+    def _guarded(self, name: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as exc:
+            self.wrong.append(f"{name}: {type(exc).__name__}: {exc}"[:500])
+
+
+class Source:
+    """A writer with an origin: rows 0, 1, 2, … of its own. Every third keeps what is not in files.
+
+    Attributes:
+        acknowledged: Rows whose answer is there.
+        may_miss_below: Rows that are looked at by nobody until the end: a disk was lost.
+    """
+
+    def __init__(self, load: Load, number: int, connect: Callable[[], Client]) -> None:
+        self.number = number
+        self.keeps = number % 3 == 0
+        self.acknowledged = 0
+        self.may_miss_below = 0
+        self.durable = 0
+        self._load = load
+        self._connect = connect
+
+    @property
+    def origin(self) -> str:
+        """Its name at the daemons."""
+        return f"source-{self.number}"
+
+    def work(self) -> None:
+        """Write until it is over."""
+        while not self._load.stopped:
+            generation = self._load.generation
+            with (
+                self._connect() as client,
+                client.writer(
+                    NAMESPACE,
+                    TABLE,
+                    SCHEMA,
+                    origin=self.origin,
+                    first_sequence=self.acknowledged // ROWS + 1,
+                    max_unanswered=PIPELINED,
+                    keep_until_durable=self.keeps,
+                ) as writer,
+            ):
+                self._load.seen[self.origin] = generation
+                self._write(writer, generation)
+
+    def _write(self, writer: Writer, generation: int) -> None:
+        due = time.monotonic()
+        while self._load.goes_on(generation):
+            began = time.monotonic()
+            answer = writer.write(self._batch()).result()
+            self.acknowledged += ROWS
+            self.durable = max(self.durable, (answer.durable_sequence or 0) * ROWS)
+            self._load.writes.note(time.monotonic() - began)
+            # Who was held up does not catch up: the load is what it was.
+            due = max(due + self._load.every_s, began)
+            self._load.wait(due - time.monotonic())
+
+    def _batch(self) -> pa.RecordBatch:
+        numbers = np.arange(self.acknowledged, self.acknowledged + ROWS)
+        writers = np.full(ROWS, self.number, np.int32)
+        return pa.record_batch([writers, numbers, numbers * 0.5], schema=SCHEMA)
+
+
+class Reader:
+    """Asks for the newest rows of one writer after another, and looks whether all are there."""
+
+    def __init__(self, load: Load, number: int, connect: Callable[[], Client]) -> None:
+        self._load = load
+        self._connect = connect
+        self._random = Random(number)
+        self._name = f"reader-{number}"
+
+    def work(self) -> None:
+        """Read until it is over."""
+        while not self._load.stopped:
+            generation = self._load.generation
+            with self._connect() as client:
+                self._load.seen[self._name] = generation
+                while self._load.goes_on(generation):
+                    self._look(client)
+                    self._load.wait(0.2)
+
+    def _look(self, client: Client) -> None:
+        source = self._random.choice(self._load.writers)
+        upto = source.acknowledged
+        if upto == 0:
+            return
+        first = self._first(source, upto)
+        began = time.monotonic()
+        asked = [("writer", "=", source.number), ("n", ">=", first)]
+        found = client.query(NAMESPACE, TABLE, ["n"], asked)["n"].to_numpy()
+        self._load.queries.note(time.monotonic() - began)
+        if self._first(source, upto) > first:
+            return  # a disk was lost meanwhile
+        counts = np.bincount(found[found >= first] - first, minlength=max(0, upto - first))
+        if (counts[: upto - first] != 1).any() or (counts > 1).any():
+            missing = int((counts[: upto - first] == 0).sum())
+            again = client.query(NAMESPACE, TABLE, ["n"], [*asked, ("n", "<", upto)]).num_rows
+            if again == upto - first and source.keeps:
+                # It has moved, and what it sends again is not there until it has come again.
+                self._load.moments += 1
+                return
+            self._load.wrong.append(
+                f"{source.origin}: of rows {first} to {upto - 1} a query lacked {missing} and had"
+                f" {int((counts > 1).sum())} more than once; the next one found {again}"
+            )
+
+    @staticmethod
+    def _first(source: Source, upto: int) -> int:
+        """The first of the newest rows of a source that are certain to be there."""
+        return max(source.may_miss_below, upto - LOOKS_BACK, 0)

@@ -1,0 +1,186 @@
+"""The place of the show: daemons on one store, each with its own small disk, behind TLS and tokens.
+
+    daemon a ─ disk a ┐
+    daemon b ─ disk b ┼─▶ a proxy that fails when it is told to ─▶ an S3 server
+    daemon c ─ disk c ┘
+
+Law of this file: nothing of it is a stand-in but the S3 server: certificates, tokens, a file system
+that can be full, and processes that are killed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+from ingester.client import Client, ConnectionOptions, RetryPolicy
+from tests.crash.store_proxy import StoreProxy
+from tests.crash.worlds import DiskWorld
+from tests.drivers.certificates import Authority
+from tests.drivers.daemon import ROOT, Daemon, DaemonEnded
+from tests.drivers.s3_server import S3Server
+from tests.drivers.tokens import Tokens
+
+PATIENT = RetryPolicy(for_s=90.0, max_delay_s=1.0)
+STORE = "s3://lake/show"
+
+
+class Member:
+    """One daemon: its disk, its port, and its process, which comes and goes.
+
+    Attributes:
+        disk: Where its data directory is.
+        known: Whether clients are told of it.
+        lost: Copies of data directories that were lost, so that what was in them can be told.
+    """
+
+    def __init__(self, name: str, disk: DiskWorld) -> None:
+        self.name = name
+        self.disk = disk
+        self.known = True
+        self.lost: list[Path] = []
+        self.daemon: Daemon | None = None
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            self.port = int(one.getsockname()[1])
+
+    @property
+    def endpoint(self) -> str:
+        """Where clients find it."""
+        return f"grpc+tls://127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> Daemon:
+        """Its process."""
+        assert self.daemon is not None, self.name
+        return self.daemon
+
+
+class Realm:
+    """All daemons, and what they have in common. Leave it by closing ``stack``."""
+
+    def __init__(self, folder: Path, stack: ExitStack, *, max_age: str, seed: int) -> None:
+        self.folder = folder
+        self.members: dict[str, Member] = {}
+        self._stack = stack
+        self._random = Random(seed)
+        self._server = stack.enter_context(S3Server.start())
+        self._server.make_bucket("lake")
+        self.proxy = StoreProxy(self._server.url, seed)
+        stack.callback(self.proxy.close)
+        self._authority = Authority(folder / "authority")
+        self._pair = self._authority.issue("daemon")
+        self._tokens = Tokens(folder / "tokens.json")
+        self._tokens.add("load", "show:read,write")
+        self._tokens.add("operator", "*:admin")
+        self._config = folder / "ingester.toml"
+        options = self._server.storage_options | {"endpoint_url": self.proxy.url}
+        options |= {"connect_timeout_s": 2.0, "read_timeout_s": 5.0}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in options.items()]
+        self._config.write_text(f'store = "{STORE}"\n[store_options]\n' + "\n".join(lines))
+        self._settings: dict[str, object] = {
+            "tls__cert": self._pair.cert,
+            "tls__key": self._pair.key,
+            "auth__tokens": self._tokens.path,
+            "persist__max_age": max_age,
+            "wal__segment_bytes": "4MiB",
+            "manifest__refresh": "500ms",
+            "memory__limit": "512MiB",
+        }
+
+    def start(self, name: str, *arguments: str) -> Member:
+        """Start a daemon, a new one or one that was there."""
+        member = self.members.get(name)
+        if member is None:
+            disk = DiskWorld(self.folder / name, self._random)
+            self._stack.enter_context(disk)
+            member = self.members[name] = Member(name, disk)
+            self._stack.callback(self._kill, member)
+        member.known = True
+        member.daemon = Daemon.start(
+            member.disk.data_dir,
+            arguments=(
+                "--config", str(self._config),
+                "--flight", f"127.0.0.1:{member.port}",
+                *arguments,
+            ),
+            id=name,
+            **cast(Any, self._settings),
+        )  # fmt: skip
+        return member
+
+    def refused(self, name: str) -> str:
+        """Start a daemon that is refused; what it says."""
+        try:
+            self.start(name)
+        except DaemonEnded as exc:
+            return f"exit code {exc.code}: {exc.stderr.strip().splitlines()[-1][:1500]}"
+        return ""
+
+    def running(self) -> list[Member]:
+        """The daemons that run."""
+        return [member for member in self.members.values() if member.daemon is not None]
+
+    def client(self, *endpoints: str, who: str = "load") -> Client:
+        """A client of these daemons, or of all that there are."""
+        token = self._tokens.secret[who]
+        options = ConnectionOptions(tls_ca=str(self._authority.path), token=token)
+        known = [member.endpoint for member in self.members.values() if member.known]
+        everywhere = endpoints or tuple(known)
+        named = everywhere[0] if len(everywhere) == 1 else list(everywhere)
+        return Client(named, options=options, retry=PATIENT, timeout_s=20)
+
+    def kill(self, name: str) -> None:
+        """``kill -9``."""
+        self.members[name].running.kill()
+
+    def lose_disk(self, name: str) -> None:
+        """Kill a daemon, and its data directory is gone; a copy of it is evidence."""
+        member = self.members[name]
+        member.running.kill()
+        evidence = self.folder / f"lost-{name}-{len(member.lost)}"
+        shutil.copytree(member.disk.data_dir, evidence)
+        member.lost.append(evidence)
+        shutil.rmtree(member.disk.data_dir)
+
+    def renew_certificates(self) -> None:
+        """Another key and certificate, in the place of those in use."""
+        self._authority.issue("daemon")
+
+    def adopt(self, folder: Path) -> str:
+        """Bring the log of a data directory into the store; what the command says."""
+        command = [sys.executable, "-m", "ingester", "wal", "adopt", str(folder)]
+        command += ["--config", str(self._config), "--json"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise AssertionError(f"wal adopt ended with {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def errors(self) -> list[str]:
+        """What the daemons have logged as errors, the last lines of each."""
+        told = []
+        for member in self.members.values():
+            file = member.disk.data_dir.with_name(f"{member.disk.data_dir.name}.stderr")
+            lines = file.read_text(errors="replace").splitlines() if file.exists() else []
+            errors = [line for line in lines if "error" in line.lower()]
+            told += [f"log of {member.name}: {line[:6000]}" for line in errors[-5:]]
+        return told
+
+    def leave(self, name: str) -> int:
+        """SIGTERM; the exit code. It is not among those that run any more."""
+        member = self.members[name]
+        code = member.running.terminate()
+        member.daemon = None
+        return code
+
+    @staticmethod
+    def _kill(member: Member) -> None:
+        if member.daemon is not None:
+            member.daemon.kill()

@@ -1,0 +1,59 @@
+"""What is looked at every second: memory of each daemon, files of the logs, and rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+from tests.show.load import Load
+from tests.show.realm import Realm
+
+
+@dataclass
+class Watch:
+    """Samples by time since the begin, and the faults with their times."""
+
+    began: float = field(default_factory=time.monotonic)
+    memory: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    log_files: list[tuple[float, float]] = field(default_factory=list)
+    rows: list[tuple[float, float]] = field(default_factory=list)
+    faults: list[tuple[float, str]] = field(default_factory=list)
+
+    def now(self) -> float:
+        """Seconds since the begin."""
+        return time.monotonic() - self.began
+
+    def sample(self, realm: Realm, load: Load) -> None:
+        """Look once."""
+        now, files = self.now(), 0
+        for member in realm.running():
+            if member.running.process.poll() is None:
+                try:
+                    mib = member.running.resident_bytes / (1 << 20)
+                except OSError:
+                    continue  # it has just been killed
+                self.memory.setdefault(member.name, []).append((now, mib))
+            files += sum(1 for _ in member.disk.data_dir.glob("wal/*"))
+        self.log_files.append((now, files))
+        self.rows.append((now, load.acknowledged))
+
+
+class Watching:
+    """A thread that samples once a second, from ``with`` to its end."""
+
+    def __init__(self, watch: Watch, realm: Realm, load: Load) -> None:
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(watch, realm, load))
+
+    def _run(self, watch: Watch, realm: Realm, load: Load) -> None:
+        while not self._over.wait(1.0):
+            watch.sample(realm, load)
+
+    def __enter__(self) -> Watching:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
