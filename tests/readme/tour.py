@@ -15,13 +15,19 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 FLIGHT_PORT, HTTP_PORT = "8082", "8080"
 FOLDER = "/home/me/tour"
 SILENT_FOR_S = 120.0
+OF_ONE_DAEMON = {
+    "INGESTER_FLIGHT__LISTEN": f"127.0.0.1:{FLIGHT_PORT}",
+    "INGESTER_HTTP__LISTEN": f"127.0.0.1:{HTTP_PORT}",
+    "INGESTER_ENDPOINT": f"grpc://127.0.0.1:{FLIGHT_PORT}",
+    "INGESTER_ID": "here",
+}
 
 _FENCE = re.compile(
     r"(?:^`(?P<file>[^`\n]+)`:\n\n)?^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.M | re.S
@@ -72,23 +78,37 @@ def alike(output: str) -> str:
     return "\n".join(line for line in output.splitlines() if line.strip())
 
 
-class Shell:
-    """One bash in one folder, with ``ingester`` and ``python`` of this environment on its path."""
+_END = ":end-of-step:"
 
-    def __init__(self, folder: Path) -> None:
+
+class Shell:
+    """One bash in one folder, with ``ingester`` and ``python`` of this environment on its path.
+
+    Args:
+        ports: What pages call the ports; each is a free one.
+        places: Folders of a page, with those that they stand for.
+        environment: Further variables, which name ports as pages do.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        ports: tuple[str, ...] = (FLIGHT_PORT, HTTP_PORT),
+        places: Mapping[str, Path] | None = None,
+        environment: Mapping[str, str] = OF_ONE_DAEMON,
+    ) -> None:
         self._folder = folder
-        self._ports = {FLIGHT_PORT: str(_free_port()), HTTP_PORT: str(_free_port())}
-        flight, http = self._ports.values()
+        self._ports = {shown: str(_free_port()) for shown in ports}
+        self._places = dict(places or {})
+        self.status = 0
+        """The exit code of the last command."""
         self._bash = subprocess.Popen(
             ["bash", "--norc"],
             cwd=folder,
             env={
-                **os.environ,
+                **{k: v for k, v in os.environ.items() if not k.startswith("INGESTER_")},
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                "INGESTER_FLIGHT__LISTEN": f"127.0.0.1:{flight}",
-                "INGESTER_HTTP__LISTEN": f"127.0.0.1:{http}",
-                "INGESTER_ENDPOINT": f"grpc://127.0.0.1:{flight}",
-                "INGESTER_ID": "here",
+                **{key: self._with(self._ports, text) for key, text in environment.items()},
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -100,6 +120,8 @@ class Shell:
     def run(self, step: Step) -> str:
         """What a command prints, as the page would show it; nothing for a file."""
         text = self._with(self._ports, step.text)
+        for shown, place in self._places.items():
+            text = text.replace(shown, str(place))
         if step.file is not None:
             (self._folder / step.file).write_text(text)
             return ""
@@ -107,6 +129,8 @@ class Shell:
         awaited = '"ready"' if text.rstrip().endswith("&") else None
         printed = "".join(self._lines(text, awaited))
         printed = self._with({port: shown for shown, port in self._ports.items()}, printed)
+        for shown, place in self._places.items():
+            printed = printed.replace(str(place), shown)
         return printed.replace(str(self._folder), FOLDER)
 
     def close(self) -> None:
@@ -117,7 +141,7 @@ class Shell:
     def _lines(self, command: str, awaited: str | None) -> Iterator[str]:
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
-        self._bash.stdin.write(f"{command}\necho :end-of-step:\n")
+        self._bash.stdin.write(f"{command}\necho {_END} $?\n")
         self._bash.stdin.flush()
         ended = False
         # A command that hangs must end the tour with what it printed so far.
@@ -128,8 +152,9 @@ class Shell:
                 line = self._bash.stdout.readline()
                 if not line:
                     raise AssertionError(f"bash has ended within: {command}")
-                if line == ":end-of-step:\n":
+                if line.startswith(_END):
                     ended = True
+                    self.status = int(line.removeprefix(_END))
                     continue
                 if awaited is not None and awaited in line:
                     awaited = None
