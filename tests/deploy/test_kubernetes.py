@@ -13,7 +13,10 @@ from ingester.config.exposure import check_exposure
 from ingester.config.settings import Settings
 from ingester.config.sources import load
 from ingester.config.units import parse_duration
+from tests.cli.conftest import run_command
 from tests.deploy.render import MANIFESTS, OVERLAYS, RENDERED, first_line
+from tests.drivers.daemon import Daemon
+from tests.drivers.secured import Secured
 
 Json = dict[str, Any]
 MARGIN_S = 30.0
@@ -182,3 +185,32 @@ def test_after_scaling_in_a_job_adopts_the_volume_that_nobody_has() -> None:
     environment = {each["name"]: each.get("value") for each in container["env"]}
     assert environment["INGESTER_STORE"] == variables("scaled-in")["INGESTER_STORE"]
     assert container["envFrom"] == pod("scaled-in")["containers"][0]["envFrom"]
+
+
+def test_a_pod_drains_itself_by_what_its_variables_say(tmp_path: Path) -> None:
+    secured = Secured(tmp_path, {"operator": "*:admin", "reader": "*:read"})
+    (tmp_path / "token").write_text(secured.tokens["operator"])
+    (tmp_path / "less").write_text(secured.tokens["reader"])
+    there = {
+        "/etc/ingester/tls/tls.crt": str(secured.pair.cert),
+        "/etc/ingester/tls/tls.key": str(secured.pair.key),
+        "/etc/ingester/tls/ca.crt": str(secured.ca),
+        "/etc/ingester/tokens/tokens.json": str(tmp_path / "tokens.json"),
+        "/etc/ingester/operator/token": str(tmp_path / "token"),
+        "s3://bucket/prefix": f"file://{tmp_path}/store",
+    }
+    told: dict[str, Any] = {
+        name: there.get(value, value) for name, value in variables("production").items()
+    }
+    with Daemon.start(tmp_path / "data", environment=told) as daemon:
+        assert daemon.ready["ingester_id"] == "ingester-0"
+        _, *command = pod("production")["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+        told["INGESTER_ENDPOINT"] = daemon.flight
+        less = told | {"INGESTER_TOKEN_FILE": str(tmp_path / "less")}
+        refused = run_command(*command, cwd=tmp_path, **less)
+        assert refused.returncode == 1
+        assert b"admin" in refused.stderr
+        done = run_command(*command, cwd=tmp_path, **told)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"drained" in done.stdout
+        assert daemon.terminate() == 0
