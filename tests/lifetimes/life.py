@@ -28,6 +28,7 @@ from ingester.config.settings import (
 )
 from ingester.daemon import process as daemon
 from ingester.daemon.assembly import Runtime, log_settings
+from ingester.daemon.drain import Drain
 from ingester.daemon.shutdown import drain_and_stop
 from ingester.errors import IngesterError
 from ingester.query.ticket import Ticket
@@ -127,6 +128,7 @@ class _Life:
             manifest=ManifestSettings(refresh=0.01),
         )
         self.runtime: Runtime
+        self.drain: Drain
         self.stream: WriteStream | None = None
         self._deliver: Callable[[list[Outcome]], None]
 
@@ -136,6 +138,8 @@ class _Life:
             for work in (runtime.flusher.run, runtime.freeze_policy.run, runtime.snapshots.run):
                 workers.start_soon(work)
             workers.start_soon(runtime.log_truncation.run)
+            self.drain = Drain(runtime)
+            workers.start_soon(self.drain.run)
             await daemon.replay_log(runtime)
             await workers.start(runtime.wal.run, runtime.wal_sink.apply, runtime.coalescer().make)
             await self._query()
@@ -184,10 +188,21 @@ class _Life:
         elif name == "rotate":
             await self.runtime.wal.rotate()
             await self.runtime.log_truncation.truncate()
+        elif name == "drain":
+            await self._drain(to_its_end=amount % 2 == 1)
         else:
             assert name == "clean"
             manifest = Manifest(self.machine.store, *TABLE)
             await trio.to_thread.run_sync(partial(clean_up, manifest, KEEP_TWO))
+
+    async def _drain(self, *, to_its_end: bool) -> None:
+        """Drain, ask, and take it back: wherever it is by then, or when it is done."""
+        told = await self.drain.asked(undo=False, wait_s=30.0 if to_its_end else 0.0)
+        if told.state == "drained":
+            assert (told.buffers, told.bytes, told.tables) == (0, 0, 0)
+        await self._query()
+        await self.drain.asked(undo=True, wait_s=0.0)
+        self.stream = None
 
     async def _write(self, sizes: list[int]) -> None:
         """Batches of these sizes, all sent before the first answer is waited for."""

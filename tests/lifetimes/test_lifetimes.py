@@ -39,6 +39,7 @@ AGAIN: list[Step] = [("write", 2), ("persist", 0), ("write", 1)]
 steps = st.one_of(
     st.tuples(st.just("write"), st.integers(1, 12)),
     st.tuples(st.just("burst"), st.integers(1, 6)),
+    st.tuples(st.just("drain"), st.integers(0, 1)),
     st.tuples(st.sampled_from(["persist", "rotate", "clean", "query"]), st.just(0)),
 )
 # A life begins with a write: nothing can be persisted of a table that is not there.
