@@ -30,10 +30,9 @@ class WayOf(NamedTuple):
     asks: bool
     traced: TracedTable | None = None
 
-    @property
     def traceparent(self) -> str | None:
-        """The span of the writer's first batch, where its program traces."""
-        return None if self.traced is None else self.traced.first
+        """The span for the next stream, where the writer's program traces."""
+        return None if self.traced is None else self.traced.of_stream()
 
 
 class Loss(NamedTuple):
@@ -95,7 +94,7 @@ class ToOneDaemon:
     def open(self) -> PutStream:
         """The next stream."""
         way = self._way
-        return self._connection.put_stream(way.command, way.schema, way.traceparent)
+        return self._connection.put_stream(way.command, way.schema, way.traceparent())
 
     def position(self) -> int | None:
         """The last sequence in the daemon's log; None where it is not to be asked."""

@@ -63,23 +63,29 @@ NO_SPAN = CallSpan()
 
 
 class TracedTable:
-    """The table that a writer writes to, as its spans say it.
+    """The table that a writer writes to, as its spans say it."""
 
-    ``first`` is the span of the first batch, for the stream that is opened with it.
-    """
-
-    __slots__ = ("_named", "first")
+    __slots__ = ("_first", "_named", "_newest")
 
     def __init__(self, operation: str, namespace: str, table: str) -> None:
         self._named = (operation, namespace, table)
-        self.first: str | None = None
+        self._first: str | None = None
+        self._newest: str | None = None
 
     def begin(self, batch: RecordBatch) -> CallSpan:
         """Begin the span of a batch."""
+        if "opentelemetry.trace" not in sys.modules:
+            return NO_SPAN
         span = begin_for(*self._named, ingester__rows=batch.num_rows)
-        if self.first is None:
-            self.first = span.traceparent
+        if self._newest is None:
+            self._first = span.traceparent
+        self._newest = span.traceparent
         return span
+
+    def of_stream(self) -> str | None:
+        """The span for a stream that is opened: the first batch's, and the newest one's later."""
+        first, self._first = self._first, None
+        return first or self._newest
 
 
 def begin(name: str, **attributes: str | int) -> CallSpan:

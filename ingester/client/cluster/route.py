@@ -92,7 +92,7 @@ class ToMany:
         self._now, self._next = self._next or self._choice(), None
         self._seen, self._back_at = -1, None
         way = self._way
-        return self._connection(self._now).put_stream(way.command, way.schema, way.traceparent)
+        return self._connection(self._now).put_stream(way.command, way.schema, way.traceparent())
 
     def _choice(self) -> str:
         return self._members.order(self._key, self._places.owner(self._way.table))[0]
