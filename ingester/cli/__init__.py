@@ -12,7 +12,7 @@ is imported when it runs:
     ``serve``                            a daemon of its own, its settings, the demo
     ``create``, ``write``                tables and rows; ``row_numbers`` repeats a file exactly
     ``status_of_many``                   a line for each of several daemons
-    ``status_watch``                     a status anew and anew, on a terminal or in a pipe
+    ``status_watch``, ``status_screen``  a status anew and anew, on a terminal or in a pipe
     ``drain``                            a daemon gives up its writes
     ``query``, ``status``, ``checkpoints``   what a daemon answers; ``push_rows``: its pushes
     ``tail``                             new rows as they come, until a signal

@@ -28,14 +28,26 @@ def print_status_of_each(endpoint: str, as_json: bool) -> None:
         print_status(endpoint, as_json)
 
 
+def ask_all(daemons: Sequence[Connection]) -> list[dict[str, Any]]:
+    """Return what each says: its ``endpoint``, and its ``status`` or an ``error``."""
+    with ThreadPoolExecutor(min(32, len(daemons)), "status") as pool:
+        found = pool.map(_asked, daemons)
+        return [_told(*each) for each in zip(daemons, found, strict=True)]
+
+
+def told_rows(told: Sequence[Mapping[str, Any]]) -> list[tuple[object, ...]]:
+    """Return a row below ``HEADINGS`` for each of what :func:`ask_all` has returned."""
+    return [_row(str(each.get("endpoint")), each) for each in told]
+
+
 def _print_all(daemons: Sequence[Connection], as_json: bool) -> None:
     with ThreadPoolExecutor(min(32, len(daemons)), "status") as pool:
         found = [*pool.map(_asked, daemons)]
     if as_json:
         print_json([_told(*each) for each in zip(daemons, found, strict=True)])
     else:
-        rows = [_row(*each) for each in zip(daemons, found, strict=True)]
-        print_table(HEADINGS, rows)
+        told = [_told(*each) for each in zip(daemons, found, strict=True)]
+        print_table(HEADINGS, told_rows(told))
     for each in found:
         if isinstance(each, ClientError):
             raise each
@@ -54,14 +66,15 @@ def _told(daemon: Connection, found: Mapping[str, Any] | ClientError) -> dict[st
     return {"endpoint": daemon.endpoint, "status": found}
 
 
-def _row(daemon: Connection, found: Mapping[str, Any] | ClientError) -> tuple[object, ...]:
-    if isinstance(found, ClientError):
-        return (daemon.endpoint, "", f"no answer: {found.code}", *[""] * 5)
+def _row(endpoint: str, told: Mapping[str, Any]) -> tuple[object, ...]:
+    if "error" in told:
+        return (endpoint, "", f"no answer: {part(told, 'error').get('code')}", *[""] * 5)
+    found = part(told, "status")
     identity, admission = part(found, "identity"), part(found, "admission")
     reasons = [str(each.get("code")) for each in entries(admission, "reasons")]
     recent = part(part(found, "rates"), "last_10s")
     return (
-        daemon.endpoint,
+        endpoint,
         f"{shown(identity.get('ingester_id'))} (epoch {shown(identity.get('epoch'))})",
         identity.get("state"),
         "accepted" if admission.get("accepts_writes") else f"refused: {', '.join(reasons)}",

@@ -1,11 +1,10 @@
-"""``status --watch``: a daemon's state, anew every few seconds, until a signal.
+"""``status --watch``: a daemon's state, or that of several, anew every few seconds, until a signal.
 
     a thread of its own ─ asks ─▶ the last answer, or why there is none ─▶ the main thread shows it
 
-Law of this file: nothing hides an alarm: what somebody has to act on stands on top, then what is
-refused, then figures, and lists have the rest of the screen. A daemon that does not answer leaves
-its last figures, said to be old. The main thread waits for a signal and never for the daemon. On a
-terminal the screen is given back as it was; in a pipe each look is a block, or a line of JSON.
+Law of this file: the main thread waits for a signal and never for the daemon. One that does not
+answer leaves its last figures, said to be old. On a terminal the screen is given back as it was; in
+a pipe each look is a block, or a line of JSON. What the screen has is in ``status_screen``.
 """
 
 from __future__ import annotations
@@ -14,41 +13,24 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-import msgspec
+from ingester.client import ClientError, Forbidden, InvalidRequest, Unauthenticated
 
-from ingester.client import ClientError
-from ingester.shown_text import escaped
-
-from .connecting import connect
-from .exits import UNREACHABLE, USAGE, CommandFailed, exit_code, stopped_by_signals
-from .printing import print_json, print_line, shown, size, table_of
-from .status import entries, part
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
+from .connecting import connect, connections
+from .exits import USAGE, CommandFailed, stopped_by_signals
+from .printing import print_json, print_line
+from .status_of_many import ANSWERED_WITHIN_S, ask_all
+from .status_screen import DAEMONS, Look, rate_of, screen
 
 EVERY_S, LEAST_S, MOST_S = 2.0, 0.2, 3600.0
-SPARKS = "▁▂▃▄▅▆▇█"
 KEPT = 60
 """The looks whose rates are drawn."""
-BAR = 20
-WIDE = 70
-"""The columns of a terminal from which on lists are whole."""
-
-
-class Look(msgspec.Struct, frozen=True):
-    """What is known at one moment."""
-
-    status: Mapping[str, Any] | None
-    """The last answer; None before the first."""
-    at: float
-    """When that came, seconds since 1970."""
-    problem: str
-    """Why there is no newer one; empty where it is of now."""
+LATE_S = 5.0
+"""An answer that is so late is said to be missing, though it may come."""
+FINAL = (InvalidRequest, Unauthenticated, Forbidden)
+"""What asking again does not help."""
 
 
 def watch_status(endpoint: str, every_s: float | None, as_json: bool) -> None:
@@ -85,7 +67,8 @@ class _Looks:
         self._endpoint, self._every_s, self._stopped = endpoint, every_s, stopped
         self._came = threading.Condition()
         self._number = 0
-        self._refusal: ClientError | None = None
+        self._refusal: BaseException | None = None
+        self.late_s = every_s + LATE_S
         self.last = Look(None, 0.0, "not asked yet")
 
     def begin(self) -> None:
@@ -109,22 +92,31 @@ class _Looks:
             raise self._refusal
 
     def _ask(self) -> None:
-        with connect(self._endpoint) as client:
-            while not self._stopped.is_set():
-                try:
-                    look = Look(client.status(), time.time(), "")
-                except ClientError as exc:
-                    # What refuses the first look will refuse the others: a token, a wrong address.
-                    if self.last.status is None or exit_code(exc) != UNREACHABLE:
-                        self._refusal = exc
-                        self._stopped.set()
-                        return
-                    look = Look(self.last.status, self.last.at, str(exc))
-                with self._came:
-                    self.last = look
-                    self._number += 1
-                    self._came.notify_all()
-                self._stopped.wait(self._every_s)
+        try:
+            daemons = connections(self._endpoint, ANSWERED_WITHIN_S)
+            if len(daemons) > 1:
+                self._repeat(lambda: {DAEMONS: ask_all(daemons)})
+            else:
+                with connect(self._endpoint) as client:
+                    self._repeat(client.status)
+        except BaseException as exc:
+            # Told by the main thread, which would wait for ever otherwise.
+            self._refusal = exc
+            self._stopped.set()
+
+    def _repeat(self, ask: Callable[[], Mapping[str, Any]]) -> None:
+        while not self._stopped.is_set():
+            try:
+                look = Look(ask(), time.time(), "")
+            except ClientError as exc:
+                if self.last.status is None or isinstance(exc, FINAL):
+                    raise
+                look = Look(self.last.status, self.last.at, str(exc))
+            with self._came:
+                self.last = look
+                self._number += 1
+                self._came.notify_all()
+            self._stopped.wait(self._every_s)
 
 
 def _print_block(look: Look, as_json: bool) -> None:
@@ -132,7 +124,8 @@ def _print_block(look: Look, as_json: bool) -> None:
 
     if as_json:
         if not look.problem:
-            print_json(look.status, indent=-1)
+            status = look.status or {}
+            print_json(status.get(DAEMONS, status), indent=-1)
         return
     # A pipe has no width: nothing is folded.
     console = Console(width=100_000, highlight=False, soft_wrap=True, color_system=None)
@@ -149,141 +142,12 @@ def _show(looks: _Looks, stopped: threading.Event) -> None:
     console, seen = Console(highlight=False), 0.0
     with Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as live:
         while not stopped.is_set():
-            look = looks.last
+            look, now = looks.last, time.time()
             if look.at != seen and look.status is not None:
                 seen = look.at
-                rates.append(_rate(look.status))
-            parts = screen(look, rates, time.time(), console.width)
-            live.update(Group(*parts), refresh=True)
+                rates.append(rate_of(look.status))
+            if look.status is not None and not look.problem and now > look.at + looks.late_s:
+                look = Look(look.status, look.at, "it has not answered yet")
+            live.update(Group(*screen(look, rates, now, console.width)), refresh=True)
             # The age of an old answer goes on, whether the daemon answers or not.
             stopped.wait(0.5)
-
-
-def screen(look: Look, rates: deque[float], now: float, width: int = WIDE) -> list[RenderableType]:
-    """Give the parts of the screen, the most pressing first.
-
-    Args:
-        rates: the rows per second of the last looks, for a small plot; may be empty.
-        now: seconds since 1970.
-        width: columns of the terminal; where they are few, lists have fewer of theirs.
-    """
-    from rich.text import Text
-
-    status = look.status
-    if status is None:
-        return [Text(f"waiting for the first answer: {escaped(look.problem)}")]
-    parts: list[RenderableType] = [_title(status, look.at)]
-    if look.problem:
-        said = f"NOT REACHED for {now - look.at:.0f} s: {escaped(look.problem)}"
-        parts.append(Text(f"{said}\nWhat follows is old.", style="bold red"))
-    parts += _alarms(status)
-    parts.append(table_of(["", ""], _figures(status, rates)))
-    parts += _lists(status, narrow=width < WIDE)
-    return parts
-
-
-def _title(status: Mapping[str, Any], at: float) -> Text:
-    from rich.text import Text
-
-    identity = part(status, "identity")
-    state = escaped(str(identity.get("state")))
-    text = Text(escaped(f"ingester {identity.get('ingester_id')}: "), style="bold")
-    text.append(state, style="bold green" if state == "ready" else "bold yellow")
-    up = f"  version {identity.get('version')}, up {span(identity.get('uptime_s'))}, epoch"
-    text.append(escaped(f"{up} {identity.get('epoch')}; {utc(at)}"), style="default")
-    return text
-
-
-def _alarms(status: Mapping[str, Any]) -> list[RenderableType]:
-    from rich.text import Text
-
-    found: list[RenderableType] = []
-    for each in entries(status, "alarms"):
-        word = str(each.get("severity", "")).upper()
-        said = f"{word} {each.get('name')} since {each.get('since')}: {each.get('message')}"
-        line = Text(escaped(said), style="bold red" if word == "CRITICAL" else "bold yellow")
-        line.append(escaped(f" (RUNBOOK: {each.get('runbook')})"), style="default")
-        found.append(line)
-    admission = part(status, "admission")
-    for reason in entries(admission, "reasons"):
-        said = f"writes are refused: {reason.get('code')}: {reason.get('message')}"
-        found.append(Text(escaped(said), style="yellow"))
-    return found or [Text("no alarms", style="green")]
-
-
-def _figures(status: Mapping[str, Any], rates: deque[float]) -> list[tuple[str, str]]:
-    recent = part(part(status, "rates"), "last_10s")
-    memory, work = part(part(status, "admission"), "memory"), part(status, "persist")
-    log, disk, store = part(status, "log"), part(status, "disk"), part(status, "store_state")
-    streams = part(status, "streams")
-    used, limit = memory.get("used_bytes") or 0, memory.get("limit_bytes") or 1
-    full = min(BAR, round(BAR * used / limit))
-    free = f", {size(disk.get('log_free_bytes'))} free" if disk.get("log_free_bytes") else ""
-    away = f", since {store.get('since')}" if store.get("state") == "away" else ""
-    return [
-        ("rows", f"{_rate(status):,.0f}/s  {sparks(rates)}"),
-        ("bytes", f"{size(recent.get('bytes_per_s'))}/s"),
-        ("queries", f"{recent.get('queries_per_s') or 0:.3g}/s, {shown(streams.get('open'))} open"),
-        ("memory", f"{size(used)} of {size(limit)}  {'█' * full}{'░' * (BAR - full)}"),
-        ("oldest row in no file", span(status.get("oldest_unpersisted_s"))),
-        (
-            "persists",
-            f"{shown(work.get('queued_jobs'))} queued ({size(work.get('queued_bytes'))}),"
-            f" {shown(work.get('active'))} active, {shown(work.get('failed_attempts'))} failed",
-        ),
-        ("log", f"{size(log.get('bytes'))}{free}{', DISK FULL' if disk.get('full') else ''}"),
-        ("store", f"{store.get('state', 'unknown')}{away}"),
-    ]
-
-
-def _lists(status: Mapping[str, Any], narrow: bool) -> list[RenderableType]:
-    found: list[RenderableType] = []
-    problems = [
-        (each.get("at"), each.get("message") or each.get("event"))
-        for each in entries(status, "errors")[:3]
-    ]
-    if problems:
-        found.append(table_of(["at", "problem"], problems, "\nlast errors"))
-    tables = [
-        (
-            f"{each.get('namespace')}/{each.get('table')}",
-            part(each, "buffered").get("rows"),
-            size(part(each, "buffered").get("bytes")),
-            span(each.get("oldest_buffered_s")),
-            part(each, "persisted").get("rows"),
-        )
-        for each in entries(status, "tables")
-    ]
-    if tables:
-        headings = ["table", "in buffer", "memory", "oldest", "in files"]
-        kept = 3 if narrow else len(headings)
-        rows = [row[:kept] for row in tables]
-        found.append(table_of(headings[:kept], rows, "\ntables, most in memory first"))
-    return found
-
-
-def _rate(status: Mapping[str, Any]) -> float:
-    return float(part(part(status, "rates"), "last_10s").get("rows_per_s") or 0)
-
-
-def sparks(values: deque[float]) -> str:
-    """Draw values as blocks from nothing to the highest, one character each."""
-    top = max(values, default=0.0)
-    if top <= 0:
-        return SPARKS[0] * len(values)
-    return "".join(SPARKS[min(7, int(8 * value / top))] for value in values)
-
-
-def span(seconds: object) -> str:
-    """A time for people: ``12 s``, ``4.5 min``."""
-    if not isinstance(seconds, int | float):
-        return "-"
-    for unit, length_s in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length_s:
-            return f"{seconds / length_s:.1f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def utc(seconds: float) -> str:
-    """A moment as ``18:02:31 Z``."""
-    return time.strftime("%H:%M:%S Z", time.gmtime(seconds))

@@ -23,7 +23,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from ingester.cli.status_watch import Look, screen, sparks
+from ingester.cli.status_screen import DAEMONS, Look, screen, sparks
 from ingester.observability.standing import Alarm
 from tests.cli.conftest import ROOT, Run, check_refused
 from tests.drivers.daemon import Daemon
@@ -80,6 +80,16 @@ def test_old_figures_are_said_to_be_old_and_fields_of_a_newer_daemon_are_not_nee
         del older[name]
         assert "sensors/readings" in " ".join(drawn(Look(older, 100.0, ""), 120))
     assert sparks(deque([0.0, 0.0])) == "▁▁"
+
+
+def test_of_several_daemons_each_has_a_line_and_its_alarms_above() -> None:
+    alarm = {"name": "disk-full", "severity": "critical", "since": "-", "runbook": "disk-full"}
+    away = {"endpoint": "grpc://b:1", "error": {"code": "unreachable", "message": "no route"}}
+    ill = {"endpoint": "grpc://a:1", "status": status(alarms=[{**alarm, "message": "full"}])}
+    text = " ".join(drawn(Look({DAEMONS: [ill, away]}, 100.0, ""), 160))
+    assert text.index("2 daemons, 1 not reached") < text.index("CRITICAL disk-full")
+    assert text.index("NOT REACHED grpc://b:1: no route") < text.index("rows per s")
+    assert "no answer: unreachable" in text
 
 
 def test_in_a_pipe_each_look_is_a_line_of_json_until_a_signal(served: Daemon) -> None:
