@@ -121,13 +121,14 @@ class LocalStore:
         Raises:
             StoreUnavailable: it is another one, or gone.
         """
+        known = self._inode  # first: another thread may make the root, and note it, meanwhile
         try:
             inode = os.stat(self._root).st_ino
         except OSError:
             inode = None
-        if self._inode is None:
-            self._inode = inode
-        elif inode != self._inode:
+        if known is None:
+            self._inode = inode or self._inode
+        elif inode != known:
             raise StoreUnavailable(
                 f"{self.url}: the folder is {'gone' if inode is None else 'another one'} since this"
                 " process has begun: is it not mounted any more?"
