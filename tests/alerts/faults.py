@@ -244,7 +244,7 @@ def fenced(folder: Path) -> Stops:
     store = f"file://{folder / 'store'}"
     with Daemon.start(folder / "d", store=store, persist__max_age="200ms") as daemon:
         yield daemon.http
-        with Daemon.start(folder / "e", arguments=(), store=store) as other:
+        with Daemon.start(folder / "e", arguments=("--accept-lost-log",), store=store) as other:
             for client in (fl.connect(other.flight), fl.connect(daemon.flight)):
                 with client, contextlib.suppress(*ARROW_AND_FLIGHT):
                     put(client, ("s", "t"), numbers(0, 10))

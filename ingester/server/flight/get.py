@@ -145,8 +145,9 @@ def _batches(
     context: Any, services: Services, parts: _Parts, permit: Permit
 ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
     metadata: dict[tuple[str, str, Group | None], pa.Buffer] = {}
-    limited = services.metrics.limit_refused
-    with _kept_thread_state(), refusals(context, limited=limited, trace=parts.trace):
+    metrics = services.metrics
+    refused, limited = metrics.refused, metrics.limit_refused
+    with _kept_thread_state(), refusals(context, refused, limited=limited, trace=parts.trace):
         for part in parts.each():
             permit.renew()
             if not metadata:

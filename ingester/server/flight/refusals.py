@@ -141,20 +141,22 @@ def refusals(
         gone()
         raise fl.FlightCancelledError("the client has gone") from None
     except BaseException as exc:
-        if isinstance(exc, IngesterError):
-            refused(kind_of(exc).code)
-            if (limit := limit_of(exc)) is not None:
-                limited(limit)
-            log.debug("request refused", code=kind_of(exc).code, message=exc.message)
-        raise _with_trailer(context, exc, None if trace is None else trace.trace_id) from None
+        if isinstance(exc, IngesterError) and (limit := limit_of(exc)) is not None:
+            limited(limit)
+        trace_id = None if trace is None else trace.trace_id
+        raise _with_trailer(context, exc, trace_id, refused) from None
 
 
-def _with_trailer(context: Any, error: BaseException, trace_id: str | None) -> Exception:
+def _with_trailer(
+    context: Any, error: BaseException, trace_id: str | None, refused: Callable[[str], object]
+) -> Exception:
     # In a frame of its own: a name for an error that goes through this frame would make a cycle of
     # the two, and what the frames before it hold, a batch, would wait for the collector.
     known = known_error(error, trace_id)
     if trace_id is not None:
         known = _with_details(known, {"trace_id": trace_id, **known.details})
+    refused(kind_of(known).code)
+    log.debug("request refused", code=kind_of(known).code, message=known.message)
     context.add_trailer(TRAILER, error_json(known))
     told = flight_error(known)
     _leave_frames(error)
