@@ -19,6 +19,7 @@ ACTIONS = {
     "followers_prepare",
     "persist",
     "drain",
+    "log_level",
     "origins",
     "checkpoint_get",
     "checkpoint_put",
