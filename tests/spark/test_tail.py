@@ -28,6 +28,8 @@ def test_several_daemons_of_one_table_are_added_up(
             put(two, table, numbers(10, 10))
             put(one, table, numbers(20, 10))
         endpoints = [daemon.flight, second.flight]
+        by_name = daemon.flight.replace("127.0.0.1", "localhost")
+        twice = read_table(spark, url, *table, endpoint=[*endpoints, by_name])
         both = read_table(spark, url, *table, endpoint=endpoints)
         first = read_table(spark, url, *table, endpoint=endpoints[:1])
         nobody = "grpc://127.0.0.1:1"
@@ -39,7 +41,7 @@ def test_several_daemons_of_one_table_are_added_up(
         (warning,) = (each.message for each in warned if isinstance(each.message, RowsMissing))
         assert warning.endpoints == [nobody]
     assert sorted(row.i for row in both.collect()) == list(range(30))
-    assert without.count() == 30
+    assert (without.count(), twice.count()) == (30, 30)
     assert sorted(row.i for row in first.collect()) == [*range(10), *range(20, 30)]
 
 

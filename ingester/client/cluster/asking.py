@@ -52,12 +52,14 @@ class Asking:
         *,
         once: bool = False,
         first: str | None = None,
+        besides: Sequence[str] = (),
     ) -> T:
         """The answer of the first daemon, by the key's preference, that gives one.
 
         Args:
             once: whether each daemon is asked once at most.
             first: the daemon to ask before all others.
+            besides: those that are known to be away: they are not asked.
 
         Raises:
             ClientError: what the last daemon said.
@@ -66,6 +68,8 @@ class Asking:
         while True:
             error: ClientError | None = None
             for endpoint in self._members.order(key, first):
+                if endpoint in besides:
+                    continue
                 try:
                     return self._asked(endpoint, call)
                 except ClientError as exc:
@@ -76,20 +80,25 @@ class Asking:
             self._pause(retry, error)
 
     def all_of(
-        self, call: Callable[[Connection], T], missing: Missing = "error", about: str = ""
+        self,
+        call: Callable[[Connection], T],
+        missing: Missing = "error",
+        about: str = "",
+        besides: Sequence[str] = (),
     ) -> Answers[T]:
         """The answers of all daemons.
 
         Args:
             missing: whether those that are away may be left out.
             about: what would be missing, for the error.
+            besides: those that are known to be away: they are not asked, and are missing.
 
         Raises:
             Unreachable: a daemon is away, and ``missing`` does not allow it; or all are.
             ClientError: what a daemon said that is there.
         """
-        endpoints = self._members.endpoints()
-        with ThreadPoolExecutor(min(AT_ONCE, len(endpoints)), "ingester-asking") as pool:
+        endpoints = [each for each in self._members.endpoints() if each not in besides]
+        with ThreadPoolExecutor(min(AT_ONCE, len(endpoints) or 1), "ingester-asking") as pool:
             asked = {
                 endpoint: pool.submit(self._patiently, endpoint, call, missing)
                 for endpoint in endpoints
@@ -109,7 +118,7 @@ class Asking:
                 raise error
         if failed and (missing == "error" or not answers):
             raise _some_missing(failed, len(endpoints), about)
-        return Answers(answers, tuple(failed))
+        return Answers(answers, (*besides, *failed))
 
     def _patiently(self, endpoint: str, call: Callable[[Connection], T], missing: Missing) -> T:
         retry = RetryState(self._retry, random.random)
@@ -128,7 +137,7 @@ class Asking:
         except InvalidRequest:
             raise  # also of the client: closed, forked
         except ClientError as exc:
-            if isinstance(exc, Unreachable):
+            if isinstance(exc, Unreachable | TimedOut):
                 self._members.failed(endpoint, exc)
             raise
         return answer

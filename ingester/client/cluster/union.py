@@ -21,7 +21,7 @@ import msgspec
 
 from ..calls import Missing
 from ..connection import Connection
-from ..errors import Unavailable
+from ..errors import Unavailable, Unreachable
 from ..query_stream import QueryStream
 from ..wire import QueryRequest
 from .asking import Answers, Asking
@@ -37,6 +37,8 @@ class Newest(NamedTuple):
     table_version: int
     keyed: bool
     owner: str | None
+    """The id of the daemon that takes a keyed table's writes; None where nobody does."""
+    endpoint: str | None
 
 
 class Union:
@@ -54,16 +56,16 @@ class Union:
         body = msgspec.json.decode(request.ticket())
         scope = body.get("scope", "all")
         if scope == "version":
-            return self._files(request, within_s)
+            return self._files(request, (), within_s)
         stale = Unavailable("origins go from daemon to daemon all the time: ask again")
         for _ in range(ATTEMPTS):
             newest, gone = self._newest(request, missing)
             if request.table_version not in (None, newest.table_version):
-                return self._files(request, within_s)
+                return self._files(request, gone, within_s)
             if newest.keyed and scope == "all":
-                return self._of_owner(request, newest, gone, within_s)
+                return self._of_owner(request, newest, missing, gone, within_s)
             try:
-                found = self._with_tails(request, newest, missing, within_s)
+                found = self._with_tails(request, newest, missing, gone, within_s)
             except Unavailable as exc:
                 if exc.code != "stale":
                     raise
@@ -84,29 +86,68 @@ class Union:
         owner = found.get("owner") or {}
         table_version, version = _place(found)
         keyed = bool(found.get("primary_key"))
-        newest = Newest(version, table_version, keyed, owner.get("endpoint"))
+        told = owner.get("ingester_id"), owner.get("endpoint")
+        newest = Newest(version, table_version, keyed, *told)
         return newest, answers.missing
 
-    def _files(self, request: QueryRequest, within_s: float | None) -> QueryStream:
+    def _files(
+        self, request: QueryRequest, gone: Sequence[str], within_s: float | None
+    ) -> QueryStream:
         """The answer of whichever daemon gives it: it is the same everywhere."""
         return self._asking.any_of(
             (request.namespace, request.table),
             lambda one: one.stream(request.ticket(), within_s),
+            besides=gone,
         )
 
     def _of_owner(
-        self, request: QueryRequest, newest: Newest, gone: Sequence[str], within_s: float | None
+        self,
+        request: QueryRequest,
+        newest: Newest,
+        missing: Missing,
+        gone: Sequence[str],
+        within_s: float | None,
     ) -> QueryStream:
-        key = (request.namespace, request.table)
-        stream = self._asking.any_of(
-            key, lambda one: one.stream(request.ticket(), within_s), first=newest.owner
-        )
-        return UnionStream([stream], request, gone)
+        """The answer of a keyed table's owner, which is told by its id; of anybody if none owns it.
+
+        Raises:
+            Unreachable: the owner is none of the daemons that the client knows.
+        """
+        opened: list[QueryStream] = []
+        ticket = request.ticket()
+        try:
+            answers = self._asking.all_of(
+                lambda one: _noted(opened, one.stream(ticket, within_s)),
+                missing,
+                self._lacking,
+                gone,
+            )
+            owners = [s for s in opened if newest.owner in (None, s.snapshot.ingester_id)]
+            if not owners and not answers.missing:
+                raise Unreachable(
+                    f"daemon {newest.owner!r} at {newest.endpoint} takes the writes of"
+                    f" {request.namespace}/{request.table}, and is none of those that this client"
+                    " was given: name it, too"
+                )
+            chosen = (owners or opened)[0]
+            _close([stream for stream in opened if stream is not chosen])
+            return UnionStream([chosen], request, answers.missing)
+        except BaseException:
+            _close(opened)
+            raise
 
     def _with_tails(
-        self, request: QueryRequest, newest: Newest, missing: Missing, within_s: float | None
+        self,
+        request: QueryRequest,
+        newest: Newest,
+        missing: Missing,
+        gone: Sequence[str],
+        within_s: float | None,
     ) -> QueryStream | None:
-        """The tails of all daemons, and the version's files; None where an origin has moved."""
+        """The tails of all daemons, and the version's files; None where an origin has moved.
+
+        Who was away a moment ago is not asked: an answer has no time limit by default.
+        """
         replace = msgspec.structs.replace
         version = newest.version if request.version is None else request.version
         at = replace(request, version=version, table_version=newest.table_version)
@@ -114,19 +155,32 @@ class Union:
         opened: list[QueryStream] = []
         try:
             tails: Answers[QueryStream] = self._asking.all_of(
-                lambda one: _noted(opened, one.stream(tail, within_s)), missing, self._lacking
+                lambda one: _noted(opened, one.stream(tail, within_s)),
+                missing,
+                self._lacking,
+                gone,
             )
-            streams = list(tails.of.values())
+            streams = _of_each_daemon([*tails.of.values()])
             taken = [stream.snapshot.taken_version or 0 for stream in streams]
             if max(taken, default=0) > version:
                 _close(opened)
                 return None
             if request.scope == "all":
-                streams.append(self._files(replace(at, scope="version"), within_s))
+                streams.append(self._files(replace(at, scope="version"), tails.missing, within_s))
             return UnionStream(streams, request, tails.missing)
         except BaseException:
             _close(opened)
             raise
+
+
+def _of_each_daemon(streams: Sequence[QueryStream]) -> list[QueryStream]:
+    """One stream per daemon: some have two endpoints, as by IPv4 and IPv6."""
+    found: dict[tuple[str | None, str | None], QueryStream] = {}
+    for stream in streams:
+        daemon = (stream.snapshot.ingester_id, stream.snapshot.incarnation)
+        if found.setdefault(daemon, stream) is not stream:
+            stream.close()
+    return list(found.values())
 
 
 def _place(table: dict[str, Any]) -> tuple[int, int]:

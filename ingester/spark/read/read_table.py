@@ -19,7 +19,7 @@ from ingester.spark.errors import (
     TailUnavailable,
     require_pyspark,
 )
-from ingester.spark.read.tail import Daemons, daemons_of, read_tail
+from ingester.spark.read.tail import Daemons, daemon_of, daemons_of, read_tail
 from persist.manifest import Manifest, TableState, check_kept, version_as_of
 from persist.store import open_store
 from persist.table import TableDefinition
@@ -170,12 +170,13 @@ def _tails(
     Raises:
         TailStale, TailUnavailable: as :func:`read_table`.
     """
-    tails: list[pa.Table] = []
+    tails: dict[bytes, pa.Table] = {}
     away: list[TailUnavailable] = []
     about = (manifest.namespace, manifest.table, version, columns, manifest.table_version)
     for each in endpoints.endpoints:
         try:
-            tails.append(read_tail(each, *about, asked.connection, endpoints))
+            tail = read_tail(each, *about, asked.connection, endpoints)
+            tails.setdefault(daemon_of(tail), tail.replace_schema_metadata(None))
         except TailUnavailable as exc:
             if not exc.is_away or not asked.allow_missing:
                 raise
@@ -185,7 +186,7 @@ def _tails(
     if away:
         told = "; ".join(map(str, away))
         warnings.warn(RowsMissing([exc.endpoint for exc in away], told), stacklevel=4)
-    return tails
+    return [*tails.values()]
 
 
 class _Asked(NamedTuple):

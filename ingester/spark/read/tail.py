@@ -44,7 +44,8 @@ def read_tail(
         among: All daemons that are asked for this version.
 
     Returns:
-        Batches that each lie in one partition; in a keyed table with a column ``_op``.
+        Batches that each lie in one partition; in a keyed table with a column ``_op``. The schema's
+        metadata says whose they are.
 
     Raises:
         RequestRefused: ``endpoint`` is none, or ``connection`` does not go with it.
@@ -75,7 +76,13 @@ def read_tail(
         # The daemon that had the origin before may have told the same rows, for this version.
         message = f"it took an origin over in version {taken}, after version {version}: ask again"
         raise TailStale(endpoint, message, "stale")
-    return rows.replace_schema_metadata(None)
+    return rows
+
+
+def daemon_of(tail: pa.Table) -> bytes:
+    """What tells the daemon that has sent a tail from all others: some have two endpoints."""
+    told: dict[bytes, bytes] = tail.schema.metadata or {}
+    return told.get(b"ingester_id", b"") + b" " + told.get(b"incarnation", b"")
 
 
 class Daemons(NamedTuple):

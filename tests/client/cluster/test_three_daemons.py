@@ -123,6 +123,9 @@ def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
         assert {part.ingester_id for part in stream.snapshot.parts} == {"d0", "d1", "d2"}
         assert stream.snapshot.missing == ()
     all_of_them = ",".join(daemons.endpoints)
+    twice = [*daemons.endpoints, *(e.replace("127.0.0.1", "localhost") for e in daemons.endpoints)]
+    with Client(twice) as by_two_names:
+        assert by_two_names.query("ns", "spread").num_rows == 6
     queried = run_command("query", "ns", "spread", "--json", cwd=tmp_path, endpoint=all_of_them)
     assert queried.stdout.count(b"\n") == 6
     tailed = ("tail", "ns", "spread", "--since", "start", "--limit", 6, "--json")
@@ -188,6 +191,11 @@ def test_a_keyed_table_is_written_and_read_at_its_owner_whoever_that_is(
         assert told is not None
         assert (told.ingester_id, told.endpoint) == ("d2", daemons.endpoints[2])
         assert client.query("ns", "keyed").sort_by("id")["v"].to_pylist() == [2, 2]
+        with (
+            Client(daemons.endpoints[:2]) as too_few,
+            pytest.raises(Unreachable, match=r"'d2' at .* is none of those that this client"),
+        ):
+            too_few.query("ns", "keyed")
         owner.action("drain", {"wait_s": 10}, timeout_s=30)
         client.write("ns", "keyed", {"id": [2, 3], "v": [3, 3]}, origin=others[1], first_sequence=1)
         told = client.describe("ns", "keyed").owner
@@ -238,6 +246,9 @@ def test_a_daemon_that_stood_still_takes_nothing_back_that_was_acknowledged_sinc
                 opened.write(rows(100 + number))
             closed.close()
             opened.flush()
+            without = hasty.query("ns", "closed", missing="allow")
+            assert without.num_rows == 20
+            assert still.flight.encode() in without.schema.metadata[b"missing"]
         finally:
             os.kill(still.pid, signal.SIGCONT)
         # It finds them now, and takes the origin back from its first sequence on.
