@@ -104,4 +104,7 @@ def runtime_facts(runtime: Runtime, settings: Settings) -> dict[str, object]:
         "unled_pushes": sum(
             each.ended_at is None and not each.led for each in runtime.push_watch.pushes()
         ),
+        "not_adopted": sum(
+            each.state in ("failed", "refused") for each in runtime.left_logs.statistics()
+        ),
     }

@@ -66,6 +66,8 @@ class Facts:
     """Calls of transformers that were given up and still run."""
     unled_pushes: int = 0
     """Pushes that are under way, and that nobody leads."""
+    not_adopted: int = 0
+    """Logs that others have left, and that cannot be adopted, or not whole."""
 
 
 Finding = tuple[Severity, str] | None
@@ -226,6 +228,12 @@ ALARMS: dict[str, Callable[[Facts], Finding]] = {
         facts.unled_pushes,
         "push is under way and led by nobody",
         "pushes are under way and led by nobody",
+        "warning",
+    ),
+    "not-adopted": lambda facts: _counted(
+        facts.not_adopted,
+        "log that another daemon has left cannot be adopted, or not whole",
+        "logs that other daemons have left cannot be adopted, or not whole",
         "warning",
     ),
 }

@@ -323,6 +323,22 @@ def push_stuck(folder: Path) -> Stops:
         yield daemon.http
 
 
+def not_adopted(folder: Path) -> Stops:
+    """A daemon looks after a log, which turns out to be another store's."""
+    settings: Settings = {"recovery__adopt": str(folder / "other"), "recovery__adopt_after": 0}
+    with Daemon.start(folder / "d", **settings) as daemon:
+        yield daemon.http
+        with Daemon.start(folder / "other", id="other", persist__max_age="1h") as other:
+            with fl.connect(other.flight) as client:
+                put(client, ("n", "t"), numbers(0, 5))
+            other.kill()
+        raised(daemon, "not-adopted")
+        yield daemon.http
+        (folder / "other" / "wal").rename(folder / "elsewhere")
+        raised(daemon, "not-adopted", is_up=False)
+        yield daemon.http
+
+
 def a_status() -> bytes:
     """The status of a push that has begun."""
     from ingester.lifecycle.push_status import encode_push_status
@@ -374,6 +390,7 @@ FAULTS: dict[str, Fault] = dict(
         _fault(replicator_unheard, "IngesterReplicationUnheard", slow=True),
         _fault(transformer_hangs, "IngesterTransformerHangs", slow=True),
         _fault(push_stuck, "IngesterPushStuck", slow=True),
+        _fault(not_adopted, "IngesterNotAdopted", slow=True),
         _fault(internal_error, "IngesterInternalErrors", slow=True),
     ]
 )

@@ -62,6 +62,7 @@ TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
     ("table-set-aside", "warning", {"set_aside": 4}, "4 tables of replications are not"),
     ("transformer-hangs", "warning", {"hung_calls": 1}, "1 call of a transformer was"),
     ("push-stuck", "warning", {"unled_pushes": 1}, "1 push is"),
+    ("not-adopted", "warning", {"not_adopted": 2}, "2 logs that other daemons have left"),
 ]
 
 
