@@ -211,3 +211,32 @@ def test_no_part_of_it_is_imported_where_nothing_is_traced() -> None:
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_refused_batch_ends_its_span_and_none_is_left_open(
+    daemon: Daemon, receiver: Receiver
+) -> None:
+    traceparent, trace_id = _parent(0xE1)
+    good = numbers(0, 1, s=pa.array(["x"]))
+    no_utf8 = [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
+    bad = numbers(1, 1, s=pa.Array.from_buffers(pa.string(), 1, no_utf8))
+    with fl.connect(daemon.flight) as client:
+        options = _options(traceparent)
+        writer, reader = client.do_put(path(("traced", "refused")), good.schema, options)
+        writer.write_batch(good)
+        assert json.loads(reader.read().to_pybytes())["accepted"]
+        writer.write_batch(bad)
+        with pytest.raises(pa.ArrowInvalid, match="not valid"):
+            writer.close()
+
+    def writes(came: list[ReceivedSpan]) -> list[ReceivedSpan]:
+        return [s for s in came if s.trace_id == trace_id and s.name.startswith("write")]
+
+    spans = receiver.wait(lambda came: len(writes(came)) == 2)
+    assert [write.attributes.get("error.type") for write in writes(spans)] == [None, "invalid"]
+    mine = [span for span in spans if span.trace_id == trace_id]
+    ids = {span.span_id for span in mine} | {format(0xE1, "016x")}
+    assert {span.parent_id for span in mine} <= ids, "each step has what it is a step of"
+    assert all(span.began_ns <= span.ended_ns for span in mine)
+    told = daemon.stderr_file.read_text()
+    assert "ended span" not in told and "library-warning" not in told
