@@ -309,3 +309,19 @@ def test_a_daemon_that_anybody_reaches_says_so_on_top() -> None:
     assert "The certificate ends at" in page["security"]
     assert "are not taken up: tls.key: <b>" in page["security"]
     assert page["lost"] == ""
+
+
+def test_a_daemon_that_starts_or_drains_says_so_and_an_older_one_is_shown_with_less() -> None:
+    status = example()
+    status["identity"]["state"] = "draining"
+    drain = {"state": "draining", "since": AT, "buffers": 3, "bytes": 2048, "tables": 1}
+    page = shown({**status, "drain": {**drain, "problem": "the store is <b>away</b>"}})
+    assert page["state"].startswith("Draining: refuses writes")
+    assert "3 buffers, 2 KiB in no file yet; the store is <b>away</b>" in page["identity"]
+    status["identity"]["state"] = "starting"
+    for name in ("alarms", "store_state", "disk", "oldest_unpersisted_s", "drain", "log_levels"):
+        del status[name]
+    page = shown(status)
+    assert page["state"].startswith("Starting: not ready yet")
+    assert page["lost"] == ""
+    assert "The last minutes are not shown: no such path." in page["history"]

@@ -68,12 +68,13 @@ export function showOrigins(s) {
   put("origins", ...parts);
 }
 
+// How many tokens there are is not told to those who see some namespaces only.
 export function showAccess(s) {
   const x = s.security || {}, t = x.callers || {}, cert = x.certificate;
   put("access", facts([["TLS", x.tls ? (x.client_certificates ? "yes, and clients show certificates" : "yes") : "no"],
-    ["Tokens", x.tokens ? `${whole(t.valid)} valid` : "not asked for"], ["Other machines reach", (x.exposed || []).join(", ") || "nothing"],
+    ["Tokens", x.tokens ? (t.valid ? `${whole(t.valid)} valid` : "asked for") : "not asked for"], ["Other machines reach", (x.exposed || []).join(", ") || "nothing"],
     ...(cert ? [["Certificate", `${cert.subject}, until ${clock(cert.not_after)} (${seconds(cert.ends_in_s)})`], ["Taken up anew", `${whole(cert.reloads)} times, ${whole(cert.failed_reloads)} failed`]] : []),
-    ...(x.tokens ? [["Audited", `${many(t.audited, "line")}, ${whole(t.audit_left_out)} left out`]] : []),
+    ...(x.tokens && t.valid ? [["Audited", `${many(t.audited, "line")}, ${whole(t.audit_left_out)} left out`]] : []),
     ...(t.problems || []).map((problem) => ["Not read", problem])]));
 }
 
