@@ -92,6 +92,9 @@ def judge(left: Left, accepted: RecoverySettings) -> None:
     Raises:
         OtherStore, LostLog: Refused, and not accepted by the settings.
     """
+    if left.mark is None and not left.segments:
+        # Whoever has restored a backup, or moved a volume, sees by it that it is not here.
+        log.info("data directory is new", data_dir=str(left.data_dir), store=left.store_url)
     for problem, setting, is_accepted in (
         (_other_store(left), "recovery.accept_other_store", accepted.accept_other_store),
         (_lost_log(left), "recovery.accept_lost_log", accepted.accept_lost_log),

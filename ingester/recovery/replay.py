@@ -308,7 +308,8 @@ class Replay:
         except UnknownTable as exc:
             raise LogWithoutTable(
                 f"the log has acknowledged rows of table {namespace}/{name}, which store"
-                f" {self._catalog.store.url} does not have; is this the right store?"
+                f" {self._catalog.store.url} does not have; is this the right store? If it is, make"
+                " the table there first, as it was, by a daemon of another id"
             ) from exc
 
     async def _wait_for_memory(self) -> None:

@@ -321,11 +321,20 @@ def test_a_store_without_the_logs_tables_is_not_served(tmp_path: Path, table: Ta
     with fl.connect(daemon.flight) as client:
         put(client, table, numbers(0, 1))
     daemon.kill()
+    meant = {"store": f"file://{tmp_path}/elsewhere", "recovery__accept_other_store": "true"}
     with pytest.raises(DaemonEnded) as error:
-        daemon.again(store=f"file://{tmp_path}/elsewhere", recovery__accept_other_store="true")
+        daemon.again(**meant)
     assert error.value.code == 5
     assert f"{table[0]}/{table[1]}" in error.value.stderr
     with daemon.again() as restarted, fl.connect(restarted.flight) as client:
+        assert rows(client, table) == [0]
+        restarted.kill()
+    # What the message says that helps.
+    with Daemon.start(tmp_path / "maker", id="maker", store=meant["store"]) as maker:
+        with fl.connect(maker.flight) as client:
+            put(client, table, numbers(0, 0))
+        assert maker.terminate() == 0
+    with daemon.again(**meant) as moved, fl.connect(moved.flight) as client:
         assert rows(client, table) == [0]
 
 
