@@ -21,7 +21,7 @@ from tests.drivers.daemon import Daemon
 from tests.drivers.receiver import Receiver, otlp_receiver
 
 NAME = "tracing"
-QUIET_S = 0.4
+QUIET_S = 0.25
 PARTIES = {"off": None, "one of 100": "0.01", "each": "1"}
 
 
