@@ -379,7 +379,7 @@ FAULTS: dict[str, Fault] = dict(
         _fault(certificate, "IngesterCertificate", slow=True),
         _fault(tokens_not_read, "IngesterTokensNotRead", slow=True),
         _fault(loop_stalled, "IngesterLoopStalled", slow=True),
-        _fault(down, "IngesterDown"),
+        _fault(down, "IngesterDown", slow=True),
         _fault(fenced, "IngesterDown", slow=True),
         _fault(
             replication,
@@ -391,6 +391,6 @@ FAULTS: dict[str, Fault] = dict(
         _fault(transformer_hangs, "IngesterTransformerHangs", slow=True),
         _fault(push_stuck, "IngesterPushStuck", slow=True),
         _fault(not_adopted, "IngesterNotAdopted", slow=True),
-        _fault(internal_error, "IngesterInternalErrors", slow=True),
+        _fault(internal_error, "IngesterInternalErrors"),
     ]
 )

@@ -18,6 +18,8 @@ from tests.drivers.waiting import until
 from tests.drivers.wire import act, numbers, put, rows
 from tests.readme.metrics_page import daemon_metrics
 
+HOSTILE = 'quo"te\\{a="b"} 1'
+"""An origin's name that would be a sample of its own where labels were not escaped."""
 EMPTY = {"Refusals", "Failed attempts", "Alarms"}
 """Panels that have nothing to draw where all is well."""
 
@@ -32,7 +34,8 @@ def busy(shared: Daemon, client: fl.FlightClient) -> Daemon:
     assert len(rows(client, ("alerts", "t"))) >= 60
     table = TABLE | {"phase": "following"}
     facts = {"lag_s": 0.5, "slot_bytes": 1000, "tables": [table], "reporter": "r"}
-    act(client, "replication_report", **REPORT | {"namespace": "alerts"}, **facts)
+    named = {"namespace": "alerts", "origin": HOSTILE}
+    act(client, "replication_report", **REPORT | named, **facts)
     return shared
 
 
