@@ -197,7 +197,13 @@ class _Life:
 
     async def _drain(self, *, to_its_end: bool) -> None:
         """Drain, ask, and take it back: wherever it is by then, or when it is done."""
-        told = await self.drain.asked(undo=False, wait_s=30.0 if to_its_end else 0.0)
+        told = await self.drain.asked(undo=False, wait_s=0.0)
+        with trio.fail_after(30):
+            while to_its_end and told.state == "draining":
+                # Without power it goes on trying for ever, as with a store that is away.
+                if self.machine.disk.lost:
+                    raise PowerLost
+                told = await self.drain.asked(undo=False, wait_s=0.05)
         if told.state == "drained":
             assert (told.buffers, told.bytes, told.tables) == (0, 0, 0)
         await self._query()
