@@ -56,10 +56,10 @@ def _die() -> None:
 def main() -> None:
     """The command line of ``ingester``, that dies."""
     use_huge_pages()
-    from ingester.daemon import process
+    from ingester.daemon import startup
     from persist.store import open_store
 
-    vars(process)["open_store"] = lambda url, **options: DyingStore(open_store(url, **options))
+    vars(startup)["open_store"] = lambda url, **options: DyingStore(open_store(url, **options))
     from ingester.cli import main as ingester
 
     ingester()

@@ -112,7 +112,7 @@ def die_at(step: str, times: int) -> None:
 
     death = Death(times)
     if step in STORE_STEPS:
-        daemon = importlib.import_module("ingester.daemon.process")
+        daemon = importlib.import_module("ingester.daemon.startup")
         inner = daemon.open_store
 
         def open_store(url: str, **options: Any) -> CrashingStore:
