@@ -106,7 +106,7 @@ class Decoding:
             if held != before:
                 still_since, before = now, held
             elif now - still_since > STILL_S:
-                if not self.hoards.free():
+                if not self.hoards.free_pool():
                     return
                 still_since = now
             time.sleep(LOOK_S)
@@ -187,7 +187,7 @@ class Reading:
         if self._account is not None:
             nbytes += self._account.total_bytes_allocated() - self._asked_before
         if nbytes <= most:
-            self._decoding.hoards.free()
+            self._decoding.hoards.free_pool()
         else:
             return InvalidRequest(
                 f"a batch of the stream has {nbytes} B or more once it is decompressed;"

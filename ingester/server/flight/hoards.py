@@ -10,7 +10,7 @@ for ever, at no cost.
 
 Law of this file: what is held is counted, and has a bound for all streams together; only a stream
 that waits for its client, and has for ``silent_s``, is cut, and only when somebody waits for what
-it holds.
+it holds: dictionaries as they were received, or room in the pool.
 """
 
 from __future__ import annotations
@@ -54,10 +54,9 @@ class Hoard:
     """The columns that have dictionaries; None before the first batch."""
 
     @property
-    def nbytes(self) -> int:
-        """All bytes that it holds."""
-        pooled = 0 if self.account is None else int(self.account.bytes_allocated())
-        return pooled + self.received_bytes
+    def pooled_bytes(self) -> int:
+        """Bytes that it holds of the decompression pool."""
+        return 0 if self.account is None else int(self.account.bytes_allocated())
 
 
 class Progress(NamedTuple):
@@ -128,7 +127,7 @@ class Hoards:
             self._received_bytes += nbytes - hoard.received_bytes
             hoard.received_bytes = nbytes
             fits = self._received_bytes <= self._most_bytes
-        if not fits and not self.free():
+        if not fits and not self._cut_silent(lambda each: each.received_bytes):
             raise MemoryFull(
                 f"memory: no room for {nbytes} B of dictionaries beside those of open streams; end"
                 " streams that are not needed, or send these columns without dictionaries",
@@ -145,17 +144,32 @@ class Hoards:
         return found
 
     def free(self) -> bool:
-        """Cut the silent stream that holds most; False where nobody is silent and holds much."""
+        """Cut the silent stream that holds most of anything; False where none holds much."""
+        return self._cut_silent(lambda each: each.pooled_bytes + each.received_bytes)
+
+    def free_pool(self) -> bool:
+        """Cut the silent stream that holds most of the decompression pool.
+
+        Returns:
+            False where nobody is silent and holds much of it.
+        """
+        return self._cut_silent(lambda each: each.pooled_bytes)
+
+    def _cut_silent(self, held: Callable[[Hoard], int]) -> bool:
+        """Cut the silent stream that holds most of what is wanted; False where none holds much."""
         before = self._now() - self._silent_s
         with self._lock:
             silent = [each for each in self._all if each.waits and each.at <= before]
-        found = max(silent, key=lambda each: each.nbytes, default=None)
-        if found is None or found.nbytes < WORTH_BYTES or not self._cut(found.peer):
+        found = max(silent, key=held, default=None)
+        if found is None:
+            return False
+        nbytes = held(found)
+        if nbytes < WORTH_BYTES or not self._cut(found.peer):
             return False
         log.warning(
             "connection cut: a silent stream held memory that others waited for",
             peer=found.peer,
-            held_bytes=found.nbytes,
+            held_bytes=nbytes,
             silent_s=round(self._now() - found.at, 1),
             runbook="connection-cut",
         )
