@@ -49,7 +49,7 @@ class Origin:
         """Note an operation, which is in buffers if it ``waits`` for files."""
         if self.memory_sequence is None or sequence > self.memory_sequence:
             self.memory_sequence = sequence
-        if not waits:
+        if not waits or (self._durable is not None and sequence <= self._durable):
             self._stale = True
 
     def note_settled(self) -> None:
@@ -75,10 +75,10 @@ class Origin:
         self._stale = False
         limit = self.first_waiting()
         tenures = self._tenures()
-        for tenure in tenures:
-            found = tenure.last_below(limit)
-            if found is not None and (self._durable is None or found > self._durable):
-                self._durable = found
+        found = [tenure.last_below(limit) for tenure in tenures]
+        # What is known of one table says nothing of rows that wait in another, or came again.
+        below = [each for each in (*found, self._durable) if each is not None and each < limit]
+        self._durable = max(below, default=None)
         if self._durable is not None:
             for tenure in tenures:
                 tenure.trim(self._durable)

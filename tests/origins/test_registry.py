@@ -117,3 +117,15 @@ def test_origins_of_different_names_know_nothing_of_each_other(sequences: list[i
         assert not origins.is_applied(f"o{number}", TABLES[1], sequence)
         assert origins.get(f"o{number}").durable_sequence == sequence
     assert [origin.name for origin in origins] == [f"o{n}" for n in range(len(sequences))]
+
+
+def test_what_is_in_files_of_one_table_says_nothing_of_rows_that_wait_in_another() -> None:
+    origins = Origins()
+    durable = []
+    origins.note_applied("o", TABLES[0], 100, 1, ())
+    durable.append(origins.get("o").durable_sequence)
+    origins.note_applied("o", TABLES[1], 7, 2, ("buffer",))
+    durable.append(origins.get("o").durable_sequence)
+    origins.note_released("buffer", origins.table("o", TABLES[1]).tenures)
+    durable.append(origins.get("o").durable_sequence)
+    assert durable == [100, None, 100]
