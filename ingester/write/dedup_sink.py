@@ -83,11 +83,14 @@ class DedupSink:
     def _await_first(
         self, fates: Fates, sequence: int, operation: Operation, answer: Answer
     ) -> None:
+        # One above tells nothing of one that has no copy: that may be sent again, as it was lost.
+        exact = sequence in fates.under_way
+
         def after(error: BaseException | None) -> None:
-            if error is None:
+            if error is None and exact:
                 operation.duplicate = True
                 answer(operation, None)
-            elif fates.missing is not None and sequence > fates.missing:
+            elif error is not None and fates.missing is not None and sequence > fates.missing:
                 answer(operation, error)
             else:
                 self.submit(operation, answer)

@@ -179,6 +179,24 @@ def test_a_late_sequence_below_one_under_way_waits_for_that() -> None:
     assert (late.acknowledged, yard.log.applied) == ({3: True}, [5])
 
 
+def test_a_late_sequence_that_another_daemon_has_lost_is_written_after_the_one_under_way() -> None:
+    yard = Yard()
+    origin_table = yard.origins.table("o", TABLE)
+    from_ten = taken_over(fresh("o", ("other", 1)), ME, 10, None)
+    yard.origins.claim(origin_table, from_ten, ME)
+    newer = Stream(yard, 10)
+    newer.send()
+    yard.origins.claim(origin_table, taken_over(from_ten, ME, 5, None), ME)
+    again = Stream(yard, 5)
+    again.send()
+    yard.log.form(1)
+    yard.log.commit()
+    assert (newer.acknowledged, again.acknowledged) == ({10: False}, {})
+    yard.log.form(1)
+    yard.log.commit()
+    assert (again.acknowledged, yard.log.applied) == ({5: False}, [10, 5])
+
+
 @given(st.data())
 def test_whatever_is_refused_each_sequence_goes_in_once_and_in_order(data: st.DataObject) -> None:
     """Senders that begin again at the first that they have no answer to, several at once."""
