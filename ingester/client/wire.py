@@ -148,7 +148,7 @@ class OriginState(msgspec.Struct, frozen=True):
 
     Where a table was named, everything up to ``table_sequence`` is known to be in it, the last
     sequence that is in it is ``table_newest`` (a table that was made anew does not know of all
-    before), and between two ``marks`` all sequences are judged alike.
+    before), and between two ``marks`` all sequences are judged alike: ``there`` says how.
     """
 
     origin: str
@@ -158,6 +158,7 @@ class OriginState(msgspec.Struct, frozen=True):
     table_sequence: int | None = None
     table_newest: int | None = None
     marks: tuple[int, ...] = ()
+    there: tuple[bool, ...] = ()
 
 
 class SnapshotInfo(msgspec.Struct, frozen=True):

@@ -37,11 +37,13 @@ class TableStanding(NamedTuple):
             made anew, or that was away, does not know of all.
         marks: Between two of them, and up to the first, all sequences stand alike in every
             partition: a client that puts its rows into other batches than before ends one at each.
+        there: Of each mark, whether the sequences up to it from the one before are there.
     """
 
     upto: int | None
     newest: int | None
     marks: list[int]
+    there: list[bool]
 
 
 class KnownOrigins:
@@ -136,7 +138,7 @@ class KnownOrigins:
                 break
             upto = mark
         newest = max((mark for mark, yes in zip(in_order, there, strict=True) if yes), default=None)
-        return TableStanding(upto, newest, in_order)
+        return TableStanding(upto, newest, in_order, there)
 
     def _facts(self, name: str, durable: int | None) -> OriginStatus:
         origin = self.origins.find(name) or Origin(name)

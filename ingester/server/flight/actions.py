@@ -166,8 +166,8 @@ async def _origins(services: Services, body: OriginsBody, sees: Sees | None) -> 
     await services.catalog.refresh(table, -1.0)
     found = await known.find(body.origin, sees)
     facts = found[0] if found else OriginStatus(origin=body.origin)
-    upto, newest, marks = known.standing(body.origin, table)
-    told = {"table_sequence": upto, "table_newest": newest, "marks": marks}
+    upto, newest, marks, there = known.standing(body.origin, table)
+    told = {"table_sequence": upto, "table_newest": newest, "marks": marks, "there": there}
     return [msgspec.structs.asdict(facts) | told]
 
 
