@@ -20,7 +20,7 @@ from .checkpoints.checkpoint import (
     checked,
     partition_name,
 )
-from .cluster import ClusterConnection, names_several
+from .cluster import ClusterConnection, names_several, sole
 from .connection_options import ConnectionOptions
 from .copying import TableCopy
 from .errors import Unimplemented
@@ -76,7 +76,7 @@ class Client:
         if names_several(endpoint):
             self._connection = ClusterConnection(endpoint, timeout_s, retry, options)
         else:
-            named = cast(str, endpoint)  # whatever else it is, is refused there
+            named = cast(str, sole(endpoint))  # whatever else it is, is refused there
             self._connection = OneDaemon(named, timeout_s, retry, options)
         self._about = (timeout_s, retry, options)
         self.endpoint = self._connection.endpoint
@@ -213,8 +213,9 @@ class Client:
             max_unanswered: batches that may wait for their answer (default 512); the daemon's own
                 limit is ``flight.max_unanswered``.
             keep_until_durable: hold on to every batch, in memory, until the daemon says that it is
-                in object storage (about ``persist.max_age``), and send again what a daemon does not
-                have that takes its place, or comes back with an empty disk. Needs an origin.
+                in object storage (about ``persist.max_age``), and send again what is lost with a
+                daemon: one that comes back with an empty disk, or of several one that stays away.
+                Needs an origin.
             deletes: the batches are keys, and their rows are deleted.
             numbers_rows: a batch's sequence is the number of its last row, and ``first_sequence``
                 that of the first row. Rows may then come in other batches when they come again,

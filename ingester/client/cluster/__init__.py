@@ -4,8 +4,9 @@
     Client("dns+grpc://ingester:8082")            all addresses that a name has
 
 Writes: a writer's streams go to the daemon that its table and origin prefer (``placement``), and to
-the next one of its order while that is away; ``route`` says when, ``members`` has the daemons with
-their connections, ``health`` what is known of each. ``addresses`` reads what a caller has named.
+the next one of its order while that is away; ``route`` says when, ``aside`` looks after what was
+acknowledged by the one before, ``members`` has the daemons with their connections, ``health`` what
+is known of each. ``addresses`` reads what a caller has named.
 
 Queries: ``union`` asks all daemons for what the files of one version lack, and ``union_stream``
 puts the answers together. Everything else is asked at one or at all (``asking``), as
@@ -16,7 +17,7 @@ and where they do not, the daemons' own rules hold (one owner of a keyed table, 
 for an origin). Start reading at ``connection``. ``docs/many_daemons.md`` has it for users.
 """
 
-from .addresses import names_several
+from .addresses import names_several, sole
 from .connection import ClusterConnection
 
-__all__ = ["ClusterConnection", "names_several"]
+__all__ = ["ClusterConnection", "names_several", "sole"]

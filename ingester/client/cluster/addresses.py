@@ -37,8 +37,20 @@ class Addresses(msgspec.Struct, frozen=True):
         return ",".join(self.endpoints) if self.name is None else f"{DNS}{self.name}"
 
 
+def sole(endpoint: Any) -> Any:
+    """The one endpoint of a list of one; whatever else it is, as it is."""
+    if isinstance(endpoint, str) or not isinstance(endpoint, Sequence):
+        return endpoint
+    one = len(endpoint) == 1 and isinstance(endpoint[0], str)
+    return endpoint[0] if one else endpoint
+
+
 def names_several(endpoint: Any) -> bool:
-    """Whether an ``endpoint`` is a list, has commas or names a DNS name: for a cluster's client."""
+    """Whether an ``endpoint`` is for a cluster's client: a DNS name, text with commas, or a list.
+
+    A list of one names what its one text names.
+    """
+    endpoint = sole(endpoint)
     if isinstance(endpoint, str):
         return "," in endpoint or endpoint.startswith(DNS)
     return isinstance(endpoint, Sequence)
@@ -53,6 +65,7 @@ def addresses_of(endpoint: Any, scheme: str) -> Addresses:
     Raises:
         InvalidRequest: none is named, or one is no address of a daemon's Flight port.
     """
+    endpoint = sole(endpoint)
     if isinstance(endpoint, str) and endpoint.startswith(DNS):
         if "," in endpoint:
             raise InvalidRequest(

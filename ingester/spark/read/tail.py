@@ -100,11 +100,11 @@ def daemons_of(endpoint: str | Sequence[str], connection: ConnectionOptions | No
         TailUnavailable: A DNS name cannot be looked up.
     """
     from ingester.client import arguments
-    from ingester.client.cluster.addresses import addresses_of, names_several, resolved
+    from ingester.client.cluster.addresses import addresses_of, names_several, resolved, sole
     from ingester.client.errors import InvalidRequest, Unreachable
 
     if not names_several(endpoint):
-        return Daemons([str(endpoint)], None)
+        return Daemons([str(sole(endpoint))], None)
     try:
         addresses = addresses_of(endpoint, arguments.options(connection).scheme)
         if addresses.name is None:

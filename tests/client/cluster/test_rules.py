@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.client import InvalidRequest, OriginState, Unreachable
+from ingester.client import Client, InvalidRequest, OriginState, Unreachable
 from ingester.client.cluster import merging
 from ingester.client.cluster.addresses import Addresses, addresses_of, names_several, resolved
 from ingester.client.cluster.health import FIRST_S, MOST_S, Health
@@ -47,7 +47,11 @@ def test_what_a_caller_names_is_told_apart() -> None:
     named = addresses_of("dns+grpc+tls://ingester.default:8082", "grpc")
     assert (named.name, named.host) == ("grpc+tls://ingester.default:8082", "ingester.default")
     assert str(named) == "dns+grpc+tls://ingester.default:8082"
-    assert not any(map(names_several, ("grpc://a:1", None, 5)))
+    assert not any(map(names_several, ("grpc://a:1", ["a:1"], ("a:1",), None, 5)))
+    with Client(["a:1"]) as one, Client("a:1") as same:
+        assert one.endpoint == same.endpoint == "grpc://a:1"
+    assert names_several(["dns+grpc://a:1"])
+    assert addresses_of(["dns+grpc://a:1"], "grpc").name == "grpc://a:1"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,7 @@ def test_what_a_caller_names_is_told_apart() -> None:
         (["a:1", 5], "expected text"),
         ("a:1,http://b:8080", "not to the HTTP port"),
         ("dns+grpc://a:1,b:2", "a DNS name stands alone"),
-        (["dns+grpc://a:1"], "a DNS name stands alone"),
+        (["dns+grpc://a:1", "b:2"], "a DNS name stands alone"),
         ("dns+grpc://a", "names no port"),
     ],
 )
