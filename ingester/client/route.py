@@ -15,6 +15,7 @@ from .connection import Connection
 from .errors import ClientError
 from .put_stream import PutStream
 from .tracing import TracedTable
+from .window import Pending
 
 
 class WayOf(NamedTuple):
@@ -46,11 +47,52 @@ class Loss(NamedTuple):
     back by it: what others answer from here on has to be kept until it is in object storage."""
 
 
+class Aside(Protocol):
+    """What a writer keeps of batches that daemons have acknowledged which it has left.
+
+    :meth:`look` waits for the network.
+    """
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is here."""
+
+    @property
+    def owes(self) -> bool:
+        """Whether something is lost, and has to be sent again."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether all of it was there at the last look."""
+
+    def take(self, first: int | None, endpoint: str) -> list[Pending]:
+        """What a stream that would begin with ``first`` has to send again before it."""
+
+    def arrived(self) -> None:
+        """Note that everything that was sent again is acknowledged."""
+
+    def look(self) -> None:
+        """Ask what became of it."""
+
+    def forget(self) -> None:
+        """Let go of everything: the writer has ended."""
+
+
 class Route(Protocol):
-    """A writer's way. :meth:`open` and the positions wait for the network; nothing else does."""
+    """A writer's way. :meth:`open`, :meth:`choose` and the positions wait for the network."""
 
     hangs: bool
     """Whether a daemon that was left may still take the origin back: nobody may reuse it."""
+
+    @property
+    def aside(self) -> Aside | None:
+        """What is kept of daemons that were left; None where that cannot be."""
+
+    def choose(self) -> str:
+        """The daemon of the next stream; it stays that until the stream is opened."""
+
+    def put_aside(self, batches: list[Pending], error: ClientError | None) -> None:
+        """Keep what the last stream's daemon has acknowledged, which is left for ``error``."""
 
     def open(self) -> PutStream:
         """The next stream. Raises a ClientError."""
@@ -71,11 +113,8 @@ class Route(Protocol):
     def moves(self) -> bool:
         """Whether a stream should end at the next batch, as a daemon that is preferred is back."""
 
-    def settle(self) -> bool:
+    def settle(self) -> None:
         """See that what was acknowledged stays so when nobody keeps it.
-
-        Returns:
-            True where that was to be done: what is in files by now is to be looked at again.
 
         Raises:
             ClientError: it cannot be had.
@@ -86,10 +125,18 @@ class ToOneDaemon:
     """The :class:`Route` to the one daemon of a client."""
 
     hangs = False
+    aside: Aside | None = None
 
     def __init__(self, connection: Connection, way: WayOf) -> None:
         self._connection = connection
         self._way = way
+
+    def choose(self) -> str:
+        """The one daemon."""
+        return self._connection.endpoint
+
+    def put_aside(self, batches: list[Pending], error: ClientError | None) -> None:
+        """Never called: no daemon is left for another one."""
 
     def open(self) -> PutStream:
         """The next stream."""
@@ -116,6 +163,5 @@ class ToOneDaemon:
         """Never: there is no other daemon."""
         return False
 
-    def settle(self) -> bool:
+    def settle(self) -> None:
         """Do nothing: no other daemon can take the origin back."""
-        return False

@@ -15,7 +15,7 @@ from .checkpoints.checkpoint import Checkpoint
 from .delivery import Delivery
 from .errors import ClientError, InvalidRequest, TimedOut
 from .route import Route
-from .stream_threads import StreamThreads
+from .stream_threads import LOOK_AGAIN_S, StreamThreads
 from .wire import WriteResult
 
 
@@ -84,26 +84,33 @@ class SendLoop:
             with self._lock:
                 if self._delivery.failure is not None:
                     raise self._delivery.failure
-                if not len(self._window):
+                if not len(self._window) and not self._threads.owes:
                     return self._delivery.total
                 self._threads.idle.wait(wait_s)
 
-    def send_again(self) -> bool:
-        """Send again what was kept and is not in files; False where all is.
+    def make_certain(self) -> bool:
+        """See that what was acknowledged is there, where daemons were left; True: ask again.
+
+        What is lost is being sent again then, or a daemon is waited for that does not answer.
 
         Raises:
             ClientError: that cannot be known.
         """
-        if not self._window.has_kept:
+        route = self._threads.route
+        route.settle()
+        if (aside := route.aside) is None:
             return False
-        position = self._threads.route.position_next()
         with self._lock:
-            self._window.resume(position)
-            if not len(self._window):
-                self._window.forget_kept()
-                return False
-            self._threads.begin_anew()
-        return True
+            if route.hangs:
+                self._threads.put_aside()
+        if aside.empty:
+            return False
+        aside.look()
+        with self._lock:
+            if not aside.owes and not aside.certain:
+                self._threads.idle.wait(LOOK_AGAIN_S)
+            self._threads.work.notify_all()
+            return not aside.certain
 
     def finish(self) -> bool:
         """End the stream once everything is answered. False: it was ended before."""
@@ -115,6 +122,7 @@ class SendLoop:
         if thread is not None:
             # Everything is answered; the stream's end is a courtesy that a stuck daemon may miss.
             thread.join(min(5.0, self._answer_timeout_s))
+        self._threads.forget()
         return True
 
     def abort(self, error: ClientError) -> None:

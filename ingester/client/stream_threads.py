@@ -23,9 +23,13 @@ from . import lifetime
 from .delivery import Delivery
 from .errors import ClientError, TimedOut, UnknownOutcome, Unreachable, from_arrow
 from .put_stream import PutStream
-from .route import Route
+from .route import Aside, Route
 from .window import Pending
 from .wire import Answer
+
+LOOK_AGAIN_S = 0.5
+"""Between two looks at what was left at other daemons; longer each time, up to the next."""
+LOOK_AGAIN_MOST_S = 8.0
 
 
 class StreamThreads:
@@ -47,6 +51,7 @@ class StreamThreads:
         self._left = False
         """Whether the last stream was ended for one at a better daemon."""
         self._settled: list[Pending] = []
+        self._looking = False
         lifetime.end_at_exit(self)
 
     # ------------------------------------------------------------------------- needing the lock
@@ -68,16 +73,36 @@ class StreamThreads:
         if delay_s is not None:
             self.start(delay_s)
 
-    def begin_anew(self) -> None:
-        """Leave the stream behind and open another one: earlier batches have to go first."""
-        self._generation += 1
-        self.delivery.window.rewind()
-        self.work.notify_all()
-        self.start(0.0)
+    @property
+    def owes(self) -> bool:
+        """Whether something that was acknowledged is lost, and has to be sent again."""
+        aside = self.route.aside
+        return aside is not None and aside.owes and self.delivery.failure is None
+
+    def put_aside(self, error: ClientError | None = None) -> None:
+        """Leave at the last stream's daemon what it has acknowledged, and look after that."""
+        aside = self.route.aside
+        if aside is None:
+            return
+        if kept := self.delivery.window.take_kept():
+            self.route.put_aside(kept, error)
+        if aside.empty or self._looking or self.closing:
+            return
+        try:
+            self._started("ingester-looking", partial(self._look_after, aside), self._generation)
+            self._looking = True
+        except RuntimeError as exc:
+            self.fail(_failed(exc))
+
+    def forget(self) -> None:
+        """Let go of what was kept: the writer has ended."""
+        if self.route.aside is not None:
+            self.route.aside.forget()
 
     def fail(self, error: ClientError) -> None:
         """End the writer: ``error`` is the outcome of everything that is not answered."""
         self._generation += 1
+        self.forget()
         for pending in self.delivery.fail(error):
             self._settle(pending, None, error)
         for condition in (self.work, self.room, self.idle):
@@ -89,6 +114,7 @@ class StreamThreads:
         sent = bool(self.delivery.window.sent_count)
         unanswered = sent and stream is not None and not stream.answered
         error, moves, hangs = self.route.lost(error, unanswered=unanswered)
+        self.put_aside(error)
         self.delivery.keeps |= hangs
         now = time.monotonic()
         outcome = self.delivery.lost(error, now, unclear=unclear, moves=moves)
@@ -103,9 +129,14 @@ class StreamThreads:
             again, each.acknowledged = each.acknowledged, True
             if not again:
                 self._settle(each, Answer(accepted=True, memory_sequence=position), None)
+        self._note_arrived()
         self.room.notify_all()
         if not len(self.delivery.window):
             self.idle.notify_all()
+
+    def _note_arrived(self) -> None:
+        if (aside := self.route.aside) is not None and not self.delivery.window.sends_again:
+            aside.arrived()
 
     def _settle(self, pending: Pending, answer: Answer | None, error: ClientError | None) -> None:
         pending.ack.settle(answer, error)
@@ -161,7 +192,25 @@ class StreamThreads:
                     self.fail(_failed(exc))
         self.tell()
 
-    # ------------------------------------------------------------------------- the two threads
+    # --------------------------------------------------------------------------- the threads
+
+    def _look_after(self, aside: Aside) -> None:
+        """See what becomes of batches that were left at daemons, until all are in files."""
+        wait_s = LOOK_AGAIN_S
+        while True:
+            with self.work:
+                self.work.wait_for(lambda: self.closing or self._failed_by_now(), wait_s)
+                if self.closing or self._failed_by_now() or aside.empty:
+                    self._looking = False
+                    return
+            aside.look()
+            with self.lock:
+                wait_s = min(LOOK_AGAIN_MOST_S, wait_s * 1.5) if aside.certain else LOOK_AGAIN_S
+                if aside.owes:
+                    self.work.notify_all()
+
+    def _failed_by_now(self) -> bool:
+        return self.delivery.failure is not None
 
     def _deliver(self, generation: int, delay_s: float) -> None:
         while self._wait_for_work(generation, delay_s):
@@ -174,6 +223,7 @@ class StreamThreads:
                     return
                 if error is None and self._left and not self.delivery.window.sent_count:
                     delay_s = 0.0
+                    self.put_aside()
                     continue
                 if position is not None:
                     self._acknowledge(self.delivery.answered_up_to(position), position)
@@ -191,12 +241,14 @@ class StreamThreads:
         def changed() -> bool:
             return generation != self._generation
 
-        window = self.delivery.window
+        def has_work() -> bool:
+            return self.delivery.window.has_unsent or self.owes
+
         with self.work:
             if delay_s and self.work.wait_for(changed, delay_s):
                 return False
-            self.work.wait_for(lambda: changed() or self.closing or window.has_unsent)
-            return not changed() and window.has_unsent
+            self.work.wait_for(lambda: changed() or self.closing or has_work())
+            return not changed() and has_work()
 
     def _ask(self, error: ClientError | None) -> int | None:
         """The position of a daemon that refused; None: it does not say, or is gone.
@@ -248,6 +300,12 @@ class StreamThreads:
 
     def _resume(self, generation: int) -> None:
         """Look whether the daemon still has what it answered, where that was kept."""
+        if (aside := self.route.aside) is not None:
+            endpoint, window = self.route.choose(), self.delivery.window
+            with self.lock:
+                if generation == self._generation:
+                    window.send_again(aside.take(window.first_sequence, endpoint))
+            return
         if not self.delivery.window.has_kept:
             return
         position = self.route.position_next()
@@ -263,8 +321,8 @@ class StreamThreads:
             return generation != self._generation or stream.ended
 
         with self.work:
-            self.work.wait_for(lambda: ended() or self.closing or window.has_unsent)
-            if ended() or not window.has_unsent:
+            self.work.wait_for(lambda: ended() or self.closing or window.has_unsent or self.owes)
+            if ended() or not (window.has_unsent or self.owes):
                 return False
             if self.route.moves():
                 self._left = True
@@ -296,6 +354,7 @@ class StreamThreads:
                 self.fail(error)
             elif not again:
                 pending.ack.settle(answer, None)
+            self._note_arrived()
             self.room.notify()
             if not len(self.delivery.window):
                 self.idle.notify_all()

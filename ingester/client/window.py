@@ -5,7 +5,8 @@ Law of this file: pure, with no thread, socket or clock; its owner locks.
     append ──► unsent ──take──► sent ──answered──► gone
                   ▲               │                  └──keep──▶ kept ──durable──▶ gone
                   ├────rewind─────┘     (the connection was lost)  │
-                  └────────────────────────────────resume──────────┘  (and the daemon's disk, too)
+                  ├────────────────────────────────resume──────────┤  (and the daemon's disk, too)
+                  └──send_again── (put aside) ◄──take_kept─────────┘  (the daemon was left)
 
 Invariant: sequences rise from the oldest sent to the newest unsent, also after a rewind. So
 answers, which come in order, always belong to the oldest one sent.
@@ -121,13 +122,35 @@ class SendWindow:
             self._kept.popleft()
 
     @property
+    def first_sequence(self) -> int | None:
+        """The sequence of the oldest batch; None where there is none."""
+        oldest = self._sent or self._unsent
+        return oldest[0].sequence if oldest else None
+
+    @property
+    def sends_again(self) -> bool:
+        """Whether something waits that was answered before."""
+        oldest = self._sent or self._unsent
+        return bool(oldest) and oldest[0].acknowledged
+
+    def take_kept(self) -> list[Pending]:
+        """Take out what was answered and may not be in object storage yet, oldest first."""
+        kept = list(self._kept)
+        self._kept.clear()
+        return kept
+
+    def send_again(self, batches: list[Pending]) -> None:
+        """Make batches unsent that were taken out; none may be on its way."""
+        if batches:
+            self._unsent = deque(
+                sorted([*batches, *self._unsent], key=lambda each: each.sequence or 0)
+            )
+            self._bytes += sum(each.nbytes for each in batches)
+
+    @property
     def has_kept(self) -> bool:
         """Whether something answered may not be in object storage yet."""
         return bool(self._kept)
-
-    def forget_kept(self) -> None:
-        """Let go of all that was answered: it is in object storage."""
-        self._kept.clear()
 
     def resume(self, after: int | None) -> None:
         """Make unsent again what was kept above the sequence ``after`` (None: all of it)."""

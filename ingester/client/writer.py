@@ -159,7 +159,7 @@ class Writer:
             ClientError: as :meth:`flush`.
         """
         result = self.flush()
-        while self._route.settle() and self._send_loop.send_again():
+        while self._send_loop.make_certain():
             result = self.flush()
         if self._send_loop.finish() and self._lease is not None and not self._route.hangs:
             self._lease.release()

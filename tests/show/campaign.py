@@ -142,10 +142,6 @@ def _judge(realm: Realm, load: Load, verdict: Verdict) -> None:
         again = sum(map(len, missing))
     if again:
         verdict.faults.append(f"{again} acknowledged rows are missing, and were on no lost disk")
-    if load.moments:
-        verdict.lines.append(
-            f"{load.moments} answers lacked rows that a writer which keeps them sent again"
-        )
     for kind, timed in (("writes", load.writes), ("queries", load.queries)):
         took = np.array([seconds for _, seconds in timed.calls]) * 1e3
         p50, p99, most = np.percentile(took, [50, 99, 100])

@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
+from ingester.client import Client
 from tests.drivers.waiting import until
-from tests.show.load import Load
+from tests.show.load import LOOKS_BACK, NAMESPACE, TABLE, Load, Source
 from tests.show.realm import Realm
 
 
@@ -89,18 +91,29 @@ def lost_disk(scene: Scene) -> None:
     """A daemon and its data directory are gone; another takes its name, with an empty disk."""
     name = scene.anyone()
     scene.realm.lose_disk(name)
-    # What it alone had is missing from here on, for those who do not keep what is not in files.
+    # What it alone had is missing from here on, until those who keep it have sent it again.
     for source in scene.load.writers:
-        if not source.keeps:
-            source.may_miss_below = source.acknowledged
+        source.may_miss_below = source.acknowledged
     told = scene.realm.refused(name)
     if "accept-lost-log" not in told:
         scene.load.wrong.append(f"a start with an empty disk was not refused by name: {told!r}")
     scene.said.append(f"lost disk of {name}: {told}")
     scene.realm.start(name, "--accept-lost-log")
     for source in scene.load.writers:
-        if not source.keeps:
-            source.may_miss_below = source.acknowledged
+        source.may_miss_below = source.acknowledged
+    with scene.realm.client() as client:
+        for source in scene.load.writers:
+            if source.keeps:
+                until(partial(_is_whole, client, source), f"{source.origin} to have sent all again")
+                source.may_miss_below = 0
+
+
+def _is_whole(client: Client, source: Source) -> bool:
+    """Whether the newest rows of a source before the loss of a disk are there."""
+    upto = source.may_miss_below
+    first = max(0, upto - LOOKS_BACK)
+    asked = [("writer", "=", source.number), ("n", ">=", first), ("n", "<", upto)]
+    return bool(client.query(NAMESPACE, TABLE, ["n"], asked).num_rows == upto - first)
 
 
 def _drain(scene: Scene, name: str) -> None:

@@ -46,14 +46,12 @@ class Load:
         every_s: Between two batches of a writer; 0 as fast as they are taken.
         generation: Raised by :meth:`reconnect`.
         seen: The generation of each thread's client.
-        moments: Answers that lacked rows which were being sent again, and the next one had.
     """
 
     def __init__(self, connect: Callable[[], Client], *, writers: int, readers: int) -> None:
         self.wrong: list[str] = []
         self.every_s = 0.0
         self.generation = 0
-        self.moments = 0
         self.seen: dict[str, int] = {}
         self.writes, self.queries = Timed(), Timed()
         self.writers = [Source(self, number, connect) for number in range(writers)]
@@ -117,7 +115,7 @@ class Source:
 
     Attributes:
         acknowledged: Rows whose answer is there.
-        may_miss_below: Rows that are looked at by nobody until the end: a disk was lost.
+        may_miss_below: Rows that readers do not look at: they may have been on a lost disk.
     """
 
     def __init__(self, load: Load, number: int, connect: Callable[[], Client]) -> None:
@@ -206,10 +204,6 @@ class Reader:
         if (counts[: upto - first] != 1).any() or (counts > 1).any():
             missing = int((counts[: upto - first] == 0).sum())
             again = client.query(NAMESPACE, TABLE, ["n"], [*asked, ("n", "<", upto)]).num_rows
-            if again == upto - first and source.keeps:
-                # It has moved, and what it sends again is not there until it has come again.
-                self._load.moments += 1
-                return
             self._load.wrong.append(
                 f"{source.origin}: of rows {first} to {upto - 1} a query lacked {missing} and had"
                 f" {int((counts > 1).sum())} more than once; the next one found {again}"

@@ -20,7 +20,7 @@ from .. import arguments
 from ..calls import Missing
 from ..connection import Connection
 from ..connection_options import ConnectionOptions
-from ..errors import ClientError, InvalidRequest
+from ..errors import ClientError, InvalidRequest, Unavailable
 from ..query_stream import QueryStream
 from ..retry import NEVER, RetryPolicy, RetryState
 from ..route import Route, WayOf
@@ -103,7 +103,7 @@ class ClusterConnection:
         give_up_at = math.inf if within_s is None else time.monotonic() + within_s
         retry = RetryState(self.retry, random.random)
         while True:
-            with self._union.stream(request, missing, within_s) as stream:
+            with self._own_too(request, missing, within_s) as stream:
                 try:
                     batches = [batch for batch, _ in stream]
                 except ClientError as exc:
@@ -116,7 +116,31 @@ class ClusterConnection:
 
     def stream_rows(self, request: QueryRequest, missing: Missing) -> QueryStream:
         """The answer to a query, batch by batch."""
-        return self._union.stream(request, missing, None)
+        return self._own_too(request, missing, None)
+
+    def _own_too(
+        self, request: QueryRequest, missing: Missing, within_s: float | None
+    ) -> QueryStream:
+        """An answer with everything that this client's own writers have acknowledged.
+
+        Raises:
+            Unavailable: what a daemon has lost is still being sent again.
+        """
+        if request.version is not None:
+            return self._union.stream(request, missing, within_s)
+        until = time.monotonic() + (self.retry.for_s if within_s is None else within_s)
+        while True:
+            away = self._places.own_writes.wait((request.namespace, request.table), until)
+            stream = self._union.stream(request, missing, within_s)
+            if away <= {*stream.snapshot.missing}:
+                return stream
+            stream.close()  # it is back, maybe without what it had
+            if time.monotonic() >= until:
+                raise Unavailable(
+                    f"{', '.join(sorted(away))} may have rows that this client has written, and"
+                    " does not say whether it has them: ask again",
+                    code="unavailable",
+                )
 
     def tables(self) -> list[TableSummary]:
         """All tables that a daemon knows. Their sizes are not known: no daemon knows them."""

@@ -13,6 +13,9 @@ A daemon that stood still may find the first batch of a stream that was given up
 origin back from there. After such a loss the way ``hangs``: batches are kept until they are in
 object storage, and sent again from what is there, if it comes to that; a writer that closes has
 them persisted.
+
+Who keeps batches sends none of them again for a move: the daemon that has acknowledged them has
+them, and answers with them. They are put aside and looked after (:mod:`.aside`).
 """
 
 import random
@@ -24,6 +27,8 @@ from ..connection import Connection
 from ..errors import ClientError, TimedOut, UnknownOutcome, Unreachable, never_connected
 from ..put_stream import PutStream
 from ..route import Loss, WayOf
+from ..window import Pending
+from .aside import Aside, OwnWrites
 from .asking import is_away
 from .members import Members
 
@@ -40,6 +45,7 @@ class Places:
 
     def __init__(self, members: Members) -> None:
         self.members = members
+        self.own_writes = OwnWrites()
         self._lock = threading.Lock()
         self._owners: dict[TableName, str] = {}
         self._hanging: set[tuple[TableName, str]] = set()
@@ -85,17 +91,30 @@ class ToMany:
         self._seen = -1
         self._back_at: float | None = None
         self.hangs = places.hangs(way.table, way.origin)
+        self.aside: Aside | None = None
+        if way.origin is not None:
+            self.aside = Aside(self._members, way.table, way.origin)
+            places.own_writes.add(self.aside)
 
     def open(self) -> PutStream:
         """The next stream, at the best daemon of now."""
         self._members.watch()
-        self._now, self._next = self._next or self._choice(), None
+        self._now, self._next = self.choose(), None
         self._seen, self._back_at = -1, None
         way = self._way
         return self._connection(self._now).put_stream(way.command, way.schema, way.traceparent())
 
-    def _choice(self) -> str:
-        return self._members.order(self._key, self._places.owner(self._way.table))[0]
+    def choose(self) -> str:
+        """The best daemon of now."""
+        if self._next is None:
+            owner = self._places.owner(self._way.table)
+            self._next = self._members.order(self._key, owner)[0]
+        return self._next
+
+    def put_aside(self, batches: list[Pending], error: ClientError | None) -> None:
+        """Keep what the last stream's daemon has acknowledged: it is that one's to bring."""
+        assert self.aside is not None and self._now is not None
+        self.aside.put(self._now, batches, error)
 
     def _connection(self, endpoint: str) -> Connection:
         return self._members.connection(endpoint)
@@ -109,8 +128,7 @@ class ToMany:
 
         What is in its log does not count: another daemon may have taken a part of that since.
         """
-        self._next = self._choice()
-        return self._durable(self._next)
+        return self._durable(self.choose())
 
     def _durable(self, endpoint: str) -> int | None:
         if self._way.origin is None:
@@ -156,6 +174,8 @@ class ToMany:
 
     def moves(self) -> bool:
         """Whether a better daemon than that of the open stream is there, and its time has come."""
+        if self.aside is not None and self.aside.owes:
+            return True
         changes = self._members.changes
         if changes != self._seen:
             self._seen, better = changes, self._better()
@@ -166,26 +186,32 @@ class ToMany:
         best = self._members.order_known(self._key, self._places.owner(self._way.table))[0]
         return best != self._now and self._members.usable(best)
 
-    def settle(self) -> bool:
+    def settle(self) -> None:
         """Have what was acknowledged persisted, where the origin hangs.
 
         Raises:
             UnknownOutcome: that cannot be had now.
         """
         if not self.hangs or self._now is None:
-            return False
+            return
+        others = [] if self.aside is None else self.aside.endpoints()
+        for endpoint in dict.fromkeys([self._now, *others]):
+            try:
+                self._persist(endpoint)
+            except ClientError as exc:
+                if endpoint != self._now and is_away(exc):
+                    continue  # what it has acknowledged is looked after by itself
+                raise UnknownOutcome(
+                    f"the daemon that stood still at {'/'.join(self._way.table)}'s first batch may"
+                    f" come back before what {endpoint} has acknowledged since is in object"
+                    f" storage, and that cannot be had now: {exc}"
+                ) from exc
+
+    def _persist(self, endpoint: str) -> None:
         namespace, table = self._way.table
         body = {"namespace": namespace, "table": table, "timeout_s": SETTLE_S}
-        try:
-            connection = self._connection(self._now)
-            connection.act("persist", body, SETTLE_S + connection.timeout_s)
-        except ClientError as exc:
-            raise UnknownOutcome(
-                f"the daemon that stood still at {namespace}/{table}'s first batch may come back"
-                f" before what {self._now} has acknowledged since is in object storage, and that"
-                f" cannot be had now: {exc}"
-            ) from exc
-        return True
+        connection = self._connection(endpoint)
+        connection.act("persist", body, SETTLE_S + connection.timeout_s)
 
 
 def _of_owner(error: ClientError, owner: str, table: TableName) -> ClientError:

@@ -40,9 +40,11 @@ class Three:
         """The number of the daemon at an endpoint."""
         return self.endpoints.index(endpoint)
 
-    def again(self, number: int) -> None:
-        """Start one again, where it was."""
-        self.daemons[number] = self.daemons[number].again()
+    def again(self, number: int, *arguments: str) -> None:
+        """Start one again, where it was, with more ``arguments`` from now on."""
+        daemon = self.daemons[number]
+        daemon.launch.arguments = (*daemon.launch.arguments, *arguments)
+        self.daemons[number] = daemon.again()
 
     def kill(self) -> None:
         """Kill all."""

@@ -1,0 +1,250 @@
+"""What a writer keeps of batches that a daemon has acknowledged which it has left since.
+
+    acknowledged, and left ─┬─ in files, as another daemon says ──▶ let go of
+                            ├─ the daemon has it ─────────────────▶ stays there, and is looked after
+                            ├─ the daemon lacks it: a lost disk ──▶ sent again
+                            └─ no answer of it for ``AWAY_S`` ────▶ sent again
+
+Law of this file: what a daemon has acknowledged and has stays its own to bring into files. Whoever
+sends it to another daemon has the first one hide it until it is there again, so that is done only
+where the first one lacks it, or is away and can be asked by nobody.
+"""
+
+import threading
+import time
+import weakref
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ..errors import ClientError, Unavailable
+from ..window import Pending
+from ..wire import OriginState
+from .asking import is_away
+from .members import Members
+
+AWAY_S = 30.0
+"""How long a daemon may be away before what it has acknowledged is sent to another one."""
+LOOK_S = 5.0
+"""The time in which a daemon has to say what it has."""
+AGAIN_S = 0.05
+"""Between two looks of a query that waits for its own client's writers."""
+
+
+NOTHING = 2**63
+"""A bound above all sequences."""
+
+
+@dataclass
+class _Group:
+    """Batches that one daemon has acknowledged, by rising sequence."""
+
+    endpoint: str
+    batches: list[Pending]
+    fenced: bool = False
+    away_since: float | None = None
+    held: bool = False
+    """Whether the daemon said at the last look that it has them."""
+
+
+class Aside:
+    """The batches of one writer that it has left at daemons. Any thread."""
+
+    def __init__(self, members: Members, table: tuple[str, str], origin: str) -> None:
+        self.table = table
+        self.origin = origin
+        self._members = members
+        self._lock = threading.Lock()
+        self._groups: list[_Group] = []
+        self._lost: list[Pending] = []
+        self._again = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is here, or on its way from here."""
+        return not self._groups and not self._lost
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is here, nor on its way again."""
+        with self._lock:
+            return not (self._groups or self._lost or self._again)
+
+    @property
+    def owes(self) -> bool:
+        """Whether something is lost, and has to be sent again."""
+        return bool(self._lost)
+
+    @property
+    def certain(self) -> bool:
+        """Whether all of it was there at the last look."""
+        return not self._lost and all(group.held for group in self._groups)
+
+    def endpoints(self) -> Sequence[str]:
+        """The daemons that have acknowledged what is here."""
+        with self._lock:
+            return list(dict.fromkeys(group.endpoint for group in self._groups))
+
+    def put(self, endpoint: str, batches: list[Pending], error: ClientError | None) -> None:
+        """Put aside what a daemon has acknowledged; ``error`` is why it was left."""
+        fenced = error is not None and error.code == "fenced"
+        with self._lock:
+            self._groups.append(_Group(endpoint, batches, fenced))
+
+    def take(self, first: int | None, endpoint: str) -> list[Pending]:
+        """What a stream to ``endpoint`` has to begin with: the lost, and what it takes from others.
+
+        Args:
+            first: the sequence with which the stream would begin.
+        """
+        with self._lock:
+            lost, self._lost = self._lost, []
+            taken = list(lost)
+            least = min([*map(_sequence, lost), NOTHING if first is None else first])
+            for group in self._groups:
+                if group.endpoint != endpoint:
+                    taken += [each for each in group.batches if _sequence(each) >= least]
+                    group.batches = [each for each in group.batches if _sequence(each) < least]
+            self._groups = [group for group in self._groups if group.batches]
+            self._again |= bool(taken)
+            return taken
+
+    def arrived(self) -> None:
+        """Note that everything that was sent again is acknowledged."""
+        self._again = False
+
+    def forget(self) -> None:
+        """Let go of everything: the writer has ended."""
+        with self._lock:
+            self._groups, self._lost, self._again = [], [], False
+
+    def look(self) -> None:
+        """Ask what became of all that is here: what is in files goes, what is lost is owed."""
+        with self._lock:
+            groups = list(self._groups)
+        for group in groups:
+            in_files = self._in_files(group)
+            state, gone = self._asked(group)
+            with self._lock:
+                if group not in self._groups:
+                    continue
+                left = [each for each in group.batches if not has(in_files, _sequence(each))]
+                if state is not None:
+                    lost = [each for each in left if not has(state, _sequence(each))]
+                    if in_files is None:  # nobody else can say it
+                        durable = state.durable_sequence or -1
+                        left = [each for each in left if _sequence(each) > durable]
+                else:
+                    lost = left if gone else []
+                missing = {id(each) for each in lost}
+                group.batches = [each for each in left if id(each) not in missing]
+                group.held = state is not None
+                self._lost = sorted([*self._lost, *lost], key=_sequence)
+                self._groups = [each for each in self._groups if each.batches]
+
+    def visible(self) -> tuple[bool, set[str]]:
+        """Whether queries find all of it now, and the daemons that cannot be asked for theirs."""
+        with self._lock:
+            if self._again or self._lost:
+                return False, set()
+            wanted = [(group.endpoint, list(group.batches)) for group in self._groups]
+        away: set[str] = set()
+        for endpoint, batches in wanted:
+            try:
+                state = self._state(endpoint)
+            except ClientError as exc:
+                if not is_away(exc):
+                    return False, set()
+                away.add(endpoint)
+                continue
+            if not all(has(state, _sequence(each)) for each in batches):
+                return False, set()
+        return True, away
+
+    def _asked(self, group: _Group) -> tuple[OriginState | None, bool]:
+        """What the daemon says, and whether it is to be counted as gone."""
+        if group.fenced:
+            return None, True
+        try:
+            state = self._state(group.endpoint)
+        except ClientError as exc:
+            if not is_away(exc):
+                return None, False
+            now = time.monotonic()
+            group.away_since = group.away_since or now
+            return None, now - group.away_since >= AWAY_S
+        group.away_since = None
+        return state, False
+
+    def _in_files(self, group: _Group) -> OriginState | None:
+        """What another daemon says: of what it never had, it knows what is in files alone."""
+        for endpoint in self._members.known:
+            if endpoint != group.endpoint and self._members.usable(endpoint):
+                try:
+                    return self._state(endpoint)
+                except ClientError:
+                    continue
+        return None
+
+    def _state(self, endpoint: str) -> OriginState:
+        namespace, table = self.table
+        body = {"origin": self.origin, "namespace": namespace, "table": table}
+        connection = self._members.connection(endpoint)
+        (found,) = connection.act("origins", body, LOOK_S, once=True)[:1] or [{}]
+        return msgspec.convert({"origin": self.origin, **found}, OriginState)
+
+
+def has(state: OriginState | None, sequence: int) -> bool:
+    """Whether a daemon has a sequence, or finds it in files: it stands as the next mark does."""
+    if state is None:
+        return False
+    at = bisect_left(state.marks, sequence)
+    return at < len(state.there) and state.there[at]
+
+
+def _sequence(batch: Pending) -> int:
+    return batch.sequence or 0
+
+
+class OwnWrites:
+    """The writers of one client, for its queries. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asides: weakref.WeakSet[Aside] = weakref.WeakSet()
+
+    def add(self, aside: Aside) -> None:
+        """Note another writer."""
+        with self._lock:
+            self._asides.add(aside)
+
+    def wait(self, table: tuple[str, str], until: float) -> set[str]:
+        """Wait until queries find what the client's writers have acknowledged.
+
+        Returns:
+            The daemons that are away and may have some of it.
+
+        Raises:
+            Unavailable: some of it is still being sent again at ``until``.
+        """
+        with self._lock:
+            asides = [each for each in self._asides if each.table == table and not each.idle]
+        return {away for each in asides for away in _waited(each, until)}
+
+
+def _waited(aside: Aside, until: float) -> Iterable[str]:
+    while True:
+        visible, away = aside.visible()
+        if visible:
+            return away
+        if time.monotonic() >= until:
+            raise Unavailable(
+                f"origin {aside.origin!r}: rows that this client has written to"
+                f" {'/'.join(aside.table)} were lost with a daemon and are being sent again, and"
+                " no answer has them yet: ask again, or give the query more time (timeout_s)",
+                code="unavailable",
+                details={"origin": aside.origin},
+            )
+        time.sleep(AGAIN_S)

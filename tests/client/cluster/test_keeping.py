@@ -1,0 +1,199 @@
+"""A writer that keeps what is in no file, and moves: no answer lacks what was acknowledged."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from ingester.client import Client, RetryPolicy, Unavailable, Writer, stream_threads
+from ingester.client.cluster import aside, route
+from ingester.client.cluster.aside import Aside
+from ingester.client.cluster.placement import ranked
+from tests.client.cluster.three import Three, three
+from tests.drivers.waiting import until
+
+SCHEMA = pa.schema({"n": pa.int64()})
+PATIENT = RetryPolicy(for_s=30, first_delay_s=0.02, max_delay_s=0.3)
+
+
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+    yield from three(tmp_path_factory.mktemp("keeping"))
+
+
+@pytest.fixture
+def client(daemons: Three) -> Iterator[Client]:
+    with Client(daemons.endpoints, timeout_s=10, retry=PATIENT) as connected:
+        yield connected
+
+
+def rows(n: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array([n], pa.int64())})
+
+
+def keeping(client: Client, table: str) -> Writer:
+    options = {"origin": "o", "first_sequence": 1, "keep_until_durable": True}
+    return client.writer("ns", table, SCHEMA, **options)  # type: ignore[arg-type]
+
+
+def home(daemons: Three, table: str) -> int:
+    """The number of the daemon that the writer of a table prefers."""
+    return daemons.number(ranked(("ns", table, "o"), daemons.endpoints)[0])
+
+
+class Watching:
+    """Another client, which looks all the while that nothing acknowledged is missing, or twice."""
+
+    def __init__(self, daemons: Three, table: str) -> None:
+        self.acknowledged = 0
+        self.looks = 0
+        self.wrong: list[str] = []
+        self._table = table
+        self._ended = threading.Event()
+        self._endpoints = daemons.endpoints
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Watching:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(60)
+        assert not self.wrong
+        assert self.looks > 3
+
+    def write(self, writer: Writer, count: int) -> int:
+        """Write so many more rows, each of which is acknowledged; the number of all."""
+        for _ in range(count):
+            writer.write(rows(self.acknowledged)).result(30)
+            self.acknowledged += 1
+        return self.acknowledged
+
+    def looked(self, times: int = 2) -> None:
+        """Wait until there were some more looks."""
+        before = self.looks
+        until(lambda: bool(self.wrong) or self.looks >= before + times, "somebody to look")
+
+    def _look(self) -> None:
+        try:
+            with Client(self._endpoints, timeout_s=10, retry=PATIENT) as client:
+                while not self._ended.is_set():
+                    upto = self.acknowledged
+                    found = sorted(client.query("ns", self._table)["n"].to_pylist())
+                    if found != [*range(len(found))] or len(found) < upto:
+                        lacks = sorted({*range(upto)} - {*found})
+                        self.wrong.append(
+                            f"of {upto} rows {lacks} were missing, {len(found)} there"
+                        )
+                        return
+                    self.looks += 1
+        except BaseException as exc:
+            self.wrong.append(repr(exc))
+
+
+def test_nothing_is_hidden_while_a_writer_goes_from_a_drained_or_killed_daemon_and_back(
+    daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route, "BACK_S", 0.1)
+    client.create_table("ns", "moving", SCHEMA)
+    first = home(daemons, "moving")
+    with Watching(daemons, "moving") as watch, keeping(client, "moving") as writer:
+        watch.write(writer, 40)
+        watch.looked()
+        with Client([daemons.endpoints[first]]) as one:
+            one.action("drain", {})  # also of a list of one
+            watch.write(writer, 20)
+            watch.looked()
+            one.action("drain", {"undo": True})
+        # It comes home by itself, at a batch; what the other one has acknowledged stays there.
+        left = writer._route.aside
+        assert isinstance(left, Aside)
+        until(
+            lambda: (
+                watch.write(writer, 1) > 0
+                and bool({*left.endpoints()} - {daemons.endpoints[first]})
+            ),
+            "the writer to be at home again",
+        )
+        watch.write(writer, 20)
+        watch.looked()
+        daemons.daemons[first].kill()
+        watch.write(writer, 20)
+        daemons.again(first)
+        watch.write(writer, 20)
+        watch.looked()
+        total = writer.close()
+    assert total.batches == watch.acknowledged
+    assert total.duplicates == 0
+    client.persist("ns", "moving")
+    assert client.query("ns", "moving").num_rows == watch.acknowledged
+
+
+def test_what_a_lost_disk_had_is_sent_again_before_its_writer_is_answered_without_it(
+    daemons: Three, client: Client
+) -> None:
+    client.create_table("ns", "lost", SCHEMA)
+    first = home(daemons, "lost")
+    with keeping(client, "lost") as writer:
+        for number in range(30):
+            writer.write(rows(number)).result(10)
+        victim = daemons.daemons[first]
+        victim.kill()
+        for number in range(30, 35):
+            writer.write(rows(number)).result(10)
+        # Who allows daemons to be missing is told, and the others' rows are there.
+        without = client.query("ns", "lost", missing="allow")
+        assert sorted(without["n"].to_pylist()) == [*range(30, 35)]
+        assert victim.flight.encode() in without.schema.metadata[b"missing"]
+        shutil.rmtree(daemons.folder / f"d{first}")
+        daemons.again(first, "--accept-lost-log")
+        assert sorted(client.query("ns", "lost")["n"].to_pylist()) == [*range(35)]
+        writer.write(rows(35)).result(10)
+    with Client(daemons.endpoints) as other:
+        assert sorted(other.query("ns", "lost")["n"].to_pylist()) == [*range(36)]
+
+
+def test_what_a_daemon_had_that_does_not_come_back_is_sent_to_another(
+    daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aside, "AWAY_S", 0.5)
+    client.create_table("ns", "gone", SCHEMA)
+    first = home(daemons, "gone")
+    try:
+        with keeping(client, "gone") as writer:
+            for number in range(30):
+                writer.write(rows(number)).result(10)
+            daemons.daemons[first].kill()
+            writer.write(rows(30)).result(10)
+        # It was closed: all of it is at another one, under the same sequences.
+        found = client.query("ns", "gone", missing="allow")
+        assert sorted(found["n"].to_pylist()) == [*range(31)]
+    finally:
+        daemons.again(first)
+    assert sorted(client.query("ns", "gone")["n"].to_pylist()) == [*range(31)]
+
+
+def test_a_query_that_cannot_have_its_own_writers_rows_names_their_origin(
+    daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 3600.0)  # nobody looks before the end
+    client.create_table("ns", "waiting", SCHEMA)
+    first = home(daemons, "waiting")
+    with keeping(client, "waiting") as writer:
+        for number in range(10):
+            writer.write(rows(number)).result(10)
+        daemons.daemons[first].kill()
+        shutil.rmtree(daemons.folder / f"d{first}")
+        daemons.again(first, "--accept-lost-log")
+        with pytest.raises(
+            Unavailable, match="origin 'o': rows that this client has written to ns"
+        ):
+            client.query("ns", "waiting", timeout_s=0.5)
+        assert client.query("ns", "waiting", version=1).num_rows == 0
+        writer.close()
+    assert sorted(client.query("ns", "waiting")["n"].to_pylist()) == [*range(10)]
