@@ -41,6 +41,8 @@ class Look(msgspec.Struct, frozen=True):
     """When that came, seconds since 1970."""
     problem: str
     """Why there is no newer one; empty where it is of now."""
+    code: str = ""
+    """The code of that error."""
 
 
 def screen(look: Look, rates: deque[float], now: float, width: int = WIDE) -> list[RenderableType]:

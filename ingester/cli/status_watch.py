@@ -38,7 +38,8 @@ def watch_status(endpoint: str, every_s: float | None, as_json: bool) -> None:
 
     Args:
         every_s: seconds between two looks; None is ``EVERY_S``.
-        as_json: print one JSON object a line, and nothing where the daemon does not answer.
+        as_json: print one JSON object a line; where the daemon does not answer, one with the
+            ``endpoint`` and the ``error``.
 
     Raises:
         CommandFailed: the seconds are not between ``LEAST_S`` and ``MOST_S``.
@@ -54,7 +55,7 @@ def watch_status(endpoint: str, every_s: float | None, as_json: bool) -> None:
     looks.begin()
     if as_json or not sys.stdout.isatty():
         for look in looks.each():
-            _print_block(look, as_json)
+            _print_json(endpoint, look) if as_json else _print_block(look)
     else:
         _show(looks, stopped)
     looks.raise_refusal()
@@ -111,7 +112,7 @@ class _Looks:
             except ClientError as exc:
                 if self.last.status is None or isinstance(exc, FINAL):
                     raise
-                look = Look(self.last.status, self.last.at, str(exc))
+                look = Look(self.last.status, self.last.at, str(exc), exc.code)
             with self._came:
                 self.last = look
                 self._number += 1
@@ -119,14 +120,19 @@ class _Looks:
             self._stopped.wait(self._every_s)
 
 
-def _print_block(look: Look, as_json: bool) -> None:
+def _print_json(endpoint: str, look: Look) -> None:
+    status = look.status or {}
+    if look.problem:
+        # As each of several says it. The last status is old, and was printed when it was not.
+        error = {"code": look.code, "message": look.problem}
+        print_json({"endpoint": endpoint, "error": error}, indent=-1)
+    else:
+        print_json(status.get(DAEMONS, status), indent=-1)
+
+
+def _print_block(look: Look) -> None:
     from rich.console import Console
 
-    if as_json:
-        if not look.problem:
-            status = look.status or {}
-            print_json(status.get(DAEMONS, status), indent=-1)
-        return
     # A pipe has no width: nothing is folded.
     console = Console(width=100_000, highlight=False, soft_wrap=True, color_system=None)
     for each in screen(look, deque(), time.time()):

@@ -92,17 +92,9 @@ def test_of_several_daemons_each_has_a_line_and_its_alarms_above() -> None:
     assert "no answer: unreachable" in text
 
 
-def test_in_a_pipe_each_look_is_a_line_of_json_until_a_signal(served: Daemon) -> None:
-    asked = [*COMMAND, "--json"]
-    with subprocess.Popen(asked, stdout=subprocess.PIPE, env=environment(served)) as process:
-        assert process.stdout is not None
-        looks = [json.loads(process.stdout.readline()) for _ in range(2)]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
-    assert looks[1]["identity"]["uptime_s"] > looks[0]["identity"]["uptime_s"]
-
-
-def test_a_terminal_sees_a_daemon_go_and_is_given_back(tmp_path: Path) -> None:
+def test_a_terminal_and_a_pipe_see_a_daemon_go_and_it_is_given_back(
+    tmp_path: Path,
+) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     seen = b""
@@ -122,7 +114,19 @@ def test_a_terminal_sees_a_daemon_go_and_is_given_back(tmp_path: Path) -> None:
         os.close(theirs)
         until(b"tested: ready")
         assert seen.startswith(b"\x1b[?1049h"), "its own screen"
-        daemon.kill()
+        # In a pipe each look is a line of JSON until a signal, also that of a daemon that is away.
+        asked = [*COMMAND, "--json"]
+        with subprocess.Popen(asked, stdout=subprocess.PIPE, env=environment(daemon)) as piped:
+            assert piped.stdout is not None
+            looks = [json.loads(piped.stdout.readline()) for _ in range(2)]
+            assert looks[1]["identity"]["uptime_s"] > looks[0]["identity"]["uptime_s"]
+            daemon.kill()
+            away: dict[str, Any] = {}
+            while "error" not in away:
+                away = json.loads(piped.stdout.readline())
+            assert (away["endpoint"], away["error"]["code"]) == (daemon.flight, "unreachable")
+            piped.send_signal(signal.SIGINT)
+            assert piped.wait(10) == 0
         until(b"NOT REACHED for ")
         process.send_signal(signal.SIGINT)
         until(b"")
