@@ -1,7 +1,8 @@
 """Law: a data directory belongs to one process. The kernel lets go when the process dies.
 
-The lock is a ``flock`` on ``LOCK``; the pid in it is there to be read, and decides nothing. The
-file is never removed: a second process may have it open already.
+The lock is a ``flock`` on ``LOCK``; the pid in it is there to be read, and decides nothing. Who has
+the lock may remove the file: a second process that has it open already sees that it has no name,
+and takes the one that has.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from wal.disk import FILE_MODE, Disk
 from wal.errors import DirectoryLocked
 
 LOCK_NAME = "LOCK"
+TRIES = 3
+"""How often a file that was removed before we had its lock is left for the one of its name."""
 
 
 class DirectoryLock:
@@ -25,6 +28,16 @@ class DirectoryLock:
 
     def __enter__(self) -> DirectoryLock:
         """Take the lock; DirectoryLocked, with the holder's pid, when another has it."""
+        self._fd = self._take()
+        # Not without an end: there are file systems whose files have no links.
+        for _ in range(TRIES):
+            if os.fstat(self._fd).st_nlink:
+                break
+            os.close(self._fd)
+            self._fd = self._take()
+        return self
+
+    def _take(self) -> int:
         Disk().make_directory(self._path.parent)
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
@@ -38,8 +51,7 @@ class DirectoryLock:
         except BaseException:
             os.close(fd)
             raise
-        self._fd = fd
-        return self
+        return fd
 
     def __exit__(self, *_: object) -> None:
         if self._fd is not None:

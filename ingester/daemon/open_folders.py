@@ -35,8 +35,10 @@ def open_folders(folders: Iterator[Path]) -> Iterator[tuple[Path, int]]:
     """Yield those that are there and that others may list, enter or change, with their mode."""
     for folder in folders:
         with suppress(OSError):
-            mode = stat.S_IMODE(folder.stat().st_mode)
-            if mode & stat.S_IRWXO:
+            found = folder.stat().st_mode
+            mode = stat.S_IMODE(found)
+            # What is no folder is refused by whoever needs one there.
+            if stat.S_ISDIR(found) and mode & stat.S_IRWXO:
                 yield folder, mode
 
 

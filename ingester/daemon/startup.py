@@ -13,7 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import ObjectStore, StoreRetry, check_store, open_store, retry_async
 from wal import DirectoryLock, Log, Recovered
 from wal.inspection import last_writes
+from wal.lock import LOCK_NAME
 
 log = structlog.get_logger(__name__)
 
@@ -44,10 +45,13 @@ CLOCK_OFF_S = 60.0
 def locked(data_dir: Path) -> Iterator[None]:
     """Hold the data directory, which is made where it is missing.
 
+    A start that ends with an error leaves no folder that it has made and put nothing into.
+
     Raises:
         DirectoryLocked: Another process has it.
         ConfigError: It cannot be made, or not be written.
     """
+    found = _names(data_dir)
     with ExitStack() as stack:
         try:
             stack.enter_context(DirectoryLock(data_dir))
@@ -59,7 +63,32 @@ def locked(data_dir: Path) -> Iterator[None]:
             raise ConfigError(
                 "data_dir", f"{data_dir} cannot be used ({what}{at}); name another with --data-dir"
             ) from exc
-        yield
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):
+                _leave_as_found(data_dir, found)
+            raise
+
+
+def _names(folder: Path) -> set[str] | None:
+    """What is in a folder; None where there is none."""
+    try:
+        return {each.name for each in folder.iterdir()}
+    except OSError:
+        return None
+
+
+def _leave_as_found(data_dir: Path, found: set[str] | None) -> None:
+    """Remove what a start has made; OSError for what something was put into. Under the lock."""
+    had = found or set()
+    for name in {"spill", "wal"} - had:
+        if (data_dir / name).exists():
+            (data_dir / name).rmdir()
+    if LOCK_NAME not in had and _names(data_dir) == had | {LOCK_NAME}:
+        (data_dir / LOCK_NAME).unlink()
+        if found is None:
+            data_dir.rmdir()
 
 
 async def assemble(settings: Settings, watched: Callable[[ObjectStore], ObjectStore]) -> Runtime:

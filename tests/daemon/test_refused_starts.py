@@ -28,6 +28,7 @@ def test_a_store_that_is_a_file_is_said_to_be_one(tmp_path: Path) -> None:
     assert error.value.code == 1
     assert told["runbook"] == "cannot-serve"
     assert f"{tmp_path}/file is a file, and the store has to be a folder" in told["error"]
+    assert "folder is open to everybody" not in error.value.stderr
     store = open_store(f"file://{tmp_path}/file/below")
     for call in (lambda: store.put("a/b", b"x"), lambda: store.get("a"), lambda: store.exists("a")):
         with pytest.raises(StoreUnsuitable, match="is a file"):
@@ -62,6 +63,21 @@ def test_a_data_directory_that_cannot_be_one_is_named_with_its_setting(tmp_path:
     (tmp_path / "closed").mkdir(0o500)
     with pytest.raises(ConfigError, match="ermission"), locked(tmp_path / "closed"):
         pass
+
+
+def test_a_start_that_fails_leaves_nothing_that_it_has_made(tmp_path: Path) -> None:
+    def start(folder: Path, makes: str) -> None:
+        with locked(folder):
+            (folder / "wal").mkdir()
+            (folder / makes).write_text("")
+            raise KeyError
+
+    with pytest.raises(FileNotFoundError):
+        start(tmp_path / "made", "nowhere/file")
+    assert not (tmp_path / "made").exists(), "a start that failed leaves nothing"
+    with pytest.raises(KeyError):
+        start(tmp_path / "used", "ingester.json")
+    assert {each.name for each in (tmp_path / "used").iterdir()} == {"LOCK", "ingester.json"}
 
 
 def test_a_clock_that_is_too_far_off_for_the_server_is_said_to_be() -> None:

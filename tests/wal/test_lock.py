@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -68,3 +69,22 @@ def test_a_lock_file_with_nonsense_in_it_still_refuses(tmp_path: Path) -> None:
         with pytest.raises(DirectoryLocked, match="unknown process"), DirectoryLock(tmp_path):
             pass
         process.communicate("")
+
+
+def test_a_lock_file_that_is_removed_before_it_is_locked_is_not_taken_for_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+    removed: list[Path] = []
+
+    def late(fd: int, how: int) -> None:
+        if not removed:
+            removed.append(tmp_path / "LOCK")
+            removed[0].unlink()  # by the one who had it until now
+        flock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with DirectoryLock(tmp_path):
+        assert removed
+        with pytest.raises(DirectoryLocked), DirectoryLock(tmp_path):
+            pass
