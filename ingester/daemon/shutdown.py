@@ -86,7 +86,9 @@ async def drain_and_stop(runtime: Runtime, request: StopRequest | None = None) -
         # The next start judges the open segment; everything acknowledged is in it.
         log.warning("log not sealed", error=str(exc), runbook="disk-full")
     if runtime.traces is not None:
-        await trio.to_thread.run_sync(runtime.traces.close, SPANS_S)
+        lost = await trio.to_thread.run_sync(runtime.traces.close, SPANS_S)
+        if lost:
+            log.warning("spans lost at the stop", spans=lost, runbook="spans-lost")
     left = sum(1 for _ in runtime.tree.unreleased())
     if deadline.cancelled_caught:
         log.warning(

@@ -69,9 +69,9 @@ class Traces:
         """Count what became of the spans so far."""
         return self._tracer.counts()
 
-    def close(self, within_s: float) -> None:
-        """Send what waits, but not for longer than that. Blocks."""
-        self._tracer.close(within_s)
+    def close(self, within_s: float) -> int:
+        """Send what waits, but not for longer than that; returns the spans lost. Blocks."""
+        return self._tracer.close(within_s)
 
 
 class CallTrace:

@@ -114,12 +114,19 @@ class Tracer:
         span.end(max(began, ended))
         return span.get_span_context()
 
-    def close(self, within_s: float) -> None:
-        """Send what waits, but not for longer than that. Blocks."""
+    def close(self, within_s: float) -> int:
+        """Send what waits, but not for longer than that. Blocks.
+
+        Returns:
+            The spans that waited and were not sent: they are lost.
+        """
+        failed = self.counts().failed
         # A daemon: a receiver that hangs keeps neither the stop nor the process.
         thread = threading.Thread(target=self._close, name="tracing-close", daemon=True)
         thread.start()
         thread.join(within_s)
+        left = self.counts()
+        return left.failed - failed + left.waiting
 
 
 class _PerSecond:

@@ -130,8 +130,12 @@ def test_a_receiver_over_http_that_was_never_there_is_told_of(tmp_path: Path) ->
     ) as daemon:
         with fl.connect(daemon.flight) as client:
             list(client.do_action(fl.Action("origins", b"{}")))
-        until(lambda: _counts(daemon)["failed"] > 0, "the span is given up")
+            until(lambda: _counts(daemon)["failed"] > 0, "the span is given up")
+            for _ in range(3):
+                list(client.do_action(fl.Action("origins", b"{}")))
         assert daemon.terminate() == 0
         lines = daemon.stderr_file.read_text().splitlines()
+    (lost,) = [line for line in lines if "spans lost at the stop" in line]
+    assert json.loads(lost)["spans"] == 3
     (told,) = [line for line in lines if "spans not sent" in line]
     assert json.loads(told)["receiver"] == "http://127.0.0.1:9" and json.loads(told)["error"]
