@@ -70,7 +70,7 @@ LABELS: dict[str, tuple[str, str]] = {
 ORIGIN_TABLES = f"""
 Of `ingester_replication_table_phase` at most {MOST_SERIES:,} series are shown.
 """
-UNITS = {"_seconds": "seconds", "_bytes": "bytes", "_created": "seconds since 1970"}
+UNITS = {"_seconds": "seconds", "_bytes": "bytes"}
 
 
 class MetricRow(NamedTuple):
