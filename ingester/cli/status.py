@@ -5,6 +5,7 @@ from typing import Any
 
 from ingester.client import NotFound, TableDescription
 from ingester.config.units import parse_duration
+from ingester.observability.alarms import WITHOUT_STORE
 
 from .connecting import connect
 from .exits import USAGE, CommandFailed
@@ -82,9 +83,6 @@ def print_status(endpoint: str, as_json: bool) -> None:
         return
     identity, admission = part(status, "identity"), part(status, "admission")
     memory = part(admission, "memory")
-    reasons = "; ".join(
-        str(r.get("message") or r.get("code")) for r in entries(admission, "reasons")
-    )
     recent = part(part(status, "rates"), "last_10s")
     rate = float(recent.get("rows_per_s") or 0)
     work, log = part(status, "persist"), part(status, "log")
@@ -100,15 +98,18 @@ def print_status(endpoint: str, as_json: bool) -> None:
         *(("drain", text) for text in _drain(part(status, "drain"))),
         *(("left log", text) for text in _adoptions(entries(status, "adoptions"))),
         ("store", identity.get("store")),
+        ("store state", _store(part(status, "store_state"))),
         ("security", _security(part(status, "security"))),
-        ("writes", "accepted" if admission.get("accepts_writes") else f"refused: {reasons}"),
+        ("writes", _writes(status)),
         ("memory", f"{size(memory.get('used_bytes'))} of {size(memory.get('limit_bytes'))}"),
         ("rows", f"{rate:,.0f} per second" if rate >= 100 else f"{rate:.3g} per second"),
         (
             "persists",
             f"{shown(work.get('queued_jobs'))} queued, {shown(work.get('active'))} active",
         ),
+        ("oldest row in no file", _age(status.get("oldest_unpersisted_s"))),
         ("log", f"{shown(log.get('segments'))} segments, {size(log.get('bytes'))}"),
+        ("disk of the log", _disk(part(status, "disk"))),
         *(("log level", text) for text in _levels(part(status, "log_levels"))),
         (
             "checkpoints",
@@ -126,6 +127,40 @@ def print_status(endpoint: str, as_json: bool) -> None:
     ]
     print_table(["", ""], facts)
     _print_lists(status)
+
+
+def _writes(status: Mapping[str, Any]) -> str:
+    """Which writes are taken."""
+    admission = part(status, "admission")
+    if not admission.get("accepts_writes"):
+        reasons = entries(admission, "reasons")
+        return f"refused: {'; '.join(str(r.get('message') or r.get('code')) for r in reasons)}"
+    return WITHOUT_STORE if store_is_away(status) else "accepted"
+
+
+def store_is_away(status: Mapping[str, Any]) -> bool:
+    """Whether the store does not answer: only tables that are open take writes then."""
+    return part(status, "store_state").get("state") == "away"
+
+
+def _store(state: Mapping[str, Any]) -> str:
+    """Whether the store answers, and since when it does not."""
+    if state.get("state") != "away":
+        answered = f", last answer {state['last_ok_at']}" if state.get("last_ok_at") else ""
+        return f"{state.get('state', 'unknown')}{answered}"
+    return f"away since {shown(state.get('since'))}: {shown(state.get('last_error'))}"
+
+
+def _disk(disk: Mapping[str, Any]) -> str:
+    """The room where the log is."""
+    if disk.get("log_free_bytes") is None:
+        return "not known"
+    room = f"{size(disk['log_free_bytes'])} free of {size(disk.get('log_total_bytes'))}"
+    return f"full: {room}" if disk.get("full") else room
+
+
+def _age(seconds: object) -> str:
+    return "none" if seconds is None else f"{shown(seconds)} s old"
 
 
 def _drain(told: Mapping[str, Any]) -> list[str]:

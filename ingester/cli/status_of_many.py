@@ -9,7 +9,7 @@ from ingester.client.connection import Connection
 
 from .connecting import connections
 from .printing import print_json, print_table, shown, size
-from .status import entries, part, print_status
+from .status import entries, part, print_status, store_is_away
 
 ANSWERED_WITHIN_S = 10.0
 HEADINGS = ["endpoint", "daemon", "state", "writes", "rows per s", "memory", "log", "alarms"]
@@ -72,12 +72,13 @@ def _row(endpoint: str, told: Mapping[str, Any]) -> tuple[object, ...]:
     found = part(told, "status")
     identity, admission = part(found, "identity"), part(found, "admission")
     reasons = [str(each.get("code")) for each in entries(admission, "reasons")]
+    taken = "open tables only" if store_is_away(found) else "accepted"
     recent = part(part(found, "rates"), "last_10s")
     return (
         endpoint,
         f"{shown(identity.get('ingester_id'))} (epoch {shown(identity.get('epoch'))})",
         identity.get("state"),
-        "accepted" if admission.get("accepts_writes") else f"refused: {', '.join(reasons)}",
+        taken if admission.get("accepts_writes") else f"refused: {', '.join(reasons)}",
         f"{float(recent.get('rows_per_s') or 0):,.0f}",
         size(part(admission, "memory").get("used_bytes")),
         size(part(found, "log").get("bytes")),

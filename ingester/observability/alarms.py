@@ -25,6 +25,11 @@ STALL_S = 5.0
 SLOT_BYTES = 20 << 30
 """The log that a source may keep for a replication without an alarm, as in the rules of deploy."""
 FREE_FILES = 100
+WITHOUT_STORE = (
+    "writes to tables that are open go on; tables not opened since the start,"
+    " and origins that are new here, are refused with 'store'"
+)
+"""What becomes of writes while the store is away: a first write to a table commits something."""
 UNKNOWN_STORE, UNKNOWN_DISK = StoreState(), DiskStatus()
 
 
@@ -78,8 +83,10 @@ def _store_away(facts: Facts) -> Finding:
     if store.state != "away":
         return None
     if store.reads:
-        return "critical", "the store takes no writes: persists wait, rows stay in memory and log"
-    return "critical", "the store does not answer: persists wait, and queries of files fail"
+        said = "the store takes no writes: persists wait, rows stay in memory and log"
+    else:
+        said = "the store does not answer: persists wait, and queries of files fail"
+    return "critical", f"{said}; {WITHOUT_STORE}"
 
 
 def _disk_full(facts: Facts) -> Finding:

@@ -90,6 +90,15 @@ def test_a_store_that_is_away_is_said_everywhere_and_so_is_one_that_takes_no_wri
         server.fault("unavailable", times=1_000_000)
         until(lambda: health(daemon, "query") == 503, "a query that would fail", 10)
         assert [health(daemon), health(daemon, "write")] == [200, 200]
+        # As it says: a table that is open goes on, one that is not ends with `store`.
+        assert "not opened since the start" in told(daemon, "/health/ready?for=write")["limited"][0]
+        put(client, TABLE, numbers(0, 1, s=pa.array(["x"])))
+        with pytest.raises(fl.FlightError, match="the object store cannot be reached"):
+            put(client, ("watched", "new"), BATCH)
+        asked = [sys.executable, "-m", "ingester", "status", "--endpoint", daemon.flight]
+        text = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+        for said in ("tables not opened since the start", "away since", "s old", " free of "):
+            assert said in text, text
         until(lambda: "persist-failing" in alarms(daemon), "three attempts", 15)
         assert set(told(daemon, "/health/ready")["alarms"]) == {"store-away", "persist-failing"}
         seen = metrics(daemon)

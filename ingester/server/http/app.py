@@ -6,6 +6,7 @@
 | GET /health/ready   | calls are answered      | starting, stopping, fenced: with reasons   |
 | ... ?for=query      | and queries of files    | the same, or the store does not answer     |
 | ... ?for=write      | and writes are taken    | the same, or writes are refused for now    |
+|                     | (while the store is away to open tables: ``limited`` says so)        |
 | GET /metrics        | Prometheus, OpenMetrics |                                            |
 | GET /api/status     | ``status.Status``       |                                            |
 | GET /api/status/X   | ``StatusPage`` of list X, with ``?after=KEY&limit=N&match=TEXT``    |
@@ -113,8 +114,15 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
             message = f"'for' is {asked[:40]!r}; it takes 'query', 'write' and 'any' (the default)"
             return _error(400, "invalid", message)
         reasons = source.readiness(purpose)
-        alarms = [alarm.name for alarm in source.alarms()]
-        body = {"ready": not reasons, "for": purpose, "reasons": reasons, "alarms": alarms}
+        alarms = source.alarms()
+        limited = [f"store: {each.message}" for each in alarms if each.name == "store-away"]
+        body = {
+            "ready": not reasons,
+            "for": purpose,
+            "reasons": reasons,
+            "alarms": [alarm.name for alarm in alarms],
+            "limited": limited if purpose == "write" and not reasons else [],
+        }
         return _json(body, 503 if reasons else 200)
 
     async def metrics(request: Request) -> Response:

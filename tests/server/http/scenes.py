@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from ingester.observability.alarms import WITHOUT_STORE
 from ingester.observability.history import KEPT, STEP_S
 from ingester.observability.logs import Problem
 from ingester.observability.standing import Alarm, DiskStatus, StoreState
@@ -57,7 +58,7 @@ def store_away() -> TurnableSource:
     source = TurnableSource()
     error = "connection to https://store.example:9000 refused"
     said = (
-        "the store does not answer: persists wait, and queries of files fail",
+        f"the store does not answer: persists wait, and queries of files fail; {WITHOUT_STORE}",
         "9 attempts to persist failed in the last minute; 2.1 GiB wait",
     )
     status = _status(27)

@@ -65,7 +65,12 @@ def test_a_daemon_is_ready_for_what_works_and_names_its_alarms(
             "for": purpose,
             "reasons": said,
             "alarms": ["store-away"],
+            "limited": [],
         }
+    source.refuses = []
+    answer = server.request("/health/ready?for=write")
+    assert answer.status == 200
+    assert json.loads(answer.body)["limited"] == ["store: the store does not answer"]
     plain = server.request("/health/ready")
     assert (plain.status, json.loads(plain.body)["for"]) == (200, "any")
 

@@ -22,7 +22,7 @@ export function stateOf(s) {
   if (state !== "ready") return STATES[state] || ["bad", state];
   const accepts = s.admission.accepts_writes, store = storeOf(s), away = store.state === "away", alarms = alarmsOf(s);
   const critical = alarms.some((a) => a.severity === "critical"), well = accepts && !away && !critical;
-  const writes = accepts ? "takes writes" : "refuses writes", reads = !away ? "answers queries" : store.reads ? "answers queries, persists nothing: the store takes no writes" : "queries of files fail: the store does not answer";
+  const writes = !accepts ? "refuses writes" : away ? "takes writes to open tables only" : "takes writes", reads = !away ? "answers queries" : store.reads ? "answers queries, persists nothing: the store takes no writes" : "queries of files fail: the store does not answer";
   return [critical || (away && !accepts) ? "bad" : well && !alarms.length ? "good" : "warn", `${well ? "Ready" : "Not well"}: ${writes}, ${reads}`];
 }
 
