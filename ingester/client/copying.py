@@ -118,7 +118,7 @@ class TableCopy:
             except (TimedOut, Unavailable) as exc:
                 # All rows are there: what passes is waited for, and nothing is begun anew for it.
                 if not is_retryable(exc) or time.monotonic() > give_up_at:
-                    raise
+                    raise self._told(exc) from exc
             else:
                 self._over = True
                 return int(done["table_version"])
@@ -153,7 +153,9 @@ class TableCopy:
             try:
                 self._stream = self._connection.put_stream(encode(command), schema)
             except (pa.ArrowException, OSError) as exc:
-                raise from_arrow(exc) from exc
+                raise self._told(from_arrow(exc)) from exc
+            except ClientError as exc:
+                raise self._told(exc) from exc
             self._answers, self._schema = self._stream.answers(), schema
         elif self._schema is not None and not self._schema.equals(schema):
             raise InvalidRequest(
@@ -166,7 +168,7 @@ class TableCopy:
         try:
             stream.send_batch(batch)
         except (pa.ArrowException, OSError) as exc:
-            raise self._lost(stream) or from_arrow(exc) from exc
+            raise self._lost(stream) or self._told(from_arrow(exc)) from exc
         self.rows += batch.num_rows
         self._unanswered.append(int(batch.nbytes))
         while len(self._unanswered) > UNANSWERED or sum(self._unanswered) > UNANSWERED_BYTES:
@@ -184,12 +186,16 @@ class TableCopy:
         while self._unanswered:
             self._wait_for_answer(stream)
         if (error := stream.end()) is not None:
-            raise error
+            raise self._told(error)
 
     def _lost(self, stream: PutStream) -> ClientError | None:
         """Why the stream has ended."""
         self._unanswered.clear()
-        return stream.end()
+        error = stream.end()
+        return None if error is None else self._told(error)
+
+    def _told(self, error: ClientError) -> ClientError:
+        return self._connection.told(error, "copy")
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from .connection import Connection
-from .errors import InvalidRequest, Unavailable
+from .errors import ClientError, InvalidRequest, Unavailable
 from .retry import RetryPolicy, RetryState
 from .wire import Answer, encode, given
 
@@ -117,7 +117,7 @@ class SyncStream:
             error = Unavailable(answer.message, code=answer.code, details=details)
             delay_s = retry.failed(error, time.monotonic())
             if delay_s is None:
-                raise error
+                raise self._connection.told(error, "sync")
             time.sleep(delay_s)
 
     def _end_transaction(self) -> None:
@@ -125,4 +125,7 @@ class SyncStream:
 
     def _sent(self, fields: dict[str, Any], batch: pa.RecordBatch) -> SyncAnswer:
         about = {"type": "sync", "namespace": self.namespace, "origin": self.origin}
-        return _answer(self._connection.exchange(encode(about | fields), batch))
+        try:
+            return _answer(self._connection.exchange(encode(about | fields), batch))
+        except ClientError as exc:
+            raise self._connection.told(exc, "sync") from exc

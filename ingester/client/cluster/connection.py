@@ -27,7 +27,7 @@ from ..route import Route, WayOf
 from ..wire import OriginState, QueryRequest, TableSummary
 from . import merging
 from .addresses import Lookup, addresses_of
-from .asking import Asking
+from .asking import Asking, is_away
 from .members import Members
 from .route import Places, ToMany
 from .union import Union
@@ -36,8 +36,24 @@ ROWS_MISSING = (
     "rows that it has taken and that are in no file yet would be missing: missing='allow' answers"
     " without them, and says so"
 )
-COUNTS_MISSING = "what it alone knows would be missing"
+COUNTS_MISSING = (
+    "what it alone knows would be missing: start it again, or make a client of the others alone"
+)
 _ONE_DAEMON = frozenset({"create_table", "checkpoint_put", "checkpoint_delete"})
+
+
+class OneOfSeveral(Connection):
+    """Calls on one of the daemons of a client."""
+
+    def told(self, error: ClientError, what: str) -> ClientError:
+        """The error of a stream that lasts at this daemon: a new one goes to another daemon."""
+        if not is_away(error):
+            return error
+        message = (
+            f"{error}; it was at {self.endpoint}, which alone has what was begun: begin anew with"
+            f" client.{what}(…), which goes to a daemon that takes writes"
+        )
+        return type(error)(message, code=error.code, details=error.details)
 
 
 class ClusterConnection:
@@ -62,7 +78,7 @@ class ClusterConnection:
 
         def connect(each: str) -> Connection:
             # It never repeats a call by itself: that is done here, at other daemons, too.
-            return Connection(each, timeout_s, NEVER, options, addresses.host)
+            return OneOfSeveral(each, timeout_s, NEVER, options, addresses.host)
 
         self._members = Members(addresses, connect, lookup)
         self._asking = Asking(self._members, self.retry)
@@ -86,8 +102,19 @@ class ClusterConnection:
         return ToMany(self._places, way)
 
     def one(self, *key: str) -> Connection:
-        """A connection to the daemon that a key prefers of those that are there."""
-        return self._members.connection(self._members.order(key)[0])
+        """A connection to the daemon that a key prefers of those that take writes now.
+
+        Raises:
+            ClientError: none does, for as long as the client's policy tries.
+        """
+
+        def there(one: Connection) -> Connection:
+            error = self._members.error_now(one.endpoint, writes=True)
+            if error is not None:
+                raise error
+            return one
+
+        return self._asking.any_of(key, there)
 
     def each(self) -> list[Connection]:
         """A connection to each of the daemons."""
@@ -177,8 +204,8 @@ class ClusterConnection:
         merged = merging.MERGED.get(kind)
         if merged is None:
             raise InvalidRequest(
-                f"{kind} is of one daemon, and this client has several: name one endpoint, or ask"
-                " each of client.daemons()"
+                f"{kind} is of one daemon, and this client has several: name one endpoint, as"
+                f" {self._members.endpoints()[0]}, or ask each of client.daemons()"
             )
         return merged([*self._asking.all_of(call, about=COUNTS_MISSING).of.values()])
 

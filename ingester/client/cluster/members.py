@@ -182,7 +182,7 @@ class Members:
         with self._lock:
             due = self._health.due(time.monotonic())
         for endpoint in due:
-            error = self._error_now(endpoint)
+            error = self.error_now(endpoint)
             if error is None:
                 self.answered(endpoint)
             else:
@@ -198,12 +198,16 @@ class Members:
             self._watching = at is not None
         return None if at is None else max(0.05, at - now)
 
-    def _error_now(self, endpoint: str) -> ClientError | None:
-        """The reason why a daemon is of no use now; None where it seems to be of use."""
+    def error_now(self, endpoint: str, *, writes: bool = False) -> ClientError | None:
+        """The reason why a daemon is of no use now; None where it seems to be of use.
+
+        Args:
+            writes: whether it has to take writes, whatever was wrong with it before.
+        """
         before = self.error(endpoint)
         connection = self.connection(endpoint)
         try:
-            if before is None or before.code not in GOING_CODES:
+            if not writes and (before is None or before.code not in GOING_CODES):
                 connection.ping(ASK_S)
                 return None
             status = connection.act("status", {}, ASK_S, once=True)[0]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingester.client import Client, InvalidRequest, RetryPolicy, Unreachable
+from ingester.client import Client, ClientError, InvalidRequest, RetryPolicy, Unreachable
 from ingester.client.cluster.placement import ranked
 from tests.cli.conftest import check_refused, run_command
 from tests.client.cluster.three import Three, three
@@ -260,3 +260,34 @@ def test_a_daemon_that_stood_still_takes_nothing_back_that_was_acknowledged_sinc
         opened.close()
     assert sorted(client.query("ns", "closed")["n"].to_pylist()) == [*range(20)]
     assert sorted(client.query("ns", "opened")["n"].to_pylist()) == [*range(100, 121)]
+
+
+def test_a_sync_or_a_copy_is_at_a_daemon_that_takes_writes_and_its_loss_says_what_helps(
+    daemons: Three, client: Client
+) -> None:
+    key = ("ns", "copied")
+    client.create_table(*key, KEYED, primary_key=["id"])
+    first, *_ = ranked(key, daemons.endpoints)
+    with Client([first]) as one:
+        one.action("drain", {"wait_s": 10}, timeout_s=30)
+        with client.copy(*key, ["id"]) as copy:
+            copy.write({"id": [1], "v": [1]})
+            copy.finish("source", b"")
+        one.action("drain", {"undo": True})
+    assert client.query(*key).num_rows == 1
+    origin = "source"
+    second, *_ = ranked(("ns", origin), daemons.endpoints)
+    lost, stream = client.copy(*key, ["id"]), client.sync("ns", origin)
+    lost.write({"id": [2], "v": [2]})
+    stream.standing()
+    for gone in {first, second}:
+        daemons.daemons[daemons.number(gone)].kill()
+    try:
+        with pytest.raises(ClientError, match=rf"at {second}.*anew with client.sync\(…\)"):
+            stream.standing()
+        with pytest.raises(ClientError, match=rf"at {first}.*anew with client.copy\(…\)"):
+            lost.finish("source", b"")
+        assert client.sync("ns", origin).standing().memory_sequence is None
+    finally:
+        for gone in {first, second}:
+            daemons.again(daemons.number(gone))
