@@ -176,6 +176,8 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
     table_version: int | None = None
     taken_version: int | None = None
     """The manifest version since which the daemon has origins that it took over last."""
+    store: str | None = None
+    """The id of the daemon's store."""
     missing: tuple[str, ...] = ()
     parts: tuple["SnapshotInfo", ...] = ()
 

@@ -136,6 +136,8 @@ class Runtime:
         self.settings = settings
         self.store = store
         self.writer = writer
+        self.store_id = ""
+        """By which clients of several daemons tell that all are of one store."""
         self.wal = wal
         self.recovered = recovered
         self.started_at = time.time()
@@ -413,6 +415,7 @@ class Runtime:
         self.access = access
         return Services(
             writer=self.writer,
+            store_id=self.store_id,
             catalog=self.catalog,
             writes=self.writes,
             replication=self.replication,

@@ -117,8 +117,9 @@ async def assemble(settings: Settings, watched: Callable[[ObjectStore], ObjectSt
     judge(left, settings.recovery)
     # It answers, and can do what is needed.
     await _reached(store, partial(check_store, store))
-    writer = await _claim(store, left, recovered)
+    writer, store_id = await _claim(store, left, recovered)
     runtime = Runtime(settings, store, writer, wal, recovered)
+    runtime.store_id = store_id
     ages = {number: max(0.0, time.time() - at) for number, at in written.items()}
     runtime.tree.replayed = {number: time.monotonic() - age for number, age in ages.items()}
     return runtime
@@ -131,9 +132,12 @@ async def _reached(store: ObjectStore, call: Callable[[], T]) -> T:
     return await retry_async(in_thread, START_RETRY, tell, sleep=trio.sleep)
 
 
-async def _claim(store: ObjectStore, left: Left, recovered: Recovered) -> WriterIdentity:
+async def _claim(
+    store: ObjectStore, left: Left, recovered: Recovered
+) -> tuple[WriterIdentity, str]:
+    """The identity of this start, and the id of the store that it is claimed in."""
     incarnation = secrets.token_hex(8)
-    await _reached(store, partial(begin, left, store, incarnation))
+    store_id = await _reached(store, partial(begin, left, store, incarnation))
     asked = datetime.now(UTC)
     body = await _reached(store, partial(claim_body, store, incarnation))
     _tell_clock(store, datetime.fromisoformat(str(body["at"])), asked)
@@ -141,7 +145,7 @@ async def _claim(store: ObjectStore, left: Left, recovered: Recovered) -> Writer
     # A claim whose answer was lost costs an epoch, if it is not recognised: nobody writes under it.
     epoch = await _reached(store, claim)
     log.info("epoch claimed", ingester_id=left.ingester_id, epoch=epoch, incarnation=incarnation)
-    return WriterIdentity(left.ingester_id, incarnation, epoch)
+    return WriterIdentity(left.ingester_id, incarnation, epoch), store_id
 
 
 def _tell_clock(store: ObjectStore, at: datetime, asked: datetime) -> None:

@@ -162,8 +162,11 @@ def _lost_log(left: Left) -> LostLog | None:
     )
 
 
-def begin(left: Left, store: ObjectStore, incarnation: str) -> None:
+def begin(left: Left, store: ObjectStore, incarnation: str) -> str:
     """Mark the store, where it has no mark yet, and the data directory with this start. Blocks.
+
+    Returns:
+        The id of the store.
 
     Raises:
         StoreUnavailable: Try again.
@@ -181,6 +184,7 @@ def begin(left: Left, store: ObjectStore, incarnation: str) -> None:
             stopped=False,
         )
     write_mark(left.data_dir, msgspec.structs.replace(kept, starting=starting))
+    return starting.store
 
 
 def claim_body(store: ObjectStore, incarnation: str) -> dict[str, object]:

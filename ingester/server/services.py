@@ -38,6 +38,8 @@ class Services:
     """The parts of one daemon that protocols hand requests to."""
 
     writer: WriterIdentity
+    store_id: str
+    """The id in the store's mark."""
     catalog: Catalog
     writes: Writes
     replication: Replication

@@ -180,6 +180,8 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
     assert act(client, "followers", sent) == [shown]
     sent, shown = EXAMPLES["replication_report"]
     assert act(client, "replication_report", sent) == [shown]
+    asked, (sent, shown) = EXAMPLES["store"], EXAMPLES["replication_report"]
+    assert unlike([asked[1]], act(client, "store", asked[0])) == []
     (by_action,) = act(client, "status", one("status"))
     (told,) = by_action["replications"]
     assert (told["origin"], told["alive"], told["rivals"]) == (sent["origin"], True, 0)

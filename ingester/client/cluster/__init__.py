@@ -6,7 +6,8 @@
 Writes: a writer's streams go to the daemon that its table and origin prefer (``placement``), and to
 the next one of its order while that is away; ``route`` says when, ``aside`` looks after what was
 acknowledged by the one before, ``members`` has the daemons with their connections, ``health`` what
-is known of each. ``addresses`` reads what a caller has named.
+is known of each, and ``stores`` whether all write to one store. ``addresses`` reads what a caller
+has named.
 
 Queries: ``union`` asks all daemons for what the files of one version lack, and ``union_stream``
 puts the answers together. Everything else is asked at one or at all (``asking``), as

@@ -18,10 +18,7 @@ from ..connection import Connection
 from ..errors import ClientError, InvalidRequest, TimedOut, Unreachable
 from ..retry import NEVER, RetryPolicy, RetryState, is_retryable
 from .health import GOING_CODES
-from .members import Members
-
-AT_ONCE = 32
-"""The daemons that one call asks at the same time."""
+from .members import AT_ONCE, Members
 
 T = TypeVar("T")
 
@@ -62,7 +59,7 @@ class Asking:
             besides: those that are known to be away: they are not asked.
 
         Raises:
-            ClientError: what the last daemon said.
+            ClientError: what the last daemon said; or two write to different stores.
         """
         retry = RetryState(NEVER if once else self._retry, random.random)
         while True:
@@ -95,9 +92,9 @@ class Asking:
 
         Raises:
             Unreachable: a daemon is away, and ``missing`` does not allow it; or all are.
-            ClientError: what a daemon said that is there.
+            ClientError: what a daemon said that is there; or two write to different stores.
         """
-        endpoints = [each for each in self._members.endpoints() if each not in besides]
+        endpoints = [each for each in self._members.of_one_store() if each not in besides]
         with ThreadPoolExecutor(min(AT_ONCE, len(endpoints) or 1), "ingester-asking") as pool:
             asked = {
                 endpoint: pool.submit(self._patiently, endpoint, call, missing)
@@ -133,7 +130,7 @@ class Asking:
     def _asked(self, endpoint: str, call: Callable[[Connection], T]) -> T:
         """One call at one daemon; what it says of the daemon's health is noted."""
         try:
-            answer = call(self._members.connection(endpoint))
+            answer = call(self._members.checked(endpoint))
         except InvalidRequest:
             raise  # also of the client: closed, forked
         except ClientError as exc:

@@ -12,19 +12,30 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from .. import lifetime
 from ..connection import Connection
-from ..errors import ClientError, Forbidden, Unauthenticated, Unavailable, Unimplemented
+from ..errors import (
+    ClientError,
+    Forbidden,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+    Unreachable,
+)
 from .addresses import Addresses, Lookup, resolved
 from .health import GOING_CODES, Health
 from .placement import ranked
+from .stores import Stores
 
 LOOK_UP_S = 30.0
 LOOK_UP_AGAIN_S = 2.0
 """The time between two look-ups when a daemon went away."""
 ASK_S = 2.0
-"""The time in which a daemon that was away has to answer."""
+"""The time in which a daemon that was away, or is asked for its store, has to answer."""
+AT_ONCE = 32
+"""The daemons that are asked at the same time."""
 
 Connect = Callable[[str], Connection]
 
@@ -42,6 +53,8 @@ class Members:
         self._lock = threading.Lock()
         self.closed = threading.Event()
         self._health = Health()
+        self._stores = Stores()
+        self._asking_stores = threading.Lock()
         self._connections: dict[str, Connection] = {}
         self._endpoints: tuple[str, ...] = ()
         self._looked_at = float("-inf")
@@ -99,9 +112,84 @@ class Members:
 
         Args:
             first: goes before all others, as it owns what is asked for.
+
+        Raises:
+            InvalidRequest: as :meth:`of_one_store`.
         """
-        self.endpoints()
+        self.of_one_store()
         return self.order_known(key, first)
+
+    def of_one_store(self) -> Sequence[str]:
+        """The endpoints of all daemons, which write to one store as far as they say.
+
+        A daemon is asked when it is used first, and again when it was away.
+
+        Raises:
+            InvalidRequest: two of them write to different stores.
+            Unreachable: as :meth:`endpoints`.
+        """
+        endpoints = self.endpoints()
+        if len(endpoints) > 1:
+            with self._asking_stores:
+                self._ask_stores(endpoints)
+                with self._lock:
+                    if self._stores.differ(endpoints) is not None:
+                        for each in endpoints:
+                            self._stores.was_away(each)  # all may have another one by now
+                self._ask_stores(endpoints)
+                with self._lock:
+                    error = self._stores.differ(endpoints)
+            if error is not None:
+                raise error
+        return endpoints
+
+    def _ask_stores(self, endpoints: Sequence[str]) -> None:
+        with self._lock:
+            due = self._stores.due(endpoints, time.monotonic())
+            asked = [each for each in due if self._health.usable(each)]
+        if asked:
+            with ThreadPoolExecutor(min(AT_ONCE, len(asked)), "ingester-asking") as pool:
+                list(pool.map(self._ask_store, asked))
+
+    def _ask_store(self, endpoint: str) -> None:
+        try:
+            self._learn_store(endpoint, ASK_S)
+        except ClientError as exc:
+            if isinstance(exc, Unreachable):
+                self.failed(endpoint, exc)
+            with self._lock:
+                self._stores.silent(endpoint, time.monotonic())
+
+    def _learn_store(self, endpoint: str, within_s: float | None = None) -> None:
+        store: str | None = None
+        try:
+            found = self.connection(endpoint).act("store", {}, within_s, once=True)
+            store = found[0].get("store") if found else None
+        except Unimplemented:
+            pass  # a daemon of before
+        except (Forbidden, Unauthenticated):
+            return  # the call itself will say so
+        with self._lock:
+            self._stores.told(endpoint, store)
+
+    def checked(self, endpoint: str) -> Connection:
+        """The connection to a daemon that has said its store, or does now.
+
+        Raises:
+            InvalidRequest: as :meth:`of_one_store`.
+            ClientError: it cannot be asked.
+        """
+        endpoints = (*self._endpoints, endpoint)
+        if len(set(endpoints)) > 1:
+            with self._lock:
+                known = self._stores.knows(endpoint)
+            if not known:
+                self._learn_store(endpoint)
+            with self._lock:
+                error = self._stores.differ(endpoints)
+            if error is not None:
+                raise error
+        return self.connection(endpoint)
 
     def usable(self, endpoint: str) -> bool:
         """Whether nothing speaks against a daemon."""
@@ -118,6 +206,7 @@ class Members:
         with self._lock:
             if not self._health.usable(endpoint):
                 self._health.answered(endpoint)
+                self._stores.was_away(endpoint)
                 self.changes += 1
 
     def failed(self, endpoint: str, error: ClientError) -> None:

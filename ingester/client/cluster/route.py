@@ -102,7 +102,8 @@ class ToMany:
         self._now, self._next = self.choose(), None
         self._seen, self._back_at = -1, None
         way = self._way
-        return self._connection(self._now).put_stream(way.command, way.schema, way.traceparent())
+        opened = self._members.checked(self._now)
+        return opened.put_stream(way.command, way.schema, way.traceparent())
 
     def choose(self) -> str:
         """The best daemon of now."""

@@ -14,7 +14,7 @@ both. Whoever took it says since which version it has it (``taken_version``), an
 after V everybody is asked again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +25,7 @@ from ..errors import Unavailable, Unreachable
 from ..query_stream import QueryStream
 from ..wire import QueryRequest
 from .asking import Answers, Asking
+from .stores import different
 from .union_stream import UnionStream
 
 ATTEMPTS = 6
@@ -122,6 +123,7 @@ class Union:
                 self._lacking,
                 gone,
             )
+            _check_one_store(answers.of)
             owners = [s for s in opened if newest.owner in (None, s.snapshot.ingester_id)]
             if not owners and not answers.missing:
                 raise Unreachable(
@@ -160,6 +162,7 @@ class Union:
                 self._lacking,
                 gone,
             )
+            _check_one_store(tails.of)
             streams = _of_each_daemon([*tails.of.values()])
             taken = [stream.snapshot.taken_version or 0 for stream in streams]
             if max(taken, default=0) > version:
@@ -171,6 +174,14 @@ class Union:
         except BaseException:
             _close(opened)
             raise
+
+
+def _check_one_store(answers: Mapping[str, QueryStream]) -> None:
+    """Raise InvalidRequest where two daemons, by their endpoints, answer from different stores."""
+    said = {endpoint: stream.snapshot.store for endpoint, stream in answers.items()}
+    error = different({endpoint: store for endpoint, store in said.items() if store})
+    if error is not None:
+        raise error
 
 
 def _of_each_daemon(streams: Sequence[QueryStream]) -> list[QueryStream]:

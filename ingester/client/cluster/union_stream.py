@@ -18,6 +18,7 @@ _TOLD = (
     "ingester_id",
     "incarnation",
     "epoch",
+    "store",
     "snapshot_sequence",
     "manifest_version",
     "table_version",
@@ -37,6 +38,7 @@ class UnionStream(QueryStream):
         self.snapshot = SnapshotInfo(
             manifest_version=parts[-1].manifest_version,
             table_version=parts[-1].table_version,
+            store=parts[-1].store,
             missing=tuple(missing),
             parts=parts,
         )

@@ -70,6 +70,7 @@ NEEDS: dict[str, Need] = {
     "action replication_report": _WRITE,
     # What debug events tell is of all namespaces.
     "action log_level": Need("admin", audited=True),
+    "action store": _CALLER,
     "action status": Need(None, "shown"),
     "action status_list": Need(None, "shown"),
     "http /": _OPEN,

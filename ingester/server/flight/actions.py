@@ -274,6 +274,10 @@ async def _report_replication(services: Services, body: ReplicationReport) -> Ob
     return [{"tables": len(kept.tables), "left_out": sum(kept.left_out.values())}]
 
 
+async def _store(services: Services, body: EmptyBody) -> Objects:
+    return [{"store": services.store_id}]
+
+
 ACTIONS: dict[str, Action] = {
     "create_table": Action("Create a table", CreateTableBody, _create_table),
     "describe_table": Action("Schema, definition and sizes of a table", TableBody, _describe_table),
@@ -296,6 +300,7 @@ ACTIONS: dict[str, Action] = {
         "Show what a replicator tells of itself", ReplicationReport, _report_replication
     ),
     "log_level": Action("Which events the log has", LogLevelBody, change_log_level),
+    "store": Action("Which store the daemon writes to", EmptyBody, _store),
     "status": Action("What /api/status has", EmptyBody, _status, sees=True),
     "status_list": Action(
         "A page of one of the status's lists", PageRequest, _status_list, sees=True

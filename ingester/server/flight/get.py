@@ -110,6 +110,7 @@ def _described_answer(services: Services, stream: AnswerStream) -> dict[str, str
         "ingester_id": writer.ingester_id,
         "incarnation": writer.incarnation,
         "epoch": str(writer.epoch),
+        "store": services.store_id,
         "snapshot_sequence": str(stream.snapshot.sequence),
         "manifest_version": str(stream.snapshot.version),
         "table_version": str(stream.snapshot.table_version),

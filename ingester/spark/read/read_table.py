@@ -19,9 +19,9 @@ from ingester.spark.errors import (
     TailUnavailable,
     require_pyspark,
 )
-from ingester.spark.read.tail import Daemons, daemon_of, daemons_of, read_tail
+from ingester.spark.read.tail import Daemons, daemon_of, daemons_of, read_tail, store_of
 from persist.manifest import Manifest, TableState, check_kept, version_as_of
-from persist.store import open_store
+from persist.store import ObjectStore, StoreMark, open_store, read_mark
 from persist.table import TableDefinition
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def read_table(
         persist.manifest.TableNotFound, persist.manifest.VersionNotKept,
             persist.manifest.MomentNotKept, persist.manifest.TableVersionNotKept: No such table, or
             version.
-        ValueError: ``as_of`` is no moment, or there is a ``version``, too; ``filter`` is none.
+        ValueError: ``as_of`` is no moment, or there is a ``version``, too; ``filter`` is none;
+            ``endpoint`` is of another store than ``url``.
         persist.store.StoreError: The store cannot be read.
     """
     require_pyspark()
@@ -169,13 +170,16 @@ def _tails(
 
     Raises:
         TailStale, TailUnavailable: as :func:`read_table`.
+        RequestRefused: A daemon writes to another store than the one that is read.
     """
     tails: dict[bytes, pa.Table] = {}
     away: list[TailUnavailable] = []
     about = (manifest.namespace, manifest.table, version, columns, manifest.table_version)
+    mark = read_mark(manifest.store)
     for each in endpoints.endpoints:
         try:
             tail = read_tail(each, *about, asked.connection, endpoints)
+            _check_store(manifest.store, mark, each, store_of(tail))
             tails.setdefault(daemon_of(tail), tail.replace_schema_metadata(None))
         except TailUnavailable as exc:
             if not exc.is_away or not asked.allow_missing:
@@ -187,6 +191,16 @@ def _tails(
         told = "; ".join(map(str, away))
         warnings.warn(RowsMissing([exc.endpoint for exc in away], told), stacklevel=4)
     return [*tails.values()]
+
+
+def _check_store(store: ObjectStore, mark: StoreMark | None, endpoint: str, told: str) -> None:
+    """Raise RequestRefused where a daemon says another store than that of the files."""
+    if mark is not None and told and told != mark.id:
+        raise RequestRefused(
+            f"{endpoint} writes to store {told}, and the files are read from {store.url}, which is"
+            f" store {mark.id}: name the daemons of that store as endpoint, or the store of the"
+            " daemons as url"
+        )
 
 
 class _Asked(NamedTuple):

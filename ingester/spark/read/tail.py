@@ -85,6 +85,12 @@ def daemon_of(tail: pa.Table) -> bytes:
     return told.get(b"ingester_id", b"") + b" " + told.get(b"incarnation", b"")
 
 
+def store_of(tail: pa.Table) -> str:
+    """The id of the store that a tail is of; empty where a daemon of before does not say."""
+    told: dict[bytes, bytes] = tail.schema.metadata or {}
+    return told.get(b"store", b"").decode()
+
+
 class Daemons(NamedTuple):
     """The daemons to ask, and the name that their certificates have, if not their own."""
 

@@ -24,7 +24,7 @@ class Three:
     def _started(self, number: int) -> Daemon:
         return Daemon.start(
             self.folder / f"d{number}",
-            arguments=("--flight", f"127.0.0.1:{_free_port()}"),
+            arguments=("--flight", f"127.0.0.1:{free_port()}"),
             id=f"d{number}",
             store=f"file://{self.folder}/store",
             wal__fsync="off",
@@ -58,7 +58,8 @@ def three(folder: Path) -> Iterator[Three]:
         yield Three(folder, stack)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens at now."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

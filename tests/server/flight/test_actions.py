@@ -28,6 +28,7 @@ ACTIONS = {
     "copy_finish",
     "copy_abort",
     "replication_report",
+    "store",
     "status",
     "status_list",
 }
