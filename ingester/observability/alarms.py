@@ -27,7 +27,8 @@ SLOT_BYTES = 20 << 30
 FREE_FILES = 100
 WITHOUT_STORE = (
     "writes to tables that are open go on; tables not opened since the start,"
-    " and origins that are new here, are refused with 'store'"
+    " and origins that are new here (each new writer of the client library is one), are refused"
+    " with 'store'"
 )
 """What becomes of writes while the store is away: a first write to a table commits something."""
 UNKNOWN_STORE, UNKNOWN_DISK = StoreState(), DiskStatus()

@@ -97,7 +97,7 @@ _GAUGES = {
         "Refusals beyond the audit log's bounds, and lines that could not be written",
     ),
     "ready": ("ready", "1 while queries are answered"),
-    "accepts_writes": ("accepts_writes", "1 while a write would be taken"),
+    "accepts_writes": ("accepts_writes", "1 while a write to an open table would be taken"),
     "draining": ("draining", "1 from `ingester drain` on, also when it is done"),
     "drained": ("drained", "1 while everything is in files and the daemon may be stopped"),
 }
