@@ -32,6 +32,7 @@ class Gate:
     """Lets everything in, and counts what is in."""
 
     inside = 0
+    era = 0
 
     def enter(self, nbytes: int, use: NamespaceUse) -> None:
         self.inside += nbytes
