@@ -185,7 +185,8 @@ class Connection:
         retry = NEVER if once else self.retry
 
         def schema_of() -> pa.Schema:
-            return self._flight.get_schema(descriptor, self._options(self.timeout_s)).schema
+            # Not get_schema: pyarrow has no Flight errors there, and its refusals lose their code.
+            return self._flight.get_flight_info(descriptor, self._options(self.timeout_s)).schema
 
         return self._call(schema_of, retry)
 

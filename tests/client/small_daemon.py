@@ -130,9 +130,9 @@ class SmallDaemon(flight.FlightServerBase):  # type: ignore[misc]
             rows = sum(batch.num_rows for batch in batches)
             yield flight.FlightInfo(batches[0].schema, descriptor, [], rows, -1)
 
-    def get_schema(self, context: Any, descriptor: Any) -> Any:
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         namespace, name = (part.decode() for part in descriptor.path)
-        return flight.SchemaResult(self.rows[namespace, name][0].schema)
+        return flight.FlightInfo(self.rows[namespace, name][0].schema, descriptor, [], -1, -1)
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         if action.type not in self.actions:

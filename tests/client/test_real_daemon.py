@@ -1,12 +1,15 @@
 """The client against a real daemon that is killed under it."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
-from ingester.client import Client, RetryPolicy, TableDescription
+from ingester.client import NEVER, Client, RetryPolicy, TableDescription, Unavailable
 from tests.bench.asking import metric
+from tests.cli.conftest import check_refused, run_command
 from tests.client.wire_cutter import WireCutter
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
@@ -88,3 +91,22 @@ def test_a_table_is_created_described_and_persisted(tmp_path: Path) -> None:
         assert client.schema("ns", "t").remove_metadata().equals(schema)
         assert [state.origin for state in client.origins("o")] == ["o"]
         assert [table.table for table in client.tables()] == ["t"]
+
+
+def test_a_schema_is_refused_for_now_while_the_store_is_away(tmp_path: Path) -> None:
+    store, away = tmp_path / "store", tmp_path / "away"
+    (tmp_path / "a.csv").write_text("v\n1\n")
+    with Daemon.start(tmp_path / "d", store=f"file://{store}") as daemon:
+        store.rename(away)
+        with Client(daemon.flight, retry=NEVER) as client:
+            calls: tuple[Callable[[], object], ...]
+            calls = (lambda: client.schema("ns", "new"), client.tables)
+            for call in calls:
+                with pytest.raises(Unavailable) as refused:
+                    call()
+                assert (refused.value.code, refused.value.retry_after_s) == ("store", 2.0)
+        command = ("write", "ns", "new", "a.csv", "--endpoint", daemon.flight)
+        failed = run_command(*command, "--retry-for", "0s", cwd=tmp_path)
+        check_refused(failed, 4, "the object store cannot be reached")
+        away.rename(store)
+        assert run_command(*command, cwd=tmp_path).returncode == 0
