@@ -17,6 +17,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -44,6 +45,8 @@ FIRST_WAIT_S, MOST_WAIT_S = 0.1, 2.0
 """The pauses between attempts at a daemon that is away."""
 STALE = "stale"
 
+T = TypeVar("T")
+
 
 class TailArguments(msgspec.Struct, frozen=True, kw_only=True):
     """The rows that are asked for, as given on the command line."""
@@ -61,7 +64,7 @@ def run_tail(endpoint: str, asked: TailArguments) -> None:
     """Print rows until SIGINT or SIGTERM, or until ``limit`` of them were printed.
 
     Raises:
-        CommandFailed: wrong usage. ClientError: the daemon refused, or is away at the start.
+        CommandFailed: wrong usage. ClientError: the daemon refused.
     """
     kind = asked.format or ("table" if sys.stdout.isatty() else "jsonl")
     if kind not in FORMATS:
@@ -78,12 +81,13 @@ def run_tail(endpoint: str, asked: TailArguments) -> None:
     failures: list[BaseException] = []
     from_start = asked.since == "start"
     if from_start and len(tails) > 1:
-        _print_start(endpoint, QueryRequest(*table, columns, filter_), tails, printer.write)
+        request = QueryRequest(*table, columns, filter_)
+        _print_start(endpoint, request, tails, printer.write, ended)
 
     def follow(tail: Tail) -> None:
         try:
             if not (from_start and len(tails) > 1):
-                tail.begin(from_start)
+                tail.begin(from_start, ended)
             while not (ended.is_set() or printer.full):
                 tail.step(ended)
         except BaseException as exc:
@@ -104,17 +108,21 @@ def _print_start(
     request: QueryRequest,
     tails: Sequence[Tail],
     write: Callable[[pa.RecordBatch], None],
+    ended: threading.Event,
 ) -> None:
     """Print all rows that there are at several daemons; each tail goes on behind its part.
 
     Raises:
-        ClientError: no such table or column, or a daemon is away.
+        ClientError: no such table or column, or the answer breaks off.
     """
     for tail in tails:
-        tail.begin_now()  # of a keyed table only its owner has a part of the answer
+        tail.patiently(tail.begin_now, ended)  # of a keyed table its owner alone has a part
     with connect(endpoint) as client:
         fields = (request.namespace, request.table, request.columns, request.filter)
-        with client.query_stream(*fields) as stream:
+        opened = tails[0].patiently(lambda: client.query_stream(*fields), ended)
+        if opened is None:
+            return
+        with opened as stream:
             for batch, _ in stream:
                 write(_with_operation(batch) if tails[0].is_keyed else batch)
     parts = stream.snapshot.parts or (stream.snapshot,)
@@ -195,17 +203,25 @@ class Tail:
         self._backoff = _backoff()
         self._is_away = False
 
-    def begin(self, from_start: bool) -> None:
+    def begin(self, from_start: bool, ended: threading.Event) -> None:
         """Take the position of now; with ``from_start`` print all rows up to it before.
 
+        A daemon that is away is waited for, as long as nothing is printed.
+
         Raises:
-            ClientError: no such table or column, or no daemon.
+            ClientError: no such table or column, or an answer that breaks off.
         """
-        self.begin_now()
+        self.patiently(self.begin_now, ended)
+        if ended.is_set():
+            return
         if not from_start:
             say(f"tail of {self._name}: what daemon {self._feed.ingester_id!r} takes from now on")
             return
-        with self._connection.stream(self._request.ticket()) as stream:
+        ticket = self._request.ticket()
+        opened = self.patiently(lambda: self._connection.stream(ticket), ended)
+        if opened is None:
+            return
+        with opened as stream:
             said = stream.snapshot
             for batch, _ in stream:
                 self._write(_with_operation(batch) if self.is_keyed else batch)
@@ -220,7 +236,11 @@ class Tail:
             self._position = Position(part.epoch, part.snapshot_sequence)
 
     def begin_now(self) -> None:
-        """Take the position of now. Raises as :meth:`begin`."""
+        """Take the position of now.
+
+        Raises:
+            ClientError: no such table or column, or no daemon.
+        """
         now = self._feed.ask(None, None, 0.0)
         self._position, self._version = now.position, None
         self._feed.table_version = now.table_version
@@ -249,11 +269,32 @@ class Tail:
         else:
             self._print(answer)
 
-    def _print(self, answer: LiveAnswer) -> None:
+    def patiently(self, call: Callable[[], T], ended: threading.Event) -> T | None:
+        """What a call gives, when a daemon that is away is back; None where the tail ends before.
+
+        Raises:
+            ClientError: anything that does not pass by itself.
+        """
+        while not ended.is_set():
+            try:
+                found = call()
+            except ClientError as exc:
+                if not is_retryable(exc):
+                    raise
+                self._wait(exc, ended)
+            else:
+                self._is_back()
+                return found
+        return None
+
+    def _is_back(self) -> None:
         if self._is_away:
             self._is_away = False
             say(f"tail of {self._name}: goes on")
         self._backoff = _backoff()
+
+    def _print(self, answer: LiveAnswer) -> None:
+        self._is_back()
         for batch in answer.batches:
             self._write(batch.rows)
         self._position = answer.position

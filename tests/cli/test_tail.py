@@ -39,7 +39,11 @@ def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: P
         with Client(daemon.flight) as client:
             client.persist()
         expected.append(write(daemon))
+        daemon.kill()
         with following(daemon, tmp_path, *arguments, command="tail") as process:
+            assert process.stderr is not None
+            assert "waiting: cannot connect" in process.stderr.readline()
+            daemon = Daemon.start(daemon.data_dir, arguments=("--flight", address))
             assert told(process, 2) == [{"id": number} for number in expected]
             for in_order in (False, True):
                 number = write(daemon)
@@ -51,7 +55,7 @@ def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: P
             process.send_signal(signal.SIGINT)
             left, said = process.communicate(timeout=10)
             assert (process.returncode, left) == (0, "")
-            assert said.count("waiting:") == said.count("goes on") == 2
+            assert (said.count("waiting:"), said.count("goes on")) == (2, 3)
             assert "not shown" not in said
     finally:
         daemon.kill()
@@ -116,7 +120,7 @@ def test_a_table_without_end_is_aligned_and_says_its_columns_again() -> None:
 
 
 def test_a_log_level_is_set_seen_and_taken_back(run: Run, served: Daemon) -> None:
-    set_ = run("log-level", "debug", "--logger", "ingester.server", "--for", "10m", "--json")
+    set_ = run("log-level", "DEBUG", "--logger", "ingester.server", "--for", "10m", "--json")
     (level,) = json.loads(set_.stdout)["set"]
     assert (level["logger"], level["level"], level["until"] is None) == (
         *("ingester.server", "debug"),
@@ -127,7 +131,13 @@ def test_a_log_level_is_set_seen_and_taken_back(run: Run, served: Daemon) -> Non
     assert run("log-level", "default").stdout.decode().split() == [
         *("logger", "level", "until", "(log.level)", "info")
     ]
-    check_refused(run("log-level", "loud"), 1, "is none of debug, info")
-    check_refused(run("log-level", "debug", "--logger", "ingester.x"), 1, "there is no logger")
+    check_refused(run("log-level", "loud"), 2, "is none of debug, info")
+    check_refused(run("log-level", "debug", "--logger", "ingester.x"), 2, "there is no logger")
+    for command in ("drain", "log-level"):
+        check_refused(
+            run(command, "--endpoint", f"{served.flight},127.0.0.1:9"),
+            2,
+            "name one with --endpoint",
+        )
     check_refused(run("log-level", "--for", "10m"), 2, "--for needs a LEVEL")
     check_refused(run("log-level", "debug", "--for", "soon"), 2, "--for: not a duration")
