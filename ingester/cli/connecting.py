@@ -9,6 +9,7 @@ from ingester.client.connection import Connection
 from ingester.config.sources import DEFAULT_ENDPOINT, connection_values
 
 from .command_options import given_connection
+from .exits import USAGE, CommandFailed
 
 
 def connection_options() -> ConnectionOptions:
@@ -35,6 +36,21 @@ def connect(endpoint: str, retry: RetryPolicy = NEVER) -> Client:
         InvalidRequest: what was given does not go together.
     """
     return Client(dialled(endpoint), retry=retry, options=connection_options())
+
+
+def connect_to_one(endpoint: str, asked: str) -> Client:
+    """Return a client of the one daemon that a command is for.
+
+    Raises:
+        CommandFailed: several are named.
+        InvalidRequest: what was given does not go together.
+    """
+    if names_several(dialled(endpoint)):
+        raise CommandFailed(
+            f"{asked} is for one daemon, and {endpoint} names several: name one with --endpoint",
+            USAGE,
+        )
+    return connect(endpoint)
 
 
 def connections(endpoint: str, timeout_s: float) -> list[Connection]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from ingester.config.units import parse_duration
 
-from .connecting import connect
+from .connecting import connect_to_one
 from .exits import USAGE, CommandFailed
 from .printing import print_json, print_line, size
 
@@ -25,7 +25,7 @@ def run_drain(
     except ValueError as exc:
         raise CommandFailed(f"--timeout: {exc}", USAGE) from exc
     wait_s = timeout_s if wait else 0.0
-    with connect(endpoint) as client:
+    with connect_to_one(endpoint, "drain") as client:
         # The daemon keeps the time; ours is for one that does not answer at all.
         (found,) = client.action("drain", {"undo": undo, "wait_s": wait_s}, timeout_s=wait_s + 60.0)
     if as_json:

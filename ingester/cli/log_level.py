@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ingester.client import InvalidRequest
 from ingester.client.wire import given
 from ingester.config.units import parse_duration
 
-from .connecting import connect
+from .connecting import connect_to_one
 from .exits import USAGE, CommandFailed
 from .printing import print_json, print_table
 
@@ -26,9 +27,14 @@ def run_log_level(
         for_s = None if for_ is None else parse_duration(for_)
     except ValueError as exc:
         raise CommandFailed(f"--for: {exc}", USAGE) from exc
-    body = given({"level": level, "logger": logger, "for_s": for_s})
-    with connect(endpoint) as client:
-        (told,) = client.action("log_level", body)
+    body = given({"level": level and level.lower(), "logger": logger, "for_s": for_s})
+    with connect_to_one(endpoint, "log-level") as client:
+        try:
+            (told,) = client.action("log_level", body)
+        except InvalidRequest as exc:
+            if exc.code != InvalidRequest.default_code:
+                raise
+            raise CommandFailed(exc.message, USAGE) from exc
     if as_json:
         print_json(told)
         return

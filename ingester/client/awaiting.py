@@ -215,6 +215,9 @@ class AwaitedClient(Awaited[Client]):
         blocking = Client(endpoint, timeout_s=timeout_s, retry=retry, options=options)
         super().__init__(blocking, self.loop)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._blocking.endpoint!r})"
+
     async def __aenter__(self) -> Self:
         return self
 

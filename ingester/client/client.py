@@ -86,6 +86,9 @@ class Client:
         """Drop the connection. Open writers and streams go on until it is lost or they end."""
         self._connection.close()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.endpoint!r})"
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a client belongs to its process: make one in each")
 

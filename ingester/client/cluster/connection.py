@@ -33,11 +33,15 @@ from .route import Places, ToMany
 from .union import Union
 
 ROWS_MISSING = (
-    "rows that it has taken and that are in no file yet would be missing: missing='allow' answers"
-    " without them, and says so"
+    "rows that it has taken and that are in no file yet would be missing: missing='allow'"
+    " (--allow-missing) answers without them, and says so"
 )
 COUNTS_MISSING = (
     "what it alone knows would be missing: start it again, or make a client of the others alone"
+)
+SEQUENCE_MISSING = (
+    "how far an origin has come is not known without it: start it again, or say first_sequence"
+    " (--first-sequence) with the write, which then asks nobody"
 )
 _ONE_DAEMON = frozenset({"create_table", "checkpoint_put", "checkpoint_delete"})
 
@@ -213,5 +217,6 @@ class ClusterConnection:
         self, origin: str | None = None, table: tuple[str, str] | None = None
     ) -> list[OriginState]:
         """The progress of each origin, or of the one named, over all daemons."""
-        found = self._asking.all_of(lambda one: one.origins(origin, table), about=COUNTS_MISSING)
+        about = COUNTS_MISSING if origin is None else SEQUENCE_MISSING
+        found = self._asking.all_of(lambda one: one.origins(origin, table), about=about)
         return merging.origins([*found.of.values()])

@@ -26,8 +26,8 @@ async def change_log_level(services: Services, body: LogLevelBody) -> list[Any]:
     if level is None and (body.logger or body.for_s is not None):
         raise InvalidRequest("log_level: a 'logger' and 'for_s' need a 'level'")
     if level is not None:
-        known = next((each for each in LEVELS if each == level), None)
-        if known is None and level != DEFAULT:
+        known = next((each for each in LEVELS if each == level.lower()), None)
+        if known is None and level.lower() != DEFAULT:
             raise InvalidRequest(
                 f"log_level: {shown_name(level)} is none of {', '.join(LEVELS)} and {DEFAULT}"
             )
