@@ -129,6 +129,13 @@ def commands(world: World) -> dict[str, list[tuple[object, ...]]]:
         ],
         "tables": [()],
         "status": [(), ("--json",)],
+        "log-level": [("info", "--logger", EVIL), (EVIL,), ("default",)],
+        "drain": [("--undo",), ("--timeout", EVIL)],
+        "tail": [
+            (*old, "--since", "start", "--limit", "2", "--format", "table"),
+            (*old, "--filter", EVIL),
+            ("n", EVIL),
+        ],
         "checkpoints": [(), (*old, "--delete", "b\x1b[2J")],
         "persist": [("n", EVIL)],
         "wal inspect": [(world.copy,)],
@@ -189,7 +196,15 @@ def test_no_command_prints_but_by_what_escapes() -> None:
     assert len(bare) <= 7
 
 
-SHOWS = {"query", "status", "manifest show", "manifest log", "replicate status", "pushes show"}
+SHOWS = {
+    "query",
+    "tail",
+    "status",
+    "manifest show",
+    "manifest log",
+    "replicate status",
+    "pushes show",
+}
 
 
 def test_every_command_shows_hostile_text_and_obeys_none_of_it(world: World) -> None:
