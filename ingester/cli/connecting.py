@@ -53,14 +53,20 @@ def connect_to_one(endpoint: str, asked: str) -> Client:
     return connect(endpoint)
 
 
-def connections(endpoint: str, timeout_s: float) -> list[Connection]:
+def connections(endpoint: str, timeout_s: float, *, of_one_store: bool = False) -> list[Connection]:
     """Return a connection to each daemon that is named, for what is asked of each by itself.
 
+    Args:
+        of_one_store: whether their answers are put together.
+
     Raises:
-        InvalidRequest: what was given does not go together.
+        InvalidRequest: what was given does not go together, or the daemons are of several stores.
         Unreachable: a DNS name cannot be looked up.
     """
     address, options = dialled(endpoint), connection_options()
     if not names_several(address):
         return [Connection(address, timeout_s, NEVER, options)]
-    return ClusterConnection(address, timeout_s, NEVER, options).each()
+    daemons = ClusterConnection(address, timeout_s, NEVER, options)
+    if of_one_store:
+        daemons.check_store()
+    return daemons.each()

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from ingester.client import Ack, Client, OriginState, Writer, WriteResult
+from ingester.client import Ack, Client, OriginState, Unreachable, Writer, WriteResult
+from ingester.client.cluster import merging
 
 from .exits import CommandFailed
 
@@ -39,7 +40,8 @@ class RowSender:
         """Ask the daemon how far the origin has come, if there is one.
 
         Args:
-            first: the number of the first row; by default one after the last that is known.
+            first: the number of the first row; by default one after the last that is known. Where
+                it is said, daemons that are away are left out of the question.
 
         Raises:
             ClientError: the daemon did not answer.
@@ -49,6 +51,8 @@ class RowSender:
         self._origin = origin
         self._appends = first is None
         self._marks: tuple[int, ...] = ()
+        self._missing: frozenset[str] = frozenset()
+        """The endpoints of daemons, of several, that are away."""
         self._writer: Writer | None = None
         self.next_row = 1
         self.known_rows = 0
@@ -123,4 +127,20 @@ class RowSender:
 
     def _ask(self, origin: str) -> OriginState:
         # Without the table there is no state: what the origin has elsewhere is not asked about.
-        return next(iter(self._client.origins(origin, self._table)), OriginState(origin))
+        return next(iter(self._states(origin)), OriginState(origin))
+
+    def _states(self, origin: str) -> list[OriginState]:
+        if not self._missing:
+            try:
+                return self._client.origins(origin, self._table)
+            except Unreachable as exc:
+                if self._appends or "missing" not in exc.details:
+                    raise
+                # Where the numbers are said, whoever takes the rows judges by what it knows.
+                self._missing = frozenset(exc.details["missing"])
+        found: list[list[OriginState]] = []
+        for daemon in self._client.daemons():
+            with daemon:
+                if daemon.endpoint not in self._missing:
+                    found.append(daemon.origins(origin, self._table))
+        return merging.origins(found)

@@ -76,7 +76,8 @@ def run_tail(endpoint: str, asked: TailArguments) -> None:
     printer = _Printer(kind, asked.limit)
     table = (asked.namespace, asked.table)
     tails = [
-        Tail(each, table, columns, filter_, printer.write) for each in connections(endpoint, 30.0)
+        Tail(each, table, columns, filter_, printer.write)
+        for each in connections(endpoint, 30.0, of_one_store=True)
     ]
     failures: list[BaseException] = []
     from_start = asked.since == "start"

@@ -41,7 +41,7 @@ COUNTS_MISSING = (
 )
 SEQUENCE_MISSING = (
     "how far an origin has come is not known without it: start it again, or say first_sequence"
-    " (--first-sequence) with the write, which then asks nobody"
+    " (--first-sequence) with the write, which then goes on without it"
 )
 _ONE_DAEMON = frozenset({"create_table", "checkpoint_put", "checkpoint_delete"})
 
@@ -119,6 +119,10 @@ class ClusterConnection:
             return one
 
         return self._asking.any_of(key, there)
+
+    def check_store(self) -> None:
+        """Raise :class:`InvalidRequest` where two daemons are known to be of different stores."""
+        self._members.of_one_store()
 
     def each(self) -> list[Connection]:
         """A connection to each of the daemons."""

@@ -21,7 +21,7 @@ from ingester.spark.errors import (
 )
 from ingester.spark.read.tail import Daemons, daemon_of, daemons_of, read_tail, store_of
 from persist.manifest import Manifest, TableState, check_kept, version_as_of
-from persist.store import ObjectStore, StoreMark, open_store, read_mark
+from persist.store import ObjectStore, StoreDenied, StoreMark, open_store, read_mark
 from persist.table import TableDefinition
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _tails(
     tails: dict[bytes, pa.Table] = {}
     away: list[TailUnavailable] = []
     about = (manifest.namespace, manifest.table, version, columns, manifest.table_version)
-    mark = read_mark(manifest.store)
+    mark = _mark_of(manifest.store)
     for each in endpoints.endpoints:
         try:
             tail = read_tail(each, *about, asked.connection, endpoints)
@@ -191,6 +191,13 @@ def _tails(
         told = "; ".join(map(str, away))
         warnings.warn(RowsMissing([exc.endpoint for exc in away], told), stacklevel=4)
     return [*tails.values()]
+
+
+def _mark_of(store: ObjectStore) -> StoreMark | None:
+    try:
+        return read_mark(store)
+    except StoreDenied:
+        return None  # of a reader who may see the table alone
 
 
 def _check_store(store: ObjectStore, mark: StoreMark | None, endpoint: str, told: str) -> None:

@@ -69,6 +69,8 @@ def test_every_read_and_write_of_both_is_refused_and_names_them(
         assert "Name those of one store" in str(refused.value), name
     asked = run_command("query", "ns", "t", "--endpoint", ",".join(endpoints), cwd=tmp_path)
     check_refused(asked, 1, "writes to store")
+    asked = run_command("tail", "ns", "t", "--endpoint", ",".join(endpoints), cwd=tmp_path)
+    check_refused(asked, 1, "writes to store")
     for number, daemon in enumerate(two):
         with Client(daemon.flight) as client:
             assert client.query("ns", "t")["n"].to_pylist() == [number, number + 10]

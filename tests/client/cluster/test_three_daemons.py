@@ -157,6 +157,14 @@ def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
             # Where it cannot be known how far an origin came, its sequences are not guessed.
             with pytest.raises(Unreachable, match=r"say first_sequence \(--first-sequence\)"):
                 hasty.writer("ns", "spread", SCHEMA, origin=origins[1])
+            (tmp_path / "a.csv").write_text("n\n20\n21\n")
+            named = ("write", "ns", "spread", "a.csv", "--origin", "by-hand", "--retry-for", "0s")
+            failed = run_command(*named, cwd=tmp_path, endpoint=all_of_them)
+            check_refused(failed, 3, "(--first-sequence)")
+            for taken in (b"acknowledged 2 rows", b"2 rows of them known already"):
+                again = (*named, "--first-sequence", 1)
+                sent = run_command(*again, cwd=tmp_path, endpoint=all_of_them)
+                assert (sent.returncode, taken in sent.stdout) == (0, True), sent
             with pytest.raises(InvalidRequest, match=r"ask each of client.daemons\(\)"):
                 hasty.status()
             assert [repr(one) for one in hasty.daemons()] == [
@@ -164,7 +172,8 @@ def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
             ]
     finally:
         daemons.again(1)
-    assert sorted(client.query("ns", "spread")["n"].to_pylist()) == [0, 1, 2, 10, 11, 12]
+    everything = [0, 1, 2, 10, 11, 12, 20, 21]
+    assert sorted(client.query("ns", "spread")["n"].to_pylist()) == everything
 
 
 def test_rows_of_an_origin_that_has_just_moved_come_once(daemons: Three, client: Client) -> None:
