@@ -288,8 +288,11 @@ def test_a_sync_or_a_copy_is_at_a_daemon_that_takes_writes_and_its_loss_says_wha
         one.action("drain", {"undo": True})
     assert client.query(*key).num_rows == 1
     origin = "source"
+    client.create_table("ns", "copied-anew", KEYED, primary_key=["id"])
     second, *_ = ranked(("ns", origin), daemons.endpoints)
-    lost, stream = client.copy(*key, ["id"]), client.sync("ns", origin)
+    fresh = ("ns", "copied-anew")  # the other one's table refuses the rows before it is lost
+    first, *_ = ranked(fresh, daemons.endpoints)
+    lost, stream = client.copy(*fresh, ["id"]), client.sync("ns", origin)
     lost.write({"id": [2], "v": [2]})
     stream.standing()
     for gone in {first, second}:
