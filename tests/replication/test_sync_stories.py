@@ -93,7 +93,8 @@ class Replica:
         self.daemon.kill()
         launch = self.daemon.launch
         folder = launch.data_dir.with_name(f"{launch.data_dir.name}+")
-        self.daemon = Launch(folder, {}, (), launch.settings).start()
+        settings = {**launch.settings, "recovery__accept_lost_log": True}
+        self.daemon = Launch(folder, {}, (), settings).start()
         self.connect()
         self.repeat()
 

@@ -95,8 +95,11 @@ def test_a_version_that_goes_stale_while_it_is_loaded_is_loaded_anew(
 ) -> None:
     twice = front(2)
     frame = read_table(spark, url, *table, endpoint=[daemon.flight, twice.url])
-    # Both ends are the same daemon: a row that an answer for a stale version left would be double.
-    assert sorted(row.i for row in frame.collect()) == [*range(20), 101, 102, 103]
+    # Both ends are the same daemon, whose answer counts once: that from before the last row is
+    # written, or that from after. A row that an answer for a stale version left would be double.
+    found = sorted(row.i for row in frame.collect())
+    assert found[:22] == [*range(20), 101, 102]
+    assert found[22:] in ([], [103])
     assert len(twice.asked) == 3
     assert twice.asked == sorted(set(twice.asked))
 

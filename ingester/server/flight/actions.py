@@ -46,6 +46,7 @@ from ingester.server.flight.requests import (
     parse_body,
 )
 from ingester.server.services import Services
+from ingester.shown_text import shown_name
 from ingester.write.checkpoints import StoredCheckpoint
 from ingester.write.metadata import SharedStates, check_partition, parse_checkpoint
 from persist.manifest import live_owner
@@ -331,7 +332,10 @@ async def run_action(services: Services, permit: Permit, name: str, body: bytes)
     if action is None:
         if name in _FLIGHT_SQL:
             raise no_flight_sql(name)
-        raise NotAvailable(f"action {name!r} does not exist; there are {', '.join(ACTIONS)}")
+        there_are = ", ".join(ACTIONS)
+        raise NotAvailable(
+            f"such an action does not exist: {shown_name(name)}; there are {there_are}"
+        )
     parsed: Any = parse_body(f"action {name}", body, action.body)
     asked, namespace = f"action {name}", getattr(parsed, "namespace", None)
     table = getattr(parsed, "table", None)

@@ -185,11 +185,12 @@ class PutCall:
 
     def _checked(self, first: Any, normaliser: Normaliser) -> Any:
         """Check that a table can keep its first batch; return it, transformed where that is due."""
+        batch = batch_of(first)
         metadata_of(first, self._command.origin, self._shared_states, self._shapes)
         if self._chain is not None:
-            batch = self._chain(self._valid(batch_of(first)))
+            batch = self._chain(self._valid(batch))
             first = _Transformed(batch, first.app_metadata)
-        self._operations.split(normaliser, batch_of(first))
+        self._operations.split(normaliser, batch)
         return first
 
     def _valid(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -309,6 +310,7 @@ class PutCall:
     def _send(self, chunk: Any, awaits: Awaits) -> bool:
         metadata = NO_METADATA
         if chunk.app_metadata is not None:
+            batch_of(chunk)  # metadata without a batch is about nothing
             metadata = metadata_of(chunk, self._stream.origin, self._shared_states, self._shapes)
             if metadata.traceparent is not None:
                 return self._send_traced(chunk, *untraced(metadata), awaits)
