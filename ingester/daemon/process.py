@@ -128,6 +128,9 @@ async def _main(
     report = StatusReport(settings, logs.problems.newest_first, security.status, watch)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
+        # What comes when the receiver has closed, as the process ends, changes nothing any more.
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             check_address(*split_address(settings.flight.listen))
             http_url = await nursery.start(partial(_serve_http, settings, report, security))

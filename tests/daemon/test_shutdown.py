@@ -195,7 +195,7 @@ def test_a_stop_ends_also_if_there_is_a_query_at_all_times(tmp_path: Path, table
                 try:
                     client.do_get(ticket(table)).read_all()
                 except fl.FlightUnavailableError as error:
-                    ended.append(extra(error).get("code", "gone"))
+                    ended.append(json.loads(error.extra_info or b"{}").get("code", "gone"))
                     return
 
     with Daemon.start(tmp_path / "data", stop_deadline="20s") as daemon:

@@ -23,6 +23,7 @@ def test_the_schema_says_who_answered_and_for_when(
         "snapshot_sequence",
         "manifest_version",
         "table_version",
+        "store",
     }
     for name in ("ingester_id", "incarnation"):
         assert metadata[name] == shared.ready[name]

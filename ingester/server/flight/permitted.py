@@ -7,7 +7,7 @@
 
 Law of this file: what the handler reads and writes is pyarrow's, through these, and by one thread
 at a time in each direction. The empty answer is another thread's: a client that reads nothing keeps
-it waiting, and nobody else.
+it waiting, and nobody else. Neither is touched once the call is over: pyarrow frees them with it.
 """
 
 from __future__ import annotations
@@ -60,11 +60,18 @@ class _Writer:
     def __init__(self, writer: Any) -> None:
         self._writer = writer
         self._lock = threading.Lock()
+        self._is_over = False
 
     def write(self, answer: pa.Buffer) -> None:
-        """Send one PutResult."""
+        """Send one PutResult; nothing once the call is over."""
         with self._lock:
-            self._writer.write(answer)
+            if not self._is_over:
+                self._writer.write(answer)
+
+    def end(self) -> None:
+        """Write nothing from now on, and return when nobody writes: pyarrow frees the writer."""
+        with self._lock:
+            self._is_over = True
 
 
 @contextmanager
@@ -97,6 +104,8 @@ def permitted(
         try:
             yield messages, answers
         finally:
+            # A client that reads nothing may keep the empty answer waiting: until it is cut.
+            answers.end()
             over.set()
 
 
