@@ -60,6 +60,7 @@ _VOLATILE = (
     (r'"incarnation": ?"[0-9a-f]+"', '"incarnation": "ID"'),
     (r'"pid": ?\d+', '"pid": N'),
     (r"\b[0-9a-f]{32}\b", "UID"),
+    (r"last answer \S+Z", "last answer T"),
     (r"\b[\d.,]+ rows/s", "N rows/s"),
     (r"\b[\d.,]+ (ms|s|per second)\b", r"N s"),
     (r"\b[\d.,]+ (B|KiB|MiB|GiB)(?!\w)", "N KiB"),
