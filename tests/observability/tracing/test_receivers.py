@@ -110,6 +110,7 @@ def test_writers_do_not_wait_for_a_receiver_that_hangs_or_is_away(tmp_path: Path
                 until(lambda: _counts(daemon)["waiting"] == 0, "what waits is sent")
                 list(client.do_action(fl.Action("origins", b"{}")))
                 receiver.named("action origins")
+            until(lambda: '"spans are sent again"' in daemon.stderr_file.read_text(), "it is told")
             told = daemon.stderr_file.read_text()
             receiver.gate.clear()
             began = time.monotonic()
