@@ -15,6 +15,7 @@ from .command_options import (
     ENDPOINT,
     Config,
     Endpoint,
+    Filter,
     Insecure,
     Json,
     Namespace,
@@ -165,9 +166,7 @@ def query(
     columns: Annotated[
         str | None, typer.Option("--columns", help='a,b or a,"b,c"; default all.')
     ] = None,
-    filter_: Annotated[
-        str | None, typer.Option("--filter", help="As \"host = 'h1' and v > 3\".")
-    ] = None,
+    filter_: Filter = None,
     limit: Annotated[int | None, typer.Option("--limit", min=0, help="Rows at most.")] = None,
     version: Annotated[
         int | None, typer.Option("--version", help="Exactly this manifest version's files.")

@@ -60,6 +60,10 @@ Insecure = Annotated[
         "--insecure", help="Listen beyond the loopback without TLS and tokens all the same."
     ),
 ]
+Filter = Annotated[str | None, typer.Option("--filter", help="As \"host = 'h1' and v > 3\".")]
+NewColumns = Annotated[
+    str | None, typer.Option("--columns", help='a,b or a,"b,c"; default all, also new ones.')
+]
 Namespace = Annotated[str, typer.Argument(help="The table's namespace.", show_default=False)]
 TableName = Annotated[str, typer.Argument(help="The table.", show_default=False)]
 

@@ -9,18 +9,22 @@ import typer
 
 from ingester.daemon.process_tuning import do_without_pandas
 
-from .command_options import ENDPOINT, Endpoint, Json, Namespace, TableName
+from .command_options import (
+    ENDPOINT,
+    Endpoint,
+    Filter,
+    Json,
+    Namespace,
+    NewColumns,
+    TableName,
+)
 
 
 def tail(
     namespace: Namespace,
     table: TableName,
-    columns: Annotated[
-        str | None, typer.Option("--columns", help='a,b or a,"b,c"; default all, also new ones.')
-    ] = None,
-    filter_: Annotated[
-        str | None, typer.Option("--filter", help="As \"host = 'h1' and v > 3\".")
-    ] = None,
+    columns: NewColumns = None,
+    filter_: Filter = None,
     since: Annotated[
         str,
         typer.Option("--since", metavar="now|start", help="start: first the rows that there are."),

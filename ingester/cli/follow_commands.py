@@ -9,7 +9,16 @@ import typer
 
 from ingester.daemon.process_tuning import do_without_pandas
 
-from .command_options import ENDPOINT, Config, Endpoint, Insecure, Json, Namespace
+from .command_options import (
+    ENDPOINT,
+    Config,
+    Endpoint,
+    Filter,
+    Insecure,
+    Json,
+    Namespace,
+    NewColumns,
+)
 
 
 def follow(
@@ -21,12 +30,8 @@ def follow(
             "--into", help="duckdb:FILE, parquet:FOLDER, or python:package.module:Class of yours."
         ),
     ],
-    columns: Annotated[
-        str | None, typer.Option("--columns", help='a,b or a,"b,c"; default all, also new ones.')
-    ] = None,
-    filter_: Annotated[
-        str | None, typer.Option("--filter", help="As \"host = 'h1' and v > 3\".")
-    ] = None,
+    columns: NewColumns = None,
+    filter_: Filter = None,
     from_: Annotated[
         str,
         typer.Option(

@@ -35,6 +35,8 @@ from tests.write.transform.acme import MODULE
 Stops = Generator[str | None, None, None]
 Settings = dict[str, Any]
 SLOT_BYTES = 21 << 30
+WRITTEN = ("s", "t")
+"""The table that rows are written to."""
 
 
 class Fault(NamedTuple):
@@ -80,77 +82,64 @@ def without(folder: Path) -> Iterator[None]:
         aside.rename(folder)
 
 
-def store_away(folder: Path) -> Stops:
-    """The store is away, and rows are to be persisted."""
-    with (
-        Daemon.start(folder / "d", persist__max_age="500ms") as daemon,
-        fl.connect(daemon.flight) as client,
-    ):
-        put(client, ("s", "t"), numbers(0, 10))
+def _without_store(
+    folder: Path,
+    settings: dict[str, Any],
+    write: Callable[[fl.FlightClient], object],
+    *alarms: str,
+) -> Stops:
+    """Rows come while the store is away, until these alarms are raised beside those of a store."""
+    expected = (*alarms, "store-away", "persist-failing")
+    with Daemon.start(folder / "d", **settings) as daemon, fl.connect(daemon.flight) as client:
+        put(client, WRITTEN, numbers(0, 10))
         yield daemon.http
         with without(daemon.data_dir / "store"):
-            put(client, ("s", "t"), numbers(10, 10))
-            raised(daemon, "store-away", "persist-failing")
+            write(client)
+            raised(daemon, *expected)
             yield daemon.http
-        raised(daemon, "store-away", "persist-failing", is_up=False)
+        raised(daemon, *expected, is_up=False)
         yield daemon.http
+
+
+def store_away(folder: Path) -> Stops:
+    """The store is away, and rows are to be persisted."""
+    settings = {"persist__max_age": "500ms"}
+    return _without_store(folder, settings, lambda client: put(client, WRITTEN, numbers(10, 10)))
 
 
 def oldest_row(folder: Path) -> Stops:
     """The same for longer than a row may be in no file: a minute, and twice ``persist.max_age``."""
-    with (
-        Daemon.start(folder / "d", persist__max_age="500ms") as daemon,
-        fl.connect(daemon.flight) as client,
-    ):
-        put(client, ("s", "t"), numbers(0, 10))
-        yield daemon.http
-        with without(daemon.data_dir / "store"):
-            put(client, ("s", "t"), numbers(10, 10))
-            raised(daemon, "oldest-row")
-            yield daemon.http
-        raised(daemon, "oldest-row", "store-away", "persist-failing", is_up=False)
-        yield daemon.http
+    settings = {"persist__max_age": "500ms"}
+    return _without_store(
+        folder, settings, lambda client: put(client, WRITTEN, numbers(10, 10)), "oldest-row"
+    )
 
 
 def saturated(folder: Path) -> Stops:
     """Rows come, and none gets into a file."""
-    limits: dict[str, Any] = {
+    settings = {
+        "persist__max_age": "1s",
         "persist__queue_bytes": "1MiB",
         "persist__max_partition_bytes": "64KiB",
     }
-    with (
-        Daemon.start(folder / "d", persist__max_age="1s", **limits) as daemon,
-        fl.connect(daemon.flight) as client,
-    ):
-        put(client, ("s", "t"), numbers(0, 10))
-        yield daemon.http
-        with without(daemon.data_dir / "store"):
-            refused(client, ("s", "t"), numbers(10, 20_000))
-            raised(daemon, "saturated", "store-away", "persist-failing")
-            yield daemon.http
-        raised(daemon, "saturated", "store-away", "persist-failing", is_up=False)
-        yield daemon.http
+    too_many = numbers(10, 20_000)
+    return _without_store(
+        folder, settings, lambda client: refused(client, WRITTEN, too_many), "saturated"
+    )
 
 
 def memory_high(folder: Path) -> Stops:
     """Rows come until there is no memory for more."""
-    limits: dict[str, Any] = {
+    settings = {
+        "persist__max_age": "1s",
         "memory__limit": "256MiB",
         "memory__high": "8MiB",
         "memory__low": "4MiB",
     }
-    with (
-        Daemon.start(folder / "d", persist__max_age="1s", **limits) as daemon,
-        fl.connect(daemon.flight) as client,
-    ):
-        put(client, ("s", "t"), numbers(0, 10))
-        yield daemon.http
-        with without(daemon.data_dir / "store"):
-            refused(client, ("s", "t"), numbers(10, 50_000))
-            raised(daemon, "memory-high", "store-away", "persist-failing")
-            yield daemon.http
-        raised(daemon, "memory-high", "store-away", "persist-failing", is_up=False)
-        yield daemon.http
+    too_many = numbers(10, 50_000)
+    return _without_store(
+        folder, settings, lambda client: refused(client, WRITTEN, too_many), "memory-high"
+    )
 
 
 def disk_full(folder: Path) -> Stops:
@@ -165,13 +154,13 @@ def disk_full(folder: Path) -> Stops:
             Daemon.start(disk / "d", **settings) as daemon,
             fl.connect(daemon.flight) as client,
         ):
-            put(client, ("s", "t"), numbers(0, 10))
+            put(client, WRITTEN, numbers(0, 10))
             yield daemon.http
             ballast = disk / "ballast"
             with contextlib.suppress(OSError), ballast.open("wb") as file:
                 while file.tell() < FILE_SYSTEM_BYTES:
                     file.write(bytes(1 << 20))
-            refused(client, ("s", "t"), numbers(10, 50_000))
+            refused(client, WRITTEN, numbers(10, 50_000))
             raised(daemon, "disk-full")
             yield daemon.http
             ballast.unlink()
@@ -247,7 +236,7 @@ def fenced(folder: Path) -> Stops:
         with Daemon.start(folder / "e", arguments=("--accept-lost-log",), store=store) as other:
             for client in (fl.connect(other.flight), fl.connect(daemon.flight)):
                 with client, contextlib.suppress(*ARROW_AND_FLIGHT):
-                    put(client, ("s", "t"), numbers(0, 10))
+                    put(client, WRITTEN, numbers(0, 10))
             assert daemon.wait(60.0) == 6
             yield None
             yield other.http
@@ -350,7 +339,7 @@ def a_status() -> bytes:
 def internal_error(folder: Path) -> Stops:
     """A data file is damaged, and asked for."""
     with Daemon.start(folder / "d") as daemon, fl.connect(daemon.flight) as client:
-        put(client, ("s", "t"), numbers(0, 10))
+        put(client, WRITTEN, numbers(0, 10))
         act(client, "persist")
         yield daemon.http
         (file,) = (daemon.data_dir / "store").glob("s/t/**/*.parquet")
