@@ -100,7 +100,7 @@ from ingester.write.transform.transforms import Transforms
 from ingester.write.wal_sink import EntryCollector, WalSink, log_refusal
 from persist.manifest import Fenced, WriterIdentity
 from persist.parquet.copy_on_write import RewriteLimits
-from persist.store import ObjectStore
+from persist.store import ObjectStore, WatchedStore
 from persist.table import TableKey
 from wal import Log, LogError, LogSettings, RecordKind, Recovered
 
@@ -211,7 +211,7 @@ class Runtime:
             self.store,
             self.tree,
             self.writer,
-            CommitHooks(self._spill, self._fenced, self._audit_change),
+            CommitHooks(self._spill, self._fenced, self._audit_change, self._reads),
             expire_after_s=settings.origins.expire_after,
         )
         self.catalog = Catalog(
@@ -475,6 +475,9 @@ class Runtime:
 
     def _audit_change(self, what: str, table: TableKey) -> None:
         self.access.audit.noted(what, "done", namespace=table[0], table=table[1])
+
+    def _reads(self) -> bool:
+        return self.store.reads if isinstance(self.store, WatchedStore) else True
 
     def _shrink_caches(self) -> None:
         self.row_groups.shrink()

@@ -122,7 +122,8 @@ class Catalog:
     async def refresh(self, table: TableBuffer, older_than_s: float) -> None:
         """See commits of other writers, if the last look is older than this many seconds.
 
-        A store that is away leaves the table as it was: its own rows are still answered. With a
+        A store that is away leaves the table as it was: its own rows are still answered. Where that
+        is known it is not asked: one that hangs would hold up each answer for half a minute. With a
         negative age there is no answer without the newest version.
 
         Raises:
@@ -134,6 +135,9 @@ class Catalog:
             if time.monotonic() - table.refreshed_at <= older_than_s:
                 return
             started = time.monotonic()
+            if older_than_s >= 0 and not self.commits.reads():
+                self._not_seen(table, started)
+                return
             try:
                 state = await self.commits.newest(table)
             except (StoreError, StoreAway) as exc:
@@ -143,7 +147,7 @@ class Catalog:
                     error=str(exc),
                     runbook="refresh-failed",
                 )
-                self._unseen[table.key] = (self._unseen.get(table.key, (started,))[0], started)
+                self._not_seen(table, started)
                 if older_than_s < 0:
                     raise StoreAway(
                         f"the manifest cannot be read: {exc}", retry_after_s=2.0
@@ -155,6 +159,10 @@ class Catalog:
                 elif older_than_s < 0:
                     raise held_back(table)
             table.refreshed_at = started
+
+    def _not_seen(self, table: TableBuffer, tried_at: float) -> None:
+        self._unseen[table.key] = (self._unseen.get(table.key, (tried_at,))[0], tried_at)
+        table.refreshed_at = tried_at
 
     @property
     def refresh_lag_s(self) -> float:

@@ -81,6 +81,8 @@ class CommitHooks:
     """Is told that another process has taken over this identity."""
     on_change: Callable[[str, TableKey], None] = lambda what, table: None
     """Is told of what operators want to know of a whole table: it was created, or switched."""
+    reads: Callable[[], bool] = lambda: True
+    """Says whether reads of the store are answered, as far as that is known. Any thread."""
 
 
 class Commits:
@@ -102,6 +104,7 @@ class Commits:
         self.overlap = VersionOverlap(tree, writer.ingester_id, self.claims)
         self._hooks = hooks
         self.on_change = hooks.on_change
+        self.reads = hooks.reads
         self._checkpoints = CheckpointClaims(tree)
         self._batches = CommitBatches(
             self.claims,

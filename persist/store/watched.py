@@ -56,6 +56,11 @@ class WatchedStore:
         return self._store.url
 
     @property
+    def reads(self) -> bool:
+        """Whether reads are answered, by what the last ones have come to."""
+        return self._watch.standing().reads
+
+    @property
     def listing_seeks(self) -> bool:
         return self._store.listing_seeks
 

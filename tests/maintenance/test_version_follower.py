@@ -25,7 +25,12 @@ from persist.table import TableDefinition
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-WRITER = WriterIdentity("tested", "0" * 16, 1)
+WRITER, OTHER = (WriterIdentity(name, "0" * 16, 1) for name in ("tested", "other"))
+NUMBERS = pa.schema({"n": pa.int64()})
+
+
+def _tree() -> BufferTree:
+    return BufferTree(MemoryLedger(Watermarks(1, 1, 1)), Origins(), FreezeLimits(1), TreeHooks())
 
 
 class DenyingStore(LocalStore):
@@ -42,8 +47,7 @@ class DenyingStore(LocalStore):
 
 
 async def _due_table(catalog: Catalog, name: str) -> TableBuffer:
-    definition = TableDefinition(pa.schema({"n": pa.int64()}), UNPARTITIONED)
-    table = await catalog.create("ns", name, definition)
+    table = await catalog.create("ns", name, TableDefinition(NUMBERS, UNPARTITIONED))
     while not snapshot_due(table.state):
         changed = (Writer(f"other-{table.state.version}", "0" * 16, 1, "open"),)
         async with catalog.commits.held(table.key):
@@ -56,9 +60,7 @@ def test_a_snapshot_that_cannot_be_written_holds_up_no_other_and_is_tried_again(
 ) -> None:
     async def main() -> None:
         store = DenyingStore(tmp_path / "store")
-        tree = BufferTree(
-            MemoryLedger(Watermarks(1, 1, 1)), Origins(), FreezeLimits(1), TreeHooks()
-        )
+        tree = _tree()
         commits = Commits(store, tree, WRITER, CommitHooks(spill=lambda handle: None))
         catalog = Catalog(commits, tree, WRITER)
         tables = [await _due_table(catalog, name) for name in ("first", "second")]
@@ -76,3 +78,36 @@ def test_a_snapshot_that_cannot_be_written_holds_up_no_other_and_is_tried_again(
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.2))
+
+
+class HangingStore(LocalStore):
+    """Counts what is read of it."""
+
+    reads = 0
+
+    def get(self, path: str) -> bytes:
+        self.reads += 1
+        return super().get(path)
+
+
+def test_a_store_that_is_known_to_be_away_holds_up_no_answer(tmp_path: Path) -> None:
+    """One that hangs would, for as long as its client waits; what must have the newest asks it."""
+
+    async def main() -> None:
+        store, answers = HangingStore(tmp_path / "store"), False
+        tree = _tree()
+        hooks = CommitHooks(spill=lambda handle: None, reads=lambda: answers)
+        catalog = Catalog(Commits(store, tree, WRITER, hooks), tree, WRITER)
+        table = await catalog.create("ns", "t", TableDefinition(NUMBERS, UNPARTITIONED))
+        other = Catalog(Commits(store, _tree(), OTHER, hooks), tree, OTHER)
+        await other.commits.commit_held(table.key, table.state, (Writer("o", "0" * 16, 1, "open"),))
+        known, before = table.state.version, store.reads
+        await catalog.refresh(table, 0.0)
+        assert (table.state.version, store.reads) == (known, before)
+        assert catalog.refresh_lag_s >= 0
+        answers = True
+        await catalog.refresh(table, 0.0)
+        assert table.state.version == known + 1
+        assert store.reads > before
+
+    trio.run(main)
