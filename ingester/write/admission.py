@@ -212,12 +212,13 @@ class AdmissionControl:
             self.era += 1
 
     def refusal(self) -> Stopping:
-        """Return what a writer is told that comes while nothing is let in."""
-        said = (
-            "the daemon is being drained: it takes no more writes; another daemon does"
-            if self._draining
-            else "the daemon is stopping"
-        )
+        """Return what a writer is told while nothing is let in, or whose stream is older."""
+        if not self.stopping:
+            said = "the daemon was drained for a while: open the stream anew"
+        elif self._draining:
+            said = "the daemon is being drained: it takes no more writes; another daemon does"
+        else:
+            said = "the daemon is stopping"
         # Whoever has other daemons to write to goes there at once.
         return Stopping(said, retry_after_s=STOP_RETRY_S, details={"leaving": True})
 
