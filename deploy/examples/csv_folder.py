@@ -9,10 +9,13 @@ Kill it, kill the daemon, lose the daemon's disk: start what is gone again, and 
     state     =  the byte behind that row, the row's number, and what tells the file again;
                  its header is shared by all files that have the same
 
-The state goes with the rows, so the daemon has both or neither. A new process begins where the
-daemon says. Batches of the one before it may still be on their way; so the first row goes alone:
-from its answer on nothing of another process is taken any more, and the daemon's marks say where
-to end a batch so that each row is judged as it was when it came before.
+The state goes with the rows, so the daemon has both or neither. A new process begins at the state
+that is in object storage: what the daemon has in its log only, of a process before, is gone if its
+disk is lost, and nobody else would send it again. While it is there, it is left out.
+
+Batches of the process before may still be on their way; so the first row goes alone: from its answer
+on nothing of another process is taken any more, and the daemon's marks say where to end a batch so
+that each row is judged as it was when it came before.
 
 A file only grows, and half a record at its end waits for the rest. What is otherwise is said, and
 waits for somebody to look at it, while the other files go on: a file that was cut off, replaced or
@@ -128,6 +131,7 @@ class GrowingFile:
         self.origin = f"csv:{path.name}"
         self.at: Position | None = None
         self.header = b""
+        self.known = Position()  # what the daemon had when this began
         self.sent = b""  # the newest state
         self.writer: Writer | None = None
         self.marks: tuple[int, ...] = ()
@@ -154,13 +158,17 @@ class GrowingFile:
     # ---- where to begin
 
     def begin(self) -> Position | None:
-        """Where the daemon says, or behind the header; None while there is none."""
-        start = first_bytes(self.path, CHUNK_BYTES)
+        """Behind what is in object storage, or behind the header; None while there is none."""
+        start, self.known = first_bytes(self.path, CHUNK_BYTES), Position()
         try:
             stored = self.client.checkpoint(*self.table, self.path.name)
             if stored.state is not None:
-                self.header, self.sent = stored.shared or b"", stored.state
-                return Position.of(stored.state)
+                self.header, self.known = stored.shared or b"", Position.of(stored.state)
+                if not stored.durable:
+                    self.read(self.known)  # what is left out as known has come from this file
+                if stored.durable_state is not None:
+                    return Position.of(stored.durable_state)
+                return self.behind_header()
             self.check_not_renamed(start)
         except NotFound:
             pass  # the first write makes the table
@@ -170,7 +178,10 @@ class GrowingFile:
                 raise CannotRead(f"its header has no end within {CHUNK_BYTES:,} bytes")
             return None
         self.header = start[: header.end]
-        return Position(header.end, tail=hashed(self.header[-SAMPLE_BYTES:]))
+        return self.behind_header()
+
+    def behind_header(self) -> Position:
+        return Position(len(self.header), tail=hashed(self.header[-SAMPLE_BYTES:]))
 
     def check_not_renamed(self, start: bytes) -> None:
         for name, (size, head) in self.heads.items():
@@ -254,7 +265,7 @@ class GrowingFile:
                 *self.table, batch.schema, origin=self.origin, first_sequence=before + 1,
                 numbers_rows=True, keep_until_durable=True,
             )  # fmt: skip
-            if write(1).result().duplicate and self.is_behind(before):
+            if write(1).result().duplicate and self.is_behind(self.known.row):
                 self.leave()
                 return
             (known,) = self.client.origins(self.origin, self.table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -224,6 +225,50 @@ def test_another_machine_s_file_of_the_same_name_is_not_taken_for_this_one(
     both[1].leave()
     assert look() == (0, "")
     assert rows(client) == [(1, "x"), (2, "y")]
+
+
+@pytest.mark.parametrize("durable", [0, 3], ids=["nothing is in object storage", "a part is"])
+def test_a_disk_that_is_lost_after_the_state_was_read_takes_no_row(
+    client: Client, daemon: Daemon, folder: Path, look: Look, durable: int
+) -> None:
+    def send(rows: range) -> None:
+        append(folder / "a.csv", "".join(f"{row},x\n" for row in rows))
+        assert look() == (0, "")
+
+    append(folder / "a.csv", "id,note\n")
+    if durable:
+        send(range(durable))
+        client.persist(*TABLE)
+    send(range(durable, 8))  # by a process that is gone
+    source = csv_folder.GrowingFile(client, TABLE, folder / "a.csv", {})
+    source.at = source.begin()
+    daemon.kill()
+    shutil.rmtree(daemon.data_dir)
+    arguments = ["--flight", daemon.flight.removeprefix("grpc://"), "--accept-lost-log"]
+    with Daemon.start(daemon.data_dir, arguments=arguments, **daemon.launch.settings):
+        append(folder / "a.csv", "8,x\n")
+        while source.step():
+            pass
+        source.writer.flush()
+        assert rows(client) == [(row, "x") for row in range(9)]
+        source.leave()
+
+
+def test_what_is_in_the_log_only_is_sent_again_and_left_out(
+    client: Client, folder: Path, look: Look
+) -> None:
+    append(folder / "a.csv", "id,note\n1,x\n2,y\n")
+    assert look() == (0, "")
+    client.persist(*TABLE)
+    append(folder / "a.csv", "3,z\n4,v\n")
+    assert look() == (0, "")
+    before = client.checkpoint(*TABLE, "a.csv")
+    assert not before.durable
+    assert look() == (0, "")
+    assert client.checkpoint(*TABLE, "a.csv") == before
+    append(folder / "a.csv", "5,w\n")
+    assert look() == (0, "")
+    assert rows(client) == [(1, "x"), (2, "y"), (3, "z"), (4, "v"), (5, "w")]
 
 
 def test_files_that_begin_alike_are_two_files(client: Client, folder: Path, look: Look) -> None:
