@@ -13,9 +13,9 @@ The state goes with the rows, so the daemon has both or neither. A new process b
 that is in object storage: what the daemon has in its log only, of a process before, is gone if its
 disk is lost, and nobody else would send it again. While it is there, it is left out.
 
-Batches of the process before may still be on their way; so the first row goes alone: from its answer
-on nothing of another process is taken any more, and the daemon's marks say where to end a batch so
-that each row is judged as it was when it came before.
+Batches of the process before may still be on their way; so the first row goes alone: from its
+answer on nothing of another process is taken any more, and the daemon's marks say where to end a
+batch so that each row is judged as it was when it came before.
 
 A file only grows, and half a record at its end waits for the rest. What is otherwise is said, and
 waits for somebody to look at it, while the other files go on: a file that was cut off, replaced or

@@ -5,6 +5,7 @@
     │     └── Forked                                change how the process is started
     ├── Unauthenticated, Forbidden                  bring another token
     ├── Unavailable (.code, .retry_after_s)         retry later; nothing was changed
+    │     └── Restarted                             ask how far the origin is, and go on from there
     ├── TimedOut, Unreachable                       retry; a write may or may not have happened
     ├── UnknownOutcome, OriginClash                 look before writing again
     └── Internal                                    an operator looks; the message has the log's id
@@ -80,6 +81,13 @@ class Forbidden(ClientError, code="forbidden"):
 
 class Unavailable(ClientError, code="unavailable"):
     """Refused for now, with nothing changed: ``code`` says why, ``retry_after_s`` when to retry."""
+
+
+class Restarted(Unavailable):
+    """The daemon is another process than the one that what was sent counts on.
+
+    Nothing was changed. It may have lost what the one before had in its log only.
+    """
 
 
 class TimedOut(ClientError, code="timeout"):

@@ -2,7 +2,9 @@
 
 The daemon's rules are in ``docs/protocol.md``: what the roles of columns are, what opens
 and closes a transaction. What is not taken for now is sent again here, and nothing else is: whoever
-loses the connection asks where the origin stands and goes on from there.
+loses the connection asks where the origin stands and goes on from there. So does who is told that
+the daemon has restarted: what it had in its log only may be lost with its disk, and what came next
+would stand behind a gap.
 """
 
 import random
@@ -15,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from .connection import Connection
-from .errors import ClientError, InvalidRequest, Unavailable
+from .errors import ClientError, InvalidRequest, Restarted, Unavailable
 from .retry import RetryPolicy, RetryState
 from .wire import Answer, encode, given
 
@@ -49,6 +51,9 @@ class SyncStream:
         self._retry = retry
         self.namespace = namespace
         self.origin = origin
+        self.epoch: int | None = None
+        """The epoch of the daemon's process that has told last where the origin stands, else of the
+        one that took the first message. Another one takes nothing."""
         self._transaction: str | None = None
         """The name of the open transaction: another client's messages do not fit into it."""
         self._commit: int | None = None
@@ -61,7 +66,7 @@ class SyncStream:
             ClientError: the daemon did not answer.
         """
         answer = self._sent({"table": "any"}, _NOTHING)
-        memory = answer.memory_sequence
+        self.epoch, memory = answer.epoch, answer.memory_sequence
         if self._commit is not None and memory is not None and self._commit <= memory:
             self._end_transaction()
         return answer
@@ -87,6 +92,8 @@ class SyncStream:
 
         Raises:
             InvalidRequest: the message, or the transaction, is no good; it is gone.
+            Restarted: the daemon is another process than the one before, and has not taken it. Ask
+                where the origin stands, and go on from there.
             Unavailable: not taken until the retry policy gave up; nothing has changed. Code
                 ``superseded``: another client of the origin has come in between; begin anew, after
                 a pause of random length.
@@ -100,6 +107,7 @@ class SyncStream:
             "begin": begin or None,
             "sequence": sequence,
             "transaction": self._transaction,
+            "epoch": self.epoch,
         }
         self._commit = sequence
         retry = RetryState(self._retry, random.random)
@@ -109,6 +117,10 @@ class SyncStream:
             except InvalidRequest:
                 self._end_transaction()
                 raise
+            if self.epoch not in (None, answer.epoch):
+                self._end_transaction()
+                raise Restarted(f"sync: the daemon has restarted: {answer.message}")
+            self.epoch = answer.epoch
             if answer.accepted and sequence is not None:
                 self._end_transaction()
             if answer.accepted or answer.first:

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ingester.client import InvalidRequest
+from ingester.client import InvalidRequest, Restarted
 from ingester.postgres.collector import Collector, Shape, ShapeDiffers, SyncMessage, TruncatedTable
 from ingester.postgres.connection import SourceFailed
 from ingester.postgres.looking import shape_of
 from ingester.postgres.pgoutput import Begin, Change, Commit, Relation, Truncate
-from ingester.postgres.positions import Positions, Restarted, Sent
+from ingester.postgres.positions import Positions, Sent
 from ingester.postgres.sending import Sending
 from ingester.postgres.slot import Read, SlotStream
 from ingester.postgres.states import TableState
@@ -320,7 +320,7 @@ class Session:
             self._aside(message.table, f"the daemon does not take its changes: {exc}")
             raise AssertionError from exc
         if answer.first:
-            raise Restarted
+            raise Restarted("what the daemon had of a transaction is gone")
         if answer.duplicate and sequence is not None:
             raise SourceFailed(
                 f"the daemon has sequence {sequence} of origin {sent.stream.origin!r} already:"

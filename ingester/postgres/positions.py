@@ -7,6 +7,7 @@
 
 Law of this file: the slot is told of what is in object storage alone. ``bound`` is known after the
 loss of this process, and of the daemon's disk: it is how a slot is told from another of its name.
+All of a session counts on one process of the daemon: another one may have lost what that had.
 """
 
 from __future__ import annotations
@@ -16,13 +17,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ingester.client import Client
+from ingester.client import Client, Restarted
 from ingester.client.sync_stream import SyncAnswer, SyncStream
 from ingester.postgres.slot import FoundSlot
-
-
-class Restarted(Exception):
-    """The daemon is not the one that took the messages before."""
 
 
 @dataclass
@@ -37,13 +34,12 @@ class Sent:
         """Ask the daemon.
 
         Raises:
-            Restarted: it is another one, and has lost what the one before had. (One that has all
-                of it says ``first``, too.)
+            ClientError: it does not answer.
+            Restarted: it is another one.
         """
-        answer = self.stream.standing()
-        known = -1 if answer.memory_sequence is None else answer.memory_sequence
-        if answer.first and known < self.memory:
-            raise Restarted
+        before, answer = self.stream.epoch, self.stream.standing()
+        if before not in (None, answer.epoch):
+            raise Restarted("the daemon has restarted")
         self.note(answer)
 
     def note(self, answer: SyncAnswer) -> None:
@@ -71,8 +67,6 @@ class Positions:
     """The stream was read up to here; at first it is where the stream begins."""
     bound: int
     """What the states say to be safe."""
-    is_anew: bool = False
-    """Whether the daemon has not heard of the origin since it started."""
     committed_at: float = 0.0
     """The time of the last transaction that was read."""
     changes: int = 0
@@ -92,10 +86,12 @@ class Positions:
             ClientError: it does not answer.
         """
         main = Sent(client.sync(namespace, origin))
-        # ``first`` ends no session: it begins with what the daemon has.
-        answer = main.stream.standing()
-        main.note(answer)
-        return cls(client, main, main.memory, slot.confirmed_lsn, 0, answer.first)
+        main.ask()
+        return cls(client, main, main.memory, slot.confirmed_lsn, 0)
+
+    def of_one_process(self, other: Positions) -> bool:
+        """Return whether both count on the same process of the daemon."""
+        return self.main.stream.epoch == other.main.stream.epoch
 
     @property
     def catching_up(self) -> bool:
@@ -111,6 +107,7 @@ class Positions:
 
         Raises:
             ClientError: the daemon does not say how far it has that of the table.
+            Restarted: it is another one.
         """
         return self.main if self.is_ahead(end_lsn) else self.catching_up_of(target)
 
@@ -119,13 +116,15 @@ class Positions:
 
         Raises:
             ClientError: the daemon does not say how far it has that of the table.
+            Restarted: it is another one.
         """
         found = self.catch_up.get(target)
         if found is None:
             stream = self.main.stream
             name = catch_up_name(stream.origin, target)
             found = self.catch_up[target] = Sent(self.client.sync(stream.namespace, name))
-            found.note(found.stream.standing())
+            found.stream.epoch = stream.epoch
+            found.ask()
         return found
 
     def ask(self) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from ingester.client import Client, TimedOut, Unavailable, UnknownOutcome, Unreachable
+from ingester.client import Client, Restarted, TimedOut, Unavailable, UnknownOutcome, Unreachable
 from ingester.postgres.connection import SourceFailed, connect
 from ingester.postgres.copying import Copier
 from ingester.postgres.following import NewSession, Session
@@ -30,7 +30,7 @@ from ingester.postgres.keeping import Keeper
 from ingester.postgres.looking import Look, look
 from ingester.postgres.options import Options
 from ingester.postgres.planning import Step, Wanted, plan, truncated_by
-from ingester.postgres.positions import Positions, Restarted, catch_up_name
+from ingester.postgres.positions import Positions, catch_up_name
 from ingester.postgres.slot import FoundSlot, SlotStream, end_sender, find_slot, send_heartbeat
 from ingester.postgres.starting import Started, start
 from ingester.postgres.states import TableState
@@ -233,10 +233,10 @@ class Replicator:
         tables, before = self.started.tables, self.positions
         known, self._known = self._known, {}
         positions = Positions.begin(self._client, tables.namespace, tables.origin, slot)
-        if positions.is_anew:
-            known = {}  # The daemon has restarted: it may have lost what it had.
-        elif before is not None:
+        if before is not None and before.of_one_process(positions):
             positions.catch_up.update(before.catch_up)
+        else:
+            known = {}  # The daemon has restarted: it may have lost what it had.
         # An ``upto`` of a state may be lost with the daemon's disk; a copy is in object storage.
         copied = [state.from_lsn for state in tables.states().values()]
         positions.bound = max(slot.confirmed_lsn, *copied, 0)

@@ -38,6 +38,8 @@ class Identity(NamedTuple):
     """The client's name of the transaction: two clients of one origin do not mix theirs."""
     begin: bool
     """Whether what the origin has open is forgotten first."""
+    ours: bool = True
+    """Whether it counts on nothing that another process had, which may be lost with its log."""
 
 
 class Message(NamedTuple):

@@ -131,6 +131,7 @@ class Replication:
                 # What the manifests say of an origin counts from its first message on.
                 await self._known.find(origin)
             self._open.touch(origin)
+            self._check_ours(message)
             self._check_interrupted(message)
             if message.identity.begin:
                 self._drop(origin)
@@ -173,7 +174,7 @@ class Replication:
         Raises:
             Superseded: what stood before it has gone, for another client of the origin.
         """
-        origin, name, _ = message.identity
+        origin, name = message.identity.origin, message.identity.transaction
         asks = message.rows is None and message.commits_as is None
         opens = name is None and self._open.get(origin) is None
         if asks or opens or self._open.own(message.identity) is not None:
@@ -186,7 +187,7 @@ class Replication:
         )
 
     async def _take(self, message: Message) -> Standing:
-        origin, _, begin = message.identity
+        origin, begin = message.identity.origin, message.identity.begin
         sequence = message.commits_as
         opened = self._open.get(origin)
         grown = opened or OpenTransaction(message.identity.transaction)
@@ -242,6 +243,23 @@ class Replication:
                 details=limit_facts("limits.transactions", most, len(self._open) + 1),
             )
 
+    def _check_ours(self, message: Message) -> None:
+        """Refuse what counts on another process's having what came before.
+
+        Raises:
+            Refused: its client has to ask again how far we are, and to go on from there.
+        """
+        origin, _, _, ours = message.identity
+        if ours or (message.rows is None and message.commits_as is None):
+            return
+        # So that the answer says ``first``, also where somebody else has asked in between.
+        self._origins.get(origin).answered = False
+        raise Refused(
+            f"origin {origin!r} counts on what another process of the daemon had, whose disk may"
+            " be lost: ask how far the origin is, and go on from there",
+            retry_after_s=0.0,
+        )
+
     def _check_interrupted(self, message: Message) -> None:
         """Refuse the rest of a transaction whose first part is gone, once.
 
@@ -251,7 +269,7 @@ class Replication:
         Raises:
             Refused: to be sent again from its first message on.
         """
-        origin, _, begin = message.identity
+        origin, begin = message.identity.origin, message.identity.begin
         if begin:
             self._interrupted.discard(origin)
         if origin not in self._interrupted:

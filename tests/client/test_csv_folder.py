@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from ingester.client import Client, RetryPolicy
-from tests.drivers.daemon import Daemon
+from tests.drivers.daemon import Daemon, Launch
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -244,8 +244,8 @@ def test_a_disk_that_is_lost_after_the_state_was_read_takes_no_row(
     source.at = source.begin()
     daemon.kill()
     shutil.rmtree(daemon.data_dir)
-    arguments = ["--flight", daemon.flight.removeprefix("grpc://"), "--accept-lost-log"]
-    with Daemon.start(daemon.data_dir, arguments=arguments, **daemon.launch.settings):
+    arguments = ("--flight", daemon.flight.removeprefix("grpc://"), "--accept-lost-log")
+    with Launch(daemon.data_dir, {}, arguments, daemon.launch.settings).start():
         append(folder / "a.csv", "8,x\n")
         while source.step():
             pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from ingester.client import Client, Restarted, SyncColumn
 from tests.drivers.daemon import Daemon
 from tests.drivers.syncing import KEEP, Change, Source
 from tests.drivers.waiting import until
 from tests.drivers.wire import Json, describe, http, numbers, persist, put, query
+from tests.postgres.replicating import steady_daemon
 
 
 @pytest.mark.parametrize("begin", [False, True])
@@ -52,6 +55,60 @@ def test_a_transaction_that_a_crash_cut_in_two_is_sent_again_whole(
                 said = part(source, 3, sequence=2)
                 assert (said["accepted"], said["first"]) == (True, True)
                 assert set(source.state("t")) == {1, 2, 3}
+
+
+def test_what_counts_on_a_process_whose_disk_is_lost_is_not_taken(tmp_path: Path) -> None:
+    store = f"file://{tmp_path}/store"
+    with Daemon.start(tmp_path / "d", store=store, persist__max_age="1h") as daemon:
+        source = Source(fl.connect(daemon.flight), "ns", "A")
+        epoch = source.send("t", [(None, 1, {"v": 1.0})], sequence=1)["epoch"]
+        persist(source.client, ("ns", "t"))
+        more = source.send("t", [(None, 2, {"v": 2.0})], sequence=2, epoch=epoch)
+        assert (more["accepted"], more["memory_sequence"]) == (True, 2)
+        daemon.kill()
+        shutil.rmtree(daemon.data_dir)
+        with daemon.again(recovery__accept_lost_log="true") as second:
+            source = Source(fl.connect(second.flight), "ns", "A")
+            source.ask()  # somebody else has asked already
+            for begin in (True, False):
+                third = [(None, 3, {"v": 3.0})]
+                said = source.send("t", third, begin=begin, sequence=3, epoch=epoch)
+                assert (said["accepted"], said["first"], said["memory_sequence"]) == (
+                    False,
+                    True,
+                    1,
+                )
+                assert "ask how far the origin is" in said["message"]
+            told = source.ask()
+            again = source.send("t", [(None, 2, {"v": 2.0})], sequence=2, epoch=told["epoch"])
+            assert again["accepted"]
+            assert set(source.state("t")) == {1, 2}
+
+
+def test_a_client_goes_on_with_a_daemon_that_has_restarted_once_it_has_asked(
+    tmp_path: Path,
+) -> None:
+    columns = [SyncColumn("old_pk", "id"), SyncColumn("new_pk", "id")]
+
+    def row(key: int) -> pa.RecordBatch:
+        return pa.record_batch([pa.nulls(1, pa.int64()), pa.array([key])], names=["0", "1"])
+
+    daemon = steady_daemon(tmp_path / "d")
+    try:
+        with Client(daemon.flight) as client:
+            stream = client.sync("ns", "A")
+            assert stream.send("t", columns, row(1), begin=True, sequence=1).accepted
+            daemon.kill()
+            daemon = daemon.again()
+            until(lambda: client.query("ns", "t").num_rows == 1, "the daemon", 30)
+            for _ in range(2):
+                with pytest.raises(Restarted, match="the daemon has restarted"):
+                    stream.send("t", columns, row(2), begin=True, sequence=2)
+            assert stream.standing().memory_sequence == 1
+            assert stream.send("t", columns, row(2), begin=True, sequence=2).accepted
+            assert client.query("ns", "t").num_rows == 2
+    finally:
+        daemon.kill()
 
 
 def test_a_transaction_that_is_too_large_is_refused_whole(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequence: int | None = None
     last: bool = True
     transaction: str | None = None
+    epoch: int | None = None
     columns: list[SyncColumn] = []
 
 

@@ -41,7 +41,9 @@ class SyncCall:
         self._reading: Reading
         self._epoch = services.writer.epoch
         self._limit_refused = services.metrics.limit_refused
-        self._identity = Identity(command.origin, command.transaction, command.begin)
+        self._identity = Identity(
+            command.origin, command.transaction, command.begin, command.epoch in (None, self._epoch)
+        )
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Take the message and answer it; raise what no retry helps."""

@@ -85,7 +85,12 @@ class Storm:
             Session(cluster.dsn, Yard(number, plan.seed), pause_s, self._log.append)
             for number in range(plan.sessions)
         ]
-        daemon = steady_daemon(folder / "daemon", replication__max_lag="5s", memory__limit="1GiB")
+        daemon = steady_daemon(
+            folder / "daemon",
+            store=f"file://{folder}/store",
+            replication__max_lag="5s",
+            memory__limit="1GiB",
+        )
         self._stack.callback(self._end)
         self._replicator = self._stack.enter_context(
             replicating(cluster.dsn, daemon.flight, NAMESPACE, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -28,6 +29,7 @@ class Killer:
             "replicator, by SIGTERM": (self._stop_replicator, 1),
             "daemon": (self._kill_daemon, 4),
             "daemon and replicator": (self._kill_both, 2),
+            "daemon and its disk": (self._lose_disk, 1),
             "walsender": (self._end_walsender, 5),
             "server": (self._cluster.restart, 1),
         }
@@ -52,6 +54,11 @@ class Killer:
     def _kill_daemon(self) -> None:
         self.daemon.kill()
         self.daemon = self.daemon.again()
+
+    def _lose_disk(self) -> None:
+        self.daemon.kill()
+        shutil.rmtree(self.daemon.data_dir)
+        self.daemon = self.daemon.again(recovery__accept_lost_log="true")
 
     def _kill_both(self) -> None:
         self._replicator.kill()
