@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -22,6 +21,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from tests.drivers.ports import free_port
 from tests.drivers.waiting import until
 
 UNPACKED = Path(__file__).resolve().parents[2] / ".venv" / "prometheus" / "usr" / "bin"
@@ -91,9 +91,7 @@ def scraping(folder: Path, targets: Mapping[str, str]) -> Iterator[Prometheus]:
         "scrape_configs": [{"job_name": "ingester", "static_configs": jobs}],
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = program("prometheus")
     assert server is not None
     log = (folder / "prometheus.log").open("wb")

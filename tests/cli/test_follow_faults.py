@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,8 @@ from tests.cli.conftest import check_refused, run_command
 from tests.cli.test_follow import following, says, seen, write
 from tests.client.follower.test_duckdb_file import small_disk
 from tests.crash.worlds import FILE_SYSTEM_BYTES
-from tests.drivers.daemon import Daemon, Launch
+from tests.drivers.daemon import Daemon
+from tests.drivers.ports import steady_flight
 from tests.drivers.waiting import until
 
 __all__ = ["small_disk"]  # a fixture
@@ -57,10 +57,7 @@ def test_a_full_disk_is_waited_for(served: Daemon, small_disk: Path) -> None:
 
 
 def test_a_daemon_that_goes_and_comes_back_is_waited_for(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    # On the same port again, as a service has it.
-    daemon = Launch(tmp_path / "d", {}, ("--flight", f"127.0.0.1:{port}"), {}).start()
+    daemon = Daemon.start(tmp_path / "d", arguments=steady_flight())
     with daemon, Client(daemon.flight) as client:
         write(client, "t", 0)
         with following(daemon, tmp_path, "follow", "t", "--into", "duckdb:c.duckdb") as process:

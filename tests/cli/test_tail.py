@@ -15,6 +15,7 @@ from ingester.client import Client
 from tests.cli.conftest import Run, check_refused
 from tests.cli.test_follow import following
 from tests.drivers.daemon import Daemon
+from tests.drivers.ports import steady_flight
 
 
 def told(process: subprocess.Popen[str], rows: int) -> list[Any]:
@@ -31,8 +32,7 @@ def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: P
             client.write("s", "t", {"id": [number := next(ids)], "host": [f"h{number % 2}"]})
         return number
 
-    daemon = Daemon.start(tmp_path / "d", flight__listen="127.0.0.1:0")
-    address = daemon.flight.removeprefix("grpc://")
+    daemon = Daemon.start(tmp_path / "d", arguments=steady_flight())
     arguments = ("s", "t", "--since", "start", "--json", "--columns", "id")
     try:
         expected = [write(daemon)]
@@ -43,13 +43,13 @@ def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: P
         with following(daemon, tmp_path, *arguments, command="tail") as process:
             assert process.stderr is not None
             assert "waiting: cannot connect" in process.stderr.readline()
-            daemon = Daemon.start(daemon.data_dir, arguments=("--flight", address))
+            daemon = daemon.again()
             assert told(process, 2) == [{"id": number} for number in expected]
             for in_order in (False, True):
                 number = write(daemon)
                 assert told(process, 1) == [{"id": number}]
                 daemon.terminate() if in_order else daemon.kill()
-                daemon = Daemon.start(daemon.data_dir, arguments=("--flight", address))
+                daemon = daemon.again()
             number = write(daemon)
             assert told(process, 1) == [{"id": number}]
             process.send_signal(signal.SIGINT)

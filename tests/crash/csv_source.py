@@ -13,7 +13,6 @@ import csv
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +25,7 @@ import pyarrow as pa
 
 from ingester.client import Client, RetryPolicy
 from tests.drivers.daemon import ROOT, Daemon
+from tests.drivers.ports import free_port
 
 TABLE = ("shop", "orders")
 SCHEMA = pa.schema([("file", pa.string()), ("n", pa.int64()), ("note", pa.string())])
@@ -88,7 +88,7 @@ class Kills:
         self._folder = folder
         self._files = folder / "in"
         self._files.mkdir(parents=True)
-        self._endpoint = f"127.0.0.1:{_free_port()}"
+        self._endpoint = f"127.0.0.1:{free_port()}"
         self._source: subprocess.Popen[bytes] | None = None
         self._daemon = self._start()
         with Client(self._daemon.flight) as client:
@@ -199,9 +199,3 @@ class Kills:
                 if offset != path.stat().st_size:
                     wrong.append(f"{path.name}: state {offset}, and {path.stat().st_size} bytes")
         return wrong + [f"{row}: in no file" for row in found]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

@@ -28,6 +28,7 @@ from ingester.client.follower.duckdb_sink import DuckDBDatabase
 from ingester.lifecycle.regions import RegionFailed
 from tests.crash.spark import session
 from tests.drivers.daemon import ROOT, Daemon
+from tests.drivers.ports import steady_flight
 from tests.drivers.waiting import until
 from tests.follower.load import NAMESPACE, PATIENT, TABLES, Load
 from tests.follower.pushes import Pushes
@@ -54,15 +55,20 @@ class Campaign:
         self._pushed = 0
         self._follower: subprocess.Popen[bytes] | None = None
         self._daemon = Daemon.start(
-            folder / "d", persist__max_age="1s", query__tail_retain="1s", memory__limit="512MiB"
+            folder / "d",
+            arguments=steady_flight(),
+            persist__max_age="1s",
+            query__tail_retain="1s",
+            memory__limit="512MiB",
         )
         self._store = f"file://{folder / 'd' / 'store'}"
         self._other = Daemon.start(
-            folder / "o", id="other", store=self._store, persist__max_age="1s"
+            folder / "o",
+            arguments=steady_flight(),
+            id="other",
+            store=self._store,
+            persist__max_age="1s",
         )
-        for daemon in (self._daemon, self._other):
-            # The same address over all restarts.
-            daemon.launch.arguments = ("--flight", daemon.flight.removeprefix("grpc://"))
 
     def __enter__(self) -> Campaign:
         return self

@@ -27,6 +27,7 @@ from ingester.client.follower import (
 )
 from ingester.client.follower.state import decode_state
 from tests.drivers.daemon import ROOT, Daemon
+from tests.drivers.ports import steady_flight
 from tests.drivers.wire import Table
 from tests.follower.memory_sink import Disk, MemorySink, PlainSink, content
 
@@ -129,13 +130,16 @@ def test_a_table_that_is_dropped_under_the_follower(tmp_path: Path) -> None:
     import shutil
 
     disk = Disk()
-    with Daemon.start(tmp_path / "d") as daemon, Client(daemon.flight) as client:
+    arguments = steady_flight()
+    with (
+        Daemon.start(tmp_path / "d", arguments=arguments) as daemon,
+        Client(daemon.flight) as client,
+    ):
         client.write("n", "t", {"id": [1]})
         client.persist()
         _follow(daemon, disk, ("n", "t"))
         daemon.terminate()
         shutil.rmtree(tmp_path / "d" / "store" / "n")
-        daemon.launch.arguments = ("--flight", daemon.flight.removeprefix("grpc://"))
         with daemon.again() as again:
             error = failure(again, disk, ("n", "t"))
     assert isinstance(error, NotFound | TableReplaced)

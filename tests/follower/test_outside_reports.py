@@ -27,6 +27,7 @@ from persist.manifest import Add, TableState
 from persist.store import StoreUnavailable, open_store
 from persist.switching import switch_version
 from tests.drivers.daemon import Daemon
+from tests.drivers.ports import steady_flight
 from tests.drivers.pushing import push_some
 from tests.follower.memory_sink import Disk, MemorySink, content
 from tests.follower.test_real_daemon import equal_soon, rows_of, write
@@ -49,15 +50,9 @@ def following(
 @contextmanager
 def served(tmp_path: Path) -> Iterator[tuple[Daemon, Client]]:
     """A daemon that flushes when it is told to, and a client."""
-    daemon = Daemon.start(tmp_path / "d", persist__max_age="1h")
+    daemon = Daemon.start(tmp_path / "d", arguments=steady_flight(), persist__max_age="1h")
     with daemon, Client(daemon.flight) as client:
         yield daemon, client
-
-
-def fixed(daemon: Daemon) -> Daemon:
-    """The daemon, which keeps its address when it is started again."""
-    daemon.launch.arguments = ("--flight", daemon.flight.removeprefix("grpc://"))
-    return daemon
 
 
 def test_a_second_snapshot_does_not_come_on_top_of_the_first(tmp_path: Path) -> None:
@@ -165,7 +160,7 @@ def test_a_table_of_the_same_name_is_not_taken_for_the_one_before(
     """electric-sql/electric#1689, #2441, apache/kafka#22248 (MirrorMaker 2): a table that was
     dropped and made anew was gone on with at the old place."""
     disk = Disk()
-    with fixed(Daemon.start(tmp_path / "d", persist__max_age="1h")) as daemon:
+    with Daemon.start(tmp_path / "d", arguments=steady_flight(), persist__max_age="1h") as daemon:
         with Client(daemon.flight) as client:
             for number in range(3):
                 write(client, "t", number)
@@ -252,7 +247,7 @@ def test_a_daemon_that_came_back_with_an_older_log_is_not_gone_on_from(tmp_path:
     """benbjohnson/litestream#783: a source was restored from a backup, the replica was ahead of it,
     and nothing was copied until the source had passed the replica's place."""
     disk = Disk()
-    with fixed(Daemon.start(tmp_path / "d", persist__max_age="1h")) as daemon:
+    with Daemon.start(tmp_path / "d", arguments=steady_flight(), persist__max_age="1h") as daemon:
         with Client(daemon.flight) as client:
             client.create_table("n", "k", KEYED, primary_key=["id"])
             write(client, "k", 0)

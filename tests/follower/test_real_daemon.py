@@ -14,6 +14,7 @@ import pytest
 from ingester.client import Client
 from ingester.client.follower import FollowedTable, Follower, FollowOptions, feed
 from tests.drivers.daemon import Daemon
+from tests.drivers.ports import steady_flight
 from tests.drivers.waiting import until
 from tests.follower.memory_sink import Disk, MemorySink, PlainSink, content
 
@@ -74,7 +75,8 @@ def test_an_appended_table_is_followed_from_files_over_the_tail_to_live(tmp_path
 def test_a_keyed_table_with_deletes_is_followed_over_a_kill_of_the_daemon(tmp_path: Path) -> None:
     disk = Disk()
     schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
-    with Daemon.start(tmp_path / "d", persist__max_age="1h") as daemon:
+    arguments = steady_flight()
+    with Daemon.start(tmp_path / "d", arguments=arguments, persist__max_age="1h") as daemon:
         with Client(daemon.flight) as client:
             client.create_table("n", "k", schema, primary_key=["id"])
             write(client, "k", 0)
@@ -85,7 +87,6 @@ def test_a_keyed_table_with_deletes_is_followed_over_a_kill_of_the_daemon(tmp_pa
                 follower.wait_current(10.0)
                 assert content(disk, keyed=True) == rows_of(client, "k")
                 daemon.kill()
-                daemon.launch.arguments = ("--flight", daemon.flight.removeprefix("grpc://"))
                 daemon = daemon.again()
                 with Client(daemon.flight) as again:
                     write(again, "k", 3, 2)

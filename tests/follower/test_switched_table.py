@@ -31,6 +31,7 @@ from ingester.query.live_followers import ALIVE_S
 from persist.manifest import current_version
 from persist.switching import roll_back, switch_version
 from tests.drivers.daemon import ROOT, Daemon
+from tests.drivers.ports import steady_flight
 from tests.drivers.pushing import push_some
 from tests.drivers.waiting import until
 from tests.follower.memory_sink import Disk, PlainSink, Row, content
@@ -377,7 +378,12 @@ def test_a_daemon_that_was_killed_knows_its_followers_before_it_says_who_they_ar
 ) -> None:
     shelf = Shelf()
     shelf.held.set()
-    with Daemon.start(tmp_path / "d", persist__max_age="1h", manifest__refresh="10ms") as daemon:
+    with Daemon.start(
+        tmp_path / "d",
+        arguments=steady_flight(),
+        persist__max_age="1h",
+        manifest__refresh="10ms",
+    ) as daemon:
         table = made_table(daemon)
         pushes = Pushes(daemon, "n", table)
         with follower_of(daemon, table, lambda of: ShelvedSink(of, shelf), name="it") as follower:
@@ -385,7 +391,6 @@ def test_a_daemon_that_was_killed_knows_its_followers_before_it_says_who_they_ar
             record = pushes.made("next")
             pushes.prepare(record)
             daemon.kill()
-            daemon.launch.arguments = ("--flight", daemon.flight.removeprefix("grpc://"))
             daemon = daemon.again()
             with Client(daemon.flight) as client:
                 asked = {"namespace": "n", "table": table}

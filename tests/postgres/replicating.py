@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.drivers.daemon import ROOT, Daemon, Launch
+from tests.drivers.ports import steady_flight
 from tests.drivers.warm import Process, warm
 
 
@@ -83,16 +83,6 @@ def replicating(
         found.kill()
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
-    assert isinstance(port, int)
-    return port
-
-
 def steady_daemon(data_dir: Path, **settings: str) -> Daemon:
     """A daemon whose ``again()`` listens where it did before."""
-    port = ("--flight", f"127.0.0.1:{free_port()}")
-    return Launch(data_dir, {}, port, dict(settings)).start()
+    return Launch(data_dir, {}, steady_flight(), dict(settings)).start()

@@ -23,6 +23,7 @@ from tests.drivers.daemon import ROOT, Daemon
 from tests.drivers.waiting import until
 from tests.drivers.wire import act, query
 from tests.postgres.cluster import Cluster
+from tests.postgres.replicating import steady_daemon
 
 LOAD_S = int(os.environ.get("INGESTER_TEST_PGBENCH_S", "8"))
 KILLS = int(os.environ.get("INGESTER_TEST_PGBENCH_KILLS", "2"))
@@ -107,7 +108,7 @@ def test_tables_equal_the_sources_after_a_load_with_kills(
     assert initialised.returncode == 0, said
     cluster.run("ALTER TABLE pgbench_history ADD COLUMN hid bigserial PRIMARY KEY")
     tables = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
-    daemon = Daemon.start(tmp_path / "d", replication__max_lag="2s")
+    daemon = steady_daemon(tmp_path / "d", replication__max_lag="2s")
     try:
         with following(cluster, daemon, tmp_path, "--origin", ORIGIN) as follower:
             until(
@@ -115,16 +116,12 @@ def test_tables_equal_the_sources_after_a_load_with_kills(
                 "the copies",
                 PATIENCE_S,
             )
-            port = int(daemon.flight.rsplit(":", 1)[1])
             load = cluster.pgbench("--client=4", "--jobs=1", f"--time={LOAD_S}", "--no-vacuum")
             for _ in range(KILLS):
                 with pytest.raises(subprocess.TimeoutExpired):
                     load.wait(LOAD_S / (KILLS + 1))
                 daemon.kill()
-                # Where the replicator looks for it.
-                launch = daemon.launch
-                launch.arguments = ("--flight", f"127.0.0.1:{port}")
-                daemon = launch.start()
+                daemon = daemon.again()
             said, _ = load.communicate(timeout=60)
             assert load.returncode == 0, said
             end = lsn(cluster, "SELECT pg_current_wal_insert_lsn()")

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.drivers.ports import free_port
 
 FLIGHT_PORT, HTTP_PORT = "8082", "8080"
 FOLDER = "/home/me/tour"
@@ -99,7 +100,7 @@ class Shell:
         environment: Mapping[str, str] = OF_ONE_DAEMON,
     ) -> None:
         self._folder = folder
-        self._ports = {shown: str(_free_port()) for shown in ports}
+        self._ports = {shown: str(free_port()) for shown in ports}
         self._places = dict(places or {})
         self.status = 0
         """The exit code of the last command."""
@@ -168,9 +169,3 @@ class Shell:
         for before, after in ports.items():
             text = re.sub(rf"(127\.0\.0\.1|localhost):{before}\b", rf"\1:{after}", text)
         return text
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

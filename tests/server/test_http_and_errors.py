@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.drivers.daemon import Daemon
+from tests.drivers.ports import free_port
 from tests.drivers.s3_server import S3Server
 from tests.drivers.waiting import until
 from tests.drivers.wire import (
@@ -183,15 +184,16 @@ def test_files_of_keyed_answers_are_shown_while_they_are_there(
 def test_a_daemon_that_waits_for_its_store_is_live_and_not_ready(tmp_path: Path) -> None:
     with S3Server.start() as server:
         server.make_bucket("lake")
-        port_file = Daemon.start(
-            tmp_path / "first", environment=server.environment, store="s3://lake/x"
+        address = f"127.0.0.1:{free_port()}"
+        first = Daemon.start(
+            tmp_path / "first",
+            environment=server.environment,
+            arguments=("--http", address),
+            store="s3://lake/x",
         )
-        address = port_file.http.split("//")[1]
-        port_file.kill()
+        first.kill()
         server.fault("unavailable", times=1_000_000)
-        launch = port_file.launch
-        launch.arguments = ("--http", address)
-        process = launch.spawn()
+        process = first.launch.spawn()
         try:
             url = f"http://{address}"
             while True:

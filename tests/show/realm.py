@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -25,6 +24,7 @@ from tests.crash.store_proxy import StoreProxy
 from tests.crash.worlds import DiskWorld
 from tests.drivers.certificates import Authority
 from tests.drivers.daemon import ROOT, Daemon, DaemonEnded
+from tests.drivers.ports import free_port
 from tests.drivers.s3_server import S3Server
 from tests.drivers.tokens import Tokens
 
@@ -47,9 +47,7 @@ class Member:
         self.known = True
         self.lost: list[Path] = []
         self.daemon: Daemon | None = None
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            self.port = int(one.getsockname()[1])
+        self.port = free_port()
 
     @property
     def endpoint(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +27,7 @@ from persist.manifest import Manifest, Retention, clean_up
 from persist.store import open_store
 from persist.table import TableDefinition
 from tests.drivers.daemon import Daemon
+from tests.drivers.ports import steady_flight
 from tests.drivers.wire import Json, Table, create, put, query
 from tests.spark.test_keyed_writer import rows
 
@@ -79,9 +79,6 @@ def test_a_daemon_that_stays_away_is_told_with_its_option(
 def test_a_daemon_that_dies_in_the_midst_of_a_write_has_it_once_when_it_is_back(
     spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
     lives: list[Daemon] = []
 
     def dying(*asked: Any) -> Iterator[pa.RecordBatch]:
@@ -93,7 +90,7 @@ def test_a_daemon_that_dies_in_the_midst_of_a_write_has_it_once_when_it_is_back(
 
     monkeypatch.setattr(module, "MESSAGE_BYTES", 1000)
     monkeypatch.setattr(module, "staged_rows", dying)
-    with Daemon.start(tmp_path / "data", arguments=("--flight", address)) as daemon:
+    with Daemon.start(tmp_path / "data", arguments=steady_flight()) as daemon:
         lives.append(daemon)
         with fl.connect(daemon.flight) as client:
             create(client, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])

@@ -17,8 +17,8 @@ from ingester.spark.read.tail import daemons_of
 from persist.manifest import Manifest
 from persist.store import open_store
 from tests.cli.conftest import check_refused, run_command
-from tests.client.cluster.three import free_port
 from tests.drivers.daemon import Daemon
+from tests.drivers.ports import steady_flight
 
 SCHEMA = pa.schema({"n": pa.int64()})
 PATIENT = RetryPolicy(for_s=20, first_delay_s=0.02, max_delay_s=0.3)
@@ -32,7 +32,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
     def started(name: str) -> Daemon:
         return Daemon.start(
             folder / name,
-            arguments=("--flight", f"127.0.0.1:{free_port()}"),
+            arguments=steady_flight(),
             id=name,
             store=f"file://{folder}/store-{name}",
             wal__fsync="off",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 from tests.drivers.daemon import Daemon
+from tests.drivers.ports import steady_flight
 
 
 class Three:
@@ -24,7 +24,7 @@ class Three:
     def _started(self, number: int) -> Daemon:
         return Daemon.start(
             self.folder / f"d{number}",
-            arguments=("--flight", f"127.0.0.1:{free_port()}"),
+            arguments=steady_flight(),
             id=f"d{number}",
             store=f"file://{self.folder}/store",
             wal__fsync="off",
@@ -56,10 +56,3 @@ def three(folder: Path) -> Iterator[Three]:
     """Give three daemons that run, and end them."""
     with ExitStack() as stack:
         yield Three(folder, stack)
-
-
-def free_port() -> int:
-    """A port that nobody listens at now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
