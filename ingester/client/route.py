@@ -16,6 +16,7 @@ from .errors import ClientError
 from .put_stream import PutStream
 from .tracing import TracedTable
 from .window import Pending
+from .wire import OriginState
 
 
 class WayOf(NamedTuple):
@@ -36,6 +37,13 @@ class WayOf(NamedTuple):
         return None if self.traced is None else self.traced.of_stream()
 
 
+def known_at(connection: Connection, way: WayOf) -> OriginState:
+    """What a daemon has of a writer's origin in its table. Raises ClientError."""
+    assert way.origin is not None
+    found = connection.origins(way.origin, way.table)
+    return found[0] if found else OriginState(way.origin)
+
+
 class Loss(NamedTuple):
     """What a lost stream means: the error, and where the next stream goes."""
 
@@ -50,7 +58,7 @@ class Loss(NamedTuple):
 class Aside(Protocol):
     """What a writer keeps of batches that daemons have acknowledged which it has left.
 
-    :meth:`look` waits for the network.
+    :meth:`look` and :meth:`rejoined` wait for the network.
     """
 
     @property
@@ -64,6 +72,13 @@ class Aside(Protocol):
     @property
     def certain(self) -> bool:
         """Whether all of it was there at the last look."""
+
+    def rejoined(self, endpoint: str) -> None:
+        """Ask a daemon, to which a stream is open, for what it has acknowledged before.
+
+        Raises:
+            ClientError: it does not say.
+        """
 
     def take(self, first: int | None, endpoint: str) -> list[Pending]:
         """What a stream that would begin with ``first`` has to send again before it."""
@@ -79,7 +94,7 @@ class Aside(Protocol):
 
 
 class Route(Protocol):
-    """A writer's way. :meth:`open`, :meth:`choose` and the positions wait for the network."""
+    """A writer's way. :meth:`open`, :meth:`known` and :meth:`position` wait for the network."""
 
     hangs: bool
     """Whether a daemon that was left may still take the origin back: nobody may reuse it."""
@@ -88,8 +103,9 @@ class Route(Protocol):
     def aside(self) -> Aside | None:
         """What is kept of daemons that were left; None where that cannot be."""
 
-    def choose(self) -> str:
-        """The daemon of the next stream; it stays that until the stream is opened."""
+    @property
+    def endpoint(self) -> str:
+        """The daemon of the last stream."""
 
     def put_aside(self, batches: list[Pending], error: ClientError | None) -> None:
         """Keep what the last stream's daemon has acknowledged, which is left for ``error``."""
@@ -100,8 +116,8 @@ class Route(Protocol):
     def position(self) -> int | None:
         """The origin's last sequence that the daemon of the last stream certainly brings."""
 
-    def position_next(self) -> int | None:
-        """The origin's last sequence that the daemon of the next stream certainly brings."""
+    def known(self) -> OriginState:
+        """What the daemon has of the origin in the table."""
 
     def lost(self, error: ClientError, *, unanswered: bool) -> Loss:
         """Take note of how the last stream ended.
@@ -131,7 +147,8 @@ class ToOneDaemon:
         self._connection = connection
         self._way = way
 
-    def choose(self) -> str:
+    @property
+    def endpoint(self) -> str:
         """The one daemon."""
         return self._connection.endpoint
 
@@ -151,9 +168,9 @@ class ToOneDaemon:
         known = [state.memory_sequence for state in self._connection.origins(way.origin)]
         return max((sequence for sequence in known if sequence is not None), default=None)
 
-    def position_next(self) -> int | None:
-        """As :meth:`position`: the daemon stays the same."""
-        return self.position()
+    def known(self) -> OriginState:
+        """What the daemon has of the origin in the table; nothing where it has no such table."""
+        return known_at(self._connection, self._way)
 
     def lost(self, error: ClientError, *, unanswered: bool) -> Loss:
         """The error as it is; the next stream goes to the same daemon."""

@@ -273,16 +273,20 @@ class StreamThreads:
         """
         sending_error: ClientError | None = None
         try:
-            self._resume(generation)
             stream = self.route.open()
         except (pa.ArrowException, OSError, ClientError) as exc:
             return from_arrow(exc), 0
+        run = partial(self._read, stream, generation)
+        reader = self._started("ingester-answers", run, generation)
+        with self.lock:
+            self.readers = [*(each for each in self.readers if each.is_alive()), reader]
+            self._stream_now, self._left = stream, False
         try:
-            run = partial(self._read, stream, generation)
-            reader = self._started("ingester-answers", run, generation)
-            with self.lock:
-                self.readers = [*(each for each in self.readers if each.is_alive()), reader]
-                self._stream_now, self._left = stream, False
+            self._resume(generation)
+        except (pa.ArrowException, OSError, ClientError) as exc:
+            stream.finish_sending()  # nothing was sent down it: nobody waits for its end
+            return from_arrow(exc), 0
+        try:
             while self._send_next(stream, generation):
                 pass
         except (pa.ArrowException, OSError) as exc:
@@ -299,19 +303,25 @@ class StreamThreads:
         return error, answered - stream.answered if isinstance(answered, int) else None
 
     def _resume(self, generation: int) -> None:
-        """Look whether the daemon still has what it answered, where that was kept."""
+        """Look whether the daemon still has what it answered, where that was kept.
+
+        It is asked when the stream is open: a daemon that is lost afterwards, with its log, takes
+        the stream along, and what it has said does not count any more.
+        """
+        window = self.delivery.window
         if (aside := self.route.aside) is not None:
-            endpoint, window = self.route.choose(), self.delivery.window
+            endpoint = self.route.endpoint
+            aside.rejoined(endpoint)
             with self.lock:
                 if generation == self._generation:
                     window.send_again(aside.take(window.first_sequence, endpoint))
             return
-        if not self.delivery.window.has_kept:
+        if not window.has_kept:
             return
-        position = self.route.position_next()
+        known = self.route.known()
         with self.lock:
             if generation == self._generation:
-                self.delivery.window.resume(position)
+                window.resume(known)
 
     def _send_next(self, stream: PutStream, generation: int) -> bool:
         # A function of its own: who waits for the next batch holds on to none.

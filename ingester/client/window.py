@@ -13,12 +13,14 @@ answers, which come in order, always belong to the oldest one sent.
 """
 
 from collections import deque
+from itertools import takewhile
 
 import msgspec
 import pyarrow as pa
 
 from .ack import Ack
 from .checkpoints.checkpoint import Carried
+from .wire import OriginState
 
 
 class WindowLimits(msgspec.Struct, frozen=True):
@@ -152,9 +154,10 @@ class SendWindow:
         """Whether something answered may not be in object storage yet."""
         return bool(self._kept)
 
-    def resume(self, after: int | None) -> None:
-        """Make unsent again what was kept above the sequence ``after`` (None: all of it)."""
-        while self._kept and (after is None or (self._kept[-1].sequence or 0) > after):
+    def resume(self, known: OriginState) -> None:
+        """Make unsent again what was kept, from the first on that a daemon does not have."""
+        there = takewhile(lambda each: known.has(each.sequence or 0), self._kept)
+        for _ in range(len(self._kept) - sum(1 for _ in there)):
             pending = self._kept.pop()
             self._unsent.appendleft(pending)
             self._bytes += pending.nbytes

@@ -8,6 +8,7 @@ import base64
 import datetime
 import decimal
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -159,6 +160,11 @@ class OriginState(msgspec.Struct, frozen=True):
     table_newest: int | None = None
     marks: tuple[int, ...] = ()
     there: tuple[bool, ...] = ()
+
+    def has(self, sequence: int) -> bool:
+        """Whether a sequence is in the table: it stands as the next mark does."""
+        at = bisect_left(self.marks, sequence)
+        return at < len(self.there) and self.there[at]
 
 
 class SnapshotInfo(msgspec.Struct, frozen=True):

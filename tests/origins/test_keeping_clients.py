@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingester.client import Ack, Client, RetryPolicy
+from ingester.client import Ack, Client, OriginState, RetryPolicy
+from ingester.client.connection import Connection
 from tests.client.wire_cutter import WireCutter
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
@@ -76,3 +77,40 @@ def test_what_is_durable_is_let_go_of(tmp_path: Path) -> None:
             writer.flush()
             until(lambda: not any(rows() for rows in kept[:4]), "the client to let go of them")
             assert kept[4]() is not None
+
+
+def test_a_disk_that_is_lost_when_the_daemon_was_asked_takes_nothing_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the client was told was in the log, and the log is gone before the next batch."""
+    daemons = [start(tmp_path, "a", id="a")]
+    told = Connection.origins
+
+    def lost_behind_it(
+        asked: Connection, origin: str | None = None, table: tuple[str, str] | None = None
+    ) -> list[OriginState]:
+        found = told(asked, origin, table)
+        if len(daemons) == 1:
+            daemons[0].kill()
+            shutil.rmtree(daemons[0].data_dir)
+            daemons.append(daemons[0].again())
+            wire.cut(port(daemons[1]))
+        return found
+
+    with WireCutter(port(daemons[0])) as wire, Client(wire.endpoint, retry=RETRY) as client:
+        schema = batch(1).schema
+        with client.writer(*TABLE, schema, origin="o", keep_until_durable=True) as writer:
+            for number in range(1, 5):
+                writer.write(batch(number))
+            writer.flush()
+            persisted(daemons[0])
+            for number in range(5, 9):
+                writer.write(batch(number))
+            writer.flush()
+            monkeypatch.setattr(Connection, "origins", lost_behind_it)
+            wire.cut(port(daemons[0]))
+            writer.write(batch(9))
+            result = writer.close()
+        assert (result.batches, result.duplicates) == (9, 0)
+        with daemons[1] as second:
+            assert seen(second) == rows_of(range(1, 10))

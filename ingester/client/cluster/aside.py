@@ -13,7 +13,6 @@ where the first one lacks it, or is away and can be asked by nobody.
 import threading
 import time
 import weakref
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -126,23 +125,51 @@ class Aside:
             groups = list(self._groups)
         for group in groups:
             in_files = self._in_files(group)
-            state, gone = self._asked(group)
-            with self._lock:
-                if group not in self._groups:
-                    continue
-                left = [each for each in group.batches if not has(in_files, _sequence(each))]
-                if state is not None:
-                    lost = [each for each in left if not has(state, _sequence(each))]
-                    if in_files is None:  # nobody else can say it
-                        durable = state.durable_sequence or -1
-                        left = [each for each in left if _sequence(each) > durable]
-                else:
-                    lost = left if gone else []
-                missing = {id(each) for each in lost}
-                group.batches = [each for each in left if id(each) not in missing]
-                group.held = state is not None
-                self._lost = sorted([*self._lost, *lost], key=_sequence)
-                self._groups = [each for each in self._groups if each.batches]
+            self._judge(group, in_files, *self._asked(group))
+
+    def rejoined(self, endpoint: str) -> None:
+        """Ask a daemon, to which a stream is open, for what it has acknowledged before.
+
+        What it lacks is owed from here on, so that it goes out before anything newer.
+
+        Raises:
+            ClientError: it does not say.
+        """
+        with self._lock:
+            groups = [group for group in self._groups if group.endpoint == endpoint]
+        if groups:
+            state = self._state(endpoint)
+            for group in groups:
+                self._judge(group, None, state, False)
+
+    def _judge(
+        self, group: _Group, in_files: OriginState | None, state: OriginState | None, gone: bool
+    ) -> None:
+        """Let go of what is in files, and owe what is lost.
+
+        Args:
+            in_files: what a daemon says that has never had the group.
+            state: what the group's own daemon says, if it does.
+            gone: whether that counts as gone.
+        """
+        with self._lock:
+            if group not in self._groups:
+                return
+            left = group.batches
+            if in_files is not None:
+                left = [each for each in left if not in_files.has(_sequence(each))]
+            if state is not None:
+                lost = [each for each in left if not state.has(_sequence(each))]
+                if in_files is None:  # nobody else can say it
+                    durable = state.durable_sequence or -1
+                    left = [each for each in left if _sequence(each) > durable]
+            else:
+                lost = left if gone else []
+            missing = {id(each) for each in lost}
+            group.batches = [each for each in left if id(each) not in missing]
+            group.held = state is not None
+            self._lost = sorted([*self._lost, *lost], key=_sequence)
+            self._groups = [each for each in self._groups if each.batches]
 
     def visible(self) -> tuple[bool, set[str]]:
         """Whether queries find all of it now, and the daemons that cannot be asked for theirs."""
@@ -159,7 +186,7 @@ class Aside:
                     return False, set()
                 away.add(endpoint)
                 continue
-            if not all(has(state, _sequence(each)) for each in batches):
+            if not all(state.has(_sequence(each)) for each in batches):
                 return False, set()
         return True, away
 
@@ -194,14 +221,6 @@ class Aside:
         connection = self._members.connection(endpoint)
         (found,) = connection.act("origins", body, LOOK_S, once=True)[:1] or [{}]
         return msgspec.convert({"origin": self.origin, **found}, OriginState)
-
-
-def has(state: OriginState | None, sequence: int) -> bool:
-    """Whether a daemon has a sequence, or finds it in files: it stands as the next mark does."""
-    if state is None:
-        return False
-    at = bisect_left(state.marks, sequence)
-    return at < len(state.there) and state.there[at]
 
 
 def _sequence(batch: Pending) -> int:

@@ -26,8 +26,9 @@ import uuid
 from ..connection import Connection
 from ..errors import ClientError, TimedOut, UnknownOutcome, Unreachable, never_connected
 from ..put_stream import PutStream
-from ..route import Loss, WayOf
+from ..route import Loss, WayOf, known_at
 from ..window import Pending
+from ..wire import OriginState
 from .aside import Aside, OwnWrites
 from .asking import is_away
 from .members import Members
@@ -99,23 +100,26 @@ class ToMany:
     def open(self) -> PutStream:
         """The next stream, at the best daemon of now."""
         self._members.watch()
-        self._now, self._next = self.choose(), None
+        self._now, self._next = self._next or self._best(), None
         self._seen, self._back_at = -1, None
         way = self._way
         opened = self._members.checked(self._now)
         return opened.put_stream(way.command, way.schema, way.traceparent())
 
-    def choose(self) -> str:
-        """The best daemon of now."""
-        if self._next is None:
-            owner = self._places.owner(self._way.table)
-            self._next = self._members.order(self._key, owner)[0]
-        return self._next
+    @property
+    def endpoint(self) -> str:
+        """The daemon of the last stream."""
+        assert self._now is not None
+        return self._now
 
     def put_aside(self, batches: list[Pending], error: ClientError | None) -> None:
         """Keep what the last stream's daemon has acknowledged: it is that one's to bring."""
         assert self.aside is not None and self._now is not None
         self.aside.put(self._now, batches, error)
+
+    def _best(self) -> str:
+        """The best daemon of now."""
+        return self._members.order(self._key, self._places.owner(self._way.table))[0]
 
     def _connection(self, endpoint: str) -> Connection:
         return self._members.connection(endpoint)
@@ -124,12 +128,9 @@ class ToMany:
         """The last sequence that the last stream's daemon has brought into files."""
         return None if self._now is None or not self._way.asks else self._durable(self._now)
 
-    def position_next(self) -> int | None:
-        """The last sequence that the next stream's daemon knows to be in files.
-
-        What is in its log does not count: another daemon may have taken a part of that since.
-        """
-        return self._durable(self.choose())
+    def known(self) -> OriginState:
+        """What the last stream's daemon has of the origin in the table."""
+        return known_at(self._connection(self.endpoint), self._way)
 
     def _durable(self, endpoint: str) -> int | None:
         if self._way.origin is None:

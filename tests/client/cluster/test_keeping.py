@@ -197,3 +197,23 @@ def test_a_query_that_cannot_have_its_own_writers_rows_names_their_origin(
         assert client.query("ns", "waiting", version=1).num_rows == 0
         writer.close()
     assert sorted(client.query("ns", "waiting")["n"].to_pylist()) == [*range(10)]
+
+
+def test_what_a_lost_disk_had_of_a_keyed_table_is_sent_again_before_what_is_newer(
+    daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 3600.0)  # nobody looks before the end
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("n", pa.int64())])
+    client.create_table("ns", "keyed", schema, primary_key=["k"])
+    options = {"origin": "o", "first_sequence": 1, "keep_until_durable": True}
+    with client.writer("ns", "keyed", schema, **options) as writer:  # type: ignore[arg-type]
+        for number in range(5):
+            writer.write({"k": [7], "n": [number]}).result(10)
+        owner = client.describe("ns", "keyed").owner
+        assert owner is not None
+        first = int(owner.ingester_id.removeprefix("d"))
+        daemons.daemons[first].kill()
+        shutil.rmtree(daemons.folder / f"d{first}")
+        daemons.again(first, "--accept-lost-log")
+        writer.write({"k": [7], "n": [5]}).result(20)
+    assert client.query("ns", "keyed").to_pylist() == [{"k": 7, "n": 5}]
