@@ -20,6 +20,7 @@ from random import Random
 
 import numpy as np
 
+from tests.drivers.waiting import until
 from tests.show.faults import FAULTS, Scene
 from tests.show.load import NAMESPACE, TABLE, Load
 from tests.show.realm import Realm
@@ -66,7 +67,7 @@ def run(plan: Plan, say: Callable[[str], None]) -> Verdict:
         for name in "abc":
             realm.start(name)
         verdict = Verdict()
-        load = verdict.load = Load(realm.client, writers=plan.writers, readers=plan.readers)
+        load = verdict.load = Load(realm, writers=plan.writers, readers=plan.readers)
         load.start()
         try:
             with Watching(verdict.watch, realm, load):
@@ -85,6 +86,10 @@ def run(plan: Plan, say: Callable[[str], None]) -> Verdict:
 
 def _find_pace(plan: Plan, load: Load, verdict: Verdict) -> None:
     """Let all write as fast as they are answered; from then on at a share of that."""
+    until(
+        lambda: bool(load.wrong) or all(source.acknowledged for source in load.writers),
+        "every writer to have had an answer",
+    )
     _go_on(load, plan.full_s / 4)
     before, began = len(load.writes.calls), time.monotonic()
     _go_on(load, plan.full_s)
@@ -142,6 +147,7 @@ def _judge(realm: Realm, load: Load, verdict: Verdict) -> None:
         again = sum(map(len, missing))
     if again:
         verdict.faults.append(f"{again} acknowledged rows are missing, and were on no lost disk")
+    verdict.lines.append(load.keyed.said())
     for kind, timed in (("writes", load.writes), ("queries", load.queries)):
         took = np.array([seconds for _, seconds in timed.calls]) * 1e3
         p50, p99, most = np.percentile(took, [50, 99, 100])
@@ -154,9 +160,13 @@ def _judge(realm: Realm, load: Load, verdict: Verdict) -> None:
 
 
 def _missing(realm: Realm, load: Load, verdict: Verdict) -> list[np.ndarray]:
-    """The acknowledged rows of each writer that are not there; a fault where one is there twice."""
+    """The acknowledged rows of each writer that are not there; a fault where one is there twice.
+
+    A key of the keyed table without its last value is a fault.
+    """
     with realm.client() as client:
         found = client.query(NAMESPACE, TABLE, ["writer", "n"])
+        verdict.faults += load.keyed.wrong(client)[:10]
     writers, numbers = found["writer"].to_numpy(), found["n"].to_numpy()
     missing = []
     for source in load.writers:

@@ -33,6 +33,14 @@ class Scene:
         """The name of a daemon that runs."""
         return self.random.choice([member.name for member in self.realm.running()])
 
+    def owner(self) -> str:
+        """The name of the daemon that has the keyed table, or anyone's."""
+        owners = self.load.keyed.replica.owners
+        for member in self.realm.running():
+            if owners and member.endpoint == owners[-1][1]:
+                return member.name
+        return self.anyone()
+
 
 def kill(scene: Scene) -> None:
     """``kill -9``, and a start."""
@@ -67,8 +75,8 @@ def certificates(scene: Scene) -> None:
 
 
 def drain(scene: Scene) -> None:
-    """One daemon is drained, stopped, and started again: a step of a rolling restart."""
-    name = scene.anyone()
+    """The owner of the keyed table is drained, stopped, started: a step of a rolling restart."""
+    name = scene.owner()
     _drain(scene, name)
     _stop(scene, name)
     scene.realm.start(name)
@@ -88,8 +96,13 @@ def add_and_remove(scene: Scene) -> None:
 
 
 def lost_disk(scene: Scene) -> None:
-    """A daemon and its data directory are gone; another takes its name, with an empty disk."""
-    name = scene.anyone()
+    """A daemon and its data directory are gone; another takes its name, with an empty disk.
+
+    Every second time it is the owner of the keyed table, which nobody else takes meanwhile.
+    """
+    keyed = scene.load.keyed
+    name = scene.random.choice([scene.anyone, scene.owner])()
+    keyed.is_whole = False
     scene.realm.lose_disk(name)
     # What it alone had is missing from here on, until those who keep it have sent it again.
     for source in scene.load.writers:
@@ -106,6 +119,9 @@ def lost_disk(scene: Scene) -> None:
             if source.keeps:
                 until(partial(_is_whole, client, source), f"{source.origin} to have sent all again")
                 source.may_miss_below = 0
+        until(lambda: not keyed.wrong(client), "the keyed table to be whole again", 60.0)
+    keyed.lost += 1
+    keyed.is_whole = True
 
 
 def _is_whole(client: Client, source: Source) -> bool:

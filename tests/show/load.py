@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ingester.client import Client, Writer
 from tests.drivers.waiting import until
+from tests.show.keyed import KeyedTable, Place
 
 NAMESPACE, TABLE = "show", "events"
 SCHEMA = pa.schema([("writer", pa.int32()), ("n", pa.int64()), ("value", pa.float64())])
@@ -46,19 +47,23 @@ class Load:
         every_s: Between two batches of a writer; 0 as fast as they are taken.
         generation: Raised by :meth:`reconnect`.
         seen: The generation of each thread's client.
+        keyed: The table with a primary key.
     """
 
-    def __init__(self, connect: Callable[[], Client], *, writers: int, readers: int) -> None:
+    def __init__(self, place: Place, *, writers: int, readers: int) -> None:
         self.wrong: list[str] = []
         self.every_s = 0.0
         self.generation = 0
         self.seen: dict[str, int] = {}
         self.writes, self.queries = Timed(), Timed()
+        connect = place.client
         self.writers = [Source(self, number, connect) for number in range(writers)]
-        self._connect = connect
+        self.keyed = KeyedTable(self, place)
         self._stop = threading.Event()
         works = [(f"writer {each.number}", each.work) for each in self.writers]
         works += [(f"reader {n}", Reader(self, n, connect).work) for n in range(readers)]
+        works += [("blocks", self.keyed.blocks.work), ("replica", self.keyed.replica.work)]
+        works.append(("keyed reader", self.keyed.work))
         self._threads = [
             threading.Thread(target=self._guarded, args=work, name=work[0]) for work in works
         ]

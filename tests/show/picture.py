@@ -1,4 +1,4 @@
-"""The show as one picture: latency, memory and files over time, with the faults in it."""
+"""The show as one picture: latency, memory, files of logs and store over time, and the faults."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _BINS = 120
 
 def draw(watch: Watch, writes: Timed, queries: Timed, path: Path) -> None:
     """Write a PNG."""
-    figure = Figure(figsize=(10.0, 7.5))
+    figure = Figure(figsize=(10.0, 9.0))
     FigureCanvasAgg(figure)
-    latency, rows, memory, files = figure.subplots(4, 1, sharex=True)
+    latency, rows, memory, files, stored = figure.subplots(5, 1, sharex=True)
     for name, timed in (("writes", writes), ("queries", queries)):
         _latencies(latency, name, timed, watch.began)
     latency.set(yscale="log", ylabel="ms")
@@ -32,14 +32,18 @@ def draw(watch: Watch, writes: Timed, queries: Timed, path: Path) -> None:
     memory.set(ylabel="MiB", ylim=(0, None))
     at, count = np.array(watch.log_files).T
     files.plot(at, count)
-    files.set(ylabel="files in logs", xlabel="seconds", ylim=(0, None))
-    for axes in (latency, rows, memory, files):
+    files.set(ylabel="files in logs", ylim=(0, None))
+    at, data, objects = np.array(watch.store_files).T
+    stored.plot(at, data, label="data files")
+    stored.plot(at, objects, label="all objects")
+    stored.set(ylabel="in the store", xlabel="seconds", ylim=(0, None))
+    for axes in (latency, rows, memory, files, stored):
         axes.grid(visible=True, alpha=0.3)
         for when, _ in watch.faults:
             axes.axvline(when, color="tab:red", alpha=0.3, linewidth=0.8)
     for when, name in watch.faults[:: max(1, len(watch.faults) // 20)]:
         latency.text(when, latency.get_ylim()[1], name, fontsize=6, rotation=60, va="bottom")
-    for axes in (latency, memory):
+    for axes in (latency, memory, stored):
         axes.legend(fontsize=7, loc="upper right", ncols=4)
     figure.savefig(path, dpi=80, bbox_inches="tight", pil_kwargs={"optimize": True})
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from tests.show.load import Load
 from tests.show.realm import Realm
 
+LISTS_EVERY_S = 5.0
+
 
 @dataclass
 class Watch:
@@ -17,6 +19,8 @@ class Watch:
     began: float = field(default_factory=time.monotonic)
     memory: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     log_files: list[tuple[float, float]] = field(default_factory=list)
+    store_files: list[tuple[float, int, int]] = field(default_factory=list)
+    """How many data files there are, and how many objects in all."""
     rows: list[tuple[float, float]] = field(default_factory=list)
     faults: list[tuple[float, str]] = field(default_factory=list)
 
@@ -37,6 +41,8 @@ class Watch:
             files += sum(1 for _ in member.disk.data_dir.glob("wal/*"))
         self.log_files.append((now, files))
         self.rows.append((now, load.acknowledged))
+        if not self.store_files or now > self.store_files[-1][0] + LISTS_EVERY_S:
+            self.store_files.append((now, *realm.store_files()))
 
 
 class Watching:
