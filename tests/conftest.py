@@ -4,6 +4,7 @@ Python, and properties are tried without a deadline, because a busy machine is n
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections import Counter
@@ -46,6 +47,10 @@ os.environ["PYSPARK_PYTHON"] = str(Path(__file__).parent / "drivers" / "spark_py
 # threads that collect garbage, take a third of the processor time of Spark's tests.
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(_name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# A script's shell has what it starts in the background ignore Ctrl-C, and so all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HANGS_AFTER_S = 270.0
 """Shortly before pytest ends a test that hangs, which it can where no library is waited for."""
