@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from ingester.client import Client, RetryPolicy
-from tests.drivers.daemon import Daemon, Launch
+from tests.drivers.daemon import Daemon
+from tests.drivers.ports import steady_flight
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -29,7 +30,8 @@ Look = Callable[[], tuple[int, str]]
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with Daemon.start(tmp_path / "data", store=f"file://{tmp_path}/store") as running:
+    store = f"file://{tmp_path}/store"
+    with Daemon.start(tmp_path / "data", arguments=steady_flight(), store=store) as running:
         yield running
 
 
@@ -244,8 +246,7 @@ def test_a_disk_that_is_lost_after_the_state_was_read_takes_no_row(
     source.at = source.begin()
     daemon.kill()
     shutil.rmtree(daemon.data_dir)
-    arguments = ("--flight", daemon.flight.removeprefix("grpc://"), "--accept-lost-log")
-    with Launch(daemon.data_dir, {}, arguments, daemon.launch.settings).start():
+    with daemon.again(recovery__accept_lost_log="true"):
         append(folder / "a.csv", "8,x\n")
         while source.step():
             pass

@@ -55,4 +55,4 @@ def test_no_test_takes_a_port_from_the_kernel_and_lets_go_of_it() -> None:
         for file in TESTS.rglob("*.py")
         if chosen.search(file.read_text())
     }
-    assert found - LISTENS_ITSELF == set()
+    assert found - LISTENS_ITSELF == set(), "free_port and steady_flight of tests.drivers.ports"
