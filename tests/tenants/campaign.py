@@ -44,6 +44,7 @@ class Plan:
         seconds: Of all phases together.
         constant_bytes: What the daemon may have beyond its ``memory.limit``.
         elsewhere: Whether there is a second daemon, to tell the machine's part from the daemon's.
+        alone: Whether latencies are measured before anybody is hostile, to compare with.
     """
 
     seconds: float = 600.0
@@ -54,11 +55,13 @@ class Plan:
     constant_bytes: int = 768 * MIB
     attacks: Sequence[str] = tuple(ATTACKS)
     elsewhere: bool = True
+    alone: bool = True
 
     @property
     def phases(self) -> tuple[str, ...]:
         """The phases whose latencies are told, in order."""
-        return ("alone", "elsewhere", "beside") if self.elsewhere else ("alone", "beside")
+        told = {"alone": self.alone, "elsewhere": self.elsewhere, "beside": True}
+        return tuple(phase for phase, is_run in told.items() if is_run)
 
 
 @dataclass
@@ -105,7 +108,8 @@ def _phases(plan: Plan, place: Place, other: Place | None, say: Callable[[str], 
         tenant.start()
     try:
         _during((*good, fifth), "settle", min(10.0, plan.seconds / 10))
-        _during((*good, fifth), "alone", each_s)
+        if plan.alone:
+            _during((*good, fifth), "alone", each_s)
         fifth.stop()
         if other is not None:
             _attacked(plan, other, good, "elsewhere", each_s)
@@ -165,7 +169,7 @@ def _judge(plan: Plan, place: Place, good: Sequence[Tenant], verdict: Verdict) -
             told = "".join(f"{each * 1e3:13.1f} ms" for row in figures.values() for each in row)
             verdict.lines.append(f"{tenant.name:8} {kind:8}{told}")
             for what, (*without, beside) in figures.items():
-                if not beside + NOISE_S <= WITHIN * (max(without) + NOISE_S):
+                if without and not beside + NOISE_S <= WITHIN * (max(without) + NOISE_S):
                     times = " and ".join(f"{beside / each:.1f}" for each in without)
                     verdict.slower.append(
                         f"{tenant.name}: {what} of {kind} is {times} times that of before"
