@@ -1,10 +1,12 @@
 """Probes of the store: one small request every ten seconds, sooner while it is doubted.
 
-    our own claim is there ──▶ the store answers, and it is the one that this daemon began with
-    writes have failed     ──▶ a small object is put and deleted, where reads work
+    our own claim is read ──▶ the store answers, and it is the one that this daemon began with
+    another kind of request has failed, or has no answer for long ──▶ one of that kind
+                              (a write is a small object that is put and deleted)
 
 Law of this file: off the loop, and with a time-out of its own: a store that swallows requests, or a
-file system that hangs, is found out all the same. What hangs holds one of ``MOST`` threads.
+file system that hangs, is found out all the same. What hangs holds one of its
+operation's ``MOST`` threads.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from functools import partial
 import trio
 
 from persist.manifest.paths import claim_path
-from persist.store import ObjectStore, StoreError, StoreWatch, WatchedStore
+from persist.store import NotFound, ObjectStore, StoreError, StoreWatch, WatchedStore
 from persist.store.probe import FOLDER
 
 EVERY_S, DOUBTED_S = 10.0, 2.0
@@ -40,7 +42,7 @@ class StoreProbe:
         self._store: ObjectStore | None = None
         self._claim: str | None = None
         self._writes_at = f"{FOLDER}/alive"
-        self._limiter = trio.CapacityLimiter(MOST)
+        self._limiters: dict[str, trio.CapacityLimiter] = {}
 
     def watched(self, store: ObjectStore) -> ObjectStore:
         """Return the store with its requests noted; it is the one that is probed from now on."""
@@ -67,42 +69,71 @@ class StoreProbe:
         """Ask once; what comes of it is in the watch."""
         if self._store is None:
             return
-        _, writes_doubted = self.watch.doubted()
-        await self._ask("exists", partial(self._look, self._store))
+        store, doubted = self._store, self.watch.doubted()
+        is_there = await self._ask("get", partial(self._look, store))
+        for kind in sorted(doubted & _AGAIN.keys()):
+            await self._ask(kind, partial(_AGAIN[kind], store))
         # Not into an empty mount point.
-        if writes_doubted and self.watch.standing().reads:
-            await self._ask("put", partial(self._write, self._store))
+        if "write" in doubted and is_there:
+            await self._ask("put", partial(self._write, store))
 
     def _doubt(self) -> None:
         """Have a second opinion: a request has failed. Any thread."""
         with suppress(trio.RunFinishedError):
             self._loop.run_sync_soon(lambda: self._doubted.set(), idempotent=True)
 
-    async def _ask(self, operation: str, ask: Callable[[], None]) -> None:
-        with trio.move_on_after(self._timeout_s) as limit:
-            await trio.to_thread.run_sync(
-                partial(_quietly, ask), limiter=self._limiter, abandon_on_cancel=True
-            )
-        if limit.cancelled_caught:
-            self.watch.unanswered(operation, self._timeout_s)
+    async def _ask(self, operation: str, ask: Callable[[], bool]) -> bool:
+        """Have the store asked in a thread, and return whether it gave what was wanted.
 
-    def _look(self, store: ObjectStore) -> None:
-        if self._claim is None:
-            store.exists(f"{FOLDER}/alive")
-        elif store.exists(self._claim) is None:
+        Each operation has threads of its own: one that hangs says nothing of the others.
+        """
+        limiter = self._limiters.setdefault(operation, trio.CapacityLimiter(MOST))
+        with trio.move_on_after(self._timeout_s):
+            return await trio.to_thread.run_sync(
+                partial(_quietly, ask), limiter=limiter, abandon_on_cancel=True
+            )
+        self.watch.unanswered(operation, self._timeout_s)
+        return False
+
+    def _look(self, store: ObjectStore) -> bool:
+        """Read our claim: a store may tell of an object, and not give its bytes."""
+        claim = self._claim
+        try:
+            store.get(claim or f"{FOLDER}/alive")
+        except NotFound:
+            if claim is None:
+                return True
             self.watch.found(
-                f"{store.url} lacks {self._claim}, which this daemon has put there: it was emptied,"
+                f"{store.url} lacks {claim}, which this daemon has put there: it was emptied,"
                 " is another store, or is not mounted"
             )
-        else:
-            self.watch.found(None)
+            return False
+        self.watch.found(None)
+        return True
 
-    def _write(self, store: ObjectStore) -> None:
+    def _write(self, store: ObjectStore) -> bool:
         store.put(self._writes_at, b"")
         store.delete(self._writes_at)
+        return True
 
 
-def _quietly(ask: Callable[[], None]) -> None:
-    """Ask; a failure is noted already."""
-    with suppress(StoreError, OSError):
-        ask()
+def _exists(store: ObjectStore) -> bool:
+    store.exists(f"{FOLDER}/alive")
+    return True
+
+
+def _list(store: ObjectStore) -> bool:
+    next(store.list(f"{FOLDER}/"), None)
+    return True
+
+
+_AGAIN: dict[str, Callable[[ObjectStore], bool]] = {"exists": _exists, "list": _list}
+"""What is asked again, by kind, where it is doubted."""
+
+
+def _quietly(ask: Callable[[], bool]) -> bool:
+    """Ask, and return what was found; a failure is noted already."""
+    try:
+        return ask()
+    except (StoreError, OSError):
+        return False

@@ -1,13 +1,15 @@
 """Whether the store answers, by what its requests have come to.
 
-    answered ──▶ ok                          of reads and of writes by themselves
+    answered ──▶ ok                          of each kind of request by itself
     failed ──▶ doubted ──┬─ answered ──▶ ok
                          └─ a second failure, or none answered within DOUBT_S ──▶ away
+    under way for SLOW_S ──▶ doubted, until it is answered
     not found where our own claim has to be ──▶ away, until it is found
 
-Law of this file: a single failure is no outage, and a read that works says nothing of writes.
-"There is no such object" and "it exists already" are answers. Any thread; no call of the store is
-made here.
+Law of this file: a single failure is no outage, and a kind that works says nothing of another: a
+store may answer who asks for an object's size and hang on its bytes. Deletes alone judge nothing:
+no row waits for one, and a store may forbid them. "There is no such object" and "it exists
+already" are answers. Any thread; no call of the store is made here.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 DOUBT_S = 1.0
@@ -24,6 +27,19 @@ BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The bounds of the histogram of seconds that a request takes."""
 READS, WRITES = ("get", "open", "exists", "list"), ("put", "create", "delete")
 OPERATIONS = READS + WRITES
+SLOW_S = 5.0
+"""A request that is under way for longer is doubted: it may be large, or hang."""
+
+Kind = Literal["get", "exists", "list", "write"]
+KINDS: dict[str, Kind] = {
+    "get": "get",
+    "open": "get",
+    "exists": "exists",
+    "list": "list",
+    "put": "write",
+    "create": "write",
+}
+"""The kinds of requests that are judged, each by itself."""
 
 Outcome = Literal["ok", "not_found", "exists", "away", "full", "denied", "failed"]
 ANSWERS: tuple[Outcome, ...] = ("ok", "not_found", "exists")
@@ -42,7 +58,7 @@ class StoreStanding(NamedTuple):
 
 
 class _Side:
-    """The failures of reads, or of writes, since the last one that was answered."""
+    """The failures of a kind of requests since the last one that was answered."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -88,7 +104,8 @@ class StoreWatch:
         self._on_failed = on_failed
         self._clock, self._wall = clock, wall
         self._lock = threading.Lock()
-        self._reads, self._writes = _Side(), _Side()
+        self._sides: dict[Kind, _Side] = {kind: _Side() for kind in KINDS.values()}
+        self._under_way: dict[object, tuple[Kind, float]] = {}
         self._lost: str | None = None
         self._last_ok_at: float | None = None
         self._last_error: str | None = None
@@ -97,6 +114,19 @@ class StoreWatch:
         self._requests: Counter[tuple[str, Outcome]] = Counter()
         self._buckets = {each: [0] * (len(BOUNDS_S) + 1) for each in OPERATIONS}
         self._seconds = dict.fromkeys(OPERATIONS, 0.0)
+
+    @contextmanager
+    def under_way(self, operation: str) -> Iterator[None]:
+        """Know that a request is under way: one that has no answer for long is doubted."""
+        kind, token = KINDS.get(operation), object()
+        if kind is not None:
+            with self._lock:
+                self._under_way[token] = (kind, self._clock())
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way.pop(token, None)
 
     def note(
         self, operation: str, outcome: Outcome, seconds: float, error: str | None = None
@@ -112,13 +142,13 @@ class StoreWatch:
             self._buckets[operation][bisect_left(BOUNDS_S, seconds)] += 1
             self._seconds[operation] += seconds
             self._judge(operation, outcome in ANSWERS, error)
-        if outcome not in ANSWERS:
+        if outcome not in ANSWERS and operation in KINDS:
             self._on_failed()
 
     def unanswered(self, operation: str, seconds: float) -> None:
         """Take note of a request that has no answer after so many seconds, and goes on."""
         with self._lock:
-            side = self._side(operation)
+            side = self._sides[KINDS[operation]]
             side.failures = max(side.failures, 1)
             self._judge(operation, False, f"no answer within {seconds:g} s")
 
@@ -134,16 +164,21 @@ class StoreWatch:
         with self._lock:
             now = self._clock()
             self._settle(now)
-            reads = self._lost is None and self._reads.works(now)
-            writes = self._lost is None and self._writes.works(now)
+            writes = self._lost is None and self._sides["write"].works(now)
+            reads = self._lost is None and all(
+                side.works(now) for kind, side in self._sides.items() if kind != "write"
+            )
             return StoreStanding(
                 self._state, self._since, self._last_ok_at, self._last_error, reads, writes
             )
 
-    def doubted(self) -> tuple[bool, bool]:
-        """Say whether the last read has failed, and whether the last write has."""
+    def doubted(self) -> frozenset[Kind]:
+        """Return the kinds whose last request has failed, or has no answer for ``SLOW_S``."""
         with self._lock:
-            return self._reads.failures > 0, self._writes.failures > 0
+            now = self._clock()
+            slow = {kind for kind, began in self._under_way.values() if now - began > SLOW_S}
+            failed = {kind for kind, side in self._sides.items() if side.failures}
+            return frozenset(slow | failed)
 
     def tally(self) -> Tally:
         """Return a copy of the counts."""
@@ -152,20 +187,19 @@ class StoreWatch:
             return Tally(dict(self._requests), buckets, dict(self._seconds))
 
     def _judge(self, operation: str, answered: bool, error: str | None) -> None:
-        now = self._clock()
-        self._side(operation).note(answered, now)
+        now, kind = self._clock(), KINDS.get(operation)
+        if kind is not None:
+            self._sides[kind].note(answered, now)
         if answered:
             self._last_ok_at = self._wall()
         else:
             self._last_error = error
         self._settle(now)
 
-    def _side(self, operation: str) -> _Side:
-        return self._reads if operation in READS else self._writes
-
     def _settle(self, now: float) -> None:
-        works = self._lost is None and self._reads.works(now) and self._writes.works(now)
-        asked = self._reads.last_at is not None or self._writes.last_at is not None
+        sides = self._sides.values()
+        works = self._lost is None and all(side.works(now) for side in sides)
+        asked = any(side.last_at is not None for side in sides)
         state: Literal["ok", "away", "unknown"] = "away" if not works else "ok"
         if not asked or (state == "ok" and self._last_ok_at is None):
             state = "unknown"

@@ -61,6 +61,12 @@ class WatchedStore:
         return self._watch.standing().reads
 
     @property
+    def problem(self) -> str | None:
+        """What fails, while the store is away."""
+        standing = self._watch.standing()
+        return standing.last_error if standing.state == "away" else None
+
+    @property
     def listing_seeks(self) -> bool:
         return self._store.listing_seeks
 
@@ -97,7 +103,8 @@ class WatchedStore:
 
     def _noted(self, operation: str, call: Callable[[], T]) -> T:
         began = time.monotonic()
-        found = self._failures_noted(operation, call)
+        with self._watch.under_way(operation):
+            found = self._failures_noted(operation, call)
         self._watch.note(operation, "ok", time.monotonic() - began)
         return found
 

@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -23,14 +24,17 @@ from ingester.daemon.loop_watch import REMEMBERED_S, TURN_S, LoopWatch
 from ingester.daemon.store_probe import StoreProbe
 from persist.manifest import claim_epoch
 from persist.manifest.paths import claim_path
-from persist.store import ObjectInfo
-from persist.store.standing import StoreStanding
+from persist.store import PutInfo, StoreWatch
+from persist.store.standing import SLOW_S, StoreStanding
 from tests.crash.worlds import mount, no_small_disk
 from tests.drivers.daemon import Daemon
 from tests.drivers.memory_store import MemoryStore
 from tests.drivers.s3_server import S3Server
 from tests.drivers.waiting import until
 from tests.drivers.wire import Table, http, numbers, persist, put, query
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 TABLE: Table = ("watched", "t")
 BATCH = numbers(0, 8, s=pa.array(["x" * 100_000] * 8))
@@ -149,9 +153,9 @@ def test_a_store_that_swallows_requests_is_away_after_the_probes_own_time() -> N
     let_go = threading.Event()
 
     class Hanging(MemoryStore):
-        def exists(self, path: str) -> ObjectInfo | None:
+        def get(self, path: str) -> bytes:
             let_go.wait(30)
-            return None
+            return b""
 
     async def main() -> StoreStanding:
         probe = StoreProbe(timeout_s=0.05)
@@ -165,6 +169,36 @@ def test_a_store_that_swallows_requests_is_away_after_the_probes_own_time() -> N
 
     standing = trio.run(main)
     assert (standing.state, standing.last_error) == ("away", "no answer within 0.05 s")
+
+
+def test_writes_that_hang_are_found_out_beside_reads_that_work() -> None:
+    let_go = threading.Event()
+
+    class Frozen(MemoryStore):
+        def put(self, path: str, data: Buffer) -> PutInfo:
+            let_go.wait(30)
+            return super().put(path, data)
+
+    async def main() -> list[StoreStanding]:
+        late_s, found = [0.0], []
+        probe = StoreProbe(timeout_s=0.05)
+        probe.watch = StoreWatch(clock=lambda: time.monotonic() + late_s[0])
+        store = probe.watched(Frozen())
+        claim_epoch(store, "tested", 1, {})
+        probe.expect("tested", 1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, store.put, "file", b"")
+            await trio.testing.wait_all_tasks_blocked()
+            for late_s[0] in (0.0, SLOW_S + 1):
+                for _ in range(3):  # more than there are threads for
+                    await probe.probe()
+                found.append(probe.watch.standing())
+            let_go.set()
+        return [*found, probe.watch.standing()]
+
+    early, hanging, well = trio.run(main)
+    assert (early.state, well.state) == ("ok", "ok")
+    assert (hanging.state, hanging.reads, hanging.writes) == ("away", True, False)
 
 
 def test_a_full_disk_is_not_ready_for_writes_of_the_size_that_batches_have(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from persist.store import (
     StoreWatch,
     WatchedStore,
 )
-from persist.store.standing import DOUBT_S, OPERATIONS
+from persist.store.standing import DOUBT_S, OPERATIONS, SLOW_S
 from tests.drivers.memory_store import MemoryStore
 
 
@@ -49,9 +49,9 @@ def test_a_store_is_unknown_then_ok_and_one_failure_is_no_outage() -> None:
     store.answer()
     assert store.watch.standing() == ("ok", 1e9 + 100, 1e9 + 100, None, True, True)
     store.fail()
-    assert (store.state, store.heard, store.watch.doubted()) == ("ok", 1, (True, False))
+    assert (store.state, store.heard, store.watch.doubted()) == ("ok", 1, frozenset({"get"}))
     store.answer()
-    assert (store.state, store.watch.doubted()) == ("ok", (False, False))
+    assert (store.state, store.watch.doubted()) == ("ok", frozenset())
     # Two that are apart, with an answer between them, are none either.
     store.fail()
     store.answer()
@@ -88,6 +88,45 @@ def test_a_read_that_works_says_nothing_of_writes() -> None:
     assert (found.state, found.reads, found.writes) == ("away", True, False)
     store.answer("create")
     assert store.state == "ok"
+
+
+def test_a_store_that_tells_of_objects_and_gives_no_bytes_or_no_list_is_away() -> None:
+    for kind, others in (("get", ("exists", "list")), ("list", ("get", "exists"))):
+        store = Watched()
+        store.answer("put")
+        for _ in range(2):
+            store.fail(kind)
+            for each in others:
+                store.answer(each)
+        found = store.watch.standing()
+        assert (found.state, found.reads, found.writes) == ("away", False, True), kind
+        store.answer(kind)
+        assert store.state == "ok"
+
+
+def test_deletes_say_nothing_of_a_store_that_forbids_them_or_is_full() -> None:
+    store = Watched()
+    store.answer("put")
+    for _ in range(3):
+        store.fail("delete", "403")
+    store.now += 60
+    assert (store.state, store.heard) == ("ok", 0)
+    store.fail("put", "no room")
+    store.answer("delete")
+    store.fail("put", "no room")
+    assert store.state == "away"
+
+
+def test_a_request_under_way_for_long_is_doubted_until_it_is_answered() -> None:
+    store = Watched()
+    store.answer("put")
+    with store.watch.under_way("put"), store.watch.under_way("get"):
+        store.now += SLOW_S
+        assert store.watch.doubted() == frozenset()
+        store.now += 1
+        # Doubted, and not away: it may be large.
+        assert (store.watch.doubted(), store.state) == (frozenset({"write", "get"}), "ok")
+    assert store.watch.doubted() == frozenset()
 
 
 def test_a_store_that_lacks_our_claim_is_away_whatever_it_answers() -> None:
