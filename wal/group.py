@@ -50,6 +50,8 @@ class Group:
     start: int = 0
     end: int = 0
     next_seq: int = 0
+    began_s: float = 0.0
+    """The time at which the group began to be written, on the monotonic clock; 0 before."""
     began_ns: int = 0
     """The time at which the group began to be written, in nanoseconds since 1970."""
     stored_ns: int = 0

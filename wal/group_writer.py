@@ -105,7 +105,7 @@ class GroupWriter:
         return group is not None
 
     def _write(self, group: Group) -> None:
-        group.began_ns = time.time_ns()
+        group.began_s, group.began_ns = time.monotonic(), time.time_ns()
         try:
             self._segments.write(group, sync=self._sync)
         except LogError as exc:

@@ -274,8 +274,8 @@ class Log:
 
         Any thread. A disk that does not answer is known by it: nobody has an answer meanwhile.
         """
-        in_hand = [g for g in tuple(self._groups.queue.groups) if g.began_ns and not g.stored_ns]
-        return max(0.0, (time.time_ns() - in_hand[0].began_ns) / 1e9) if in_hand else 0.0
+        in_hand = [g for g in tuple(self._groups.queue.groups) if g.began_s and not g.stored_ns]
+        return time.monotonic() - in_hand[0].began_s if in_hand else 0.0
 
     @property
     def certain_bytes(self) -> int:

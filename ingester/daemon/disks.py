@@ -1,11 +1,14 @@
 """The room of the disks that the daemon writes to.
 
 Law of this file: it looks in a thread, with a time-out, since a file system may hang; the last look
-that was answered holds.
+that was answered holds. Whether the log's file system still takes writes is not told by its room:
+one that failed, or was made read-only, has as much as before. So its folder is touched at times.
 """
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 from functools import partial
 from pathlib import Path
@@ -17,6 +20,8 @@ from ingester.config.settings import Settings
 
 LOOK_S = 1.0
 TIMEOUT_S = 5.0
+TOUCH_S = 10.0
+"""The time between two touches: each is a write of the file system's own."""
 
 
 class Room(NamedTuple):
@@ -39,6 +44,9 @@ class Disks:
         }
         self._found: dict[str, Room | None] = {}
         self._limiter = trio.CapacityLimiter(1)
+        self._touched_at = -math.inf
+        self.log_problem: str | None = None
+        """Why the log's file system takes no writes, by the last touch; None where it does."""
 
     def room(self, name: str) -> Room | None:
         """Return the room of ``log``, ``spill`` or ``store``; None where it is not known."""
@@ -57,6 +65,24 @@ class Disks:
                 partial(_rooms, self._folders), limiter=self._limiter, abandon_on_cancel=True
             )
             self._found = found
+            if trio.current_time() - self._touched_at >= TOUCH_S:
+                self._touched_at = trio.current_time()
+                self.log_problem = await trio.to_thread.run_sync(
+                    partial(_touch, self._folders["log"]),
+                    limiter=self._limiter,
+                    abandon_on_cancel=True,
+                )
+
+
+def _touch(folder: Path | None) -> str | None:
+    """Have the folder's time set anew; return why that cannot be, if it is the file system."""
+    if folder is None:
+        return None
+    try:
+        os.utime(folder)
+    except OSError as exc:
+        return exc.strerror if exc.errno in (errno.EROFS, errno.EIO) else None
+    return None
 
 
 def _rooms(folders: dict[str, Path | None]) -> dict[str, Room | None]:

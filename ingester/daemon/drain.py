@@ -22,7 +22,7 @@ from ingester.daemon.assembly import Runtime
 from ingester.errors import FencedOff, IngesterError, Stopping
 from ingester.observability.status import DrainState, DrainStatus
 from persist.backoff import Backoff
-from persist.store import StoreError
+from persist.store import StoreError, WatchedStore
 from wal import LogError
 
 log = structlog.get_logger(__name__)
@@ -57,8 +57,15 @@ class Drain:
             buffers=sum(1 for _ in runtime.tree.unreleased()),
             bytes=runtime.ledger.buffered + runtime.ledger.frozen,
             tables=sum(table.registered for table in runtime.tree.tables.values()),
-            problem=self._problem,
+            problem=self._problem or self._store_problem(),
         )
+
+    def _store_problem(self) -> str | None:
+        """What the store says to files that cannot be put, while there are some to put."""
+        store = self._runtime.store
+        if self._state == "draining" and isinstance(store, WatchedStore):
+            return store.problem
+        return None
 
     async def asked(self, undo: bool, wait_s: float) -> DrainStatus:
         """Begin the drain, or take it back; asked for again, it goes on as it is.

@@ -72,7 +72,7 @@ class StatusReport:
         self._security = security
         self._settings = settings
         self._problems = problems
-        self._began_at = time.time()
+        self._began_at, self._began_monotonic = time.time(), time.monotonic()
         self._answers: Counter[tuple[str, int]] = Counter()
         self._standing = GaugeCollector(lambda: watch.standing(self._answers), standing_metrics)
         self._early_metrics = CollectorRegistry()
@@ -113,9 +113,11 @@ class StatusReport:
             return [] if store.reads else ["store: the store does not answer"]
         if purpose == "write":
             refused = [f"{reason.code}: {reason.message}" for reason in _refusals(runtime)]
-            waits_s = runtime.wal.writing_s
-            stalled = [f"log: its disk has not answered for {waits_s:.0f} s"]
-            return refused + (stalled if waits_s > STALL_S else [])
+            if (problem := self._watch.disk().log_problem) is not None:
+                refused.append(f"log: its disk takes no writes ({problem})")
+            if (waits_s := runtime.wal.writing_s) > STALL_S:
+                refused.append(f"log: its disk has not answered for {waits_s:.0f} s")
+            return refused
         return []
 
     def phase(self) -> Phase:
@@ -229,7 +231,7 @@ class StatusReport:
                 version=__version__,
                 pid=os.getpid(),
                 started_at=_utc(self._began_at),
-                uptime_s=round(time.time() - self._began_at, 3),
+                uptime_s=round(time.monotonic() - self._began_monotonic, 3),
                 state="starting",
                 flight="",
                 http="",

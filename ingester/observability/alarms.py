@@ -38,6 +38,8 @@ UNKNOWN_STORE, UNKNOWN_DISK = StoreState(), DiskStatus()
 class Facts:
     """The figures that the rules look at, of one moment."""
 
+    starting: bool = False
+    """Whether the daemon has no epoch yet, and answers no calls."""
     fenced: bool = False
     log_writing_s: float = 0.0
     """The time for which the log's disk has been writing the group in hand."""
@@ -83,6 +85,8 @@ def _store_away(facts: Facts) -> Finding:
     store = facts.store
     if store.state != "away":
         return None
+    if facts.starting:
+        return "critical", "the store does not answer, and the start waits for it: no call is taken"
     if store.reads:
         said = "the store takes no writes: persists wait, rows stay in memory and log"
     else:
@@ -93,7 +97,8 @@ def _store_away(facts: Facts) -> Finding:
 def _disk_full(facts: Facts) -> Finding:
     disk = facts.disk
     if disk.full or "disk_full" in facts.refusals:
-        return "critical", "the log's disk is full: writes are refused, queries go on"
+        lacks = "has no inode left" if disk.log_free_files == 0 else "is full"
+        return "critical", f"the log's disk {lacks}: writes are refused, queries go on"
     free, least = disk.log_free_bytes, 4 * facts.segment_bytes
     if free is not None and free < least:
         return "warning", f"the log's disk has {_size(free)} left; below that writes are refused"
@@ -106,6 +111,9 @@ def _disk_full(facts: Facts) -> Finding:
 
 
 def _log_stalled(facts: Facts) -> Finding:
+    if facts.disk.log_problem is not None:
+        said = f"the log's disk takes no writes ({facts.disk.log_problem})"
+        return "critical", f"{said}: the next write of a client ends the daemon; queries go on"
     if facts.log_writing_s <= STALL_S:
         return None
     waited = _span(facts.log_writing_s)
@@ -253,6 +261,8 @@ class _Raised:
     since: float
     so_at: float
     finding: tuple[Severity, str]
+    told: Severity
+    """The highest severity that was told since it was raised."""
 
 
 class Alarms:
@@ -269,7 +279,8 @@ class Alarms:
             wall: seconds since 1970.
 
         Returns:
-            The alarms that were raised by this look, and the names of those that fell by it.
+            The alarms that were raised by this look, or became critical by it, and the names of
+            those that fell by it.
         """
         begun = []
         for name, rule in ALARMS.items():
@@ -277,9 +288,12 @@ class Alarms:
                 continue
             raised = self._raised.get(name)
             if raised is None:
-                raised = self._raised[name] = _Raised(wall, now, finding)
+                raised = self._raised[name] = _Raised(wall, now, finding, finding[0])
                 begun.append(_alarm(name, raised))
             raised.so_at, raised.finding = now, finding
+            if finding[0] == "critical" != raised.told:
+                raised.told = "critical"
+                begun.append(_alarm(name, raised))
         gone = [name for name, each in self._raised.items() if now - each.so_at > HOLD_S]
         for name in gone:
             del self._raised[name]

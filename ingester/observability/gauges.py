@@ -42,7 +42,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     log: LogStatus
     streams: StreamStatus
     ready: bool
-    """Whether queries are answered."""
+    """Whether calls of any kind may be sent here."""
     accepts_writes: bool
     connections: ConnectionStatus = ConnectionStatus()
     replications: Sequence[ReplicationStatus] = ()
@@ -96,7 +96,7 @@ _GAUGES = {
         "security.callers.audit_left_out",
         "Refusals beyond the audit log's bounds, and lines that could not be written",
     ),
-    "ready": ("ready", "1 while queries are answered"),
+    "ready": ("ready", "1 while calls may be sent here: not while it starts, is drained, stops"),
     "accepts_writes": ("accepts_writes", "1 while a write to an open table would be taken"),
     "draining": ("draining", "1 from `ingester drain` on, also when it is done"),
     "drained": ("drained", "1 while everything is in files and the daemon may be stopped"),

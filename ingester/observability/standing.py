@@ -51,6 +51,8 @@ class DiskStatus(msgspec.Struct, frozen=True, kw_only=True):
     log_total_bytes: int | None = None
     log_free_files: int | None = None
     """The files that can still be made there; null where the file system has no bound."""
+    log_problem: str | None = None
+    """Why the log's file system takes no writes, as one that was made read-only."""
     reserved_bytes: int = 0
     """The bytes that the log can write without asking the disk for room."""
     full: bool = False

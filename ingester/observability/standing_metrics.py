@@ -34,6 +34,7 @@ class Standing:
     requests: Tally
     disk: DiskStatus
     oldest_unpersisted_s: float | None
+    """None where it is not known yet: the log is not replayed."""
     refresh_lag_s: float
     fenced: bool
     answers: Mapping[tuple[str, int], int]
@@ -69,11 +70,12 @@ def _gauges(of: Standing | None) -> Iterator[Metric]:
         build.add_metric([of.version], 1.0)
     yield build
     up = None if of is None else float(of.store.state == "ok")
-    oldest = None if of is None else of.oldest_unpersisted_s or 0.0
+    oldest = None if of is None else of.oldest_unpersisted_s
     yield GaugeMetricFamily("ingester_store_up", "1 while the store answers", value=up)
     yield GaugeMetricFamily(
         "ingester_oldest_unpersisted_seconds",
-        "Age of the oldest row that is in no file, 0 where every row is in one",
+        "Age of the oldest row that is in no file, 0 where every row is in one; none while it is"
+        " not known, as the log is not replayed yet",
         value=oldest,
     )
     yield GaugeMetricFamily(

@@ -63,7 +63,7 @@ class DiskRoom:
     """The space that the log has. Any thread.
 
     ``certain_bytes`` fit into what is reserved already; beyond them a segment of ``segment_bytes``
-    has to be found on the disk of ``folder``.
+    has to be found on the disk of ``folder``, and an inode for it.
     """
 
     def __init__(self, folder: Path, segment_bytes: int, certain_bytes: Callable[[], int]) -> None:
@@ -85,7 +85,9 @@ class DiskRoom:
         now = time.monotonic()
         if now - asked_at > FREE_HOLDS_S:
             found = os.statvfs(self._folder)
-            free = found.f_bavail * found.f_frsize
+            # A file system without a bound on files tells of none at all.
+            no_file_left = found.f_files > 0 and found.f_favail == 0
+            free = 0 if no_file_left else found.f_bavail * found.f_frsize
             self._free = (now, free)
         return free < max(self._segment_bytes, nbytes) + self._segment_bytes
 

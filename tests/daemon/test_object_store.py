@@ -15,6 +15,7 @@ import pytest
 
 from tests.drivers.daemon import Daemon, DaemonEnded
 from tests.drivers.s3_server import Fault, S3Server
+from tests.drivers.waiting import until
 from tests.drivers.wire import (
     ARROW_AND_FLIGHT,
     Table,
@@ -294,6 +295,7 @@ def test_a_drain_waits_for_the_store_and_can_be_taken_back_meanwhile(
         server.fault("unavailable", method="PUT", contains="drained", times=10_000)
         (told,) = act(client, "drain", wait_s=0.5)
         assert (told["state"], told["buffers"], told["tables"]) == ("draining", 1, 1)
+        until(lambda: "503" in str(act(client, "drain")[0]["problem"]), "the reason")
         assert act(client, "drain", undo=True)[0]["state"] == "none"
         put(client, table, numbers(5, 5))
         server.clear_faults()

@@ -44,6 +44,9 @@ TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
     ("disk-full", "warning", {"disk": DiskStatus(log_free_bytes=3 * SEGMENT)}, "192 MiB left"),
     ("disk-full", "warning", {"disk": DiskStatus(log_free_files=7)}, "7 more files"),
     ("disk-full", "warning", {"disk": DiskStatus(store_free_bytes=5)}, "store's disk has 5 B left"),
+    ("store-away", "critical", {"store": AWAY, "starting": True}, "no call is taken"),
+    ("disk-full", "critical", {"disk": DiskStatus(full=True, log_free_files=0)}, "no inode left"),
+    ("log-stalled", "critical", {"disk": DiskStatus(log_problem="EROFS")}, "no writes (EROFS)"),
     ("log-stalled", "critical", {"log_writing_s": 6.0}, "not answered for 6 s"),
     ("memory-high", "critical", {"refusals": frozenset({"memory"})}, "memory.high"),
     ("saturated", "critical", {"refusals": frozenset({"saturated"})}, "queue is full"),
@@ -107,6 +110,8 @@ def test_every_alarm_is_tried_and_has_its_entry_its_row_and_its_metric() -> None
     found = re.findall(
         r'^ingester_alarm{alarm="(.+)"} (.+)$', generate_latest(registry).decode(), re.M
     )
+    # What nobody knows yet is no figure: the log has rows that are not replayed.
+    assert "\ningester_oldest_unpersisted_seconds " not in generate_latest(registry).decode()
     assert dict(found) == {name: "1.0" if name == "fenced" else "0.0" for name in ALARMS}
 
 
@@ -122,6 +127,15 @@ def test_an_alarm_is_held_for_a_while_and_keeps_the_time_of_its_beginning() -> N
     assert [alarm.since for alarm in alarms.raised()] == ["2001-09-09T01:46:40Z"]
     assert alarms.judge(WELL, end + HOLD_S + 0.1, 0.0) == ([], ["store-away"])
     assert alarms.raised() == []
+
+
+def test_an_alarm_that_becomes_critical_is_told_of_once_more() -> None:
+    alarms = Alarms()
+    told = []
+    for now, hours in enumerate((48, 48, 12, 48, 12)):
+        facts = with_trouble({"certificate_ends_in_s": hours * 3600.0})
+        told.append([alarm.severity for alarm in alarms.judge(facts, float(now), 0.0)[0]])
+    assert told == [["warning"], [], ["critical"], [], []]
 
 
 def test_the_critical_ones_come_first_and_the_oldest_of_each() -> None:

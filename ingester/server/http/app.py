@@ -3,7 +3,7 @@
 | route               | 200                     | 503                                        |
 |---------------------|-------------------------|--------------------------------------------|
 | GET /health/live    | the loop turns          | it has ended, the process is on its way out |
-| GET /health/ready   | calls are answered      | starting, stopping, fenced: with reasons   |
+| GET /health/ready   | calls may come          | starting, drained, stopping, fenced: why   |
 | ... ?for=query      | and queries of files    | the same, or the store does not answer     |
 | ... ?for=write      | and writes are taken    | the same, or writes are refused for now    |
 |                     | (while the store is away to open tables: ``limited`` says so)        |

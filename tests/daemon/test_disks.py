@@ -1,0 +1,66 @@
+"""The looks at the disks: a file system that takes no files, or no writes, is known as such."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from ingester.config.settings import Settings
+from ingester.daemon.disks import TOUCH_S, Disks
+from ingester.write.admission import DiskRoom
+from tests.crash.worlds import mount, no_small_disk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own."""
+    if (why := no_small_disk(tmp_path)) is not None:
+        pytest.skip(why)
+    at = tmp_path / "disk"
+    at.mkdir()
+    assert mount(at)
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", "--lazy", at], check=True)
+
+
+def test_a_disk_without_an_inode_lacks_room_for_what_is_not_reserved(disk: Path) -> None:
+    def lacks(reserved_bytes: int) -> bool:
+        return DiskRoom(disk, 4096, lambda: reserved_bytes).lacks(1)
+
+    assert not lacks(0)
+    # One inode is the root's own.
+    subprocess.run(["mount", "-o", "remount,nr_inodes=1", disk], check=True)
+    assert [lacks(100_000), lacks(0)] == [False, True]
+
+
+def test_a_disk_that_takes_no_writes_is_known_though_it_has_room(disk: Path) -> None:
+    (disk / "wal").mkdir()
+
+    async def main() -> list[str | None]:
+        disks, found = Disks(Settings(data_dir=disk)), []
+        for options in ("ro", "rw"):
+            await disks.look()
+            found.append(disks.log_problem)
+            subprocess.run(["mount", "-o", f"remount,{options}", disk], check=True)
+            await trio.sleep(TOUCH_S)
+        await disks.look()
+        return [*found, disks.log_problem]
+
+    clock = trio.testing.MockClock(autojump_threshold=0.05)
+    assert trio.run(main, clock=clock) == [None, "Read-only file system", None]
+
+
+def test_a_folder_that_is_not_there_yet_is_no_disk_that_fails(tmp_path: Path) -> None:
+    async def main() -> str | None:
+        disks = Disks(Settings(data_dir=tmp_path / "new"))
+        await disks.look()
+        return disks.log_problem
+
+    assert trio.run(main) is None
