@@ -158,7 +158,7 @@ class Watch:
 
     def history(self) -> History:
         """Return the last minutes."""
-        return self._ring.tell()
+        return self._ring.tell(_since_boot(), time.time())
 
     def _facts(self) -> Facts:
         facts: dict[str, Any] = security_facts(self._security())
@@ -191,7 +191,12 @@ class Watch:
             "log_free_bytes": None if room is None else room.free_bytes,
             "alarms": len(self._alarms.raised()),
         }
-        self._ring.add(time.time(), {**self._figures.gather(runtime, trio.current_time()), **own})
+        self._ring.add(_since_boot(), {**self._figures.gather(runtime, trio.current_time()), **own})
+
+
+def _since_boot() -> float:
+    """Seconds that never run backwards, and also count while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _utc(seconds: float | None) -> str | None:

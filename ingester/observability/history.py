@@ -1,7 +1,9 @@
 """The last minutes of the daemon, as figures of one moment every few seconds.
 
 Law of this file: memory is constant, ``KEPT`` moments of ``FIGURES``. A figure is taken from what
-is counted anyway: nothing is added to the way of a write. Pure; loop only.
+is counted anyway: nothing is added to the way of a write. Moments are kept by a clock that only
+runs forwards and are told by the machine's clock of now, so that one that was set says of no moment
+that it was an hour ago. Pure; loop only.
 """
 
 from __future__ import annotations
@@ -53,18 +55,26 @@ class HistoryRing:
         """Keep the figures of a moment; the oldest one goes where there is no room.
 
         Args:
-            at: seconds since 1970.
+            at: seconds that never run backwards, also while the machine sleeps.
             figures: by names of ``FIGURES``; what is not there is not known.
         """
         self._at.append(at)
         self._figures.append(tuple(_short(figures.get(name)) for name in FIGURES))
 
-    def tell(self) -> History:
-        """Return all that is kept."""
+    def tell(self, now: float, wall: float) -> History:
+        """Return all that is kept.
+
+        Args:
+            now: the moment of now, by the clock of ``add``.
+            wall: the same in seconds since 1970.
+        """
         columns = list(zip(*self._figures, strict=True)) or [()] * len(FIGURES)
         return History(
             step_s=STEP_S,
-            at=[time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) for at in self._at],
+            at=[
+                time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall - (now - at)))
+                for at in self._at
+            ],
             series={name: list(column) for name, column in zip(FIGURES, columns, strict=True)},
         )
 

@@ -88,6 +88,18 @@ def test_plots_are_full_from_the_first_moment_and_have_their_text(browser: Brows
         assert 200 < ends < 240, "eleven of fifteen minutes, of 300 px"
 
 
+def test_a_daemon_that_stood_still_has_a_gap_as_long_as_that(browser: Browser) -> None:
+    source = scenes.well()
+    source.ring.add(scenes.NOW + 605, {"rows_per_s": 1.0})
+    with serving(source) as server, browser.tab() as tab:
+        look(tab, server.url)
+        plot = 'document.querySelector(\'[data-key="Rows written"] '
+        assert "last 25 min: now 1/s" in tab.evaluate(plot + "svg').ariaLabel")
+        before, after = tab.evaluate(plot + "path.edge').getAttribute('d')").split("M")[1:]
+        assert 176 < float(before.rsplit("L")[-1].split(" ")[0]) < 181, "890 of 1,495 s, of 300 px"
+        assert after.startswith("300.0 ")
+
+
 def test_a_daemon_that_is_gone_leaves_its_figures_greyed_and_with_their_age(
     browser: Browser,
 ) -> None:

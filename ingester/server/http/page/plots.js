@@ -1,14 +1,23 @@
 // The small plots of the last minutes, which the daemon keeps: they are full from the first moment.
 //
-// Each has its text: what it is of, now, lowest and highest. A value that is not known is a gap.
+// Each has its text: what it is of, now, lowest and highest. A value that is not known is a gap, and
+// so is the time for which the daemon stood still.
 import { known, seconds } from "./numbers.js";
 import { el, svg } from "./elements.js";
 
 const WIDTH = 300, HEIGHT = 44;
 
-function place(values, top) {
-  const step = WIDTH / Math.max(1, values.length - 1);
-  return values.map((v, i) => (known(v) ? `${(i * step).toFixed(1)} ${(HEIGHT - 1 - (HEIGHT - 4) * Math.min(1, Math.max(0, v / top))).toFixed(1)}` : null));
+// The seconds of each moment behind the first one.
+function moments(history) {
+  const at = history.at.map((each) => Date.parse(each) / 1000);
+  return at.map((each) => each - at[0]);
+}
+function place(values, top, at, step) {
+  const scale = WIDTH / (at.at(-1) || 1);
+  return values.flatMap((v, i) => {
+    const stood = i && at[i] - at[i - 1] > 2.5 * step ? [null] : [];
+    return [...stood, known(v) ? `${(at[i] * scale).toFixed(1)} ${(HEIGHT - 1 - (HEIGHT - 4) * Math.min(1, Math.max(0, v / top))).toFixed(1)}` : null];
+  });
 }
 // Runs of known values, one after another.
 function runs(places) {
@@ -29,10 +38,10 @@ export function plot(title, lines, unit, history, limit = null) {
   const [low, high] = bounds(lines);
   if (high === null) return el("p", { class: "note" }, "Nothing known yet.");
   const top = Math.max(high * 1.05, known(limit) && limit < high * 4 ? limit * 1.02 : 0, 1e-12);
-  const span = seconds(history.step_s * history.at.length);
+  const at = moments(history), span = seconds(at.at(-1) + history.step_s);
   const told = lines.map(({ name, values }) => `${name ? name + " " : ""}now ${unit(values.at(-1))}`).join(", ");
   const label = `${title}, last ${span}: ${told}; lowest ${unit(low)}, highest ${unit(high)}`;
-  const lined = lines.map((line) => runs(place(line.values, top)));
+  const lined = lines.map((line) => runs(place(line.values, top, at, history.step_s)));
   const drawn = [svg("path", { class: "area", d: lined[0].map(area).join("") }),
     ...lined.map((each, i) => svg("path", { class: i ? "edge second" : "edge", d: each.map(edge).join("") }))];
   if (known(limit) && limit <= top) {

@@ -12,7 +12,10 @@ import { showAccess, showErrors, showFlow, showFollowers, showIdentity, showName
 
 const REFRESH_MS = 2000, PATIENCE_MS = 5000, HISTORY_MS = 10000, ONE_TABLE_MS = 10000, TYPING_MS = 200;
 const PARTS = [showState, showSecurity, showErrors, showMemory, showStore, showFlow, showNamespaces, showOrigins, showPushes, showReplications, showFollowers, showAccess, showIdentity];
-let lastGood = null, timer = null, paused = false, asking = false, again = false, rounds = 0, history = null, historyAt = 0, historyProblem = "";
+let lastGood = null, timer = null, paused = false, asking = false, again = false, rounds = 0, history = null, historyAt = -Infinity, historyOf = "", historyProblem = "";
+// Ages are by a clock that nobody sets; what is shown as a time is by the machine's own.
+const now = () => performance.now();
+let lastGoodAt = 0;
 // The answers of one table, which may have 100,000 partitions to look through: they are asked for less often.
 let kept = { key: "", at: 0, answers: [] };
 
@@ -37,7 +40,7 @@ function show(status, answers) {
 
 // ---- asking ----
 function lose(title, why) {
-  const age = lastGood ? ` What is shown below is from ${clock(lastGood)} (${seconds(Math.round((Date.now() - lastGood) / 1000))} ago).` : "";
+  const age = lastGood ? ` What is shown below is from ${clock(lastGood)} (${seconds(Math.round((now() - lastGoodAt) / 1000))} ago).` : "";
   put("lost", el("strong", {}, title), el("p", {}, `${why}. Trying again every ${REFRESH_MS / 1000} s.`), el("p", { "aria-live": "off" }, age));
   byId("lost").hidden = false;
   byId("main").className = "stale";
@@ -64,19 +67,20 @@ function askForToken(told) {
   put("refreshed", "Waiting for a token.");
 }
 
-async function askForHistory() {
-  if (Date.now() - historyAt < HISTORY_MS) return;
+async function askForHistory(incarnation) {
+  if (incarnation !== historyOf) [history, historyOf, historyAt] = [null, incarnation, -Infinity];
+  if (now() - historyAt < HISTORY_MS) return;
   const answer = await ask("/api/history");
   if (answer.ok) [history, historyProblem] = [answer.body, ""];
   else historyProblem = answer.told;
-  historyAt = Date.now();
+  historyAt = now();
 }
 
 async function askForTables(wanted) {
   const key = JSON.stringify(wanted);
-  if (isOpen() && key === kept.key && Date.now() - kept.at < ONE_TABLE_MS) return kept.answers;
+  if (isOpen() && key === kept.key && now() - kept.at < ONE_TABLE_MS) return kept.answers;
   const answers = await Promise.all(wanted.map(ask));
-  kept = { key, at: Date.now(), answers };
+  kept = { key, at: now(), answers };
   return answers;
 }
 
@@ -84,11 +88,11 @@ async function round() {
   const wanted = paths(), [status, answers] = await Promise.all([ask("/api/status"), askForTables(wanted)]);
   if (status.status === 401) return askForToken(status.told);
   if (!status.ok) return lose("The daemon answers with an error", status.told.replace(/\.$/, ""));
-  await askForHistory();
+  await askForHistory(status.body.identity.incarnation);
   if (JSON.stringify(wanted) !== JSON.stringify(paths())) return void (again = true);
   byId("state").hidden = false;
   show(status.body, answers);
-  lastGood = new Date();
+  [lastGood, lastGoodAt] = [new Date(), now()];
   byId("lost").hidden = byId("entry").hidden = true;
   byId("main").className = "";
   put("refreshed", paused ? `Paused. From ${clock(lastGood)}.` : `Refreshed ${clock(lastGood).slice(11)}, every ${REFRESH_MS / 1000} s.`);
@@ -122,7 +126,7 @@ const ACTS = {
 };
 const KEYS = {
   "/": () => { goTo("tables-card"); byId("find").focus(); }, "?": ACTS.keys, a: () => goTo("alarms-card"), t: () => goTo("tables-card"), e: () => goTo("errors-card"),
-  r: () => { kept.at = 0; refresh(); }, p: ACTS.pause, n: ACTS.next, b: ACTS.before, Escape: () => { if (isOpen()) location.hash = "#tables-card"; },
+  r: () => { kept.at = -Infinity; refresh(); }, p: ACTS.pause, n: ACTS.next, b: ACTS.before, Escape: () => { if (isOpen()) location.hash = "#tables-card"; },
 };
 function goTo(id) { byId(id).scrollIntoView({ block: "start" }); byId(id).focus({ preventScroll: true }); }
 
