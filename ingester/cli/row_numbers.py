@@ -1,11 +1,13 @@
 """The rows of an input go out, under their numbers where an origin is named.
 
     ask ─▶ leave out what is there ─▶ one row alone ─▶ ask again ─▶ the rest, a batch to each mark
+     ─▶ ask once more, where another process has answered
 
 Law of this file: a batch's sequence is the number of its last row, whatever the batch size, so that
 files are repeated exactly. The row that goes alone opens the stream: from it on the origin is this
 process's, at this daemon, and what the daemon then says of the table stays so. A batch ends at each
-of its marks, and every row is judged as the batch was that it came in before.
+of its marks, and every row is judged as the batch was that it came in before. Rows that were there,
+and are lost with a daemon's disk while this runs, are an error that names them.
 """
 
 from bisect import bisect_left
@@ -54,6 +56,9 @@ class RowSender:
         self._missing: frozenset[str] = frozenset()
         """The endpoints of daemons, of several, that are away."""
         self._writer: Writer | None = None
+        self._first_row: int | None = None
+        self._epoch: int | None = None
+        """The epoch of the daemon that took the first row."""
         self.next_row = 1
         self.known_rows = 0
         if origin is None:
@@ -78,6 +83,7 @@ class RowSender:
         """
         row = self.next_row
         self.next_row += batch.num_rows
+        self._first_row = row if self._first_row is None else self._first_row
         start = 0
         if self._writer is None:
             start = min(batch.num_rows, max(0, self._there + 1 - row))
@@ -91,9 +97,21 @@ class RowSender:
             sent(self._writer.write(piece), int(piece.num_rows))
 
     def close(self) -> None:
-        """Wait for all answers. Raises ClientError."""
-        if self._writer is not None:
-            self._writer.close()
+        """Wait for all answers.
+
+        Raises:
+            ClientError: a batch was refused, or has no answer.
+            CommandFailed: rows were lost with a daemon's disk meanwhile.
+        """
+        if self._writer is None:
+            return
+        epoch = self._writer.close().epoch
+        if self._origin is not None and (epoch != self._epoch or self._of_several()):
+            try:
+                self._check(self._ask(self._origin), self.next_row - 1)
+            except Unreachable as exc:
+                if "missing" not in exc.details:
+                    raise
 
     def abort(self) -> None:
         """Stop without waiting."""
@@ -113,7 +131,32 @@ class RowSender:
                 f"origin {origin!r}: somebody else writes as this origin: its row {number:,}"
                 " was there already; give each writer its own, or repeat with --first-sequence"
             )
-        self._marks = self._ask(origin).marks
+        self._epoch = ack.result().epoch
+        known = self._ask(origin)
+        self._check(known, number)
+        self._marks = known.marks
+
+    def _check(self, known: OriginState, last: int) -> None:
+        """See that rows up to ``last`` are there; those of daemons that are away may be.
+
+        Raises:
+            CommandFailed: some are not.
+        """
+        if self._missing or self._first_row is None or not known.there:
+            return  # of a daemon of before nothing can be told
+        if lost := _lacking(known, self._first_row, last):
+            told = ", ".join(f"{a:,} to {b:,}" if a != b else f"{a:,}" for a, b in lost[:5])
+            raise CommandFailed(
+                f"origin {self._origin!r}: rows {told}{' …' if len(lost) > 5 else ''} were there,"
+                f" and were lost with a daemon's disk meanwhile; with --first-sequence"
+                f" {self._first_row} they are sent again"
+            )
+
+    def _of_several(self) -> bool:
+        daemons = self._client.daemons()
+        for daemon in daemons:
+            daemon.close()
+        return len(daemons) > 1
 
     def _pieces(self, batch: pa.RecordBatch, row: int, start: int) -> Iterator[pa.RecordBatch]:
         """The rest of a batch from ``start`` on, cut behind each mark; ``row`` is its first."""
@@ -144,3 +187,16 @@ class RowSender:
                 if daemon.endpoint not in self._missing:
                     found.append(daemon.origins(origin, self._table))
         return merging.origins(found)
+
+
+def _lacking(known: OriginState, first: int, last: int) -> list[tuple[int, int]]:
+    """The rows of a stretch that are not there, as stretches."""
+    found: list[tuple[int, int]] = []
+    while first <= last:
+        at = bisect_left(known.marks, first)
+        end = min(last, known.marks[at]) if at < len(known.marks) else last
+        if not known.has(end):
+            begin = found.pop()[0] if found and found[-1][1] == first - 1 else first
+            found.append((begin, end))
+        first = end + 1
+    return found

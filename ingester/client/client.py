@@ -218,11 +218,13 @@ class Client:
             keep_until_durable: hold on to every batch, in memory, until the daemon says that it is
                 in object storage (about ``persist.max_age``), and send again what is lost with a
                 daemon: one that comes back with an empty disk, or of several one that stays away.
-                Needs an origin.
+                Needs an origin. Closing does not wait for files: it sees that a daemon has what is
+                in none.
             deletes: the batches are keys, and their rows are deleted.
             numbers_rows: a batch's sequence is the number of its last row, and ``first_sequence``
                 that of the first row. Rows may then come in other batches when they come again,
-                if one ends at each of the marks that :meth:`origins` tells of the table.
+                if one ends at each of the marks that :meth:`origins` tells of the table. When the
+                connection is lost, the first row of what is sent again goes alone.
 
         Raises:
             ClientError: with an ``origin`` but no ``first_sequence`` the daemon is asked.

@@ -85,6 +85,11 @@ class Delivery:
         """Whether what the daemon says of the origin is of these batches alone."""
         return self._lease is not None and self._lease.made_up
 
+    @property
+    def numbers_rows(self) -> bool:
+        """Whether a sequence is the number of a batch's last row."""
+        return self._lease is not None and self._lease.numbers_rows
+
     def append(
         self,
         batch: pa.RecordBatch,

@@ -13,7 +13,7 @@ from . import lifetime
 from .ack import Ack
 from .checkpoints.checkpoint import Checkpoint
 from .delivery import Delivery
-from .errors import ClientError, InvalidRequest, TimedOut
+from .errors import ClientError, InvalidRequest, TimedOut, Unreachable
 from .route import Route
 from .stream_threads import LOOK_AGAIN_S, StreamThreads
 from .wire import WriteResult
@@ -99,10 +99,9 @@ class SendLoop:
         route = self._threads.route
         route.settle()
         if (aside := route.aside) is None:
-            return False
+            return self._sends_lost()
         with self._lock:
-            if route.hangs:
-                self._threads.put_aside()
+            self._threads.put_aside()
         if aside.empty:
             return False
         aside.look()
@@ -111,6 +110,20 @@ class SendLoop:
                 self._threads.idle.wait(LOOK_AGAIN_S)
             self._threads.work.notify_all()
             return not aside.certain
+
+    def _sends_lost(self) -> bool:
+        """Whether the one daemon lacks what it has answered, and no file has: it is sent again."""
+        with self._lock:
+            if not self._window.has_kept:
+                return False
+        known = self._threads.route.known()
+        with self._lock:
+            if len(self._window) or self._window.has_all(known):
+                return bool(len(self._window))
+            self._threads.give_up(Unreachable("the daemon has lost what it had answered"))
+            self._window.resume(known)
+            self._threads.work.notify_all()
+            return True
 
     def finish(self) -> bool:
         """End the stream once everything is answered. False: it was ended before."""

@@ -52,6 +52,8 @@ class StreamThreads:
         """Whether the last stream was ended for one at a better daemon."""
         self._settled: list[Pending] = []
         self._looking = False
+        self._reopened = False
+        """Whether there was a stream before."""
         lifetime.end_at_exit(self)
 
     # ------------------------------------------------------------------------- needing the lock
@@ -283,6 +285,7 @@ class StreamThreads:
             self._stream_now, self._left = stream, False
         try:
             self._resume(generation)
+            self._begin_again(generation)
         except (pa.ArrowException, OSError, ClientError) as exc:
             stream.finish_sending()  # nothing was sent down it: nobody waits for its end
             return from_arrow(exc), 0
@@ -322,6 +325,17 @@ class StreamThreads:
         with self.lock:
             if generation == self._generation:
                 window.resume(known)
+
+    def _begin_again(self, generation: int) -> None:
+        """Have a later stream of numbered rows begin with one row, as the first one does.
+
+        The origin is the daemon's from the stream's first sequence on. Of rows of that batch which
+        have lower numbers, it would say that it lacks them.
+        """
+        with self.lock:
+            if generation == self._generation and self._reopened and self.delivery.numbers_rows:
+                self.delivery.window.begin_with_one_row()
+            self._reopened = True
 
     def _send_next(self, stream: PutStream, generation: int) -> bool:
         # A function of its own: who waits for the next batch holds on to none.

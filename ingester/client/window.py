@@ -112,6 +112,23 @@ class SendWindow:
         """The time when the batch whose answer comes next was sent; None when none was."""
         return self._sent[0].sent_at if self._sent else None
 
+    def begin_with_one_row(self) -> None:
+        """Cut the oldest unsent batch behind its first row. Its rows are numbered."""
+        if not self._unsent or self._unsent[0].batch.num_rows == 1:
+            return
+        whole = self._unsent[0]
+        assert whole.sequence is not None
+        first = msgspec.structs.replace(
+            whole,
+            batch=whole.batch.slice(0, 1),
+            checkpoint=None,
+            sequence=whole.sequence - whole.batch.num_rows + 1,
+            ack=Ack(whole.ack.watch),
+            nbytes=0,
+        )
+        self._unsent[0] = msgspec.structs.replace(whole, batch=whole.batch.slice(1))
+        self._unsent.appendleft(first)
+
     def rewind(self) -> None:
         """Make everything unsent again, in its order."""
         self._unsent.extendleft(reversed(self._sent))
@@ -156,11 +173,19 @@ class SendWindow:
 
     def resume(self, known: OriginState) -> None:
         """Make unsent again what was kept, from the first on that a daemon does not have."""
-        there = takewhile(lambda each: known.has(each.sequence or 0), self._kept)
-        for _ in range(len(self._kept) - sum(1 for _ in there)):
+        for _ in range(len(self._kept) - self._there(known)):
             pending = self._kept.pop()
             self._unsent.appendleft(pending)
             self._bytes += pending.nbytes
+
+    def has_all(self, known: OriginState) -> bool:
+        """Whether a daemon has everything that is kept."""
+        return self._there(known) == len(self._kept)
+
+    def _there(self, known: OriginState) -> int:
+        """The number of batches kept that come before the first which a daemon does not have."""
+        there = takewhile(lambda each: known.has(each.sequence or 0), self._kept)
+        return sum(1 for _ in there)
 
     def drain(self) -> list[Pending]:
         """Take all batches out, oldest first."""

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from ingester.cli.exits import CommandFailed
 from ingester.cli.row_numbers import RowSender
-from ingester.client import Client
+from ingester.client import Ack, Client, RetryPolicy
 from tests.drivers.daemon import Daemon
+from tests.drivers.ports import steady_flight
 from tests.drivers.waiting import until
 from tests.drivers.wire import act, describe, events
 from tests.fencing.pairs import start
@@ -38,6 +40,13 @@ def write(daemon: Daemon, rows: pa.RecordBatch, batch_rows: int, first: int | No
             numbers.write(rows.slice(at, batch_rows), lambda ack, count: None)
         numbers.close()
         return numbers.known_rows
+
+
+def lost(daemon: Daemon) -> Daemon:
+    """It comes back where it was, without its disk."""
+    daemon.kill()
+    shutil.rmtree(daemon.data_dir)
+    return daemon.again()
 
 
 def all_to(last: int) -> list[int]:
@@ -80,6 +89,41 @@ def test_without_a_first_number_rows_are_new(daemon: Daemon) -> None:
     write(daemon, rows_to(50), 10)
     write(daemon, rows_to(50), 100, first=None)
     assert seen(daemon) == sorted(all_to(50) * 2)
+
+
+def test_rows_that_a_lost_disk_takes_while_a_file_is_written_are_named(tmp_path: Path) -> None:
+    retry = RetryPolicy(for_s=30, first_delay_s=0.02, max_delay_s=0.2)
+    rows = rows_to(20)
+
+    def sender(client: Client) -> RowSender:
+        return RowSender(client, TABLE, rows.schema, ORIGIN, 1)
+
+    def answered(ack: Ack, count: int) -> None:
+        ack.result()
+
+    def send(numbers: RowSender, first: int, last: int) -> None:
+        numbers.write(rows.slice(first - 1, last - first + 1), answered)
+
+    with start(tmp_path, "d", arguments=steady_flight()) as daemon:
+        write(daemon, rows.slice(0, 4), 10)
+        persisted(daemon)
+        write(daemon, rows.slice(0, 8), 10)
+        with Client(daemon.flight, retry=retry) as client:
+            counting = sender(client)  # on rows 5 to 8, which are in the log alone
+            with lost(daemon) as second:
+                with pytest.raises(CommandFailed, match="rows 5 to 8 were there, and were lost"):
+                    send(counting, 1, 12)
+                counting.abort()
+                assert write(second, rows.slice(0, 12), 10) == 4
+                assert seen(second) == all_to(12)
+                running = sender(client)
+                send(running, 1, 16)
+                with lost(second) as third:
+                    send(running, 17, 20)
+                    with pytest.raises(CommandFailed, match="rows 5 to 16 were there"):
+                        running.close()
+                    write(third, rows, 7)
+                    assert seen(third) == all_to(20)
 
 
 @pytest.mark.parametrize("batch_rows", [1, 7, 25, 1000])

@@ -110,7 +110,15 @@ def test_a_disk_that_is_lost_when_the_daemon_was_asked_takes_nothing_along(
             monkeypatch.setattr(Connection, "origins", lost_behind_it)
             wire.cut(port(daemons[0]))
             writer.write(batch(9))
+            assert writer.flush().batches == 9
+            with daemons[1] as second:
+                assert seen(second) == rows_of(range(1, 10))
+                second.kill()
+            shutil.rmtree(second.data_dir)
+            daemons.append(second.again())
+            wire.cut(port(daemons[2]))
+            # Nothing is to be sent any more; the daemon has lost what it had answered.
             result = writer.close()
         assert (result.batches, result.duplicates) == (9, 0)
-        with daemons[1] as second:
-            assert seen(second) == rows_of(range(1, 10))
+        with daemons[2] as third:
+            assert seen(third) == rows_of(range(1, 10))

@@ -52,6 +52,8 @@ def _origin(name: str, states: Sequence[OriginState]) -> OriginState:
     # Who has nothing of it in memory says nothing of what is durable.
     writing = [state for state in states if state.memory_sequence is not None]
     durable = [state.durable_sequence for state in writing if state.durable_sequence is not None]
+    told = any(state.there for state in states)
+    marks = tuple(sorted({mark for state in states for mark in state.marks}))
     return OriginState(
         name,
         memory_sequence=_highest(state.memory_sequence for state in states),
@@ -59,7 +61,8 @@ def _origin(name: str, states: Sequence[OriginState]) -> OriginState:
         open=any(state.open for state in states),
         table_sequence=_highest(state.table_sequence for state in states),
         table_newest=_highest(state.table_newest for state in states),
-        marks=tuple(sorted({mark for state in states for mark in state.marks})),
+        marks=marks,
+        there=tuple(any(state.has(mark) for state in states) for mark in marks) if told else (),
     )
 
 

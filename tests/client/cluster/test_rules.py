@@ -108,11 +108,19 @@ def test_a_circuit_opens_for_longer_each_time_and_closes_when_the_daemon_answers
 
 
 def test_nothing_is_claimed_of_an_origin_that_a_daemon_contradicts() -> None:
-    here = OriginState("o", memory_sequence=9, durable_sequence=None, open=True, marks=(3, 9))
-    there = OriginState("o", memory_sequence=7, durable_sequence=7, table_newest=7, marks=(7,))
+    here = OriginState("o", memory_sequence=9, open=True, marks=(3, 9), there=(True, False))
+    there = OriginState(
+        "o", memory_sequence=7, durable_sequence=7, table_newest=7, marks=(7,), there=(True,)
+    )
     (both,) = merging.origins([[here], [there], []])
     assert both == OriginState(
-        "o", memory_sequence=9, durable_sequence=None, open=True, table_newest=7, marks=(3, 7, 9)
+        "o",
+        memory_sequence=9,
+        durable_sequence=None,
+        open=True,
+        table_newest=7,
+        marks=(3, 7, 9),
+        there=(True, True, False),
     )
     (after,) = merging.origins([[OriginState("o", memory_sequence=9, durable_sequence=8)], [there]])
     assert after.durable_sequence == 7
