@@ -201,7 +201,7 @@ class Metrics:
             registry=self._registry,
         )
         self._limits = {name: limits.labels(name) for name in LIMITS}
-        left = "Writers that left before their last answer"
+        left = "Clients that left before their last answer"
         self.client_gone = counter("clients_gone", left).inc
         first = "From a query's ticket to its first batch"
         self.first_batch_sent = histogram("query_first_batch_seconds", first, _FAST_S).observe

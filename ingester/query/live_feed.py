@@ -21,7 +21,7 @@ import trio
 
 from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest, OverQuota, StaleVersion, Stopping, TooManyStreams
-from ingester.query.cpu_account import CpuAccount
+from ingester.query.cpu_account import CpuAccount, always_wanted
 from ingester.query.live_followers import Coming, LiveFollowers
 from ingester.query.live_position import BEGINNING, NO_VERSION, Gone, Position
 from ingester.query.live_reader import LiveReader
@@ -198,8 +198,13 @@ class LiveFeed:
         """What whoever waits is told of at once, beside rows and manifest versions."""
         return (table.state.table_version, self.followers.coming(table.key))
 
-    def answer(self, table: TableBuffer, ticket: Ticket) -> AnswerStream:
+    def answer(
+        self, table: TableBuffer, ticket: Ticket, check_wanted: Callable[[], None] = always_wanted
+    ) -> AnswerStream:
         """Open the answer of now. Any thread.
+
+        Args:
+            check_wanted: as in :meth:`Queries.answer`.
 
         Raises:
             InvalidRequest, StaleVersion, Stopping, TooManyStreams
@@ -220,7 +225,7 @@ class LiveFeed:
             ) -> LiveReader:
                 return LiveReader(live, selection, row_groups, tails.rows, account)
 
-            return self._queries.answer(table, snapshot, ticket, reader)
+            return self._queries.answer(table, snapshot, ticket, reader, check_wanted)
 
     def _pulse_s(self) -> float:
         """The time between two pulses of a table: more where more followers are to be told."""

@@ -22,7 +22,7 @@ import trio
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.observability.status import StreamStatus
 from ingester.query.answer_places import AnswerPlaces, Kind
-from ingester.query.cpu_account import CpuAccount
+from ingester.query.cpu_account import CpuAccount, always_wanted
 from ingester.query.fair_scheduler import Pace
 from ingester.query.filter_room import FilterRoom
 from ingester.query.parts import PART_BYTES
@@ -98,10 +98,15 @@ class Queries:
         self._previews = trio.CapacityLimiter(1)
         self._filters = FilterRoom(FILTERS * limits.filters.nbytes)
 
-    def open_at_once(self, ticket: Ticket) -> AnswerStream | None:
+    def open_at_once(
+        self, ticket: Ticket, check_wanted: Callable[[], None] = always_wanted
+    ) -> AnswerStream | None:
         """Open the answer to a ticket that needs nothing of the store; None for others.
 
         Any thread.
+
+        Args:
+            check_wanted: as in :meth:`answer`.
 
         Raises:
             InvalidRequest, Stopping, TooManyStreams
@@ -114,7 +119,8 @@ class Queries:
             return None
         if not (self._catalog.is_fresh(table, self._limits.refresh_s) and self._hooks.settled()):
             return None
-        return self.answer(table, snapshot_all(table, self._applied_seq), ticket)
+        snapshot = snapshot_all(table, self._applied_seq)
+        return self.answer(table, snapshot, ticket, check_wanted=check_wanted)
 
     async def open(self, ticket: Ticket) -> AnswerStream:
         """Open the answer to a ticket.
@@ -140,11 +146,13 @@ class Queries:
         snapshot: Snapshot,
         ticket: Ticket,
         make_reader: MakeReader | None = None,
+        check_wanted: Callable[[], None] = always_wanted,
     ) -> AnswerStream:
         """Open the answer of a snapshot, which it closes. Any thread.
 
         Args:
             make_reader: makes the reader of what is no plain query.
+            check_wanted: raises where the client has gone: the answer ends by that.
 
         Raises:
             InvalidRequest, Stopping, TooManyStreams
@@ -154,7 +162,8 @@ class Queries:
             # Others may have come meanwhile.
             self.places.take(kind, table.namespace)
             try:
-                return self._stream(table, snapshot, ticket, make_reader)
+                account = self.account(table, check_wanted)
+                return self._stream(table, snapshot, ticket, make_reader, account)
             except BaseException:
                 self.places.leave(kind, table.namespace)
                 raise
@@ -170,9 +179,11 @@ class Queries:
         """
         return parse_ticket(body, self._limits.filters)
 
-    def account(self, table: TableBuffer) -> CpuAccount:
+    def account(
+        self, table: TableBuffer, check_wanted: Callable[[], None] = always_wanted
+    ) -> CpuAccount:
         """Return what counts the processor time of an answer that begins. Any thread."""
-        return CpuAccount(table.namespace, self._limits.max_cpu_s)
+        return CpuAccount(table.namespace, self._limits.max_cpu_s, check_wanted)
 
     async def refresh(self, table: TableBuffer) -> None:
         """See others' commits as a query would."""
@@ -322,8 +333,8 @@ class Queries:
         snapshot: Snapshot,
         ticket: Ticket,
         make_reader: MakeReader | None,
+        account: CpuAccount,
     ) -> AnswerStream:
-        account = self.account(table)
         selection = self.selection(snapshot.definition, ticket, account)
         reader: Reader
         if make_reader is not None:

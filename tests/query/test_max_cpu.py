@@ -1,4 +1,4 @@
-"""A query that computes for too long is ended, and holds up no other namespace until then."""
+"""A query that computes for too long, or for nobody, is ended, and holds up nobody until then."""
 
 from __future__ import annotations
 
@@ -86,6 +86,28 @@ def test_another_namespace_is_answered_while_costly_queries_have_the_processors(
     for thread in threads:
         thread.join()
     assert len(ended) == len(threads)
+
+
+def test_a_query_whose_client_has_gone_computes_no_more(daemon: Daemon) -> None:
+    table = ("gone", "t")
+    with fl.connect(daemon.flight) as client:
+        put(client, table, _rows(0, ROWS // 4))
+        before = _count(daemon, "ingester_clients_gone_total")
+        ended = _count(daemon, 'ingester_limit_refused_total{limit="max_cpu"}')
+        asked = fl.FlightCallOptions(timeout=0.2)
+        with pytest.raises(fl.FlightTimedOutError):
+            client.do_get(ticket(table, filter=COSTLY), asked).read_all()
+        gone = "ingester_clients_gone_total"
+        until(lambda: _count(daemon, gone) == before + 1, "the query to end")
+        until(lambda: _streams(client)["open"] == 0, "the answer to be let go")
+    assert _count(daemon, 'ingester_limit_refused_total{limit="max_cpu"}') == ended, (
+        "it has ended before it used what it may"
+    )
+
+
+def _count(daemon: Daemon, name: str) -> float:
+    lines = http(f"{daemon.http}/metrics")[2].decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
 
 
 def _streams(client: fl.FlightClient) -> dict[str, int]:

@@ -34,6 +34,7 @@ from ingester.server.flight.permitted import permitted_wait
 from ingester.server.flight.refusals import refusals
 from ingester.server.portal import Portal
 from ingester.server.services import Services
+from ingester.write.answer import ClientGone
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.calls import CallTrace
@@ -82,6 +83,7 @@ def _answer(
     context: Any, portal: Portal, services: Services, asked: Asked, query: QueryTrace | None
 ) -> fl.FlightDataStream:
     ticket, permit = asked.ticket, asked.permit
+    check_wanted = partial(_check_client, context)
     began = time.monotonic()
     queries = services.queries
     if ticket.scope == "live":
@@ -92,16 +94,22 @@ def _answer(
         wait = partial(live.wait, table, ticket, context.is_cancelled)
         portal.call(permitted_wait, services.access, permit, wait)
         began = time.monotonic()
-        stream = live.answer(table, ticket)
+        stream = live.answer(table, ticket, check_wanted)
     else:
-        stream = queries.open_at_once(ticket) or queries.answer(
-            *portal.call(queries.snapshot, ticket), ticket
+        stream = queries.open_at_once(ticket, check_wanted) or queries.answer(
+            *portal.call(queries.snapshot, ticket), ticket, check_wanted=check_wanted
         )
     if query is not None:
         query.step("snapshot")
     schema = stream.selection.schema.with_metadata(_described_answer(services, stream))
     parts = _Parts(stream, query, asked.trace, began)
     return fl.GeneratorStream(schema, _batches(context, services, parts, permit))
+
+
+def _check_client(context: Any) -> None:
+    """Raise ClientGone where the call has ended: by its client, by its deadline, or cut."""
+    if context.is_cancelled():
+        raise ClientGone("the call was ended before its answer")
 
 
 def _described_answer(services: Services, stream: AnswerStream) -> dict[str, str]:
@@ -147,8 +155,8 @@ def _batches(
 ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
     metadata: dict[tuple[str, str, Group | None], pa.Buffer] = {}
     metrics = services.metrics
-    refused, limited = metrics.refused, metrics.limit_refused
-    with _kept_thread_state(), refusals(context, refused, limited=limited, trace=parts.trace):
+    told = (metrics.refused, metrics.client_gone, metrics.limit_refused)
+    with _kept_thread_state(), refusals(context, *told, trace=parts.trace):
         for part in parts.each():
             permit.renew()
             if not metadata:
