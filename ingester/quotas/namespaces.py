@@ -139,7 +139,11 @@ class Namespaces:
                     details=_details(use, "buffer_bytes"),
                 ),
             )
-        if quota.bytes_per_s and (wait_s := use.byte_rate.wait_s(self._clock())):
+        return self.over_rate(use)
+
+    def over_rate(self, use: NamespaceUse) -> IngesterError | None:
+        """Return why a batch of any size is over the quota of bytes. Under admission's lock."""
+        if use.quota.bytes_per_s and (wait_s := use.byte_rate.wait_s(self._clock())):
             return self._over(use, "bytes_per_s", "were written of late", wait_s)
         return None
 
@@ -215,19 +219,25 @@ class Namespaces:
         if use.quota.tables and number >= use.quota.tables:
             raise self._over(use, "tables", f"are there ({number})", TABLES_RETRY_S)
 
-    def over_partitions(self, use: NamespaceUse, coming: int, more: int) -> IngesterError | None:
-        """Return why so many more partitions, beside those on their way, may not have a buffer."""
+    def over_partitions(
+        self, use: NamespaceUse, coming: int, more: int, at_least: str = ""
+    ) -> IngesterError | None:
+        """Return why so many more partitions, beside those on their way, may not have a buffer.
+
+        Args:
+            at_least: stands before the number of them in the error, where it is not exact.
+        """
         most, there = use.quota.partitions, use.partitions + coming
         if not most or not more or there + more <= most:
             return None
         if more > most:
             said = (
-                f"namespace {use.name!r}: this batch needs {more} partitions,"
+                f"namespace {use.name!r}: this batch needs {at_least}{more} partitions,"
                 f" {self._said(use, 'partitions')}: send rows of fewer partitions at a time"
             )
             refusal = InvalidRequest(said, details=_details(use, "partitions"))
             return self.refused(use, "partitions", refusal)
-        what = f"have a buffer ({there}; this batch needs {more} more)"
+        what = f"have a buffer ({there}; this batch needs {at_least}{more} more)"
         return self._over(use, "partitions", what, 1.0)
 
     # Inside

@@ -197,6 +197,13 @@ class AdmissionControl:
         with self._lock:
             self.namespaces.wrote(use, nbytes)
 
+    def check_rate(self, use: NamespaceUse) -> None:
+        """Raise :class:`OverQuota` where a batch of any size would be refused for those of late."""
+        with self._lock:
+            refusal = self.namespaces.over_rate(use)
+        if refusal is not None:
+            raise refusal
+
     def stop(self, *, draining: bool = False) -> None:
         """Let nothing more in. What is in by now is counted as pending.
 

@@ -6,6 +6,8 @@ Whatever a value can be refused for is refused here. Nothing waits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
@@ -33,6 +35,10 @@ _NUMBER = "_number"
 Split = list[tuple[PartitionValues, pa.RecordBatch]]
 
 
+def _any_number(parts: int) -> None:
+    """Let a batch have so many partitions."""
+
+
 class OperationMaker:
     """Makes operations. Any thread.
 
@@ -50,13 +56,17 @@ class OperationMaker:
         metadata: BatchMetadata = NO_METADATA,
         origin: str | None = None,
         known: Known = NOTHING,
+        check: Callable[[int], None] = _any_number,
     ) -> Operation:
         """Make an operation of one batch.
+
+        Args:
+            check: as in :meth:`split`.
 
         Raises:
             InvalidRequest: what is wrong with it.
         """
-        split = self.split(plan.normaliser, batch, known)
+        split = self.split(plan.normaliser, batch, known, check)
         rows = split_rows(plan.schema, plan.spec_id, split, most_bytes=known.most_bytes)
         stored = sum(part.nbytes for part in rows.parts)
         if stored > self.max_batch_bytes + BODY_OVERHEAD_BYTES * len(rows.parts):
@@ -109,8 +119,18 @@ class OperationMaker:
         except pa.ArrowInvalid as exc:
             raise _not_valid(exc) from exc
 
-    def split(self, normalise: Normaliser, batch: pa.RecordBatch, known: Known = NOTHING) -> Split:
+    def split(
+        self,
+        normalise: Normaliser,
+        batch: pa.RecordBatch,
+        known: Known = NOTHING,
+        check: Callable[[int], None] = _any_number,
+    ) -> Split:
         """Split a batch by partition, with the columns and types of its table.
+
+        Args:
+            check: is told the number of partitions, where there are several, before the batch is
+                split: each costs as much as many rows. It may raise.
 
         Raises:
             InvalidRequest: what is wrong with it.
@@ -119,7 +139,7 @@ class OperationMaker:
         if known.partition is not None and rows.num_rows:
             return [(known.partition, rows)]
         try:
-            return split_batch(rows, normalise.definition.spec)
+            return split_batch(rows, normalise.definition.spec, check=check)
         except PartitionValueTooLong as exc:
             raise InvalidRequest(str(exc)) from exc
         except pa.ArrowInvalid as exc:

@@ -1,7 +1,7 @@
 """The room for partitions with rows in buffers: so many of a table, of the daemon, of a namespace.
 
-    a batch that is split ── ``enter`` ──▶ log ──▶ buffers ── ``leave``
-          │ refused: nothing of it is logged
+    a batch ── ``check`` ──▶ split ── ``enter`` ──▶ log ──▶ buffers ── ``leave``
+          │ refused: not split      │ refused: nothing of it is logged
 
 Each of them is a buffer, a job and a file: what costs little to send costs much to keep. Partitions
 that batches on their way will open count from before the log, so that many batches at a time open
@@ -25,6 +25,7 @@ from ingester.config.settings import LimitsSettings
 from ingester.dml.operation import Operation
 from ingester.errors import IngesterError, InvalidRequest, LimitReached, limit_facts
 from ingester.quotas.fair_shares import bound
+from ingester.quotas.use import NamespaceUse
 from persist.manifest import PartitionKey
 from persist.table import TableKey
 
@@ -52,6 +53,28 @@ class PartitionRoom:
         self._coming: dict[TableKey, Counter[PartitionKey]] = {}
         """Partitions that batches on their way open, and how many of these do."""
         self._coming_in_all = 0
+
+    def check(self, key: TableKey, count: int) -> None:
+        """See that a batch with so many partitions may find room, before it is split.
+
+        Its table need not be there yet.
+
+        Raises:
+            InvalidRequest: it has more than there may be at all, even if all that are open are of
+                it.
+            OverQuota: the namespace has no room for them now.
+        """
+        table, namespaces = self._tree.tables.get(key), self._tree.namespaces
+        there = 0 if table is None else len(table.partitions)
+        use = namespaces.of(key[0]) if table is None else table.use
+        if (new := count - there) <= 0:
+            return
+        at_least = "at least " if there else ""
+        self._check_size(key, new, at_least)
+        with self._lock:
+            refusal = self._quota_refusal(use, 0, new, at_least)
+        if refusal is not None:
+            raise refusal
 
     def enter(self, table: TableBuffer, operation: Operation) -> None:
         """Let an operation open its partitions; they count until :meth:`leave`.
@@ -91,14 +114,14 @@ class PartitionRoom:
                 del self._coming[operation.table]
             operation.opens = ()
 
-    def _check_size(self, key: TableKey, new: int) -> None:
+    def _check_size(self, key: TableKey, new: int, at_least: str = "") -> None:
         for limit in ("partitions", "daemon_partitions"):
             most = getattr(self._limits, limit)
             if new > most:
                 raise InvalidRequest(
-                    f"table {key[0]}/{key[1]}: the batch opens {new} partitions; limits.{limit} is"
-                    f" {most}: send rows of fewer partitions at a time, or partition the table by"
-                    " less (`partition_by`)",
+                    f"table {key[0]}/{key[1]}: the batch opens {at_least}{new} partitions;"
+                    f" limits.{limit} is {most}: send rows of fewer partitions at a time, or"
+                    " partition the table by less (`partition_by`)",
                     details=limit_facts(f"limits.{limit}", most, new),
                 )
 
@@ -129,7 +152,12 @@ class PartitionRoom:
             if where[0] == use.name
             for key in keys
         )
-        refusal = self._tree.namespaces.over_partitions(use, coming, new)
+        return self._quota_refusal(use, coming, new)
+
+    def _quota_refusal(
+        self, use: NamespaceUse, coming: int, new: int, at_least: str = ""
+    ) -> IngesterError | None:
+        refusal = self._tree.namespaces.over_partitions(use, coming, new, at_least)
         if refusal is not None:
             self._on_full(use.name)
         return refusal

@@ -56,13 +56,19 @@ class Preparation:
 
         Raises:
             InvalidRequest: what is wrong with the batch.
+            IngesterError: there is no room for its partitions.
         """
-        plan, origin = self._stream.plan, self._stream.origin
+        stream = self._stream
+        plan, origin = stream.plan, stream.origin
+
+        def check(partitions: int) -> None:
+            stream.check_partitions(partitions, metadata.sequence)
+
         return self._combiner.prepare(
             batch,
             plan.kind,
             self._pace,
-            lambda known: self._operations.make(plan, batch, metadata, origin, known),
+            lambda known: self._operations.make(plan, batch, metadata, origin, known, check),
         )
 
     def passes_on(self, batch: pa.RecordBatch, *, ahead: bool) -> bool:
@@ -89,10 +95,14 @@ class Preparation:
         trace: WriteTrace | None = None,
     ) -> None:
         """Have the combiner's thread prepare a batch and submit it, or refuse it."""
-        plan, slot = self._stream.plan, self._stream.reserve()
+        stream = self._stream
+        plan, slot = stream.plan, stream.reserve()
+
+        def check(partitions: int) -> None:
+            stream.check_partitions(partitions, None)
 
         def make(known: Known) -> Operation:
-            return self._operations.make(plan, batch, metadata, None, known)
+            return self._operations.make(plan, batch, metadata, None, known, check)
 
         def submit(operation: Operation | None, error: BaseException | None) -> None:
             if trace is not None:

@@ -96,6 +96,8 @@ class Sender:
             return True
         if not preparation.settle():
             return False
+        # What is refused anyway is not made.
+        stream.check_rate(metadata.sequence)
         operation = preparation.operation(batch, metadata)
         if trace is not None:
             operation.traces = (trace,)

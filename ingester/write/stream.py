@@ -19,6 +19,7 @@ from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.checkpoints import Checkpoints
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
+from ingester.quotas.use import NO_QUOTA
 from ingester.write.admission import AdmissionControl, Relief
 from ingester.write.answer import PutAnswer
 from ingester.write.metadata import fitted
@@ -139,6 +140,27 @@ class WriteStream:
             reasons := self._path.admission.reasons(nbytes, self.use)
         ):
             raise reasons[0]
+
+    def check_rate(self, sequence: int | None) -> None:
+        """Raise what :meth:`admit` would raise for a batch of any size, before it is worked on.
+
+        Raises:
+            OverQuota: the namespace has written as much of late as it may.
+        """
+        if self.use.quota is not NO_QUOTA and not self._is_known(sequence):
+            self._path.admission.check_rate(self.use)
+
+    def check_partitions(self, count: int, sequence: int | None) -> None:
+        """Raise what :meth:`claim` would raise for so many partitions, before they are made.
+
+        Some are open already, at most as many as the table has open. Any thread.
+
+        Raises:
+            IngesterError: there is no room for the others.
+        """
+        table = self.plan.table
+        if count > len(table.partitions) and not self._is_known(sequence):
+            self._path.partitions.check(table.key, count)
 
     def fitted(self, checkpoint: Checkpoint) -> Checkpoint:
         """Make a state later than the one that the table has. Any thread.

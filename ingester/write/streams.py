@@ -125,6 +125,16 @@ class Writes:
             self._supersede(origin, table.key, stream)
         return stream
 
+    def check_partitions(self, table: TableKey, count: int) -> None:
+        """Raise where a table, new or not, has no room for a batch of so many partitions.
+
+        Any thread.
+
+        Raises:
+            IngesterError: what is full.
+        """
+        self._path.partitions.check(table, count)
+
     async def begin(self, stream: WriteStream, sequence: int) -> None:
         """See that the stream's origin is this daemon's from its first sequence on.
 

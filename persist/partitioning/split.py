@@ -19,13 +19,23 @@ from persist.partitioning.spec import PER_DAY, PartitionSpec, PartitionValue, Pa
 from persist.partitioning.transform import Codes, day_text, encode, hour_text, plain_values
 
 
+def _any_number(parts: int) -> None:
+    """Let a batch have so many partitions."""
+
+
 def split_batch(
-    batch: pa.RecordBatch, spec: PartitionSpec, *, folders: bool = True
+    batch: pa.RecordBatch,
+    spec: PartitionSpec,
+    *,
+    folders: bool = True,
+    check: Callable[[int], None] = _any_number,
 ) -> list[tuple[PartitionValues, pa.RecordBatch]]:
     """Split a batch by partition.
 
     Args:
         folders: the values have to do as names of folders.
+        check: is told how many partitions there are, where there are several, before any of their
+            parts is made; what it raises ends the split.
 
     Returns:
         ``(values, rows)`` per partition, each with at least one row and in the order of the batch;
@@ -46,7 +56,7 @@ def split_batch(
         return [(tuple(decode(int(codes[0])) for codes, decode in encoded), batch)]
     return [
         (tuple(decode(int(codes[first])) for codes, decode in encoded), part)
-        for first, part in _parts(batch, _combine([codes for codes, _ in encoded]))
+        for first, part in _parts(batch, _combine([codes for codes, _ in encoded]), check)
     ]
 
 
@@ -143,14 +153,16 @@ def _combine(columns: list[Codes]) -> Codes:
     return combined
 
 
-def _parts(batch: pa.RecordBatch, codes: Codes) -> list[tuple[int, pa.RecordBatch]]:
+def _parts(
+    batch: pa.RecordBatch, codes: Codes, check: Callable[[int], None]
+) -> list[tuple[int, pa.RecordBatch]]:
     """``(a row of the part, the part)``; the parts are views of one batch, reordered if need be."""
     # Compared, not subtracted: the code of a null is the smallest there is.
-    if not bool((codes[1:] >= codes[:-1]).all()):
-        order = np.argsort(codes, kind="stable")
-        rows, codes = batch.take(pa.array(order)), codes[order]
-    else:
-        order, rows = np.arange(len(codes)), batch
+    in_order = bool((codes[1:] >= codes[:-1]).all())
+    order = np.arange(len(codes)) if in_order else np.argsort(codes, kind="stable")
+    codes = codes if in_order else codes[order]
     changes = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+    check(len(changes) + 1)
+    rows = batch if in_order else batch.take(pa.array(order))
     starts = np.concatenate(([0], changes, [len(codes)])).tolist()
     return [(int(order[a]), rows.slice(a, b - a)) for a, b in pairwise(starts)]

@@ -96,6 +96,16 @@ def test_what_is_live_or_on_its_way_is_counted_once_and_never_over_the_limit(
         rooms.write(table, sorted(left)[:free])  # nothing of what is over counts any more
 
 
+def test_a_batch_that_can_find_no_room_is_refused_by_its_number_of_partitions() -> None:
+    rooms, key = Rooms(partitions=3), ("ns", "t")
+    with pytest.raises(InvalidRequest, match=r"opens 4 partitions; limits\.partitions is 3"):
+        rooms.room.check(key, 4)  # of a table that is not there yet
+    rooms.write(rooms.table(*key), [1, 2])
+    rooms.room.check(key, 5)  # two of them may be open
+    with pytest.raises(InvalidRequest, match=r"opens at least 4 partitions; limits\.partitions"):
+        rooms.room.check(key, 6)
+
+
 def test_a_full_table_takes_rows_of_its_partitions_and_says_what_is_full_for_others() -> None:
     rooms = Rooms(partitions=3)
     table = rooms.table("ns")

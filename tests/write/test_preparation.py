@@ -6,20 +6,21 @@ from types import SimpleNamespace
 from typing import cast
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingester.buffer.table import TableBuffer
 from ingester.dml.operation import Operation
 from ingester.dml.record import LoggedSchema
-from ingester.errors import InvalidRequest
+from ingester.errors import InvalidRequest, LimitReached
 from ingester.schema import Normaliser
-from ingester.write.metadata import NO_METADATA
+from ingester.write.metadata import NO_METADATA, BatchMetadata
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.plan import WritePlan
 from ingester.write.preparation import Preparation
 from ingester.write.stream import Outcome, WriteStream
-from persist.partitioning import UNPARTITIONED
+from persist.partitioning import UNPARTITIONED, PartitionSpec
 from persist.table import TableDefinition
 from tests.write.held_combiner import Held
 
@@ -34,8 +35,8 @@ def _batch(number: int, *, good: bool) -> pa.RecordBatch:
 class _Stream:
     """What was asked of a stream, and in which order."""
 
-    def __init__(self) -> None:
-        definition = TableDefinition(SCHEMA, UNPARTITIONED)
+    def __init__(self, spec: PartitionSpec = UNPARTITIONED) -> None:
+        definition = TableDefinition(SCHEMA, spec)
         normalise = Normaliser(definition, SCHEMA)
         schema = LoggedSchema.of(1, ("ns", "t"), normalise.schema)
         table = cast(TableBuffer, SimpleNamespace(key=("ns", "t"), definition=definition))
@@ -47,6 +48,9 @@ class _Stream:
         self.refused: list[tuple[type, int]] = []
         self.admitted_bytes = 0
         self.breaks_at: int | None = None
+
+    def check_partitions(self, count: int, sequence: int | None) -> None:
+        raise LimitReached(f"{count} of batch {sequence}")
 
     def reserve(self) -> list[Outcome]:
         self.slots.append([])
@@ -130,3 +134,18 @@ def test_what_cannot_be_submitted_ends_its_stream_and_no_other() -> None:
     assert broken.refused == [(RuntimeError, 1)]
     assert other.submitted == [(0, 0), (1, 1), (2, 2)]
     assert other.refused == []
+
+
+def test_a_stream_is_asked_for_room_before_a_batch_is_split_by_partition() -> None:
+    held, portal, recorded = Held(), _Portal(), _Stream(PartitionSpec.parse(["identity(i)"]))
+    held.free()
+    ready = Preparation(
+        cast(WriteStream, recorded), held.combiner, OperationMaker(1 << 20), portal.post
+    )
+    rows = pa.record_batch([[1, 2, 3], ["a", "b", "c"]], schema=SCHEMA)
+    with pytest.raises(LimitReached, match="3 of batch 7"):
+        ready.operation(rows, BatchMetadata(sequence=7))
+    ready.pass_on(rows, NO_METADATA, rows.nbytes)
+    assert not ready.settle()
+    portal.run()
+    assert recorded.refused == [(LimitReached, 0)]

@@ -190,7 +190,9 @@ class PutCall:
         if self._chain is not None:
             batch = self._chain(self._valid(batch))
             first = _Transformed(batch, first.app_metadata)
-        self._operations.split(normaliser, batch)
+        table = self._command.namespace, self._command.table
+        check = partial(self._writes.check_partitions, table)
+        self._operations.split(normaliser, batch, check=check)
         return first
 
     def _valid(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -124,6 +124,20 @@ def test_nulls_between_times_are_one_partition() -> None:
     ]
 
 
+@pytest.mark.parametrize("days", [["a", "b", "c"], ["c", "a", "b"]], ids=["in order", "mixed"])
+def test_the_number_of_partitions_is_told_before_any_part_is_made(days: list[str]) -> None:
+    batch = pa.record_batch({"s": days * 2})
+    counts: list[int] = []
+
+    def check(count: int) -> None:
+        counts.append(count)
+        raise ValueError("too many")
+
+    with pytest.raises(ValueError, match="too many"):
+        split_batch(batch, PartitionSpec.parse(["identity(s)"]), check=check)
+    assert counts == [3]
+
+
 @given(batches, specs)
 def test_a_split_is_what_the_model_gives(rows: list[dict[str, Any]], texts: list[str]) -> None:
     spec = PartitionSpec.parse(texts)
