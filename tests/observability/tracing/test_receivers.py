@@ -122,16 +122,19 @@ def test_writers_do_not_wait_for_a_receiver_that_hangs_or_is_away(tmp_path: Path
 
 
 def test_a_receiver_over_http_that_was_never_there_is_told_of(tmp_path: Path) -> None:
+    # Four spans are sent at once, and fewer are when the daemon stops.
+    said = {"OTEL_BSP_SCHEDULE_DELAY": "3600000", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "4"}
     with Daemon.start(
         tmp_path / "data",
-        environment={"OTEL_BSP_SCHEDULE_DELAY": "50", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"},
+        environment={**said, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"},
         tracing__endpoint="http://127.0.0.1:9",
         tracing__protocol="http",
         tracing__sample="100%",
     ) as daemon:
         with fl.connect(daemon.flight) as client:
-            list(client.do_action(fl.Action("origins", b"{}")))
-            until(lambda: _counts(daemon)["failed"] > 0, "the span is given up")
+            for _ in range(4):
+                list(client.do_action(fl.Action("origins", b"{}")))
+            until(lambda: _counts(daemon)["failed"] == 4, "the spans are given up")
             for _ in range(3):
                 list(client.do_action(fl.Action("origins", b"{}")))
         assert daemon.terminate() == 0
