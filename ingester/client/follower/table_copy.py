@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from ingester.client.errors import Unavailable
 from ingester.client.follower.applying import Applying, Resync
 from ingester.client.follower.copied_version import CopiedVersion
-from ingester.client.follower.errors import StateOfAnother
+from ingester.client.follower.errors import FellBehind, StateOfAnother
 from ingester.client.follower.feed import Feed, LiveAnswer
 from ingester.client.follower.files import Files
 from ingester.client.follower.filling import BESIDE_BYTES, FILL_BYTES, Filling
@@ -65,6 +65,10 @@ class TableCopy:
         )
         self._resyncs = False
         self._unsure = False
+        self._together = place.own and place.sink.transactional
+        self._may_lag = False
+        """Whether the copy may have rows of behind its state, which are told again as long as the
+        daemon knows the state's position."""
 
     @property
     def state(self) -> FollowState:
@@ -97,6 +101,7 @@ class TableCopy:
         if self.state.filled is not None:
             self._filling.step(self._version.state(), FILL_BYTES)
         elif self._resyncs or self.state.position is None or not self.state.complete:
+            self._check_known()
             self._resync()
         else:
             self._step(wait_s)
@@ -117,6 +122,7 @@ class TableCopy:
                 self._version.forget()
                 self._filling.forget()
                 self._keeping.read()
+                self._may_lag = not self._together
             self._unsure = True
             step()
             self._unsure = False
@@ -136,6 +142,7 @@ class TableCopy:
         self._filling.forget()
         now, was = self._files.newest(), self.state
         self._version.begin(now)
+        self._may_lag = False
         parts = sorted(part_name(partition) for partition in now.partitions)
         replaces = was.complete or was.replaces
         with self._keeping.transaction():
@@ -183,6 +190,7 @@ class TableCopy:
             BuildAnew, TableReplaced: The state's version is none.
         """
         self._version.state()
+        self._may_lag = not self._together
         with self._keeping.transaction():
             self._sink.recovery()
             self._keeping.set()
@@ -221,6 +229,7 @@ class TableCopy:
                 raise
             self._go_on_from_files(exc)
             return
+        self._may_lag = False
         asked_at = self.progress.now()
         answers = self._with_what_follows(answer)
         last = answers[-1]
@@ -262,9 +271,40 @@ class TableCopy:
         """Take the version in that the daemon names; what it lacks is answered from there on."""
         version = stale.details.get("version")
         if stale.details.get("anew", True) or not isinstance(version, int):
+            self._check_not_behind()
+            self._unsure = False  # nothing was done: what is kept may be older than what is here
             raise Resync
         with self._keeping.transaction():
             self._version.fold(self._files.version(version, self._version.state()))
+
+    def _check_known(self) -> None:
+        """See that what the copy may have of behind its state is told again.
+
+        Raises:
+            BuildAnew, FellBehind: As :meth:`_check_not_behind`.
+        """
+        if not self._may_lag or self.state.position is None:
+            return
+        try:
+            self._ask(self.state.position, self.state.version, 0.0)
+        except Unavailable as exc:
+            if exc.code != "stale":
+                raise
+            if exc.details.get("anew", True):
+                self._check_not_behind()
+        self._may_lag = False
+
+    def _check_not_behind(self) -> None:
+        """Raise :class:`BuildAnew` where the copy may have rows that the daemon has lost since."""
+        if not self._may_lag:
+            return
+        if self.state.floor is not None:
+            raise FellBehind(
+                "the copy may have rows that the daemon has lost, and its state does not name"
+                " them; a copy that did not begin at the beginning cannot be built anew; seek to"
+                " the beginning"
+            )
+        raise BuildAnew
 
     # ------------------------------------------------------------------------------ what they do
 
