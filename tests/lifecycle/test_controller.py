@@ -224,7 +224,7 @@ def test_a_store_that_is_away_for_a_while_holds_nothing_up_for_longer(
 def test_waits_and_their_deadline_outlive_the_controllers(
     place: Places, store: ObjectStore, panel: ScriptedPanel
 ) -> None:
-    """Each life asks once and is ended; the third one meets the deadline of the first."""
+    """Each life asks once and is ended; a later one meets the deadline of the first."""
 
     def waits(hook: str, context: HookContext) -> Answer:
         asked.append(context)
@@ -247,12 +247,13 @@ def test_waits_and_their_deadline_outlive_the_controllers(
     assert sorted(set(calls)) == list(range(1, max(calls) + 1))
     assert len({context.deadline for context in asked}) == 1
     assert len({context.first_called_at for context in asked if context.call > 1}) == 1
-    assert asked[-1].now >= asked[-1].deadline
     record = pushes.newest("p1").record
     assert record.status is Status.ABORTED
     assert record.ending is not None
     assert "was waited for since" in record.ending.reason
-    assert len(stops) > 3
+    # By the clock at which the answer was there, which may be long after the question.
+    assert record.ending.at >= asked[-1].deadline
+    assert len(stops) > 1
 
 
 def test_a_push_that_cannot_be_led_here_is_told_once_and_left_as_it_is(
