@@ -172,7 +172,7 @@ s3a: setup java ## Read a bucket with Spark's S3A connector (its jars come from 
 	@$(PY) -m tests.s3a $(ARGS)
 
 .PHONY: alerts
-alerts: setup prometheus ## Every fault at a real daemon, and the alerts that it fires (6 min; ARGS="store_away")
+alerts: setup prometheus ## Every fault at real daemons, its alerts, and the runbook against it (10 min; ARGS="down")
 	@$(PY) -m tests.alerts $(ARGS)
 
 # Debian's, unpacked and not installed: its package would start a server that everybody reaches.

@@ -242,10 +242,11 @@ def _print_lists(status: Mapping[str, Any]) -> None:
         print_table(SUMMARY, map(summary, replications), "\nreplications")
     _print_pushes(status)
     problems = [
-        (p.get("at"), p.get("message") or p.get("event")) for p in entries(status, "errors")
+        (p.get("at"), p.get("runbook"), p.get("event"), p.get("message"))
+        for p in entries(status, "errors")
     ]
     if problems:
-        print_table(["at", "problem"], problems, "\nlast errors")
+        print_table(["at", "runbook", "event", "problem"], problems, "\nlast errors")
 
 
 def _print_namespaces(status: Mapping[str, Any]) -> None:

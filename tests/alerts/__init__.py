@@ -1,9 +1,11 @@
-"""Prometheus' rules and the dashboard, tried on what daemons tell, by Prometheus' own programs.
+"""Prometheus' rules and the dashboard, tried on what daemons tell; and the runbook, on what helps.
 
     ``rules``        the files of ``deploy/``, read
     ``prometheus``   promtool, and a server that scrapes; where there is none, tests are skipped
-    ``faults``       what may befall a daemon, each with the alerts that it has to fire
+    ``site``         the machine of a daemon, with TLS and tokens or without
+    ``faults``       what may befall it, each with the alerts that it has to fire
+    ``operator``     types what the runbook says, and sees whether it is so
     ``recorded``     scrapes before, during and after a fault as series for ``promtool test rules``
 
-``make alerts`` lets every fault befall a daemon; ``test_alerts`` those that are quick.
+``make alerts`` lets every fault befall daemons; ``test_alerts`` those that are quick.
 """

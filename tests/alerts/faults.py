@@ -1,8 +1,9 @@
-"""What may befall a daemon, and the alerts that it has to fire.
+"""What may befall a daemon, the alerts that it has to fire, and the entries that mend it.
 
 A fault is a generator that stops three times: before it, while it is, and when it is over. Each
 time it gives the address of a daemon that is to be scraped, or None where it has none. It stops
-when the daemon itself has noticed.
+when the daemon itself has noticed. Law of this file: no fault mends itself. The operator does
+between the second stop and the third, by the runbook alone; but for what is mended ``elsewhere``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,10 +25,9 @@ import pyarrow.flight as fl
 from ingester.lifecycle.push_status import status_path
 from persist.store import open_store
 from tests.alerts.recorded import scrape
+from tests.alerts.site import Site
 from tests.crash.worlds import FILE_SYSTEM_BYTES, mount
-from tests.drivers.certificates import Authority
 from tests.drivers.daemon import Daemon
-from tests.drivers.tokens import Tokens
 from tests.drivers.waiting import until
 from tests.drivers.wire import ARROW_AND_FLIGHT, act, create, numbers, put
 from tests.write.transform.acme import MODULE
@@ -35,17 +35,25 @@ from tests.write.transform.acme import MODULE
 Stops = Generator[str | None, None, None]
 Settings = dict[str, Any]
 SLOT_BYTES = 21 << 30
-WRITTEN = ("s", "t")
+WRITTEN = ("shop", "sales")
 """The table that rows are written to."""
 
 
 class Fault(NamedTuple):
-    """A fault and the alerts that fire while it is."""
+    """A fault and the alerts that fire while it is.
 
-    run: Callable[[Path], Stops]
+    Attributes:
+        follows: The entries of the runbook that its operator reads, each with the cause that is
+            seen there; None where the entry knows one alone.
+        secure: Whether it befalls only a daemon with TLS and tokens.
+        elsewhere: Whether what helps is done at another machine, and not by commands of an entry.
+    """
+
+    run: Callable[[Site], Stops]
     alerts: frozenset[str]
-    slow: bool = False
-    """Whether it takes more than some seconds."""
+    follows: tuple[tuple[str, str | None], ...] = ()
+    secure: bool = False
+    elsewhere: bool = False
 
 
 def raised(daemon: Daemon, *alarms: str, is_up: bool = True) -> None:
@@ -69,53 +77,46 @@ def refused(client: fl.FlightClient, table: tuple[str, str], batch: pa.RecordBat
     raise AssertionError("nothing was refused")
 
 
-@contextlib.contextmanager
-def without(folder: Path) -> Iterator[None]:
-    """Have a folder away, as a store that is not mounted."""
-    aside = folder.with_name(folder.name + ".away")
-    folder.rename(aside)
-    folder.touch()
-    try:
-        yield
-    finally:
-        folder.unlink()
-        aside.rename(folder)
+def unmount(folder: Path) -> None:
+    """Have a folder away: its mount point is there, and empty. ``mount`` brings it back."""
+    folder.rename(folder.with_name(folder.name + ".away"))
+    folder.mkdir()
 
 
 def _without_store(
-    folder: Path,
+    site: Site,
     settings: dict[str, Any],
     write: Callable[[fl.FlightClient], object],
     *alarms: str,
 ) -> Stops:
     """Rows come while the store is away, until these alarms are raised beside those of a store."""
     expected = (*alarms, "store-away", "persist-failing")
-    with Daemon.start(folder / "d", **settings) as daemon, fl.connect(daemon.flight) as client:
+    with site.start(**settings) as daemon, site.connect(daemon) as client:
         put(client, WRITTEN, numbers(0, 10))
         yield daemon.http
-        with without(daemon.data_dir / "store"):
-            write(client)
-            raised(daemon, *expected)
-            yield daemon.http
+        unmount(site.lake)
+        write(client)
+        raised(daemon, *expected)
+        yield daemon.http
         raised(daemon, *expected, is_up=False)
         yield daemon.http
 
 
-def store_away(folder: Path) -> Stops:
+def store_away(site: Site) -> Stops:
     """The store is away, and rows are to be persisted."""
     settings = {"persist__max_age": "500ms"}
-    return _without_store(folder, settings, lambda client: put(client, WRITTEN, numbers(10, 10)))
+    return _without_store(site, settings, lambda client: put(client, WRITTEN, numbers(10, 10)))
 
 
-def oldest_row(folder: Path) -> Stops:
+def oldest_row(site: Site) -> Stops:
     """The same for longer than a row may be in no file: a minute, and twice ``persist.max_age``."""
     settings = {"persist__max_age": "500ms"}
     return _without_store(
-        folder, settings, lambda client: put(client, WRITTEN, numbers(10, 10)), "oldest-row"
+        site, settings, lambda client: put(client, WRITTEN, numbers(10, 10)), "oldest-row"
     )
 
 
-def saturated(folder: Path) -> Stops:
+def saturated(site: Site) -> Stops:
     """Rows come, and none gets into a file."""
     settings = {
         "persist__max_age": "1s",
@@ -124,11 +125,11 @@ def saturated(folder: Path) -> Stops:
     }
     too_many = numbers(10, 20_000)
     return _without_store(
-        folder, settings, lambda client: refused(client, WRITTEN, too_many), "saturated"
+        site, settings, lambda client: refused(client, WRITTEN, too_many), "saturated"
     )
 
 
-def memory_high(folder: Path) -> Stops:
+def memory_high(site: Site) -> Stops:
     """Rows come until there is no memory for more."""
     settings = {
         "persist__max_age": "1s",
@@ -138,76 +139,71 @@ def memory_high(folder: Path) -> Stops:
     }
     too_many = numbers(10, 50_000)
     return _without_store(
-        folder, settings, lambda client: refused(client, WRITTEN, too_many), "memory-high"
+        site, settings, lambda client: refused(client, WRITTEN, too_many), "memory-high"
     )
 
 
-def disk_full(folder: Path) -> Stops:
-    """The log's disk has no room; its store is elsewhere."""
-    disk = folder / "disk"
+def disk_full(site: Site) -> Stops:
+    """The log's disk has no room: somebody's file takes all of it."""
+    disk = site.folder / "disk"
     disk.mkdir(parents=True)
     assert mount(disk), "a tmpfs cannot be mounted here, which takes the rights of root"
+    site.places["/var/lib"] = disk
     try:
-        store = f"file://{folder / 'store'}"
-        settings: Settings = {"store": store, "wal__segment_bytes": "4MiB"}
         with (
-            Daemon.start(disk / "d", **settings) as daemon,
-            fl.connect(daemon.flight) as client,
+            site.start("disk/ingester", wal__segment_bytes="4MiB") as daemon,
+            site.connect(daemon) as client,
         ):
             put(client, WRITTEN, numbers(0, 10))
             yield daemon.http
-            ballast = disk / "ballast"
-            with contextlib.suppress(OSError), ballast.open("wb") as file:
+            core = disk / "core.4711"
+            with contextlib.suppress(OSError), core.open("wb") as file:
                 while file.tell() < FILE_SYSTEM_BYTES:
                     file.write(bytes(1 << 20))
             refused(client, WRITTEN, numbers(10, 50_000))
             raised(daemon, "disk-full")
             yield daemon.http
-            ballast.unlink()
             raised(daemon, "disk-full", is_up=False)
             yield daemon.http
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def certificate(folder: Path) -> Stops:
-    """A certificate that ends tomorrow is put in the place of a good one."""
-    authority = Authority(folder / "ca")
-    pair = authority.issue("daemon", days=25)
-    settings: Settings = {"tls__cert": str(pair.cert), "tls__key": str(pair.key)}
-    with Daemon.start(folder / "d", **settings) as daemon:
+def certificate(site: Site) -> Stops:
+    """A certificate that ends in two days is put in the place of a good one."""
+    assert site.secured is not None
+    pair = site.secured.pair
+    with site.start() as daemon:
         yield daemon.http
-        authority.issue("daemon", days=2)
+        site.secured.authority.issue("daemon", days=2)
         daemon.process.send_signal(signal.SIGHUP)
         raised(daemon, "certificate")
+        # What the operator has from the authority by then.
+        made = site.secured.authority.issue("new", days=90)
+        made.cert.rename(pair.cert.with_name("new.crt"))
         yield daemon.http
-        authority.issue("daemon", days=25)
-        daemon.process.send_signal(signal.SIGHUP)
         raised(daemon, "certificate", is_up=False)
         yield daemon.http
 
 
-def tokens_not_read(folder: Path) -> Stops:
-    """The file of tokens is damaged."""
-    tokens = Tokens(folder / "tokens.json")
-    tokens.add("root", "*:admin")
-    good = tokens.path.read_bytes()
-    settings: Settings = {"auth__tokens": str(tokens.path), "auth__open": '["metrics"]'}
-    with Daemon.start(folder / "d", **settings) as daemon:
+def tokens_not_read(site: Site) -> Stops:
+    """The file of tokens is damaged; a copy of it is kept elsewhere."""
+    with site.start() as daemon:
         yield daemon.http
-        tokens.path.write_bytes(good[: len(good) // 2])
+        path = site.secrets / "tokens.json"
+        good = path.read_bytes()
+        path.with_name("tokens.json.saved").write_bytes(good)
+        path.write_bytes(good[: len(good) // 2])
         daemon.process.send_signal(signal.SIGHUP)
         raised(daemon, "tokens-not-read")
         yield daemon.http
-        tokens.path.write_bytes(good)
-        daemon.process.send_signal(signal.SIGHUP)
         raised(daemon, "tokens-not-read", is_up=False)
         yield daemon.http
 
 
-def loop_stalled(folder: Path) -> Stops:
+def loop_stalled(site: Site) -> Stops:
     """The process stands still for some seconds."""
-    with Daemon.start(folder / "d") as daemon:
+    with site.start() as daemon:
         yield daemon.http
         daemon.process.send_signal(signal.SIGSTOP)
         time.sleep(7.0)  # that is the fault
@@ -218,40 +214,41 @@ def loop_stalled(folder: Path) -> Stops:
         yield daemon.http
 
 
-def down(folder: Path) -> Stops:
+def down(site: Site) -> Stops:
     """The process is killed."""
-    with Daemon.start(folder / "d") as daemon:
+    with site.start() as daemon:
         yield daemon.http
         daemon.kill()
         yield None
-        with daemon.again() as anew:
-            yield anew.http
-
-
-def fenced(folder: Path) -> Stops:
-    """Another process takes the id, and the first one ends as soon as it commits."""
-    store = f"file://{folder / 'store'}"
-    with Daemon.start(folder / "d", store=store, persist__max_age="200ms") as daemon:
         yield daemon.http
-        with Daemon.start(folder / "e", arguments=("--accept-lost-log",), store=store) as other:
-            for client in (fl.connect(other.flight), fl.connect(daemon.flight)):
-                with client, contextlib.suppress(*ARROW_AND_FLIGHT):
-                    put(client, WRITTEN, numbers(0, 10))
+
+
+def fenced(site: Site) -> Stops:
+    """Another process takes the id, and the first one ends as soon as it commits."""
+    with site.start(persist__max_age="1h") as daemon, site.connect(daemon) as client:
+        put(client, WRITTEN, numbers(0, 10))
+        yield daemon.http
+        with site.start("e", ("--accept-lost-log",)) as other:
+            with site.connect(other) as newer:
+                put(newer, WRITTEN, numbers(10, 10))
+            with contextlib.suppress(*ARROW_AND_FLIGHT):
+                act(client, "persist")
             assert daemon.wait(60.0) == 6
             yield None
             yield other.http
 
 
-REPORT = {"origin": "db", "namespace": "s", "source": "h:5432/d", "slot": "ingester"}
+REPORT = {"origin": "db", "namespace": "shop", "source": "h:5432/d", "slot": "ingester"}
 TABLE = {"table": "t", "source": "public.t", "since": "2026-11-21T09:05:30Z"}
+WHY = {"reason": "it has no primary key", "helps": ["ALTER TABLE public.t ADD PRIMARY KEY (id)"]}
 
 
-def replication(folder: Path) -> Stops:
+def replication(site: Site) -> Stops:
     """A replicator tells of a table that it does not follow, and of much log for its slot."""
-    with Daemon.start(folder / "d") as daemon, fl.connect(daemon.flight) as client:
+    with site.start() as daemon, site.connect(daemon) as client:
 
         def tell(phase: str, slot_bytes: int) -> None:
-            table = TABLE | {"phase": phase}
+            table = TABLE | {"phase": phase} | (WHY if phase == "set_aside" else {})
             body = REPORT | {"slot_bytes": slot_bytes, "tables": [table], "reporter": "r1"}
             act(client, "replication_report", **body)
 
@@ -266,9 +263,9 @@ def replication(folder: Path) -> Stops:
         yield daemon.http
 
 
-def replicator_unheard(folder: Path) -> Stops:
+def replicator_unheard(site: Site) -> Stops:
     """A replicator says nothing any more."""
-    with Daemon.start(folder / "d") as daemon, fl.connect(daemon.flight) as client:
+    with site.start() as daemon, site.connect(daemon) as client:
         act(client, "replication_report", **REPORT, reporter="r1")
         yield daemon.http
         raised(daemon, "replicator-unheard")
@@ -279,30 +276,28 @@ def replicator_unheard(folder: Path) -> Stops:
         yield daemon.http
 
 
-def transformer_hangs(folder: Path) -> Stops:
+def transformer_hangs(site: Site) -> Stops:
     """A transformer does not come back."""
     settings: Settings = {"transform__allowed": MODULE, "transform__timeout": "1s"}
-    with Daemon.start(folder / "d", **settings) as daemon, fl.connect(daemon.flight) as client:
+    with site.start(**settings) as daemon, site.connect(daemon) as client:
         schema = pa.schema({"i": pa.int64(), "until": pa.string()})
-        create(client, ("tr", "t"), schema, transformers=[f"{MODULE}:Waits"])
+        create(client, WRITTEN, schema, transformers=[f"{MODULE}:Waits"])
         yield daemon.http
-        released = folder / "released"
+        never = site.folder / "never"
         with contextlib.suppress(fl.FlightTimedOutError):
-            put(client, ("tr", "t"), numbers(0, 1, until=pa.array([str(released)])))
+            put(client, WRITTEN, numbers(0, 1, until=pa.array([str(never)])))
         raised(daemon, "transformer-hangs")
         yield daemon.http
-        released.touch()
         raised(daemon, "transformer-hangs", is_up=False)
         yield daemon.http
 
 
-def push_stuck(folder: Path) -> Stops:
+def push_stuck(site: Site) -> Stops:
     """A push is under way, and nobody has told of it for long."""
-    with Daemon.start(folder / "d") as daemon:
+    with site.start() as daemon:
         yield daemon.http
-        root = daemon.data_dir / "store"
-        path = root / status_path("nightly-1")
-        open_store(f"file://{root}").put(status_path("nightly-1"), a_status())
+        path = site.lake / status_path("nightly-1")
+        open_store(f"file://{site.lake}").put(status_path("nightly-1"), a_status())
         at = time.time() - timedelta(minutes=5).total_seconds()
         os.utime(path, (at, at))
         raised(daemon, "push-stuck")
@@ -312,18 +307,20 @@ def push_stuck(folder: Path) -> Stops:
         yield daemon.http
 
 
-def not_adopted(folder: Path) -> Stops:
+def not_adopted(site: Site) -> Stops:
     """A daemon looks after a log, which turns out to be another store's."""
-    settings: Settings = {"recovery__adopt": str(folder / "other"), "recovery__adopt_after": 0}
-    with Daemon.start(folder / "d", **settings) as daemon:
+    directory = site.folder / "other"
+    site.places["/srv/others"] = directory
+    settings: Settings = {"recovery__adopt": str(directory), "recovery__adopt_after": 0}
+    with site.start(**settings) as daemon:
         yield daemon.http
-        with Daemon.start(folder / "other", id="other", persist__max_age="1h") as other:
-            with fl.connect(other.flight) as client:
-                put(client, ("n", "t"), numbers(0, 5))
+        store = f"file://{site.folder / 'elsewhere'}"
+        with site.start("other", store=store, id="other", persist__max_age="1h") as other:
+            with site.connect(other) as client:
+                put(client, WRITTEN, numbers(0, 5))
             other.kill()
         raised(daemon, "not-adopted")
         yield daemon.http
-        (folder / "other" / "wal").rename(folder / "elsewhere")
         raised(daemon, "not-adopted", is_up=False)
         yield daemon.http
 
@@ -336,50 +333,102 @@ def a_status() -> bytes:
     return encode_push_status(a_push("nightly-1"))
 
 
-def internal_error(folder: Path) -> Stops:
-    """A data file is damaged, and asked for."""
-    with Daemon.start(folder / "d") as daemon, fl.connect(daemon.flight) as client:
+def damaged_file(site: Site) -> Stops:
+    """A data file is damaged, and asked for; a back-up of it is kept elsewhere."""
+    with site.start() as daemon, site.connect(daemon) as client:
         put(client, WRITTEN, numbers(0, 10))
         act(client, "persist")
         yield daemon.http
-        (file,) = (daemon.data_dir / "store").glob("s/t/**/*.parquet")
+        (file,) = site.lake.glob("shop/sales/**/*.parquet")
         good = file.read_bytes()
+        backup = site.places["/srv/backup"] = site.folder / "backup"
+        saved = backup / file.relative_to(site.lake)
+        saved.parent.mkdir(parents=True)
+        saved.write_bytes(good)
         file.write_bytes(bytes(len(good)))
-        ticket = fl.Ticket(json.dumps({"namespace": "s", "table": "t"}).encode())
+        ticket = fl.Ticket(json.dumps({"namespace": "shop", "table": "sales"}).encode())
         with contextlib.suppress(*ARROW_AND_FLIGHT):
             client.do_get(ticket).read_all()
         yield daemon.http
-        file.write_bytes(good)
         yield daemon.http
 
 
-def _fault(run: Callable[[Path], Stops], *alerts: str, slow: bool = False) -> tuple[str, Fault]:
-    return run.__name__, Fault(run, frozenset(alerts), slow)
-
-
 _AWAY = ("IngesterStoreAway", "IngesterPersistFailing")
-FAULTS: dict[str, Fault] = dict(
-    [
-        _fault(store_away, *_AWAY),
-        _fault(oldest_row, *_AWAY, "IngesterOldestRow", slow=True),
-        _fault(saturated, *_AWAY, "IngesterSaturated", slow=True),
-        _fault(memory_high, *_AWAY, "IngesterMemoryHigh", slow=True),
-        _fault(disk_full, "IngesterDiskFull", slow=True),
-        _fault(certificate, "IngesterCertificate", slow=True),
-        _fault(tokens_not_read, "IngesterTokensNotRead", slow=True),
-        _fault(loop_stalled, "IngesterLoopStalled", slow=True),
-        _fault(down, "IngesterDown", slow=True),
-        _fault(fenced, "IngesterDown", slow=True),
-        _fault(
-            replication,
-            "IngesterReplicationTableSetAside",
-            "IngesterReplicationSlotLarge",
-            slow=True,
+_LEAD_TO_THE_STORE = (("persist-failing", "The store"), ("store-away", "Not mounted"))
+FAULTS: dict[str, Fault] = {
+    fault.run.__name__: fault
+    for fault in (
+        Fault(store_away, frozenset(_AWAY), _LEAD_TO_THE_STORE),
+        Fault(
+            oldest_row,
+            frozenset({*_AWAY, "IngesterOldestRow"}),
+            (("oldest-row", "The store"), *_LEAD_TO_THE_STORE),
         ),
-        _fault(replicator_unheard, "IngesterReplicationUnheard", slow=True),
-        _fault(transformer_hangs, "IngesterTransformerHangs", slow=True),
-        _fault(push_stuck, "IngesterPushStuck", slow=True),
-        _fault(not_adopted, "IngesterNotAdopted", slow=True),
-        _fault(internal_error, "IngesterInternalErrors"),
-    ]
-)
+        Fault(
+            saturated,
+            frozenset({*_AWAY, "IngesterSaturated"}),
+            (("saturated", "The store"), *_LEAD_TO_THE_STORE),
+        ),
+        Fault(
+            memory_high,
+            frozenset({*_AWAY, "IngesterMemoryHigh"}),
+            (("memory-high", "The store"), *_LEAD_TO_THE_STORE),
+        ),
+        Fault(
+            disk_full, frozenset({"IngesterDiskFull"}), (("disk-full", "Something else fills it"),)
+        ),
+        Fault(
+            certificate,
+            frozenset({"IngesterCertificate"}),
+            (("certificate", "It ends"),),
+            secure=True,
+        ),
+        Fault(
+            tokens_not_read,
+            frozenset({"IngesterTokensNotRead"}),
+            (("tokens-not-read", "Damaged"),),
+            secure=True,
+        ),
+        Fault(loop_stalled, frozenset({"IngesterLoopStalled"}), (("loop-stalled", "It goes on"),)),
+        Fault(
+            down,
+            frozenset({"IngesterDown"}),
+            (("exit-codes-of-ingester-serve", "Killed"),),
+        ),
+        Fault(
+            fenced,
+            frozenset({"IngesterDown"}),
+            (("exit-codes-of-ingester-serve", "Code 6"), ("fenced", None)),
+        ),
+        Fault(
+            replication,
+            frozenset({"IngesterReplicationTableSetAside", "IngesterReplicationSlotLarge"}),
+            (("table-set-aside", None), ("slot-holds-log", None)),
+            elsewhere=True,
+        ),
+        Fault(
+            replicator_unheard,
+            frozenset({"IngesterReplicationUnheard"}),
+            (("replicator-unheard", None),),
+            elsewhere=True,
+        ),
+        Fault(
+            transformer_hangs,
+            frozenset({"IngesterTransformerHangs"}),
+            (("transformer-hangs", "It never returns"),),
+        ),
+        Fault(
+            push_stuck, frozenset({"IngesterPushStuck"}), (("push-stuck", None),), elsewhere=True
+        ),
+        Fault(
+            not_adopted,
+            frozenset({"IngesterNotAdopted"}),
+            (("not-adopted", "Another store's log"),),
+        ),
+        Fault(
+            damaged_file,
+            frozenset({"IngesterInternalErrors"}),
+            (("internal-error", "A damaged file"), ("damaged-file", None)),
+        ),
+    )
+}

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.alerts.campaign import try_fault
 from tests.alerts.faults import FAULTS, REPORT, TABLE
-from tests.alerts.prometheus import needs_prometheus, promtool, scraping
+from tests.alerts.prometheus import needs_prometheus, program, promtool, scraping
 from tests.alerts.rules import expressions, queries
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
@@ -85,7 +85,11 @@ def test_every_query_of_dashboard_and_rules_answers_and_panels_have_something(
             assert found or title in EMPTY, title
 
 
-@needs_prometheus
-@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if not fault.slow])
-def test_a_fault_fires_its_alerts_and_no_other(name: str, tmp_path: Path) -> None:
-    try_fault(FAULTS[name], tmp_path, short=True)
+@pytest.mark.parametrize(
+    ("name", "secure", "waits"), [("store_away", False, False), ("damaged_file", True, True)]
+)
+def test_a_fault_fires_its_alerts_and_is_mended_by_who_knows_the_runbook_alone(
+    name: str, secure: bool, waits: bool, tmp_path: Path
+) -> None:
+    checks = program("promtool") is not None
+    try_fault(FAULTS[name], tmp_path, secure=secure, waits=waits, checks=checks)

@@ -23,9 +23,9 @@ class Secured:
     """
 
     def __init__(self, folder: Path, grants: Mapping[str, str]) -> None:
-        authority = Authority(folder / "authority")
-        self.ca = authority.path
-        self.pair = authority.issue("daemon")
+        self.authority = Authority(folder / "authority")
+        self.ca = self.authority.path
+        self.pair = self.authority.issue("daemon")
         kept = Tokens(folder / "tokens.json")
         for name, grant in grants.items():
             kept.add(name, grant)

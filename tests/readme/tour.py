@@ -87,7 +87,7 @@ class Shell:
     """One bash in one folder, with ``ingester`` and ``python`` of this environment on its path.
 
     Args:
-        ports: What pages call the ports; each is a free one.
+        ports: What pages call the ports; each is a free one, or the one that it is named with.
         places: Folders of a page, with those that they stand for.
         environment: Further variables, which name ports as pages do.
     """
@@ -95,12 +95,13 @@ class Shell:
     def __init__(
         self,
         folder: Path,
-        ports: tuple[str, ...] = (FLIGHT_PORT, HTTP_PORT),
+        ports: tuple[str, ...] | Mapping[str, str] = (FLIGHT_PORT, HTTP_PORT),
         places: Mapping[str, Path] | None = None,
         environment: Mapping[str, str] = OF_ONE_DAEMON,
     ) -> None:
         self._folder = folder
-        self._ports = {shown: str(free_port()) for shown in ports}
+        named = ports if isinstance(ports, Mapping) else {}
+        self._ports = {shown: named.get(shown) or str(free_port()) for shown in ports}
         self._places = dict(places or {})
         self.status = 0
         """The exit code of the last command."""
@@ -134,6 +135,11 @@ class Shell:
         for shown, place in self._places.items():
             printed = printed.replace(str(place), shown)
         return printed.replace(str(self._folder), FOLDER)
+
+    def run_text(self, text: str) -> None:
+        """Have bash read lines as they are, such as functions."""
+        for _ in self._lines(text, None):
+            pass
 
     def close(self) -> None:
         """End bash and everything that it started."""

@@ -83,7 +83,9 @@ class _Bearer(fl.ClientMiddleware):  # type: ignore[misc]
         return {"authorization": self._values}
 
 
-class _Shows(fl.ClientMiddlewareFactory):  # type: ignore[misc]
+class Shows(fl.ClientMiddlewareFactory):  # type: ignore[misc]
+    """Has each call of a connection show these values of ``authorization``."""
+
     def __init__(self, values: Sequence[str]) -> None:
         super().__init__()
         self._values = values
@@ -96,4 +98,4 @@ def connect(url: str, token: str | None, *more: str) -> fl.FlightClient:
     """A connection whose calls have the header; ``more`` values stand beside it."""
     if token is None:
         return fl.connect(url)
-    return fl.connect(url, middleware=[_Shows([f"Bearer {token}", *more])])
+    return fl.connect(url, middleware=[Shows([f"Bearer {token}", *more])])
