@@ -202,8 +202,11 @@ def predicate_of(
         pause: is called between two alternatives.
 
     Raises:
-        InvalidRequest: unknown column or operator, or a value that is not of the column's type.
+        InvalidRequest: unknown column or operator, a value that is not of the column's type, or
+            more terms than the ticket's limits allow.
     """
+    if isinstance(filter_, LongFilter):
+        filter_.check(pause)
     try:
         return parse_predicate(filter_, schema, pause)
     except BadFilter as exc:

@@ -63,7 +63,19 @@ def test_a_ticket_is_the_same_read_at_once_and_piece_by_piece(filter_: list[Any]
 def test_what_is_no_filter_or_too_much_of_one_is_refused(filter_: str, says: str) -> None:
     body = f'{{"namespace":"ns","table":"t","filter":{filter_}{PADDING}}}'.encode()
     with pytest.raises(InvalidRequest, match=says):
-        list(parse_ticket(body, FilterLimits(terms=5)).filter or ())
+        predicate_of(parse_ticket(body, FilterLimits(terms=5)).filter, SCHEMA)
+
+
+def test_the_terms_are_counted_before_any_of_them_is_made_a_comparison() -> None:
+    filter_ = [[["there is no such column", "=", "a"]]] * 6
+    body = json.dumps({**TICKET, "filter": filter_}).encode() + PADDING.encode()
+    pauses: list[int] = []
+    with pytest.raises(InvalidRequest, match="6 comparisons and values; at most 5"):
+        predicate_of(parse_ticket(body, FilterLimits(terms=5)).filter, SCHEMA)
+    allowed = parse_ticket(body, FilterLimits(terms=6)).filter
+    with pytest.raises(InvalidRequest, match="unknown column"):
+        predicate_of(allowed, SCHEMA, lambda: pauses.append(len(pauses)))
+    assert len(pauses) >= 6, "others have the interpreter while they are counted"
 
 
 def test_a_long_ticket_without_a_filter_has_none() -> None:
