@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ingester.query.cpu_account import CpuAccount
 
 CREDIT_S = 0.02
-"""What somebody may have had less than others who comes back: two turns. Between two parts of its
+"""What somebody may have had less than others who comes back: some turns. Between two parts of its
 answer everybody is away for a moment, and not to lose by it what is due to him."""
 
 
