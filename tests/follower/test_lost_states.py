@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_rows_that_were_told_and_lost_are_not_in_the_copy(tmp_path: Path, runs: 
         follower.follow("n", "t")
         return follower
 
-    settings = {"store": f"file://{tmp_path}/store", "persist__max_age": "1h"}
+    settings: dict[str, Any] = {"store": f"file://{tmp_path}/store", "persist__max_age": "1h"}
     with Daemon.start(tmp_path / "d", arguments=steady_flight(), **settings) as daemon:
         with Client(daemon.flight) as client:
             write(client, "t", 0)
