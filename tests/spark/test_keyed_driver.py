@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ import ingester.spark.sink.upsert as module
 from ingester.client import Client, RetryPolicy, Unreachable
 from ingester.client.connection import Connection
 from ingester.client.sync_stream import SyncColumn, SyncStream
+from ingester.client.wire import Persisted
 from ingester.spark.options import SourceOptions
 from ingester.spark.sink.staging import StagedFile, staged_rows
 from ingester.spark.sink.upsert import UpsertSink
@@ -28,7 +30,7 @@ from persist.store import open_store
 from persist.table import TableDefinition
 from tests.drivers.daemon import Daemon
 from tests.drivers.ports import steady_flight
-from tests.drivers.wire import Json, Table, create, put, query
+from tests.drivers.wire import Json, Table, create, describe, put, query
 from tests.spark.test_keyed_writer import rows
 
 pytestmark = pytest.mark.spark
@@ -100,6 +102,33 @@ def test_a_daemon_that_dies_in_the_midst_of_a_write_has_it_once_when_it_is_back(
         with lives[1] as back, fl.connect(back.flight) as client:
             assert rows(client, table) == {k: (2 * k,) for k in range(2_000)}
     assert len(lives) == 2
+
+
+def test_a_disk_that_is_lost_before_rows_are_in_files_has_them_sent_again_where_that_is_asked(
+    tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives: list[Daemon] = []
+    persist = Client.persist
+
+    def lost_before(client: Client, *asked: Any) -> list[Persisted]:
+        if len(lives) == 1:
+            lives[0].kill()
+            shutil.rmtree(lives[0].data_dir)
+            lives.append(lives[0].again(recovery__accept_lost_log="true"))
+        return persist(client, *asked)
+
+    monkeypatch.setattr(Client, "persist", lost_before)
+    url = f"file://{tmp_path}/store"
+    with Daemon.start(tmp_path / "data", arguments=steady_flight(), store=url) as daemon:
+        lives.append(daemon)
+        with fl.connect(daemon.flight) as client:
+            create(client, table, pa.schema({"k": pa.int64()}), primary_key=["k"])
+        schema = StructType().add("k", LongType())
+        writer = keyed_writer(schema, url, table, daemon.flight, persist="true")
+        writer.commit([writer.write(iter([pa.record_batch({"k": [1, 2]})]))])
+        with lives[1] as back, fl.connect(back.flight) as client:
+            assert sorted(rows(client, table)) == [1, 2]
+            assert describe(client, table)["persisted"]["rows"] == 2
 
 
 def test_two_drivers_of_one_write_at_once_write_it_once_and_say_what(

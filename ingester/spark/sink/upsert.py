@@ -82,10 +82,18 @@ class UpsertSink:
         sequence = number + 1
         staging, options = self._staging(), self._options
         paths = [file.path for file in parts]
+        # Of this table alone: the daemon counts an origin's sequences over all tables.
+        told = f"{options.namespace}/{options.table}/{app_id}"
+        origin = f"spark-{hashlib.sha256(told.encode()).hexdigest()[:40]}"
         with Client(options.given["endpoint"], options=options.connection()) as client:
-            rows = self._handed_over(client, staging, paths, app_id, sequence)
-            if self._persist:
-                client.persist(options.namespace, options.table)
+            stream = client.sync(options.namespace, origin)
+            rows = self._handed_over(stream, staging, paths, sequence)
+            until = time.monotonic() + PATIENCE_S
+            while self._persist and not self._in_files(client, stream, sequence):
+                if time.monotonic() > until:
+                    raise WriteRefused(f"option persist: not in files after {PATIENCE_S:g} s")
+                # The daemon has lost its disk meanwhile. What was put aside is still there.
+                rows = self._handed_over(stream, staging, paths, sequence) or rows
         forget(staging.store, paths)
         tell_committed(
             options,
@@ -96,15 +104,16 @@ class UpsertSink:
             bytes=sum(file.bytes for file in parts),
         )
 
+    def _in_files(self, client: Client, stream: SyncStream, sequence: int) -> bool:
+        """Have the table persisted; whether the transaction is in files then."""
+        client.persist(self._options.namespace, self._options.table)
+        return (stream.standing().durable_sequence or 0) >= sequence
+
     def _handed_over(
-        self, client: Client, staging: Staging, paths: Sequence[str], app_id: str, sequence: int
+        self, stream: SyncStream, staging: Staging, paths: Sequence[str], sequence: int
     ) -> int:
         """The number of rows that were sent; 0 where the daemon had them."""
-        options, until = self._options, time.monotonic() + PATIENCE_S
-        # Of this table alone: the daemon counts an origin's sequences over all tables.
-        told = f"{options.namespace}/{options.table}/{app_id}"
-        origin = f"spark-{hashlib.sha256(told.encode()).hexdigest()[:40]}"
-        stream, backoff = client.sync(options.namespace, origin), Backoff(0.1, 5.0, Random())
+        until, backoff = time.monotonic() + PATIENCE_S, Backoff(0.1, 5.0, Random())
         while True:
             try:
                 if (stream.standing().memory_sequence or 0) >= sequence:
