@@ -149,7 +149,8 @@ class OriginState(msgspec.Struct, frozen=True):
 
     Where a table was named, everything up to ``table_sequence`` is known to be in it, the last
     sequence that is in it is ``table_newest`` (a table that was made anew does not know of all
-    before), and between two ``marks`` all sequences are judged alike: ``there`` says how.
+    before), the last that some of its partitions have and others do not is ``table_partly``, and
+    between two ``marks`` all sequences are judged alike: ``there`` says how.
     """
 
     origin: str
@@ -158,6 +159,7 @@ class OriginState(msgspec.Struct, frozen=True):
     open: bool = False
     table_sequence: int | None = None
     table_newest: int | None = None
+    table_partly: int | None = None
     marks: tuple[int, ...] = ()
     there: tuple[bool, ...] = ()
 

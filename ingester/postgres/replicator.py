@@ -212,7 +212,9 @@ class Replicator:
         self._look(session)
         for target, state in tables.following().items():
             has = max(known[target], state.from_lsn) if target in known else None
-            session.follow(target, state, self._has(target, state) if has is None else has)
+            has = self._has(target, state) if has is None else has
+            if has is not None:
+                session.follow(target, state, has)
         # What is before that was read, and a server is quick to read its log for others.
         begun = self._stream.begin(min(session.targets().values(), default=0))
         self.positions.read_upto = max(self.positions.read_upto, begun)
@@ -244,14 +246,24 @@ class Replicator:
         self.positions = positions
         return known
 
-    def _has(self, target: str, state: TableState) -> int:
-        """What a table has: all transactions that end at or before it."""
+    def _has(self, target: str, state: TableState) -> int | None:
+        """What a table has: all transactions that end at or before it.
+
+        None where it is copied anew: its partitions have come to different places, or nobody knows,
+        as after the loss of the daemon's disk. What one of them lacks would be sent by another
+        origin, over newer rows of the others.
+        """
         assert self.started is not None and self.positions is not None
         tables = self.started.tables
         found = [state.from_lsn]
         for name in (tables.origin, catch_up_name(tables.origin, target)):
             for each in self._client.origins(name, (tables.namespace, target)):
                 found.append(each.table_newest or 0)
+                if (each.table_partly or 0) > found[-1]:
+                    reason = "how far each of its partitions is was lost with the daemon's disk"
+                    if tables.order(target, reason, state.facts.oid):
+                        self._say(f"table {target} is copied: {reason}")
+                    return None
                 if name != tables.origin and each.memory_sequence != each.durable_sequence:
                     # The session before has sent it, and the slot waits for that.
                     self.positions.catching_up_of(target)

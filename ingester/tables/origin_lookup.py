@@ -35,6 +35,8 @@ class TableStanding(NamedTuple):
         upto: All sequences up to it are known to be there.
         newest: The last one that is there, whatever is known of those before it: a table that was
             made anew, or that was away, does not know of all.
+        partly: The last one of which some partitions have the rows and others do not: those that
+            do not were lost with a daemon's disk, or wait in the log of another daemon.
         marks: Between two of them, and up to the first, all sequences stand alike in every
             partition: a client that puts its rows into other batches than before ends one at each.
         there: Of each mark, whether the sequences up to it from the one before are there.
@@ -42,6 +44,7 @@ class TableStanding(NamedTuple):
 
     upto: int | None
     newest: int | None
+    partly: int | None
     marks: list[int]
     there: list[bool]
 
@@ -121,15 +124,22 @@ class KnownOrigins:
         origin = self.origins.find(name) or Origin(name)
         origin_table = origin.tables.get(table.key) or OriginTable(name, table.key)
         tenures, marks = origin_table.tenures, set(origin_table.fates.under_way)
+        ahead: set[int] = set()
         runs = runs_of(table.state.origins.get(name))
         for run in runs:
-            marks.update((run.first - 1, run.upto, *run.ahead.values()))
+            marks.update((run.first - 1, run.upto))
+            ahead.update(run.ahead.values())
         for one in tenures:
-            marks.update((one.first - 1, one.last, one.end - 1, *one.ahead.values()))
+            marks.update((one.first - 1, one.last, one.end - 1))
+            ahead.update(one.ahead.values())
+        marks |= ahead
         in_order = sorted(mark for mark in marks if 0 <= mark < NO_END - 1)
+        definition = table.definition
+        # What its only partition has, the table has.
+        only = None if definition.spec.fields else (definition.spec_id, ())
         there = [
             any(one.first <= mark <= one.last for one in tenures)
-            or bool(runs and verdict_of(runs, mark, None).durable)
+            or bool(runs and verdict_of(runs, mark, None, only).durable)
             for mark in in_order
         ]
         upto = None
@@ -137,8 +147,14 @@ class KnownOrigins:
             if not is_there:
                 break
             upto = mark
-        newest = max((mark for mark, yes in zip(in_order, there, strict=True) if yes), default=None)
-        return TableStanding(upto, newest, in_order, there)
+        known = dict(zip(in_order, there, strict=True))
+        return TableStanding(
+            upto,
+            max((mark for mark, is_there in known.items() if is_there), default=None),
+            max((mark for mark in ahead if not known.get(mark, True)), default=None),
+            in_order,
+            there,
+        )
 
     def _facts(self, name: str, durable: int | None) -> OriginStatus:
         origin = self.origins.find(name) or Origin(name)

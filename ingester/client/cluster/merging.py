@@ -61,6 +61,7 @@ def _origin(name: str, states: Sequence[OriginState]) -> OriginState:
         open=any(state.open for state in states),
         table_sequence=_highest(state.table_sequence for state in states),
         table_newest=_highest(state.table_newest for state in states),
+        table_partly=_highest(state.table_partly for state in states),
         marks=marks,
         there=tuple(any(state.has(mark) for state in states) for mark in marks) if told else (),
     )

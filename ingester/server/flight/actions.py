@@ -167,9 +167,9 @@ async def _origins(services: Services, body: OriginsBody, sees: Sees | None) -> 
     await services.catalog.refresh(table, -1.0)
     found = await known.find(body.origin, sees)
     facts = found[0] if found else OriginStatus(origin=body.origin)
-    upto, newest, marks, there = known.standing(body.origin, table)
-    told = {"table_sequence": upto, "table_newest": newest, "marks": marks, "there": there}
-    return [msgspec.structs.asdict(facts) | told]
+    upto, newest, partly, marks, there = known.standing(body.origin, table)
+    told = {"table_sequence": upto, "table_newest": newest, "table_partly": partly}
+    return [msgspec.structs.asdict(facts) | told | {"marks": marks, "there": there}]
 
 
 async def _status(services: Services, _body: EmptyBody, sees: Sees | None) -> Objects:
