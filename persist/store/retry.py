@@ -72,11 +72,13 @@ def retry(call: Callable[[], T], policy: StoreRetry, tell: Tell | None = None) -
     Raises:
         Exception: The last error in ``policy.away`` once it gives up; any other error at once.
     """
-    failures = Failures(policy, time.monotonic(), Random())
+    failures: Failures | None = None
+    began = time.monotonic()
     while True:
         try:
             return call()
         except policy.away as exc:
+            failures = failures or _failures(policy, began)
             if (wait_s := failures.wait_s(time.monotonic())) is None:
                 raise
             if tell is not None:
@@ -92,13 +94,20 @@ async def retry_async(
     sleep: Callable[[float], Awaitable[object]],
 ) -> T:
     """Retry as :func:`retry`, in the loop that ``sleep`` belongs to, which may cancel the wait."""
-    failures = Failures(policy, time.monotonic(), Random())
+    failures: Failures | None = None
+    began = time.monotonic()
     while True:
         try:
             return await call()
         except policy.away as exc:
+            failures = failures or _failures(policy, began)
             if (wait_s := failures.wait_s(time.monotonic())) is None:
                 raise
             if tell is not None:
                 tell(exc, wait_s)
         await sleep(wait_s)
+
+
+def _failures(policy: StoreRetry, began: float) -> Failures:
+    """Those of a call that has just failed: a generator takes longer to seed than most calls do."""
+    return Failures(policy, began, Random())
