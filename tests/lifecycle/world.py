@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
 from ingester.lifecycle.answers import PROCEED, Answer, Decision
@@ -24,7 +22,8 @@ from ingester.lifecycle.push_store import HeldPush, PushStore
 from ingester.lifecycle.record import PushRecord, new_push
 from ingester.lifecycle.regions import Created, RegionFailed, RegionUnreachable
 from ingester.lifecycle.tasks import Rules
-from persist.store import ObjectStore, StoreRetry, open_store
+from persist.store import ObjectStore, StoreRetry
+from tests.drivers.memory_store import MemoryStore
 
 BEGAN = datetime(2026, 11, 26, 8, 0, tzinfo=UTC)
 ONCE = StoreRetry(first_s=0.001, cap_s=0.001, attempts=3)
@@ -301,7 +300,5 @@ def order_of(kind: Literal["at_once", "in_order", "target_first"]) -> Order:
 
 @contextmanager
 def quick_store() -> Iterator[ObjectStore]:
-    """An empty store in a folder, where there is one in memory: no power cut is tried here."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        yield open_store(f"file://{folder}")
+    """An empty store in memory: neither a power cut nor another process is tried here."""
+    yield MemoryStore()
