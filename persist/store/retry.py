@@ -109,5 +109,5 @@ async def retry_async(
 
 
 def _failures(policy: StoreRetry, began: float) -> Failures:
-    """Those of a call that has just failed: a generator takes longer to seed than most calls do."""
+    """Begin to count, at the first failure: to seed a generator takes longer than most calls."""
     return Failures(policy, began, Random())
