@@ -34,6 +34,7 @@ class Site:
         folder.mkdir(parents=True, exist_ok=True)
         self.lake = folder / "lake"
         self.secrets = folder / "etc"
+        self.secrets.mkdir()
         self.secured = Secured(self.secrets, {WHO: "*:read,write,admin"}) if secure else None
         self.places: dict[str, Path] = {}
         self._daemon: Daemon | None = None
@@ -42,7 +43,7 @@ class Site:
     def etc(self) -> dict[str, Path]:
         """What stands for the files below ``/etc/ingester``; the longest name comes first."""
         if self.secured is None:
-            return {}
+            return {"/etc/ingester": self.secrets}
         pair = self.secured.pair
         return {
             "/etc/ingester/tls/tls.crt": pair.cert,

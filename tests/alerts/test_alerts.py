@@ -10,7 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.alerts.campaign import try_fault
-from tests.alerts.faults import FAULTS, REPORT, TABLE
+from tests.alerts.faults import FAULTS
+from tests.alerts.of_work import REPORT, TABLE
 from tests.alerts.prometheus import needs_prometheus, program, promtool, scraping
 from tests.alerts.rules import expressions, queries
 from tests.drivers.daemon import Daemon

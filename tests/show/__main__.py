@@ -16,6 +16,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.show", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--every", type=float, default=60.0, help="seconds between two faults")
+    parser.add_argument("--share", type=float, default=0.8, help="of what the machine takes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fault", action="append", choices=[*FAULTS], help="only these")
     parser.add_argument("--picture", type=Path, help="a PNG")
@@ -24,6 +25,7 @@ def main() -> int:
         seconds=asked.seconds,
         every_s=asked.every,
         full_s=min(30.0, asked.seconds / 12),
+        share=asked.share,
         seed=asked.seed,
         faults=tuple(asked.fault or FAULTS),
     )

@@ -1,0 +1,45 @@
+"""What all faults have: when they stop, what they write, and how they see that it is noticed.
+
+Law of this file: a fault is a generator that stops three times: before it, while it is, and when it
+is over. Each time it gives the address of a daemon that is to be scraped, or None where it has
+none. It stops when the daemon itself has noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tests.alerts.recorded import scrape
+from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
+from tests.drivers.wire import ARROW_AND_FLIGHT, put
+
+Stops = Generator[str | None, None, None]
+Settings = dict[str, Any]
+WRITTEN = ("shop", "sales")
+"""The table that rows are written to."""
+
+
+def raised(daemon: Daemon, *alarms: str, is_up: bool = True) -> None:
+    """Wait until the daemon tells of these alarms, or of none of them."""
+
+    def told() -> bool:
+        found = scrape(daemon.http) or {}
+        values = [found.get(("ingester_alarm", (("alarm", name),))) for name in alarms]
+        return values == [float(is_up)] * len(alarms)
+
+    until(told, f"alarms {alarms} to be {'raised' if is_up else 'over'}", 120.0)
+
+
+def refused(client: fl.FlightClient, table: tuple[str, str], batch: pa.RecordBatch) -> None:
+    """Write until a batch is refused."""
+    for _ in range(10_000):
+        try:
+            put(client, table, batch)
+        except ARROW_AND_FLIGHT:
+            return
+    raise AssertionError("nothing was refused")

@@ -1,0 +1,98 @@
+"""Faults of the process, and of those who may come in."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+
+from tests.alerts.befalling import WRITTEN, Settings, Stops, raised
+from tests.alerts.site import Site
+from tests.drivers.wire import ARROW_AND_FLIGHT, act, numbers, put
+
+
+def certificate(site: Site) -> Stops:
+    """A certificate that ends in two days is put in the place of a good one."""
+    assert site.secured is not None
+    pair = site.secured.pair
+    with site.start() as daemon:
+        yield daemon.http
+        site.secured.authority.issue("daemon", days=2)
+        daemon.process.send_signal(signal.SIGHUP)
+        raised(daemon, "certificate")
+        # What the operator has from the authority by then.
+        made = site.secured.authority.issue("new", days=90)
+        made.cert.rename(pair.cert.with_name("new.crt"))
+        yield daemon.http
+        raised(daemon, "certificate", is_up=False)
+        yield daemon.http
+
+
+def tokens_not_read(site: Site) -> Stops:
+    """The file of tokens is damaged; a copy of it is kept elsewhere."""
+    with site.start() as daemon:
+        yield daemon.http
+        path = site.secrets / "tokens.json"
+        good = path.read_bytes()
+        path.with_name("tokens.json.saved").write_bytes(good)
+        path.write_bytes(good[: len(good) // 2])
+        daemon.process.send_signal(signal.SIGHUP)
+        raised(daemon, "tokens-not-read")
+        yield daemon.http
+        raised(daemon, "tokens-not-read", is_up=False)
+        yield daemon.http
+
+
+def loop_stalled(site: Site) -> Stops:
+    """The process stands still for some seconds."""
+    with site.start() as daemon:
+        yield daemon.http
+        daemon.process.send_signal(signal.SIGSTOP)
+        time.sleep(7.0)  # that is the fault
+        daemon.process.send_signal(signal.SIGCONT)
+        raised(daemon, "loop-stalled")
+        yield daemon.http
+        raised(daemon, "loop-stalled", is_up=False)
+        yield daemon.http
+
+
+def down(site: Site) -> Stops:
+    """The process is killed."""
+    with site.start() as daemon:
+        yield daemon.http
+        daemon.kill()
+        yield None
+        yield daemon.http
+
+
+def fenced(site: Site) -> Stops:
+    """Another process takes the id, and the first one ends as soon as it commits."""
+    with site.start(persist__max_age="1h") as daemon, site.connect(daemon) as client:
+        put(client, WRITTEN, numbers(0, 10))
+        yield daemon.http
+        with site.start("e", ("--accept-lost-log",)) as other:
+            with site.connect(other) as newer:
+                put(newer, WRITTEN, numbers(10, 10))
+            with contextlib.suppress(*ARROW_AND_FLIGHT):
+                act(client, "persist")
+            assert daemon.wait(60.0) == 6
+            yield None
+            yield other.http
+
+
+def not_adopted(site: Site) -> Stops:
+    """A daemon looks after a log, which turns out to be another store's."""
+    directory = site.folder / "other"
+    site.places["/srv/others"] = directory
+    settings: Settings = {"recovery__adopt": str(directory), "recovery__adopt_after": 0}
+    with site.start(**settings) as daemon:
+        yield daemon.http
+        store = f"file://{site.folder / 'elsewhere'}"
+        with site.start("other", store=store, id="other", persist__max_age="1h") as other:
+            with site.connect(other) as client:
+                put(client, WRITTEN, numbers(0, 5))
+            other.kill()
+        raised(daemon, "not-adopted")
+        yield daemon.http
+        raised(daemon, "not-adopted", is_up=False)
+        yield daemon.http
