@@ -33,8 +33,7 @@ def run_drain(
     else:
         print_line(_line(found))
     if wait and found.get("state") != "drained":
-        why = f": {found['problem']}" if found.get("problem") else ""
-        raise CommandFailed(f"not drained within {timeout}; the daemon goes on with it{why}")
+        raise CommandFailed(f"not drained within {timeout}; the daemon goes on with it")
 
 
 def _line(found: Mapping[str, Any]) -> str:
@@ -45,4 +44,5 @@ def _line(found: Mapping[str, Any]) -> str:
     return (
         f"draining: {found.get('buffers')} buffers with {size(found.get('bytes'))} are in no file"
         f" yet, {found.get('tables')} tables are still this daemon's"
+        + (f"; {found['problem']}" if found.get("problem") else "")
     )

@@ -22,7 +22,7 @@ from ingester.daemon.assembly import Runtime
 from ingester.errors import FencedOff, IngesterError, Stopping
 from ingester.observability.status import DrainState, DrainStatus
 from persist.backoff import Backoff
-from persist.store import StoreError, WatchedStore
+from persist.store import StoreError
 from wal import LogError
 
 log = structlog.get_logger(__name__)
@@ -38,6 +38,7 @@ class Drain:
         self._runtime = runtime
         self._state: DrainState = "none"
         self._since: float | None = None
+        self._began_at = 0.0
         self._problem: str | None = None
         self._wanted = trio.Event()
         self._changed = trio.Event()
@@ -57,15 +58,15 @@ class Drain:
             buffers=sum(1 for _ in runtime.tree.unreleased()),
             bytes=runtime.ledger.buffered + runtime.ledger.frozen,
             tables=sum(table.registered for table in runtime.tree.tables.values()),
-            problem=self._problem or self._store_problem(),
+            problem=self._problem or self._unpersisted(),
         )
 
-    def _store_problem(self) -> str | None:
-        """What the store says to files that cannot be put, while there are some to put."""
-        store = self._runtime.store
-        if self._state == "draining" and isinstance(store, WatchedStore):
-            return store.problem
-        return None
+    def _unpersisted(self) -> str | None:
+        """Why rows do not get into files, where an attempt has failed since the drain began."""
+        failure = self._runtime.instrumentation.last_failure
+        if self._state != "draining" or failure is None or failure[0] < self._began_at:
+            return None
+        return failure[1]
 
     async def asked(self, undo: bool, wait_s: float) -> DrainStatus:
         """Begin the drain, or take it back; asked for again, it goes on as it is.
@@ -104,7 +105,7 @@ class Drain:
                 await until_in_files(self._runtime)
                 await self._let_go()
                 self._turn("drained")
-                log.info("drained", seconds=round(time.time() - (self._since or 0.0), 3))
+                log.info("drained", seconds=round(time.monotonic() - self._began_at, 3))
             self._rests.set()
 
     async def end(self) -> None:
@@ -118,6 +119,7 @@ class Drain:
         runtime.admission.stop(draining=True)
         runtime.copies.stop()
         self._since, self._problem = time.time(), None
+        self._began_at = time.monotonic()
         self._work, self._rests = trio.CancelScope(), trio.Event()
         self._turn("draining")
         self._wanted.set()

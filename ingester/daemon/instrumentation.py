@@ -30,6 +30,8 @@ class Instrumentation:
         self._rates = rates
         self._persisted = Persisted()
         self._failed_attempts = 0
+        self.last_failure: tuple[float, str] | None = None
+        """When an attempt to persist has failed last, on the monotonic clock, and why."""
         self._last_persists: list[PersistRun] = []
 
     @property
@@ -86,9 +88,10 @@ class Instrumentation:
         )
         self._last_persists = [run, *self._last_persists][:LAST_PERSISTS]
 
-    def persist_failed(self) -> None:
+    def persist_failed(self, error: Exception) -> None:
         """Count a flush that has failed; it is repeated."""
         self._failed_attempts += 1
+        self.last_failure = (time.monotonic(), str(error))
         self._metrics.persist_failed()
 
     def persists(self, queue: PersistStatus) -> PersistStatus:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import structlog
 import trio
@@ -83,12 +84,12 @@ class WorkerPool:
         self,
         file_writer: FileWriter,
         ledger: MemoryLedger,
-        on_failed: Callable[[], None],
+        on_failed: Callable[[Exception], None],
         look: Callable[[TableBuffer], Awaitable[None]] = _as_it_is,
         *,
         workers: int,
     ) -> None:
-        """``on_failed`` is told each attempt that has failed; ``look`` looks at a table anew."""
+        """``on_failed`` is told why each attempt has failed; ``look`` looks at a table anew."""
         self._on_failed = on_failed
         self._look = look
         self._file_writer = file_writer
@@ -184,7 +185,7 @@ class WorkerPool:
                 raise
 
         def tell(error: Exception, wait_s: float) -> None:
-            self._on_failed()
+            self._on_failed(error)
             step(job, "failed attempt", error)
             warn(error, wait_s)
 
@@ -193,7 +194,8 @@ class WorkerPool:
         try:
             return await retry_async(once, UPLOAD_RETRY, tell, sleep=trio.sleep)
         except CannotEncode:
-            self._on_failed()
+            # Without a name here: the log's look at this frame would keep it, and it the rows.
+            self._on_failed(cast(CannotEncode, sys.exc_info()[1]))
             log.exception("buffer cannot be encoded", **where, runbook="persist-failing")
             raise
 

@@ -61,12 +61,6 @@ class WatchedStore:
         return self._watch.standing().reads
 
     @property
-    def problem(self) -> str | None:
-        """What fails, while the store is away."""
-        standing = self._watch.standing()
-        return standing.last_error if standing.state == "away" else None
-
-    @property
     def listing_seeks(self) -> bool:
         return self._store.listing_seeks
 

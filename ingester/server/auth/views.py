@@ -42,6 +42,8 @@ def status_seen(status: Status, sees: Sees | None) -> Status:
         status,
         # An error may name an object, and that its table.
         store_state=replace(status.store_state, last_error=None),
+        drain=replace(status.drain, problem=None),
+        adoptions=[replace(each, problem=None) for each in status.adoptions],
         persist=replace(status.persist, last=seen(status.persist.last, sees)),
         pushes=seen(status.pushes, sees),
         push_reading=replace(status.push_reading, unreadable=[]),
