@@ -1,6 +1,7 @@
 """Probes of the store: one small request every ten seconds, sooner while it is doubted.
 
     our own claim is read ──▶ the store answers, and it is the one that this daemon began with
+    a later claim of our id is there ──▶ another process has started under it
     another kind of request has failed, or has no answer for long ──▶ one of that kind
                               (a write is a small object that is put and deleted)
 
@@ -41,6 +42,9 @@ class StoreProbe:
         self._doubted = trio.Event()
         self._store: ObjectStore | None = None
         self._claim: str | None = None
+        self._later_claim: str | None = None
+        self.superseded = False
+        """Whether another process has claimed this ingester's id since."""
         self._writes_at = f"{FOLDER}/alive"
         self._limiters: dict[str, trio.CapacityLimiter] = {}
 
@@ -52,6 +56,7 @@ class StoreProbe:
     def expect(self, ingester_id: str, epoch: int) -> None:
         """Take a store for another one, from now on, that lacks the claim of this epoch."""
         self._claim = claim_path(ingester_id, epoch)
+        self._later_claim = claim_path(ingester_id, epoch + 1)
         self._writes_at = f"{FOLDER}/{ingester_id}.{epoch}"
 
     async def run(self) -> None:
@@ -71,6 +76,8 @@ class StoreProbe:
             return
         store, doubted = self._store, self.watch.doubted()
         is_there = await self._ask("get", partial(self._look, store))
+        if is_there and self._later_claim is not None and not self.superseded:
+            self.superseded = await self._ask("exists", partial(self._is_later, store))
         for kind in sorted(doubted & _AGAIN.keys()):
             await self._ask(kind, partial(_AGAIN[kind], store))
         # Not into an empty mount point.
@@ -110,6 +117,9 @@ class StoreProbe:
             return False
         self.watch.found(None)
         return True
+
+    def _is_later(self, store: ObjectStore) -> bool:
+        return self._later_claim is not None and store.exists(self._later_claim) is not None
 
     def _write(self, store: ObjectStore) -> bool:
         store.put(self._writes_at, b"")

@@ -169,6 +169,7 @@ class Watch:
             store=self.store_state(),
             disk=self.disk(),
             starting=self._runtime is None,
+            superseded=self._probe.superseded,
             segment_bytes=self._settings.wal.segment_bytes,
             stalled_s=self._loop.late_s,
             **facts,

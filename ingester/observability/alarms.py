@@ -41,6 +41,8 @@ class Facts:
     starting: bool = False
     """Whether the daemon has no epoch yet, and answers no calls."""
     fenced: bool = False
+    superseded: bool = False
+    """Whether another process has claimed this ingester's id, and may not have fenced it yet."""
     log_writing_s: float = 0.0
     """The time for which the log's disk has been writing the group in hand."""
     refusals: frozenset[str] = frozenset()
@@ -148,8 +150,12 @@ def _oldest_row(facts: Facts) -> Finding:
 
 
 def _fenced(facts: Facts) -> Finding:
-    said = "another process runs under this ingester's id: this one stops"
-    return ("critical", said) if facts.fenced else None
+    if facts.fenced:
+        return "critical", "another process runs under this ingester's id: this one stops"
+    if facts.superseded:
+        said = "another process has claimed this ingester's id"
+        return "critical", f"{said}: this one stops at the first commit that meets the other's"
+    return None
 
 
 def _certificate(facts: Facts) -> Finding:

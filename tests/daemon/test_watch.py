@@ -149,6 +149,23 @@ def test_a_probe_tells_another_store_by_the_claim_that_it_lacks() -> None:
     assert claim in str(emptied.last_error)
 
 
+def test_a_probe_tells_a_process_that_has_started_under_the_same_id() -> None:
+    memory = MemoryStore()
+
+    async def main() -> list[bool]:
+        probe = StoreProbe()
+        probe.watched(memory)
+        probe.expect("tested", claim_epoch(memory, "tested", 1, {}))
+        found = []
+        for other in ("another", "tested"):
+            claim_epoch(memory, other, 1, {})
+            await probe.probe()
+            found.append(probe.superseded)
+        return found
+
+    assert trio.run(main) == [False, True]
+
+
 def test_a_store_that_swallows_requests_is_away_after_the_probes_own_time() -> None:
     let_go = threading.Event()
 
