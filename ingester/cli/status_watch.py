@@ -4,11 +4,13 @@
 
 Law of this file: the main thread waits for a signal and never for the daemon. One that does not
 answer leaves its last figures, said to be old. On a terminal the screen is given back as it was; in
-a pipe each look is a block, or a line of JSON. What the screen has is in ``status_screen``.
+a pipe, and where the terminal cannot be drawn anew, each look is a block, or a line of JSON. What
+the screen has is in ``status_screen``.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -53,12 +55,17 @@ def watch_status(endpoint: str, every_s: float | None, as_json: bool) -> None:
     stopped = stopped_by_signals()
     looks = _Looks(endpoint, every_s, stopped)
     looks.begin()
-    if as_json or not sys.stdout.isatty():
+    if as_json or not _is_drawn_anew():
         for look in looks.each():
             _print_json(endpoint, look) if as_json else _print_block(look)
     else:
         _show(looks, stopped)
     looks.raise_refusal()
+
+
+def _is_drawn_anew() -> bool:
+    """Whether the output is a terminal that can go back to what it has shown."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 class _Looks:

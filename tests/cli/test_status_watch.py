@@ -114,6 +114,18 @@ def test_a_terminal_and_a_pipe_see_a_daemon_go_and_it_is_given_back(
         os.close(theirs)
         until(b"tested: ready")
         assert seen.startswith(b"\x1b[?1049h"), "its own screen"
+        # A terminal that cannot go back has one look after another, and nothing that acts on it.
+        dumb, its_side = pty.openpty()
+        asked, without = [*COMMAND, "--endpoint", daemon.flight], {"TERM": "dumb"}
+        with subprocess.Popen(asked, stdout=its_side, env=environment(daemon) | without) as plain:
+            text = b""
+            while text.count(b"no alarms") < 2:
+                assert select.select([dumb], [], [], 30)[0], text
+                text += os.read(dumb, 1 << 16)
+            plain.send_signal(signal.SIGINT)
+            assert (plain.wait(10), b"\x1b" in text) == (0, False)
+        os.close(dumb)
+        os.close(its_side)
         # In a pipe each look is a line of JSON until a signal, also that of a daemon that is away.
         asked = [*COMMAND, "--json"]
         with subprocess.Popen(asked, stdout=subprocess.PIPE, env=environment(daemon)) as piped:
