@@ -37,7 +37,9 @@ class SpanQueue(SpanProcessor):
     """
 
     def __init__(self, exporter: SpanExporter, most: int, receiver: str = "") -> None:
-        self._most = most
+        self._most, self._receiver = most, receiver
+        self._full = False
+        """Whether spans were dropped since the queue was empty last: told once."""
         self._lock = threading.Lock()
         self._waiting = self._sent = self._failed = self._dropped = 0
         counting = _CountingExporter(exporter, self._settled, receiver)
@@ -49,15 +51,25 @@ class SpanQueue(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """Take a span, or drop it where too many wait."""
         with self._lock:
-            if self._waiting >= self._most:
+            if is_kept := self._waiting < self._most:
+                self._waiting += 1
+            else:
                 self._dropped += 1
-                return
-            self._waiting += 1
-        self._inner.on_end(span)
+            told, self._full = self._full, self._full or not is_kept
+        if is_kept:
+            self._inner.on_end(span)
+        elif not told:
+            log.warning(
+                "spans dropped",
+                error=f"tracing.queue_spans: {self._most} wait: the receiver is slow, or hangs",
+                receiver=self._receiver,
+                runbook="spans-lost",
+            )
 
     def _settled(self, spans: int, sent: bool) -> None:
         with self._lock:
             self._waiting -= spans
+            self._full = self._full and self._waiting > 0
             if sent:
                 self._sent += spans
             else:

@@ -63,7 +63,11 @@ def test_spans_beyond_the_queue_are_dropped_and_every_one_is_counted() -> None:
         provider.shutdown()
     # Told once when it goes wrong, however often, and once when it is over.
     told = [(line["log_level"], line["event"]) for line in lines]
-    assert told == [("warning", "spans not sent"), ("info", "spans are sent again")]
+    assert told == [
+        ("warning", "spans dropped"),
+        ("warning", "spans not sent"),
+        ("info", "spans are sent again"),
+    ]
 
 
 def _counts(daemon: Daemon) -> dict[str, float]:
