@@ -44,7 +44,7 @@ class Disks:
         }
         self._found: dict[str, Room | None] = {}
         self._limiter = trio.CapacityLimiter(1)
-        self._touched_at = -math.inf
+        self._touched_at, self._was_there = -math.inf, False
         self.log_problem: str | None = None
         """Why the log's file system takes no writes, by the last touch; None where it does."""
 
@@ -62,16 +62,21 @@ class Disks:
         """Look once."""
         with trio.move_on_after(TIMEOUT_S):
             found = await trio.to_thread.run_sync(
-                partial(_rooms, self._folders), limiter=self._limiter, abandon_on_cancel=True
+                partial(_rooms, self._folders, self._was_there),
+                limiter=self._limiter,
+                abandon_on_cancel=True,
             )
             self._found = found
-            if trio.current_time() - self._touched_at >= TOUCH_S:
+            if not self._was_there or trio.current_time() - self._touched_at >= TOUCH_S:
                 self._touched_at = trio.current_time()
-                self.log_problem = await trio.to_thread.run_sync(
+                problem = await trio.to_thread.run_sync(
                     partial(_touch, self._folders["log"]),
                     limiter=self._limiter,
                     abandon_on_cancel=True,
                 )
+                # A start makes the folder; until then there is nothing that could fail.
+                self._was_there = self._was_there or problem is None
+                self.log_problem = problem if self._was_there else None
 
 
 def _touch(folder: Path | None) -> str | None:
@@ -81,12 +86,15 @@ def _touch(folder: Path | None) -> str | None:
     try:
         os.utime(folder)
     except OSError as exc:
-        return exc.strerror if exc.errno in (errno.EROFS, errno.EIO) else None
+        return exc.strerror if exc.errno in (errno.EROFS, errno.EIO, errno.ENOENT) else None
     return None
 
 
-def _rooms(folders: dict[str, Path | None]) -> dict[str, Room | None]:
-    return {name: None if folder is None else _room(folder) for name, folder in folders.items()}
+def _rooms(folders: dict[str, Path | None], made: bool) -> dict[str, Room | None]:
+    """The rooms; that of the log is where its folder will be, until that is ``made``."""
+    found = {name: None if at is None else _room(at) for name, at in folders.items()}
+    log = folders["log"]
+    return found | {"log": None} if made and log is not None and not log.exists() else found
 
 
 def _room(folder: Path) -> Room | None:

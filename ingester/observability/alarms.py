@@ -115,7 +115,7 @@ def _disk_full(facts: Facts) -> Finding:
 def _log_stalled(facts: Facts) -> Finding:
     if facts.disk.log_problem is not None:
         said = f"the log's disk takes no writes ({facts.disk.log_problem})"
-        return "critical", f"{said}: the next write of a client ends the daemon; queries go on"
+        return "critical", f"{said}: a batch that reaches it ends the daemon; queries go on"
     if facts.log_writing_s <= STALL_S:
         return None
     waited = _span(facts.log_writing_s)

@@ -59,6 +59,17 @@ class Relief(Protocol):
         """Have space of the log's disk freed: it is full."""
 
 
+def _free_bytes(folder: Path) -> int:
+    """The bytes that new files may have there; 0 where none can be made."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0  # as where the volume was taken away while the daemon runs
+    # A file system without a bound on files tells of none at all.
+    no_file_left = found.f_files > 0 and found.f_favail == 0
+    return 0 if no_file_left else found.f_bavail * found.f_frsize
+
+
 class DiskRoom:
     """The space that the log has. Any thread.
 
@@ -84,10 +95,7 @@ class DiskRoom:
         asked_at, free = self._free
         now = time.monotonic()
         if now - asked_at > FREE_HOLDS_S:
-            found = os.statvfs(self._folder)
-            # A file system without a bound on files tells of none at all.
-            no_file_left = found.f_files > 0 and found.f_favail == 0
-            free = 0 if no_file_left else found.f_bavail * found.f_frsize
+            free = _free_bytes(self._folder)
             self._free = (now, free)
         return free < max(self._segment_bytes, nbytes) + self._segment_bytes
 

@@ -57,10 +57,26 @@ def test_a_disk_that_takes_no_writes_is_known_though_it_has_room(disk: Path) -> 
     assert trio.run(main, clock=clock) == [None, "Read-only file system", None]
 
 
-def test_a_folder_that_is_not_there_yet_is_no_disk_that_fails(tmp_path: Path) -> None:
-    async def main() -> str | None:
-        disks = Disks(Settings(data_dir=tmp_path / "new"))
-        await disks.look()
-        return disks.log_problem
+def test_a_volume_that_is_taken_away_is_known_and_one_that_is_not_there_yet_is_none(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "d" / "wal"
 
-    assert trio.run(main) is None
+    async def main() -> list[tuple[str | None, bool]]:
+        disks, found = Disks(Settings(data_dir=folder.parent)), []
+        for exists in (False, True, False):
+            if exists:
+                folder.mkdir(parents=True)
+            elif folder.exists():
+                folder.rmdir()
+            await disks.look()
+            found.append((disks.log_problem, disks.room("log") is not None))
+            await trio.sleep(TOUCH_S)
+        return found
+
+    clock = trio.testing.MockClock(autojump_threshold=0.05)
+    gone = ("No such file or directory", False)
+    assert trio.run(main, clock=clock) == [(None, True), (None, True), gone]
+    # Batches that need a file there are refused; nothing fails that would end the daemon.
+    assert DiskRoom(folder, 1, lambda: 0).lacks(1)
+    assert not DiskRoom(folder, 1, lambda: 100_000).lacks(1)
