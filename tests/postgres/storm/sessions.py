@@ -163,9 +163,19 @@ class Session:
         return bool(self._asked("SELECT 1 FROM storm_log.done WHERE name = %s", name))
 
     def _asked(self, text: str, *values: str) -> list[tuple[Any, ...]]:
-        with self._connected().cursor() as cursor:
-            cursor.execute(text, values)
-            return [] if cursor.description is None else list(cursor.fetchall())
+        """The answer, which is asked for anew where the server is killed meanwhile."""
+        import psycopg2
+
+        for left in reversed(range(_TRIES)):
+            connection = self._connected()
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute(text, values)
+                    return [] if cursor.description is None else list(cursor.fetchall())
+            except psycopg2.OperationalError as exc:
+                if not left or not (connection.closed or exc.pgcode in _GONE):
+                    raise
+        raise AssertionError(_TRIES)
 
     def _connected(self) -> Any:
         import psycopg2
