@@ -16,7 +16,7 @@ from wal import DirectoryLock, LogError
 from wal.lock import LOCK_NAME
 
 from .exits import FAILED, REFUSED, CommandFailed
-from .printing import print_json, print_line, print_table, size
+from .printing import print_json, print_line, print_table, say, size
 
 _STOPS_THE_START = ("damage", "newer")
 
@@ -134,8 +134,19 @@ def run_adopt(
         print_line("nothing to adopt: the log holds no operations")
     else:
         headings = ["namespace", "table", "rows adopted", "files", "rows in files before"]
-        rows = [(t.namespace, t.table, t.rows, t.files, t.skipped_rows) for t in done.tables]
+        rows = [
+            (t.namespace, t.table, t.rows, t.files, t.skipped_rows - t.taken_over_rows)
+            for t in done.tables
+        ]
         print_table(headings, rows)
+    for one in done.tables:
+        if one.taken_over_rows:
+            say(
+                f"{one.taken_over_rows:,} rows of table {one.namespace}/{one.table} were left out:"
+                " another process has their origins' sequences by now. Their clients have sent them"
+                " again there; but one that chooses its numbers by what is known (an origin without"
+                " first_sequence) has given them to other rows: those are in this log only"
+            )
     if done.refused:
         raise CommandFailed(
             "; ".join(

@@ -36,6 +36,7 @@ from ingester.recovery.adoption_rules import (
     left_of,
     origins_of,
     rows_of,
+    taken_over,
 )
 from ingester.recovery.orphan_log import OrphanOperation
 from persist.manifest import (
@@ -80,7 +81,10 @@ class AdoptedTable(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
     files: int = 0
     skipped_rows: int = 0
-    """Rows that were in files already."""
+    """Rows that were in files already, or are another process's by now."""
+    taken_over_rows: int = 0
+    """Rows, among ``skipped_rows``, whose sequences another process took over before they were in
+    files: their client has sent them again, or has given their numbers to others."""
     refused_rows: int = 0
     """Rows that stay in the log only; ``refused`` says why."""
     refused: str | None = None
@@ -318,11 +322,12 @@ class TableAdoption:
         return keyed
 
     def _count(self, made: Pending, share: Pending, files: int) -> None:
-        rows = rows_of(made.values())
+        rows, taken = rows_of(made.values()), rows_of(taken_over(self._state, share))
         self._note(
             rows=self.report.rows + rows,
             files=self.report.files + files,
             skipped_rows=self.report.skipped_rows + rows_of(share.values()) - rows,
+            taken_over_rows=self.report.taken_over_rows + taken,
         )
 
     def _note(self, **changed: Any) -> None:

@@ -144,12 +144,31 @@ def _is_to_adopt(state: TableState, key: OrphanKey, part: OrphanPart) -> bool:
     Another does where it took the origin over at this sequence or below: whoever wrote the
     operation sends it to that one.
     """
+    return _standing(state, key, part) is Verdict.NEW
+
+
+def taken_over(state: TableState, share: Pending) -> list[list[OrphanPart]]:
+    """List the operations of a share that another process took over before they were in files."""
+    taken = []
+    for key, parts in share.items():
+        upto = state.applied_to(key.writer.ingester_id, key.writer.epoch, key.spec_id, key.values)
+        taken.append(
+            [
+                part
+                for part in parts
+                if (verdict := _standing(state, key, part)) is Verdict.FOREIGN
+                or (part.seq > upto and not verdict.own)
+            ]
+        )
+    return taken
+
+
+def _standing(state: TableState, key: OrphanKey, part: OrphanPart) -> Verdict:
     if part.origin is None or part.origin_sequence is None:
-        return True
+        return Verdict.NEW
     runs = runs_of(state.origins.get(part.origin))
     process = (key.writer.ingester_id, key.writer.epoch)
-    verdict = verdict_of(runs, part.origin_sequence, process, (key.spec_id, key.values))
-    return verdict is Verdict.NEW
+    return verdict_of(runs, part.origin_sequence, process, (key.spec_id, key.values))
 
 
 def origins_of(state: TableState, left: Pending) -> tuple[list[Origin], dict[str, Origin | None]]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fencing.pairs import adopted_rows, pause, start
-from tests.origins.senders import duplicates, in_files, persisted, rows_of, seen, send
+from tests.fencing.pairs import adopt, adopted_rows, pause, start
+from tests.origins.senders import TABLE, duplicates, in_files, persisted, rows_of, seen, send
 
 
 @pytest.mark.parametrize("persisted_before", [False, True])
@@ -23,7 +23,8 @@ def test_what_was_logged_unanswered_and_sent_again_is_not_doubled_by_an_adoption
             if persisted_before:
                 persisted(second)
             first.kill()
-            assert adopted_rows(tmp_path, "first") == 20
+            found = adopt(tmp_path, "first")[TABLE]
+            assert (found["rows"], found["taken_over_rows"]) == (20, 20)
             assert adopted_rows(tmp_path, "first") == 0
             persisted(second)
             assert seen(second) == in_files(tmp_path) == rows_of(range(1, 7))
