@@ -58,7 +58,7 @@ class WrittenTables(Collector):
         texts = {
             "operations": "Acknowledged operations",
             "rows": "Acknowledged rows",
-            "bytes": "Arrow bytes of acknowledged rows",
+            "bytes": "Arrow bytes of acknowledged rows, and some 200 of each batch",
         }
         return [
             CounterMetricFamily(f"ingester_{name}", text, labels=("namespace", "table"))
