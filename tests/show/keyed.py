@@ -36,6 +36,7 @@ LIVE_BLOCKS = 8
 RING = 400
 """Keys of a replica."""
 EVERY_S = 0.1
+PERSIST_S = 60.0
 HASTY = RetryPolicy(for_s=0.5, first_delay_s=0.1)
 PATIENCE_S = 120.0
 """After so long without a transaction that is taken, something is wrong."""
@@ -112,6 +113,9 @@ class Blocks:
                     while self._load.goes_on(generation):
                         self._step(upserts, deletes)
                         self._load.wait(EVERY_S)
+                if not self._load.stopped:
+                    # What closed writers have left at a daemon, the next ones do not keep.
+                    client.persist(NAMESPACE, TABLE, timeout_s=PERSIST_S)
 
     def _writer(self, client: Client, deletes: bool) -> Writer:
         return client.writer(

@@ -24,6 +24,7 @@ SCHEMA = pa.schema([("writer", pa.int32()), ("n", pa.int64()), ("value", pa.floa
 ROWS = 2_000
 """In a batch."""
 LOOKS_BACK = 20 * ROWS
+PERSIST_S = 60.0
 PIPELINED = 8
 """Batches that a writer has on the way."""
 
@@ -141,9 +142,8 @@ class Source:
         """Write until it is over."""
         while not self._load.stopped:
             generation = self._load.generation
-            with (
-                self._connect() as client,
-                client.writer(
+            with self._connect() as client:
+                with client.writer(
                     NAMESPACE,
                     TABLE,
                     SCHEMA,
@@ -151,10 +151,12 @@ class Source:
                     first_sequence=self.acknowledged // ROWS + 1,
                     max_unanswered=PIPELINED,
                     keep_until_durable=self.keeps,
-                ) as writer,
-            ):
-                self._load.seen[self.origin] = generation
-                self._write(writer, generation)
+                ) as writer:
+                    self._load.seen[self.origin] = generation
+                    self._write(writer, generation)
+                if self.keeps and not self._load.stopped:
+                    # What a closed writer has left at a daemon, the next one does not keep.
+                    client.persist(NAMESPACE, TABLE, timeout_s=PERSIST_S)
 
     def _write(self, writer: Writer, generation: int) -> None:
         due = time.monotonic()
