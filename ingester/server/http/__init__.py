@@ -1,6 +1,7 @@
 """What an operator sees over HTTP: probes, metrics, status as JSON, one page.
 
     ``server``     the socket, and how it stops
+     ``http1``     what is spoken on a connection, and whose turn it is
   ``connections``  who makes room where it is full, and who has idled too long
        ``app``     routes, bodies and headers; asks a ``StatusSource``, which the daemon is
        ``client_certificates``  who is let in to them where ``tls.client_ca`` asks for certificates

@@ -42,7 +42,7 @@ class HttpConnection:
     since: float
     """The time when it became quiet, or its answer began."""
     answers: int = 0
-    """The number of requests that are answered now; several with HTTP/2 only."""
+    """The number of requests that are answered now."""
 
 
 class HttpConnections:

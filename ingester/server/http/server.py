@@ -8,11 +8,11 @@ is known before the first request. Serving ends when the caller's cancel scope d
 No client can delay that: hypercorn shields its sends, so a client that does not read is cut by
 closing its socket. A connection that fails is logged and takes nothing else with it. One that
 idles, or that takes its time to send a request or to take an answer, is closed the same way
-(:mod:`ingester.server.http.connections`): hypercorn's own time limits do not hold once a client has
-begun HTTP/2.
+(:mod:`ingester.server.http.connections`).
 
-Imports trio: part of the daemon. Uses hypercorn's connection handler, not its runner, because the
-runner gives no way to the sockets it has accepted.
+Imports trio: part of the daemon. Uses hypercorn's connection handler
+(:mod:`ingester.server.http.http1`), not its runner, because the runner gives no way to the sockets
+it has accepted.
 """
 
 import logging
@@ -26,9 +26,7 @@ from typing import Any, cast
 import structlog
 import trio
 from hypercorn.config import Config
-from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState
 from hypercorn.utils import wrap_app
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -39,13 +37,15 @@ from ingester.server.http.connections import (
     HttpConnections,
     HttpLimits,
 )
+from ingester.server.http.http1 import Http1, Turns
 
 log = structlog.get_logger()
 
 # Requests take milliseconds. The whole stop is promised within 2 s.
 GRACE_S = 1.0
-# Waiting connections: probes and scrapers, not the public.
-BACKLOG = 128
+# Waiting connections: a flood of them must not have a probe's first packet dropped, which it sends
+# again a second later.
+BACKLOG = 1024
 # A peer that takes nothing for so long is dropped by the kernel (Linux), with what it holds here.
 STALLED_PEER_MS = 15_000
 # A handshake takes two round trips.
@@ -169,6 +169,7 @@ class _Server:
         self._connections = HttpConnections(limits, trio.current_time)
         self._current: ContextVar[HttpConnection] = ContextVar("http connection")
         self._context = WorkerContext(None)
+        self._turns = Turns()
         self._stopping = trio.Event()
         self._streams: dict[HttpConnection, trio.SocketStream] = {}
 
@@ -207,12 +208,12 @@ class _Server:
             if hasattr(socket, "TCP_USER_TIMEOUT"):
                 stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_PEER_MS)
             if self._tls is None:
-                # hypercorn's types say SSLStream; it takes plain streams as well.
-                await self._requests(cast("Any", stream), {})
+                await self._requests(stream, {})
             else:
-                await self._sealed(
-                    trio.SSLStream(stream, self._tls(), server_side=True, https_compatible=True)
+                sealed = trio.SSLStream(
+                    stream, self._tls(), server_side=True, https_compatible=True
                 )
+                await self._sealed(sealed, connection.peer)
         except* Exception:
             log.exception("http connection failed", runbook="http-failed")
         finally:
@@ -221,12 +222,13 @@ class _Server:
             stream.socket.close()
 
     async def _requests(self, stream: Any, state: dict[str, Any]) -> None:
-        await TCPServer(self._app, self._config, self._context, ConnectionState(state), stream)
+        await Http1(self._app, self._config, self._context, stream, self._turns).speak(state)
 
-    async def _sealed(self, stream: trio.SSLStream[trio.SocketStream]) -> None:
+    async def _sealed(self, stream: trio.SSLStream[trio.SocketStream], peer: str) -> None:
         """Answer requests on a connection with TLS, if the client gets so far."""
         try:
             with trio.move_on_after(HANDSHAKE_S) as handshake:
+                await self._turns.take(peer)
                 await stream.do_handshake()
             if not handshake.cancelled_caught:
                 shown = bool(stream.getpeercert(binary_form=True))
