@@ -15,6 +15,7 @@ from ingester.memory.allocator import find_bounded_pool, pool_bytes
 from ingester.server.flight.connections import watch_connections
 from ingester.server.flight.decoding import Decoding, PutLimits
 from ingester.server.flight.door import Door
+from ingester.server.flight.first_heads import bound_first_heads
 from ingester.server.flight.reception import ReceptionLimits, bounded_reception
 from ingester.server.flight.server import IngesterServer
 from ingester.server.portal import Portal
@@ -48,6 +49,7 @@ async def listen(
     services = runtime.services(report.status, report.page, security.access, drain.asked)
 
     combiner = Combiner()
+    bound_first_heads()
 
     def make(door: Door) -> IngesterServer:
         watch_connections(runtime.connections)

@@ -18,6 +18,7 @@
     ``door``         where the server listens, and with which certificates
     ``reception``    bounds what arrives before a handler runs, by ``interposition`` between
                      pyarrow's libraries
+    ``first_heads``  bounds the heads of calls from the first one of a connection, likewise
     ``unread``       what has arrived and made no batch, and who has to go where memory is short
     ``connections``  who is connected, how many may be, and how one is cut
 

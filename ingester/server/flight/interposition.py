@@ -83,18 +83,22 @@ class Library:
 
     def own_functions(self, symbols: Collection[str]) -> dict[str, int]:
         """The addresses of functions that the library has for itself."""
-        found: dict[str, int] = {}
+        return {symbol: address for symbol, (address, _) in self.own_code(symbols).items()}
+
+    def own_code(self, symbols: Collection[str]) -> dict[str, tuple[int, int]]:
+        """Where functions that the library has for itself begin, and how many bytes they have."""
+        found: dict[str, tuple[int, int]] = {}
         wanted = {symbol.encode(): symbol for symbol in symbols}
         with (
             self.path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
             table, strings = _symbol_table(data)
-            for name_at, _, _, section, value, _ in _SYMBOL.iter_unpack(table):
+            for name_at, _, _, section, value, size in _SYMBOL.iter_unpack(table):
                 start = strings + name_at
                 end = data.find(b"\0", start)
                 if section and end - start < 128 and (own := data[start:end]) in wanted:
-                    found[wanted[own]] = self._map.base + value
+                    found[wanted[own]] = self._map.base + value, size
         if missing := set(symbols) - set(found):
             raise NotHere(f"{self.path.name} has no {', '.join(sorted(missing))}")
         return found

@@ -241,6 +241,8 @@ class _Bounding:
     def _arguments(self) -> dict[bytes, int]:
         """Give gRPC's channel arguments, by their names in grpc/impl/channel_arg_names.h."""
         return {
+            # More would be refused; what a refused call takes until then would have no bound.
+            b"grpc.max_concurrent_streams": self._limits.calls,
             b"grpc.max_connection_idle_ms": int(self._limits.idle_s * 1000),
             b"grpc.max_allowed_incoming_connections": self._limits.connections,
             b"grpc.server_handshake_timeout_ms": HANDSHAKE_S * 1000,
