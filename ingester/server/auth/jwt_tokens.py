@@ -66,6 +66,8 @@ class JwtTokens:
         self._changed = changed
         self._lock = threading.Lock()
         self._keys: dict[str, Any] = {}
+        self._marks: dict[str, str] = {}
+        """The keys as the set has them, by their ids: a key may be replaced under its id."""
         self._known: dict[bytes, Caller] = {}
         self._tried_at = 0.0
         self.failure: str | None = None
@@ -84,12 +86,14 @@ class JwtTokens:
     def caller(self, token: str) -> Caller:
         """Return who shows this token. May load the keys. Raises :class:`Unauthenticated`."""
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
-        found = self._known.get(digest)
+        # Of these keys: what is checked by a key that goes meanwhile is kept with it, and gone.
+        known = self._known
+        found = known.get(digest)
         if found is None or (found.expires is not None and found.expires <= time.time()):
             found = self._checked(token)
-            if len(self._known) >= KEPT:
-                self._known = {}
-            self._known[digest] = found
+            if len(known) >= KEPT:
+                known.clear()
+            known[digest] = found
         return found
 
     def refresh(self) -> bool:
@@ -99,9 +103,9 @@ class JwtTokens:
             JwksAway: they cannot be loaded; those from before stay.
         """
         with self._lock:
-            before = self._keys
+            before = self._marks
             self._load()
-        return set(before) != set(self._keys)
+        return before != self._marks
 
     def _checked(self, token: str) -> Caller:
         jwt, settings = self._jwt, self._settings
@@ -142,13 +146,13 @@ class JwtTokens:
         """Load the set. Under the lock, or before anybody else knows this object."""
         self._tried_at = time.monotonic()
         try:
-            keys = _keys(self._jwt, _fetched(self._settings.jwks))
+            keys, marks = _keys(self._jwt, _fetched(self._settings.jwks))
         except JwksAway as exc:
             self.failure = str(exc)
             raise
-        gone = set(self._keys) - set(keys)
-        self._keys, self.failure = keys, None
-        if gone:
+        stay = self._marks.items() <= marks.items()
+        self._keys, self._marks, self.failure = keys, marks, None
+        if not stay:
             self._known = {}
         self._changed()
 
@@ -197,10 +201,14 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _keys(jwt: Any, data: bytes) -> dict[str, Any]:
-    """The keys of a set that sign and can be checked without a secret, by their ids."""
+def _keys(jwt: Any, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
+    """The keys of a set that sign and can be checked without a secret, and what tells them apart.
+
+    Both by their ids.
+    """
     try:
-        found = jwt.PyJWKSet.from_dict(json.loads(data)).keys
+        said = json.loads(data)
+        found = jwt.PyJWKSet.from_dict(said).keys
     except (jwt.PyJWTError, ValueError, AttributeError, TypeError) as exc:
         raise JwksAway(f"it is not a set of keys (JWKS): {exc}") from exc
     keys = {
@@ -210,7 +218,8 @@ def _keys(jwt: Any, data: bytes) -> dict[str, Any]:
     }
     if not keys:
         raise JwksAway(f"it has no key with a 'kid' for one of {', '.join(ALGORITHMS)}")
-    return keys
+    marks = {each.get("kid"): json.dumps(each, sort_keys=True) for each in said["keys"]}
+    return keys, {kid: marks[kid] for kid in keys}
 
 
 def _caller(claims: dict[str, Any], claim: str) -> Caller:

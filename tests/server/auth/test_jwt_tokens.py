@@ -148,6 +148,17 @@ def test_a_key_that_is_withdrawn_ends_its_tokens_and_a_bad_set_changes_nothing(f
     assert known.caller(other).name == "alice"
 
 
+def test_a_key_that_is_replaced_under_its_id_ends_the_tokens_of_the_one_before(file: Path) -> None:
+    known, token = JwtTokens(settings(str(file)), lambda: None), signed()
+    assert known.caller(token).name == "alice"
+    write_keys(file, public(OTHER_RSA, "r1", "RS256"), public(EC, "e1", "ES256"))
+    assert known.refresh()
+    with pytest.raises(Unauthenticated, match="not valid"):
+        known.caller(token)
+    assert known.caller(signed(OTHER_RSA)).name == "alice"
+    assert not known.refresh()
+
+
 class Provider:
     """A provider's server, which counts how often it is asked."""
 
