@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ingester.observability.status import Status, TokenStatus
 
+_UNTOLD = "told to those who have '*'"
 Sees = Callable[[str], bool]
 """Says whether a caller sees a namespace."""
 
@@ -46,7 +47,12 @@ def status_seen(status: Status, sees: Sees | None) -> Status:
         adoptions=[replace(each, problem=None) for each in status.adoptions],
         persist=replace(status.persist, last=seen(status.persist.last, sees)),
         pushes=seen(status.pushes, sees),
-        push_reading=replace(status.push_reading, unreadable=[]),
+        push_reading=replace(
+            status.push_reading,
+            failure=status.push_reading.failure and _UNTOLD,
+            unreadable=[],
+        ),
+        transform=replace(status.transform, hung_calls={}),
         security=replace(status.security, callers=TokenStatus()),
         errors=[],
     )

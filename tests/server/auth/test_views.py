@@ -1,0 +1,68 @@
+"""What of a status is told to whoever does not see all namespaces, field by field."""
+
+from __future__ import annotations
+
+import types
+import typing
+from datetime import UTC, datetime
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from ingester.observability.status import Status
+from ingester.server.auth.views import status_seen
+
+THEIRS = "theirs"
+TOLD = {
+    # They name no namespace and no table: see the laws of what makes them.
+    *(
+        "identity",
+        "alarms",
+        "store_state",
+        "admission",
+        "security",
+        "log_levels",
+        "counts",
+        "drain",
+    ),
+    # Cut by the report before, as each has its namespace or its origin.
+    *("tables", "origins", "followers", "replications", "namespaces"),
+    # Without the problems.
+    *("push_reading", "adoptions", "clean_up"),
+}
+"""The fields that have texts for everybody."""
+
+
+def filled(kind: Any) -> Any:
+    """A value of a type whose every text is ``THEIRS``, and whose every list has one entry."""
+    args = [each for each in get_args(kind) if each is not types.NoneType]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        hints = typing.get_type_hints(kind)
+        return kind(**{f.name: filled(hints[f.name]) for f in msgspec.structs.fields(kind)})
+    if get_origin(kind) is list:
+        return [filled(args[0])]
+    if get_origin(kind) is dict:
+        return {filled(args[0]): filled(args[1])}
+    if args:
+        return args[0] if get_origin(kind) is typing.Literal else filled(args[0])
+    return {str: THEIRS, int: 1, float: 1.0, bool: True, datetime: datetime.now(UTC)}[kind]
+
+
+def texts(status: Status) -> set[str]:
+    """The fields that have a text of somebody else's."""
+    return {f for f in status.__struct_fields__ if THEIRS in str(getattr(status, f))}
+
+
+def test_each_field_of_the_status_is_for_everybody_or_cut() -> None:
+    whole = filled(Status)
+    assert status_seen(whole, None) is whole
+    assert {"errors", "pushes", "persist", "transform"} <= texts(whole)
+    assert texts(status_seen(whole, lambda _: False)) == TOLD
+
+
+def test_problems_are_told_to_others_without_their_words() -> None:
+    cut = status_seen(filled(Status), lambda _: False)
+    assert cut.push_reading.failure == "told to those who have '*'"
+    problems = [cut.drain.problem, cut.store_state.last_error, cut.adoptions[0].problem]
+    assert problems == [None, None, None]
+    assert (cut.push_reading.unreadable, cut.errors, cut.transform.hung_calls) == ([], [], {})
