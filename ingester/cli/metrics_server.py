@@ -1,15 +1,16 @@
 """``/metrics``, ``/health/live`` and ``/health/ready`` of a command that runs for long.
 
-Law of this file: it answers in threads of its own, which end with the process, and asks whoever it
-tells of for nothing but numbers. It has neither TLS nor tokens: other machines reach it only where
-an operator has said so, and on the loopback it answers under the loopback's names alone.
+Law of this file: it answers in threads of its own, which end with the process, few at a time and
+each within its time, and asks whoever it tells of for nothing but numbers. It has neither TLS nor
+tokens: other machines reach it only where an operator has said so, and on the loopback it answers
+under the loopback's names alone.
 """
 
 import re
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -18,6 +19,10 @@ from ingester.config.addresses import is_loopback
 
 from .exits import USAGE, CommandFailed
 
+MOST_CONNECTIONS = 64
+"""So many connections are open at a time, as each has a thread; further ones are closed."""
+SILENT_S = 10.0
+"""The time within which a client has to send its request, or to take the answer."""
 Unready = Callable[[], str]
 """What is not ready yet, as text; nothing where all is."""
 
@@ -41,7 +46,11 @@ class MetricsServer:
     """
 
     def __init__(
-        self, address: MetricsAddress, registry: CollectorRegistry, unready: Unready
+        self,
+        address: MetricsAddress,
+        registry: CollectorRegistry,
+        unready: Unready,
+        silent_s: float = SILENT_S,
     ) -> None:
         option, listen, insecure = address
         host, colon, port = listen.rpartition(":")
@@ -57,10 +66,15 @@ class MetricsServer:
         handler = type(
             "Handler",
             (_Handler,),
-            {"registry": registry, "unready": staticmethod(unready), "local": local},
+            {
+                "registry": registry,
+                "unready": staticmethod(unready),
+                "local": local,
+                "timeout": silent_s,
+            },
         )
         try:
-            self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), handler)
+            self._server = _Server((host.strip("[]"), int(port)), handler)
         except OSError as exc:
             raise CommandFailed(f"{option} {listen}: {exc.strerror or exc}") from exc
         self.url = f"http://{host}:{self._server.server_address[1]}"
@@ -70,6 +84,31 @@ class MetricsServer:
         """Answer no more."""
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+
+    def __init__(self, *arguments: Any) -> None:
+        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if there is a place."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and give the place back."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: who has gone, or sends what is no request, is no news."""
 
 
 class _Handler(BaseHTTPRequestHandler):
