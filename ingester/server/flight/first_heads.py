@@ -26,7 +26,7 @@ import mmap
 import re
 from ctypes import c_int, c_int32, c_size_t
 
-from ingester.server.flight.interposition import Library, NotHere
+from ingester.server.flight.interposition import Library, NotHere, looked_for
 from ingester.server.flight.reception import tell_unbounded
 
 _MADE = (
@@ -38,6 +38,7 @@ _PARSED = (
     "_ZN9grpc_core11HPackParser10BeginFrameEP19grpc_metadata_batchjj"
     "NS0_8BoundaryENS0_8PriorityENS0_7LogInfoE"
 )
+_CODE = looked_for(_MADE, _BEGUN, _PARSED)
 _OWN_IS_SET = re.compile(rb"\xba\0\0\0\x01\x39\xd0\x0f\x47\xc2\x89\x83(.{4})", re.DOTALL)
 """``mov $16 MiB, %edx; cmp; cmova; mov %eax, own(state)``, where a connection's state is made."""
 _IS_LOOKED_UP = re.compile(rb"\x8b\x8b(.{4}).?\xe8(.{4})", re.DOTALL)
@@ -62,7 +63,7 @@ def bound_first_heads() -> bool:
 
 def _look_in_own_settings() -> None:
     library = Library("libarrow_flight.so")
-    code = library.own_code([_MADE, _BEGUN, _PARSED])
+    code = library.own_code(_CODE)
     own = [_number(each[1]) for each in _OWN_IS_SET.finditer(_bytes_of(code[_MADE]))]
     begun, parsed = code[_BEGUN][0], code[_PARSED][0]
     looked_up = [

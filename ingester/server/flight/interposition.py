@@ -32,6 +32,17 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 
 
+_looked_for: set[str] = set()
+_found: dict[Path, dict[str, tuple[int, int]]] = {}
+"""Where functions are that libraries have for themselves. They stay as long as the process."""
+
+
+def looked_for(*symbols: str) -> tuple[str, ...]:
+    """Name functions that will be looked for: 50,000 symbols are walked once for all of them."""
+    _looked_for.update(symbols)
+    return symbols
+
+
 class NotHere(Exception):
     """The place that is looked for is not there, or not as it is known."""
 
@@ -86,9 +97,14 @@ class Library:
         return {symbol: address for symbol, (address, _) in self.own_code(symbols).items()}
 
     def own_code(self, symbols: Collection[str]) -> dict[str, tuple[int, int]]:
-        """Where functions that the library has for itself begin, and how many bytes they have."""
-        found: dict[str, tuple[int, int]] = {}
-        wanted = {symbol.encode(): symbol for symbol in symbols}
+        """Where functions that the library has for itself begin, and how many bytes they have.
+
+        Its symbols are walked once for all that :func:`looked_for` names.
+        """
+        found = _found.setdefault(self.path, {})
+        if set(symbols) <= found.keys():
+            return {symbol: found[symbol] for symbol in symbols}
+        wanted = {symbol.encode(): symbol for symbol in {*symbols, *_looked_for}}
         with (
             self.path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
@@ -101,7 +117,7 @@ class Library:
                     found[wanted[own]] = self._map.base + value, size
         if missing := set(symbols) - set(found):
             raise NotHere(f"{self.path.name} has no {', '.join(sorted(missing))}")
-        return found
+        return {symbol: found[symbol] for symbol in symbols}
 
     def _dynamic(self) -> dict[int, int]:
         entries: dict[int, int] = {}

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import structlog
 
-from ingester.server.flight.interposition import Library, NotHere, address_of
+from ingester.server.flight.interposition import Library, NotHere, address_of, looked_for
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +83,7 @@ _SetOption = CFUNCTYPE(c_size_t, c_size_t, c_size_t)
 _MakeArgument = CFUNCTYPE(c_size_t, c_size_t, c_size_t, c_int)
 _SetCompression = CFUNCTYPE(c_size_t, c_size_t, c_int, c_bool)
 
-_OWN = (
+_OWN = looked_for(
     _COMPRESSION,
     _QUOTA,
     _QUOTA_MADE,

@@ -19,6 +19,7 @@ TOLD = {
         "identity",
         "alarms",
         "store_state",
+        "disk",
         "admission",
         "security",
         "log_levels",
