@@ -126,7 +126,7 @@ def _partitions(hostile: Hostile) -> None:
 
 def _filter(hostile: Hostile) -> None:
     """Filters of as many alternatives as are taken, and of more."""
-    rows = {"namespace": hostile.name, "table": "rows"}
+    rows = _table_of_rows(hostile)
     some = hostile.random.choice([1_000, 20_000, 50_000, 100_000])
     hostile.get(rows | {"filter": [[["host", "=", f"h{n}"], ["v", ">", n]] for n in range(some)]})
 
@@ -150,9 +150,20 @@ def _rows(hostile: Hostile) -> None:
 
 def _scan(hostile: Hostile) -> None:
     """Read all that it has, and keep what it reads waiting."""
+    rows = _table_of_rows(hostile)
     for _ in range(5):
-        hostile.get({"namespace": hostile.name, "table": "rows"}, read=False)
-    hostile.get({"namespace": hostile.name, "table": "rows", "filter": [[["v", ">", 50]]]})
+        hostile.get(rows, read=False)
+    hostile.get(rows | {"filter": [[["v", ">", 50]]]})
+
+
+def _table_of_rows(hostile: Hostile) -> dict[str, Any]:
+    """Return the ticket of a table that has rows, whatever was tried before."""
+    table = {"namespace": hostile.name, "table": "rows"}
+    try:
+        hostile.act("describe_table", table)
+    except pa.ArrowKeyError:
+        _rows(hostile)
+    return table
 
 
 def _idle(hostile: Hostile) -> None:
