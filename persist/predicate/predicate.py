@@ -152,6 +152,8 @@ def _none(array: pa.Array) -> pa.Array:
 
 
 Condition = Term | Points
+FREED = 500
+"""So many conjunctions are freed at a time."""
 
 
 def _go_on() -> None:
@@ -162,14 +164,24 @@ class Predicate:
     """A parsed filter over one schema; without conjunctions it matches everything."""
 
     def __init__(self, conjunctions: Sequence[Sequence[Condition]]) -> None:
-        self.conjunctions = tuple(tuple(terms) for terms in conjunctions)
-        self.nbytes = sum(term.nbytes for terms in self.conjunctions for term in terms)
+        self._conjunctions = [tuple(terms) for terms in conjunctions]
+        self.nbytes = sum(term.nbytes for terms in self._conjunctions for term in terms)
         """The bytes in memory, about, of its values and of what they are looked up by."""
+
+    def __del__(self) -> None:
+        # Freed at once, 50,000 of them would hold up all other threads for 20 ms.
+        while self._conjunctions:
+            del self._conjunctions[-FREED:]
+
+    @property
+    def conjunctions(self) -> tuple[tuple[Condition, ...], ...]:
+        """Each is of conditions that a row has to meet all; a row has to match one of them."""
+        return tuple(self._conjunctions)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns that have to be read to decide, each once."""
-        each = (name for terms in self.conjunctions for term in terms for name in term.columns)
+        each = (name for terms in self._conjunctions for term in terms for name in term.columns)
         return tuple(dict.fromkeys(each))
 
     def mask(self, batch: pa.RecordBatch, pause: Callable[[], None] = _go_on) -> pa.Array | None:
@@ -179,7 +191,7 @@ class Predicate:
             pause: is called between two comparisons; what it raises ends the evaluation.
         """
         mask = None
-        for terms in self.conjunctions:
+        for terms in self._conjunctions:
             if not terms:
                 return None
             both = None
@@ -203,11 +215,11 @@ class Predicate:
         Args:
             pause: as in :meth:`mask`.
         """
-        for terms in self.conjunctions:
+        for terms in self._conjunctions:
             pause()
             if all(term.may_match(bounds, rows) for term in terms):
                 return True
-        return not self.conjunctions
+        return not self._conjunctions
 
 
 def _comparable(scalar: pa.Scalar) -> Any:

@@ -19,6 +19,7 @@ from persist.manifest import ColumnStats
 from persist.parquet.encode import encode
 from persist.parquet.row_group_stats import group_bounds
 from persist.parquet.stats import column_stats
+from persist.predicate.predicate import FREED
 
 UTC = dt.UTC
 DAYS = [dt.date(2026, 11, day) for day in range(18, 25)]
@@ -274,3 +275,12 @@ def test_a_row_group_with_a_nan_is_not_pruned_by_unequal() -> None:
     table = pa.table({"f": [5.0, float("nan")]})  # Parquet's bounds leave NaN out
     footer = pq.ParquetFile(encode([table], {})).metadata
     assert predicate_of([[["f", "!=", 5.0]]], FLOATS).may_match(group_bounds(footer, 0, FLOATS), 2)
+
+
+def test_conjunctions_outlive_their_predicate_which_is_freed_piece_by_piece() -> None:
+    schema, wanted = pa.schema({"i": pa.int64()}), range(3 * FREED)
+    predicate = predicate_of([[["i", ">", n], ["i", "<", n]] for n in wanted], schema)
+    conjunctions = predicate.conjunctions
+    del predicate
+    values = [terms[0].values[0] for terms in conjunctions]
+    assert values == [pa.scalar(n) for n in wanted]
