@@ -175,6 +175,7 @@ class _Requests(H11Protocol):
         """Change to no other protocol, whatever is asked for."""
 
     async def _create_stream(self, request: h11.Request) -> None:
+        self._lines = 0  # its end may have come in pieces
         refusal = _refusal(request)
         if refusal is not None:
             await self._refuse(*refusal)

@@ -64,6 +64,31 @@ def test_a_wish_for_another_protocol_is_left_unheard(wish: bytes) -> None:
     assert b"upgrade" not in told.lower()
 
 
+def test_lines_count_for_their_own_request_however_it_comes() -> None:
+    """Each end of a head comes by itself, as from a client that writes line by line."""
+    head = GET + b"a: b\r\n" * 20
+
+    def read(client: socket.socket) -> bytes:
+        found = b""
+        while not found.endswith(b"\r\n\r\n"):  # the answers to HEAD have no body
+            data = client.recv(1 << 16)
+            assert data, found
+            found += data
+        return found
+
+    with (
+        serving(TurnableSource()) as server,
+        socket.create_connection(server.address, timeout=10) as slow,
+        socket.create_connection(server.address, timeout=10) as other,
+    ):
+        for _ in range(20):
+            slow.sendall(head.replace(b"GET", b"HEAD"))
+            other.sendall(GET.replace(b"GET", b"HEAD") + b"\r\n")
+            assert read(other).startswith(b"HTTP/1.1 200 ")  # by now the head was read
+            slow.sendall(b"\r\n")
+            assert read(slow).startswith(b"HTTP/1.1 200 ")
+
+
 def test_turns_go_to_the_address_that_has_had_least() -> None:
     turns, had = Turns(), list[str]()
 
