@@ -112,33 +112,40 @@ def heartbeats(
 ) -> Iterator[None]:
     """Be heard of as the push's leader within the ``with`` block.
 
-    At its end the push is said to be left, unless the block ends in an error: then another one
-    may lead it already, or the store is away.
+    At its end the push is said to be left, unless the block ends in an error of the store. Who is
+    deposed takes its own word back: it may have come after that of who leads now.
     """
     over = threading.Event()
 
-    def beat() -> None:
-        while True:
-            # Best effort: where it fails for long, another one takes over.
-            with suppress(StoreError):
-                told = Leader(controller=controller, at=utc_now())
-                store.put(_path(push_id), msgspec.json.encode(told))
-            if over.wait(heartbeat.every.total_seconds()):
-                return
+    def tell() -> None:
+        # Best effort: where it fails for long, another one takes over.
+        with suppress(StoreError):
+            told = Leader(controller=controller, at=utc_now())
+            store.put(_path(push_id), msgspec.json.encode(told))
 
+    def beat() -> None:
+        while not over.wait(heartbeat.every.total_seconds()):
+            tell()
+
+    def leave() -> None:
+        with suppress(StoreError):
+            last = leader_of(store, push_id)
+            if last is not None and last.controller == controller:
+                store.delete(_path(push_id))
+
+    tell()
     thread = threading.Thread(target=beat, daemon=True, name="push-leader")
     thread.start()
     try:
         yield
-    except BaseException:
+    except BaseException as exc:
         over.set()
+        if isinstance(exc, Deposed):
+            leave()
         raise
     over.set()
     thread.join(heartbeat.gone_after.total_seconds())
-    with suppress(StoreError):
-        last = leader_of(store, push_id)
-        if last is not None and last.controller == controller:
-            store.delete(_path(push_id))
+    leave()
 
 
 def lead(

@@ -18,8 +18,10 @@ from ingester.lifecycle.contexts import HookContext
 from ingester.lifecycle.controller import Controller, Keeping
 from ingester.lifecycle.driver import utc_now
 from ingester.lifecycle.leading import (
+    HEARTBEAT,
     Heartbeat,
     Leadership,
+    heartbeats,
     lead,
     leader_of,
     led_by,
@@ -35,7 +37,7 @@ from ingester.lifecycle.runner import HookRunner
 from ingester.lifecycle.settings import HookSettings
 from ingester.lifecycle.status import Status
 from ingester.lifecycle.tasks import Rules
-from persist.store import ObjectStore
+from persist.store import ObjectStore, StoreError
 from tests.drivers.waiting import until
 from tests.lifecycle.test_driver import SOON, SlowRegion
 from tests.lifecycle.world import OLD, ONCE, PATIENCE, ScriptedPanel, World, in_order
@@ -116,6 +118,22 @@ def test_what_nobody_leads_is_led_to_its_end_and_told_as_it_goes(
     number = pushes.newest("p1").number
     Controller(place(), OFTEN).run_once(threading.Event())
     assert pushes.newest("p1").number == number
+
+
+def test_who_is_deposed_is_not_heard_of_after_who_leads(store: ObjectStore) -> None:
+    with heartbeats(store, "p1", "one", HEARTBEAT):
+        with (
+            pytest.raises(Deposed),
+            heartbeats(store, "p1", "two", HEARTBEAT),
+        ):
+            raise Deposed("p1")
+        assert led_by(store, "p1") is None, "until the one that leads is heard of again"
+    with (
+        pytest.raises(StoreError),
+        heartbeats(store, "p1", "two", HEARTBEAT),
+    ):
+        raise StoreError("away")
+    assert led_by(store, "p1") is not None, "another one is to wait"
 
 
 def test_two_controllers_share_the_pushes_and_each_swap_is_made_once(
