@@ -11,7 +11,7 @@ thread that asks for the next part.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pyarrow as pa
 
@@ -70,11 +70,13 @@ class MergeReader:
             newest, deleted = merge.newest()
         if tail_deletes is None:
             newest, deleted = [self._slicer.matching(batch) for batch in newest], []
-        with scheduler.given_back():
-            waiting = SpilledResult(self._spill, newest)
-            del newest
-        held = merge.nbytes + sum(batch.nbytes for batch in deleted)
-        with closing(waiting), self._spill.held(held):
+        with ExitStack() as held:
+            # Before the turn comes back: that ends an answer that nobody waits for.
+            with scheduler.given_back():
+                waiting = held.enter_context(closing(SpilledResult(self._spill, newest)))
+                del newest
+            nbytes = merge.nbytes + sum(batch.nbytes for batch in deleted)
+            held.enter_context(self._spill.held(nbytes))
             for piece in self._pieces(files, merge.columns):
                 parts = self._surviving([merge.without_newer(piece)], name, "file")
                 del piece

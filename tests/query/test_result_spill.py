@@ -14,12 +14,14 @@ import trio
 
 from ingester.errors import TooSlow
 from ingester.query import result_spill as result_spill_module
+from ingester.query.cpu_account import CpuAccount
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
 from ingester.query.result_spill import FEW_BYTES, ResultSpill, SpilledResult
 from ingester.query.snapshot import snapshot_all
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import predicate_of
+from ingester.write.answer import ClientGone
 from persist.parquet.copy_on_write import RewriteLimits
 from tests.drivers.stage import KEYED, KEYS, SCHEMA, Stage
 
@@ -87,12 +89,12 @@ def test_rows_on_disk_are_in_no_memory(tmp_path: Path) -> None:
     waiting.close()
 
 
-def stream(stage: Stage) -> AnswerStream:
+def stream(stage: Stage, account: CpuAccount | None = None) -> AnswerStream:
     """An answer with all rows."""
     predicate: list[Any] = []
     selection = Selection(SCHEMA, predicate_of(predicate, SCHEMA), None)
     snapshot = snapshot_all(stage.table, lambda: len(stage.rows))
-    reader = PartReader(snapshot, selection, stage.groups, ("ns", "t"))
+    reader = PartReader(snapshot, selection, stage.groups, ("ns", "t"), account)
     return AnswerStream(stage.table.key, reader, on_close=lambda stream: None)
 
 
@@ -117,6 +119,29 @@ def test_an_answer_that_stands_still_holds_keys_and_no_rows(tmp_path: Path, end:
             with pytest.raises(TooSlow):
                 next(answer)
         assert stage.groups.result_spill.nbytes == 0
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("where", ["on disk", "in memory"])
+def test_an_answer_whose_client_goes_while_rows_are_put_aside_holds_nothing(
+    tmp_path: Path, where: str
+) -> None:
+    stage = Stage(tmp_path, KEYED)
+    spill = stage.groups.result_spill
+    if where == "in memory":
+        spill.folder = None
+
+    def check_wanted() -> None:
+        if spill.files or spill.nbytes:
+            raise ClientGone
+
+    async def main() -> None:
+        await stage.create()
+        stage.write(2_000)
+        with pytest.raises(ClientGone):
+            next(stream(stage, CpuAccount("ns", check_wanted=check_wanted)))
+        assert (spill.files, spill.file_bytes, spill.nbytes) == (0, 0, 0)
 
     trio.run(main)
 
