@@ -22,6 +22,8 @@ LOOK_S = 1.0
 TIMEOUT_S = 5.0
 TOUCH_S = 10.0
 """The time between two touches: each is a write of the file system's own."""
+_OF_ITSELF = (errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EDQUOT)
+"""What a touch may be refused by where files in the folder take writes; its room is told of."""
 
 
 class Room(NamedTuple):
@@ -86,7 +88,7 @@ def _touch(folder: Path | None) -> str | None:
     try:
         os.utime(folder)
     except OSError as exc:
-        return exc.strerror if exc.errno in (errno.EROFS, errno.EIO, errno.ENOENT) else None
+        return None if exc.errno in _OF_ITSELF else exc.strerror
     return None
 
 
@@ -94,7 +96,18 @@ def _rooms(folders: dict[str, Path | None], made: bool) -> dict[str, Room | None
     """The rooms; that of the log is where its folder will be, until that is ``made``."""
     found = {name: None if at is None else _room(at) for name, at in folders.items()}
     log = folders["log"]
-    return found | {"log": None} if made and log is not None and not log.exists() else found
+    return found | {"log": None} if made and log is not None and _is_gone(log) else found
+
+
+def _is_gone(folder: Path) -> bool:
+    """Whether there is no such folder: of one that cannot be looked at, a touch tells."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _room(folder: Path) -> Room | None:

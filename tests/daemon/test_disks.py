@@ -80,3 +80,22 @@ def test_a_volume_that_is_taken_away_is_known_and_one_that_is_not_there_yet_is_n
     # Batches that need a file there are refused; nothing fails that would end the daemon.
     assert DiskRoom(folder, 1, lambda: 0).lacks(1)
     assert not DiskRoom(folder, 1, lambda: 100_000).lacks(1)
+
+
+def test_a_volume_that_cannot_be_looked_at_any_more_ends_no_look(tmp_path: Path) -> None:
+    """As one that has failed: each question is answered by an error."""
+    data = tmp_path / "d"
+    (data / "wal").mkdir(parents=True)
+
+    async def main() -> tuple[str | None, bool]:
+        disks = Disks(Settings(data_dir=data))
+        await disks.look()
+        assert disks.room("log") is not None
+        data.rename(tmp_path / "away")
+        data.symlink_to("x" * 300)
+        await trio.sleep(TOUCH_S)
+        await disks.look()
+        return disks.log_problem, disks.room("log") is not None
+
+    clock = trio.testing.MockClock(autojump_threshold=0.05)
+    assert trio.run(main, clock=clock) == ("File name too long", False)
