@@ -96,6 +96,8 @@ class Http1(TCPServer):
         super().__init__(app, config, context, cast("Any", {}), stream)
         self._turns = turns
         self._peer = ""
+        self._is_over = False
+        """Whether nothing more comes: no next request is waited for."""
 
     async def speak(self, state: dict[str, Any]) -> None:
         """Answer requests; TLS, where there is any, has shaken hands by now.
@@ -132,10 +134,17 @@ class Http1(TCPServer):
                 cast("Any", self.protocol).turns = self._turns
                 await self.idle_task.restart(cast("Any", tasks), self._idle_timeout)
                 await self._read_data()
+                self._is_over = True
+                await self.idle_task.stop()
         except OSError:
             pass  # the client has gone
         finally:
             await self._close()
+
+    async def _idle_timeout(self) -> None:
+        # Else who has gone would have its place, and its descriptor, until the time is up.
+        if not self._is_over:
+            await super()._idle_timeout()
 
     async def _read_data(self) -> None:
         data = b"-"
@@ -178,7 +187,7 @@ class _Requests(H11Protocol):
         self._lines = 0  # its end may have come in pieces
         refusal = _refusal(request)
         if refusal is not None:
-            await self._refuse(*refusal)
+            await self._refuse(*refusal, tells=request.method != b"HEAD")
             return
         await self.turns.take("" if self.client is None else self.client[0])
         self.stream = HTTPStream(
@@ -204,8 +213,12 @@ class _Requests(H11Protocol):
         )
         self.keep_alive_requests += 1
 
-    async def _refuse(self, status: int, message: str) -> None:
-        """Answer with an error, and end the connection: what follows is not looked at."""
+    async def _refuse(self, status: int, message: str, *, tells: bool = True) -> None:
+        """Answer with an error, and end the connection: what follows is not looked at.
+
+        Args:
+            tells: whether the answer has a body, which that to HEAD has not.
+        """
         body = msgspec.json.encode({"code": "invalid", "message": message})
         headers = [
             (b"content-type", b"application/json"),
@@ -215,7 +228,8 @@ class _Requests(H11Protocol):
             *self.config.response_headers("h11"),
         ]
         await self._send_h11_event(h11.Response(status_code=status, headers=headers))
-        await self._send_h11_event(h11.Data(data=body))
+        if tells:
+            await self._send_h11_event(h11.Data(data=body))
         await self._send_h11_event(h11.EndOfMessage())
         await self.send(Closed())
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from ingester.server.http.http1 import Turns
 from tests.server.http.serving import RunningServer, TurnableSource, serving
@@ -62,6 +63,24 @@ def test_a_wish_for_another_protocol_is_left_unheard(wish: bytes) -> None:
     assert told.count(b"HTTP/1.1 200 ") == 2, "both requests are answered as they stand"
     assert b"101" not in told
     assert b"upgrade" not in told.lower()
+
+
+def test_a_refusal_of_head_has_no_body_and_fails_nowhere() -> None:
+    with capture_logs() as logs, serving(TurnableSource()) as server:
+        told = answer(server, GET.replace(b"GET", b"HEAD") + b"Content-Length: 1\r\n\r\n")
+    assert told.startswith(b"HTTP/1.1 413 ")
+    assert told.endswith(b"\r\n\r\n")
+    assert logs == []
+
+
+def test_a_connection_that_its_client_ends_is_closed_at_once() -> None:
+    with (
+        serving(TurnableSource()) as server,
+        # Less than the time that a quiet connection has.
+        socket.create_connection(server.address, timeout=10) as client,
+    ):
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(1) == b""
 
 
 def test_lines_count_for_their_own_request_however_it_comes() -> None:
