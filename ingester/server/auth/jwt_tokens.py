@@ -21,7 +21,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -209,17 +209,29 @@ def _keys(jwt: Any, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         said = json.loads(data)
         found = jwt.PyJWKSet.from_dict(said).keys
-    except (jwt.PyJWTError, ValueError, AttributeError, TypeError) as exc:
+    except (jwt.PyJWTError, ValueError, AttributeError, TypeError, RecursionError) as exc:
         raise JwksAway(f"it is not a set of keys (JWKS): {exc}") from exc
     keys = {
         key.key_id: key
         for key in found
-        if key.key_id and key.algorithm_name in ALGORITHMS and key.public_key_use in (None, "sig")
+        if isinstance(key.key_id, str)
+        and key.key_id
+        and key.algorithm_name in ALGORITHMS
+        and key.public_key_use in (None, "sig")
     }
     if not keys:
         raise JwksAway(f"it has no key with a 'kid' for one of {', '.join(ALGORITHMS)}")
-    marks = {each.get("kid"): json.dumps(each, sort_keys=True) for each in said["keys"]}
-    return keys, {kid: marks[kid] for kid in keys}
+    return keys, _marks(said["keys"], keys)
+
+
+def _marks(said: list[Any], ids: Collection[str]) -> dict[str, str]:
+    """All that a set says under these ids: keys for other uses may have the same ones."""
+    found: dict[str, list[Any]] = {kid: [] for kid in ids}
+    for each in said:
+        # Members of other kinds, and keys that are not used here, may be anything.
+        if isinstance(each, dict) and isinstance(kid := each.get("kid"), str) and kid in found:
+            found[kid].append(each)
+    return {kid: json.dumps(each, sort_keys=True) for kid, each in found.items()}
 
 
 def _caller(claims: dict[str, Any], claim: str) -> Caller:

@@ -159,6 +159,26 @@ def test_a_key_that_is_replaced_under_its_id_ends_the_tokens_of_the_one_before(f
     assert not known.refresh()
 
 
+def test_a_key_that_is_replaced_beside_one_for_another_use_ends_its_tokens(file: Path) -> None:
+    other_use = public(EC, "r1", "ES256") | {"use": "enc"}
+    write_keys(file, public(RSA, "r1", "RS256"), other_use)
+    known, token = JwtTokens(settings(str(file)), lambda: None), signed()
+    assert known.caller(token).name == "alice"
+    write_keys(file, public(OTHER_RSA, "r1", "RS256"), other_use)
+    assert known.refresh()
+    with pytest.raises(Unauthenticated, match="not valid"):
+        known.caller(token)
+
+
+@pytest.mark.parametrize("member", [None, "r1", {"kty": "other", "kid": ["r1"]}])
+def test_what_is_no_key_in_a_set_takes_nothing_with_it(file: Path, member: object) -> None:
+    known = JwtTokens(settings(str(file)), lambda: None)
+    file.write_text(json.dumps({"keys": [member, public(RSA, "r1", "RS256"), member]}))
+    assert known.refresh(), "the other key is not there any more"
+    assert known.caller(signed()).name == "alice"
+    assert not known.refresh()
+
+
 class Provider:
     """A provider's server, which counts how often it is asked."""
 
