@@ -7,8 +7,10 @@ under the loopback's names alone.
 """
 
 import re
+import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ from .exits import USAGE, CommandFailed
 MOST_CONNECTIONS = 64
 """So many connections are open at a time, as each has a thread; further ones are closed."""
 SILENT_S = 10.0
-"""The time within which a client has to send its request, or to take the answer."""
+"""The time within which a client has to send its request and to take the answer."""
 Unready = Callable[[], str]
 """What is not ready yet, as text; nothing where all is."""
 
@@ -70,11 +72,10 @@ class MetricsServer:
                 "registry": registry,
                 "unready": staticmethod(unready),
                 "local": local,
-                "timeout": silent_s,
             },
         )
         try:
-            self._server = _Server((host.strip("[]"), int(port)), handler)
+            self._server = _Server(silent_s, (host.strip("[]"), int(port)), handler)
         except OSError as exc:
             raise CommandFailed(f"{option} {listen}: {exc.strerror or exc}") from exc
         self.url = f"http://{host}:{self._server.server_address[1]}"
@@ -89,26 +90,42 @@ class MetricsServer:
 class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, silent_s: float, *arguments: Any) -> None:
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._silent_s = silent_s
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread, if there is a place."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # there can be no thread more
+            self._places.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and give the place back."""
+        """Answer within the time, and give the place back."""
+        # Not by the socket's own time, which begins anew with every byte.
+        late = threading.Timer(self._silent_s, _cut, (request,))
+        late.daemon = True
         try:
+            late.start()
             super().process_request_thread(request, client_address)
         finally:
+            late.cancel()
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: who has gone, or sends what is no request, is no news."""
+
+
+def _cut(request: socket.socket) -> None:
+    """End a connection, whoever waits for it."""
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
