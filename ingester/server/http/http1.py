@@ -141,6 +141,10 @@ class Http1(TCPServer):
         finally:
             await self._close()
 
+    async def _close(self) -> None:
+        # In one step. hypercorn ends the sending first, by which whoever sends meanwhile fails.
+        await self.stream.aclose()
+
     async def _idle_timeout(self) -> None:
         # Else who has gone would have its place, and its descriptor, until the time is up.
         if not self._is_over:

@@ -73,6 +73,17 @@ def test_a_refusal_of_head_has_no_body_and_fails_nowhere() -> None:
     assert logs == []
 
 
+def test_what_comes_behind_the_last_request_fails_nowhere(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The connection is closed for it while the answer is sent."""
+    with capture_logs() as logs, serving(TurnableSource()) as server:
+        for _ in range(100):
+            answer(server, GET + b"Connection: close\r\n\r\nGET")
+    assert [each for each in logs if each["log_level"] == "error"] == []
+    assert caplog.records == [], "what hypercorn says"
+
+
 def test_a_connection_that_its_client_ends_is_closed_at_once() -> None:
     with (
         serving(TurnableSource()) as server,
