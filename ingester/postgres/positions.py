@@ -67,6 +67,8 @@ class Positions:
     """The stream was read up to here; at first it is where the stream begins."""
     bound: int
     """What the states say to be safe."""
+    epoch: int | None = None
+    """The epoch of the daemon's process that all of this counts on; streams may know of another."""
     committed_at: float = 0.0
     """The time of the last transaction that was read."""
     changes: int = 0
@@ -87,11 +89,11 @@ class Positions:
         """
         main = Sent(client.sync(namespace, origin))
         main.ask()
-        return cls(client, main, main.memory, slot.confirmed_lsn, 0)
+        return cls(client, main, main.memory, slot.confirmed_lsn, 0, main.stream.epoch)
 
     def of_one_process(self, other: Positions) -> bool:
         """Return whether both count on the same process of the daemon."""
-        return self.main.stream.epoch == other.main.stream.epoch
+        return self.epoch == other.epoch
 
     @property
     def catching_up(self) -> bool:
@@ -123,7 +125,7 @@ class Positions:
             stream = self.main.stream
             name = catch_up_name(stream.origin, target)
             found = self.catch_up[target] = Sent(self.client.sync(stream.namespace, name))
-            found.stream.epoch = stream.epoch
+            found.stream.epoch = self.epoch
             found.ask()
         return found
 

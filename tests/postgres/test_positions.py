@@ -1,0 +1,33 @@
+"""Which process of the daemon the positions of a session count on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingester.client import Client, Restarted
+from ingester.postgres.positions import Positions
+from ingester.postgres.slot import FoundSlot
+from tests.drivers.waiting import until
+from tests.postgres.replicating import steady_daemon
+
+SLOT = FoundSlot(confirmed_lsn=0, lost=False, active_pid=None)
+
+
+def test_who_finds_by_asking_that_the_daemon_has_restarted_counts_on_the_one_before(
+    tmp_path: Path,
+) -> None:
+    daemon = steady_daemon(tmp_path / "d")
+    try:
+        with Client(daemon.flight) as client:
+            before = Positions.begin(client, "shop", "pg", SLOT)
+            assert before.of_one_process(Positions.begin(client, "shop", "pg", SLOT))
+            daemon.kill()
+            daemon = daemon.again()
+            until(lambda: client.origins() == [], "the daemon", 30)
+            with pytest.raises(Restarted):
+                before.ask()
+            assert not before.of_one_process(Positions.begin(client, "shop", "pg", SLOT))
+    finally:
+        daemon.kill()
