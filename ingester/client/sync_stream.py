@@ -39,6 +39,8 @@ class SyncAnswer(Answer, frozen=True):
 
 _answer = msgspec.json.Decoder(SyncAnswer).decode
 _NOTHING = pa.record_batch([], schema=pa.schema([]))
+_UNKNOWN = "unknown field `epoch`"
+"""What a daemon of before says of it, which has taken nothing then."""
 
 
 class SyncStream:
@@ -54,6 +56,8 @@ class SyncStream:
         self.epoch: int | None = None
         """The epoch of the daemon's process that has told last where the origin stands, else of the
         one that took the first message. Another one takes nothing."""
+        self._tells_epoch = True
+        """Whether the daemon takes what a message says of its epoch."""
         self._transaction: str | None = None
         """The name of the open transaction: another client's messages do not fit into it."""
         self._commit: int | None = None
@@ -66,6 +70,7 @@ class SyncStream:
             ClientError: the daemon did not answer.
         """
         answer = self._sent({"table": "any"}, _NOTHING)
+        self._tells_epoch |= answer.epoch != self.epoch  # it may be of another release by now
         self.epoch, memory = answer.epoch, answer.memory_sequence
         if self._commit is not None and memory is not None and self._commit <= memory:
             self._end_transaction()
@@ -101,20 +106,23 @@ class SyncStream:
         """
         if begin:
             self._transaction = uuid.uuid4().hex
-        fields = {
+        fields: dict[str, Any] = {
             "table": table,
             "columns": list(columns),
             "begin": begin or None,
             "sequence": sequence,
             "transaction": self._transaction,
-            "epoch": self.epoch,
+            "epoch": self.epoch if self._tells_epoch else None,
         }
         self._commit = sequence
         retry = RetryState(self._retry, random.random)
         while True:
             try:
                 answer = self._sent(given(fields), batch)
-            except InvalidRequest:
+            except InvalidRequest as exc:
+                if fields["epoch"] is not None and _UNKNOWN in str(exc):
+                    self._tells_epoch, fields["epoch"] = False, None
+                    continue
                 self._end_transaction()
                 raise
             if self.epoch not in (None, answer.epoch):
