@@ -58,7 +58,7 @@ class RowSender:
         self._writer: Writer | None = None
         self._first_row: int | None = None
         self._epoch: int | None = None
-        """The epoch of the daemon that took the first row."""
+        """The epoch of the daemon that took the first row, once more may follow it."""
         self.next_row = 1
         self.known_rows = 0
         if origin is None:
@@ -106,7 +106,9 @@ class RowSender:
         if self._writer is None:
             return
         epoch = self._writer.close().epoch
-        if self._origin is not None and (epoch != self._epoch or self._of_several()):
+        if self._origin is None or self._epoch is None:
+            return  # behind a first row that was refused nothing was sent
+        if epoch != self._epoch or self._of_several():
             try:
                 self._check(self._ask(self._origin), self.next_row - 1)
             except Unreachable as exc:
@@ -131,10 +133,9 @@ class RowSender:
                 f"origin {origin!r}: somebody else writes as this origin: its row {number:,}"
                 " was there already; give each writer its own, or repeat with --first-sequence"
             )
-        self._epoch = ack.result().epoch
         known = self._ask(origin)
         self._check(known, number)
-        self._marks = known.marks
+        self._marks, self._epoch = known.marks, ack.result().epoch
 
     def _check(self, known: OriginState, last: int) -> None:
         """See that rows up to ``last`` are there; those of daemons that are away may be.

@@ -91,6 +91,19 @@ def test_without_a_first_number_rows_are_new(daemon: Daemon) -> None:
     assert seen(daemon) == sorted(all_to(50) * 2)
 
 
+def test_who_writes_as_another_one_is_told_that_and_not_of_rows_that_were_never_sent(
+    daemon: Daemon,
+) -> None:
+    write(daemon, rows_to(5), 10)
+    with Client(daemon.flight) as client:
+        numbers = RowSender(client, TABLE, rows_to(5).schema, ORIGIN, None)
+        write(daemon, rows_to(8), 10, first=1)
+        with pytest.raises(CommandFailed, match="its row 6 was there already"):
+            numbers.write(rows_to(10), lambda ack, count: None)
+        numbers.close()
+    assert seen(daemon) == all_to(8)
+
+
 def test_rows_that_a_lost_disk_takes_while_a_file_is_written_are_named(tmp_path: Path) -> None:
     retry = RetryPolicy(for_s=30, first_delay_s=0.02, max_delay_s=0.2)
     rows = rows_to(20)
