@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import LongType, StructType
 
 import ingester.spark.sink.upsert as module
 from ingester.client import Client, RetryPolicy, Unreachable
 from ingester.client.connection import Connection
-from ingester.client.sync_stream import SyncColumn, SyncStream
+from ingester.client.sync_stream import SyncAnswer, SyncColumn, SyncStream
 from ingester.client.wire import Persisted
 from ingester.spark.options import SourceOptions
 from ingester.spark.sink.staging import StagedFile, staged_rows
@@ -129,6 +130,33 @@ def test_a_disk_that_is_lost_before_rows_are_in_files_has_them_sent_again_where_
         with lives[1] as back, fl.connect(back.flight) as client:
             assert sorted(rows(client, table)) == [1, 2]
             assert describe(client, table)["persisted"]["rows"] == 2
+
+
+def test_a_daemon_that_is_away_when_it_is_asked_what_is_in_files_is_waited_for(
+    tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    standing = SyncStream.standing
+
+    def away_once(stream: SyncStream) -> SyncAnswer:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise Unreachable("gone")
+        return standing(stream)
+
+    url = f"file://{tmp_path}/store"
+    with Daemon.start(tmp_path / "data", store=url) as daemon, fl.connect(daemon.flight) as client:
+        create(client, table, pa.schema({"k": pa.int64()}), primary_key=["k"])
+        schema = StructType().add("k", LongType())
+        writer = keyed_writer(schema, url, table, daemon.flight, persist="true")
+        files: list[WriterCommitMessage | None] = [
+            writer.write(iter([pa.record_batch({"k": [1, 2]})]))
+        ]
+        monkeypatch.setattr(SyncStream, "standing", away_once)
+        writer.commit(files)
+        assert asked > 2
+        assert describe(client, table)["persisted"]["rows"] == 2
 
 
 def test_two_drivers_of_one_write_at_once_write_it_once_and_say_what(

@@ -105,9 +105,12 @@ class UpsertSink:
         )
 
     def _in_files(self, client: Client, stream: SyncStream, sequence: int) -> bool:
-        """Have the table persisted; whether the transaction is in files then."""
+        """Have the table persisted; whether the transaction is known to be in files then."""
         client.persist(self._options.namespace, self._options.table)
-        return (stream.standing().durable_sequence or 0) >= sequence
+        try:
+            return (stream.standing().durable_sequence or 0) >= sequence
+        except (Unreachable, TimedOut, UnknownOutcome):
+            return False  # who hands it over again waits for the daemon
 
     def _handed_over(
         self, stream: SyncStream, staging: Staging, paths: Sequence[str], sequence: int
