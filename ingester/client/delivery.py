@@ -166,13 +166,20 @@ class Delivery:
                 self.window.keep(pending, None)
 
     def lost(
-        self, error: ClientError, now: float, *, unclear: bool = False, moves: bool = False
+        self,
+        error: ClientError,
+        now: float,
+        *,
+        unclear: bool = False,
+        moves: bool = False,
+        owes: bool = False,
     ) -> float | ClientError:
         """Rewind for the next stream: seconds to wait before it, or the error that stands.
 
         Args:
             unclear: whether answers may have come that nobody has read, nobody knows how many.
             moves: whether another daemon is next, which may take what this one refuses.
+            owes: whether something is to be sent again that is not in the window yet.
 
         :meth:`fail` must follow with the error.
         """
@@ -188,7 +195,7 @@ class Delivery:
         if on_the_way and retryable and maybe_applied and self._lease is None:
             unknown = UnknownOutcome(f"{error}; {on_the_way} batches had no origin and no answer")
         self.window.rewind()
-        if not len(self.window) and retryable:
+        if not (len(self.window) or owes) and retryable:
             return 0.0  # lost while idle: nothing is at stake before the next batch
         # Another daemon does not ask for the pause that this one asks for.
         tried = Unreachable(str(error)) if moves else error

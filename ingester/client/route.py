@@ -73,6 +73,10 @@ class Aside(Protocol):
     def certain(self) -> bool:
         """Whether all of it was there at the last look."""
 
+    @property
+    def refusal(self) -> ClientError | None:
+        """What a daemon that is there has answered for long in place of what it has."""
+
     def rejoined(self, endpoint: str) -> None:
         """Ask a daemon, to which a stream is open, for what it has acknowledged before.
 

@@ -105,6 +105,8 @@ class SendLoop:
         if aside.empty:
             return False
         aside.look()
+        if (refusal := aside.refusal) is not None:
+            raise refusal
         with self._lock:
             if not aside.owes and not aside.certain:
                 self._threads.idle.wait(LOOK_AGAIN_S)

@@ -119,7 +119,7 @@ class StreamThreads:
         self.put_aside(error)
         self.delivery.keeps |= hangs
         now = time.monotonic()
-        outcome = self.delivery.lost(error, now, unclear=unclear, moves=moves)
+        outcome = self.delivery.lost(error, now, unclear=unclear, moves=moves, owes=self.owes)
         if isinstance(outcome, ClientError):
             self.fail(outcome)
             return None
@@ -278,18 +278,17 @@ class StreamThreads:
             stream = self.route.open()
         except (pa.ArrowException, OSError, ClientError) as exc:
             return from_arrow(exc), 0
-        run = partial(self._read, stream, generation)
-        reader = self._started("ingester-answers", run, generation)
-        with self.lock:
-            self.readers = [*(each for each in self.readers if each.is_alive()), reader]
-            self._stream_now, self._left = stream, False
         try:
-            self._resume(generation)
-            self._begin_again(generation)
-        except (pa.ArrowException, OSError, ClientError) as exc:
-            stream.finish_sending()  # nothing was sent down it: nobody waits for its end
-            return from_arrow(exc), 0
-        try:
+            run = partial(self._read, stream, generation)
+            reader = self._started("ingester-answers", run, generation)
+            with self.lock:
+                self.readers = [*(each for each in self.readers if each.is_alive()), reader]
+                self._stream_now, self._left = stream, False
+            try:
+                self._resume(generation)
+                self._begin_again(generation)
+            except (pa.ArrowException, OSError, ClientError) as exc:
+                return from_arrow(exc), 0  # nothing was sent: nobody waits for the stream's end
             while self._send_next(stream, generation):
                 pass
         except (pa.ArrowException, OSError) as exc:

@@ -164,7 +164,12 @@ class OriginState(msgspec.Struct, frozen=True):
     there: tuple[bool, ...] = ()
 
     def has(self, sequence: int) -> bool:
-        """Whether a sequence is in the table: it stands as the next mark does."""
+        """Whether a sequence is in the table: it stands as the next mark does.
+
+        A daemon of before says of none how it stands: there it is by what is known without a gap.
+        """
+        if not self.there:
+            return self.table_sequence is not None and sequence <= self.table_sequence
         at = bisect_left(self.marks, sequence)
         return at < len(self.there) and self.there[at]
 

@@ -8,7 +8,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from ingester.client import Ack, Answer, Client, ClientError, InvalidRequest, UnknownOutcome
+from ingester.client import (
+    Ack,
+    Answer,
+    Client,
+    ClientError,
+    InvalidRequest,
+    UnknownOutcome,
+    connection,
+)
 from ingester.client.connection import Connection
 from ingester.client.connection_options import ConnectionOptions
 from ingester.client.credentials import Credentials
@@ -59,14 +67,14 @@ def test_a_thread_that_fails_fails_the_writer_and_every_ack(
 ) -> None:
     # The stream ends before its answers: only then are its last calls made.
     daemon.before = _refuse_everything if where in ("finish_sending", "end") else lambda n: None
-    with flight.connect(daemon.endpoint) as connection:
+    with flight.connect(daemon.endpoint) as connected:
 
         class Breaking(ToOneDaemon):
             def open(self) -> PutStream:
                 if where == "open":
                     raise Boom(where)
                 credentials = Credentials(daemon.endpoint, ConnectionOptions())
-                stream = BrokenStream(connection, way.command, SCHEMA, credentials)
+                stream = BrokenStream(connected, way.command, SCHEMA, credentials)
                 stream.broken = where
                 return stream
 
@@ -114,6 +122,29 @@ def test_a_writer_without_a_thread_fails_at_once(
     assert isinstance(ack.exception(10), UnknownOutcome)
     with pytest.raises(UnknownOutcome, match="can't start new thread"):
         writer.close()
+
+
+def test_a_stream_that_nobody_can_read_is_not_left_open(
+    daemon: SmallDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, finished = threading.Thread.start, threading.Event()
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "ingester-answers":
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    class Told(PutStream):
+        def finish_sending(self) -> None:
+            super().finish_sending()
+            finished.set()
+
+    monkeypatch.setattr(connection, "PutStream", Told)
+    with monkeypatch.context() as changed, Client(daemon.endpoint) as client:
+        changed.setattr(threading.Thread, "start", start)
+        ack = client.writer("ns", "t", SCHEMA).write(batch(1))
+        assert isinstance(ack.exception(10), UnknownOutcome)
+    assert finished.is_set()
 
 
 def test_what_is_no_data_is_refused_at_once_and_the_writer_goes_on(

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from ingester.client.ack import Ack
 from ingester.client.window import Pending, SendWindow, WindowLimits
+from ingester.client.wire import OriginState
 
 BATCH = pa.record_batch({"v": pa.array([1], pa.int64())})
 
@@ -53,3 +54,17 @@ def test_one_batch_is_always_taken_and_bytes_count() -> None:
     window.take(0.0)
     window.answered()
     assert window.has_room(BATCH.nbytes)
+
+
+def test_a_daemon_that_says_of_no_mark_how_it_stands_has_what_it_knows_without_a_gap() -> None:
+    """As daemons of before: a writer that closes would send it again until it is in files."""
+    window = SendWindow(WindowLimits())
+    for sequence in (1, 2):
+        window.append(pending(sequence))
+        window.take(0.0)
+        window.keep(pending(sequence), None)
+        window.answered()
+    assert window.has_all(OriginState("o", table_sequence=2, marks=(2,)))
+    assert not window.has_all(OriginState("o"))
+    window.resume(OriginState("o", table_sequence=1, marks=(1, 5)))
+    assert [each.sequence for each in window.drain()] == [2]

@@ -44,6 +44,9 @@ class _Group:
     batches: list[Pending]
     fenced: bool = False
     away_since: float | None = None
+    error: ClientError | None = None
+    """What the daemon, which is there, answers in place of what it has."""
+    error_since: float = 0.0
     held: bool = False
     """Whether the daemon said at the last look that it has them."""
 
@@ -80,6 +83,14 @@ class Aside:
     def certain(self) -> bool:
         """Whether all of it was there at the last look."""
         return not self._lost and all(group.held for group in self._groups)
+
+    @property
+    def refusal(self) -> ClientError | None:
+        """What a daemon that is there has answered for ``AWAY_S`` in place of what it has."""
+        began = time.monotonic() - AWAY_S
+        with self._lock:
+            errors = (each.error for each in self._groups if each.error_since <= began)
+            return next(filter(None, errors), None)
 
     def endpoints(self) -> Sequence[str]:
         """The daemons that have acknowledged what is here."""
@@ -197,12 +208,14 @@ class Aside:
         try:
             state = self._state(group.endpoint)
         except ClientError as exc:
-            if not is_away(exc):
-                return None, False
             now = time.monotonic()
-            group.away_since = group.away_since or now
+            if not is_away(exc):
+                group.error_since = now if group.error is None else group.error_since
+                group.error = exc
+                return None, False
+            group.error, group.away_since = None, group.away_since or now
             return None, now - group.away_since >= AWAY_S
-        group.away_since = None
+        group.error = group.away_since = None
         return state, False
 
     def _in_files(self, group: _Group) -> OriginState | None:

@@ -8,15 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingester.client import Client, RetryPolicy, Unavailable, UnknownOutcome
-from ingester.client.cluster import ClusterConnection, members, route
+from ingester.client import Client, RetryPolicy, Unavailable, UnknownOutcome, Unreachable, send_loop
+from ingester.client.cluster import ClusterConnection, aside, members, route
 from ingester.client.cluster.placement import ranked
 from ingester.client.connection import Connection
+from ingester.client.put_stream import PutStream
 from ingester.client.retry import NEVER
 from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import Fault, SmallDaemon, unavailable
 from tests.drivers.waiting import until
 
+KEEPING = {"origin": "o", "first_sequence": 1, "keep_until_durable": True}
 QUICK = RetryPolicy(for_s=5, first_delay_s=0.005, max_delay_s=0.05)
 
 
@@ -87,6 +89,62 @@ def test_what_another_daemon_would_not_have_room_for_either_is_waited_for(
         client.write("ns", "t", batch(1), origin="o", first_sequence=1)
     assert next(refused, None) is None
     assert not other.rows
+
+
+def test_what_is_owed_while_nobody_is_there_is_tried_again_after_pauses(
+    pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that was acknowledged is lost, nothing newer waits, and no daemon can be reached."""
+    monkeypatch.setattr(aside, "AWAY_S", 0.1)
+    monkeypatch.setattr(send_loop, "LOOK_AGAIN_S", 0.05)
+    opened, open_one = 0, route.ToMany.open
+
+    def open_next(way: route.ToMany) -> PutStream:
+        nonlocal opened
+        opened += 1
+        if opened > 200:
+            raise RuntimeError("tried again and again without a pause")
+        if opened > 1:
+            raise Unreachable("nobody is there")
+        return open_one(way)
+
+    def away(body: object) -> list[dict[str, object]]:
+        raise unavailable("unavailable")
+
+    monkeypatch.setattr(route.ToMany, "open", open_next)
+    policy = RetryPolicy(for_s=1, first_delay_s=0.05, max_delay_s=0.2)
+    with Client(list(pair), timeout_s=10, retry=policy) as client:
+        writer = client.writer("ns", "t", SCHEMA, **KEEPING)  # type: ignore[arg-type]
+        writer.write(batch(1)).result(10)
+        for each in pair.values():
+            each.actions["origins"] = away
+        with pytest.raises(Unreachable, match="nobody is there"):
+            writer.close()
+
+
+def test_who_closes_is_told_what_a_daemon_says_in_place_of_what_it_has(
+    pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that its store is away: it does not go, and nobody knows when it will know more."""
+    monkeypatch.setattr(aside, "AWAY_S", 0.1)
+    monkeypatch.setattr(send_loop, "LOOK_AGAIN_S", 0.05)
+    asked = 0
+
+    def away(body: object) -> list[dict[str, object]]:
+        nonlocal asked
+        asked += 1
+        if asked < 100:
+            raise unavailable("store")
+        return [{"origin": "o", "memory_sequence": 1, "marks": [1], "there": [True]}]
+
+    for each in pair.values():
+        each.actions["origins"] = away
+    with Client(list(pair), timeout_s=10, retry=QUICK) as client:
+        writer = client.writer("ns", "t", SCHEMA, **KEEPING)  # type: ignore[arg-type]
+        writer.write(batch(1)).result(10)
+        with pytest.raises(Unavailable, match="refused: store"):
+            writer.close()
+        writer.abort()
 
 
 def test_rows_without_an_origin_are_sent_once(pair: dict[str, SmallDaemon]) -> None:
