@@ -35,6 +35,14 @@ def raised(daemon: Daemon, *alarms: str, is_up: bool = True) -> None:
     until(told, f"alarms {alarms} to be {'raised' if is_up else 'over'}", 120.0)
 
 
+def comes_and_goes(daemon: Daemon, *alarms: str) -> Stops:
+    """Stop when the daemon tells of these alarms, and again when it tells of none of them."""
+    raised(daemon, *alarms)
+    yield daemon.http
+    raised(daemon, *alarms, is_up=False)
+    yield daemon.http
+
+
 def refused(client: fl.FlightClient, table: tuple[str, str], batch: pa.RecordBatch) -> None:
     """Write until a batch is refused."""
     for _ in range(10_000):

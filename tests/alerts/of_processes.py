@@ -6,7 +6,7 @@ import contextlib
 import signal
 import time
 
-from tests.alerts.befalling import WRITTEN, Settings, Stops, raised
+from tests.alerts.befalling import WRITTEN, Settings, Stops, comes_and_goes, raised
 from tests.alerts.site import Site
 from tests.drivers.wire import ARROW_AND_FLIGHT, act, numbers, put
 
@@ -37,10 +37,7 @@ def tokens_not_read(site: Site) -> Stops:
         path.with_name("tokens.json.saved").write_bytes(good)
         path.write_bytes(good[: len(good) // 2])
         daemon.process.send_signal(signal.SIGHUP)
-        raised(daemon, "tokens-not-read")
-        yield daemon.http
-        raised(daemon, "tokens-not-read", is_up=False)
-        yield daemon.http
+        yield from comes_and_goes(daemon, "tokens-not-read")
 
 
 def loop_stalled(site: Site) -> Stops:
@@ -50,10 +47,7 @@ def loop_stalled(site: Site) -> Stops:
         daemon.process.send_signal(signal.SIGSTOP)
         time.sleep(7.0)  # that is the fault
         daemon.process.send_signal(signal.SIGCONT)
-        raised(daemon, "loop-stalled")
-        yield daemon.http
-        raised(daemon, "loop-stalled", is_up=False)
-        yield daemon.http
+        yield from comes_and_goes(daemon, "loop-stalled")
 
 
 def down(site: Site) -> Stops:
@@ -92,7 +86,4 @@ def not_adopted(site: Site) -> Stops:
             with site.connect(other) as client:
                 put(client, WRITTEN, numbers(0, 5))
             other.kill()
-        raised(daemon, "not-adopted")
-        yield daemon.http
-        raised(daemon, "not-adopted", is_up=False)
-        yield daemon.http
+        yield from comes_and_goes(daemon, "not-adopted")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.flight as fl
 
-from tests.alerts.befalling import WRITTEN, Stops, raised, refused
+from tests.alerts.befalling import WRITTEN, Stops, comes_and_goes, refused
 from tests.alerts.site import Site
 from tests.crash.worlds import FILE_SYSTEM_BYTES, mount
 from tests.drivers.wire import ARROW_AND_FLIGHT, act, numbers, put
@@ -36,10 +36,7 @@ def _without_store(
         yield daemon.http
         unmount(site.lake)
         write(client)
-        raised(daemon, *expected)
-        yield daemon.http
-        raised(daemon, *expected, is_up=False)
-        yield daemon.http
+        yield from comes_and_goes(daemon, *expected)
 
 
 def store_away(site: Site) -> Stops:
@@ -101,10 +98,7 @@ def disk_full(site: Site) -> Stops:
                 while file.tell() < FILE_SYSTEM_BYTES:
                     file.write(bytes(1 << 20))
             refused(client, WRITTEN, numbers(10, 50_000))
-            raised(daemon, "disk-full")
-            yield daemon.http
-            raised(daemon, "disk-full", is_up=False)
-            yield daemon.http
+            yield from comes_and_goes(daemon, "disk-full")
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 

@@ -24,7 +24,7 @@ from ingester.lifecycle.push_status import (
 from ingester.lifecycle.record import PushRecord
 from ingester.lifecycle.tasks import Rules
 from persist.store import open_store
-from tests.alerts.befalling import WRITTEN, Settings, Stops, raised
+from tests.alerts.befalling import WRITTEN, Settings, Stops, comes_and_goes, raised
 from tests.alerts.site import Site
 from tests.drivers.wire import act, create, numbers, put
 from tests.lifecycle.realm import Job, in_folders, some_rows
@@ -80,10 +80,7 @@ def transformer_hangs(site: Site) -> Stops:
         never = site.folder / "never"
         with contextlib.suppress(fl.FlightTimedOutError):
             put(client, WRITTEN, numbers(0, 1, until=pa.array([str(never)])))
-        raised(daemon, "transformer-hangs")
-        yield daemon.http
-        raised(daemon, "transformer-hangs", is_up=False)
-        yield daemon.http
+        yield from comes_and_goes(daemon, "transformer-hangs")
 
 
 def push_stuck(site: Site) -> Stops:
@@ -95,10 +92,7 @@ def push_stuck(site: Site) -> Stops:
         open_store(f"file://{site.lake}").put(status_path("nightly-1"), encode_push_status(status))
         at = time.time() - timedelta(minutes=5).total_seconds()
         os.utime(path, (at, at))
-        raised(daemon, "push-stuck")
-        yield daemon.http
-        raised(daemon, "push-stuck", is_up=False)
-        yield daemon.http
+        yield from comes_and_goes(daemon, "push-stuck")
 
 
 def begin_push(site: Site, push_id: str) -> PushStatus:
