@@ -7,7 +7,7 @@ says that it may help: only calls that change nothing, or the same thing again, 
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -42,6 +42,14 @@ _CHANNEL_OPTIONS = [
 
 T = TypeVar("T")
 only_signals_interrupt()
+
+
+class Process(NamedTuple):
+    """One run of a daemon. Its epoch is one of its id's alone: two daemons may have the same."""
+
+    ingester_id: str
+    incarnation: str
+    epoch: str
 
 
 class Connection:
@@ -221,6 +229,15 @@ class Connection:
 
         with tracing.within(span):
             return self._call(action, NEVER if once else self.retry)
+
+    def process(self, within_s: float) -> Process | None:
+        """The process that answers, by which its restarts are told; None where it does not say."""
+        try:
+            found = self.act("store", {}, within_s, once=True)
+        except ClientError:
+            return None
+        told = [found[0].get(name) for name in Process._fields] if found else []
+        return Process(*map(str, told)) if told and None not in told else None
 
     def origins(
         self, origin: str | None = None, table: tuple[str, str] | None = None

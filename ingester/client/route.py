@@ -11,12 +11,15 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from .connection import Connection
+from .connection import Connection, Process
 from .errors import ClientError
 from .put_stream import PutStream
 from .tracing import TracedTable
 from .window import Pending
 from .wire import OriginState
+
+PROCESS_S = 5.0
+"""The time in which a daemon has to say which process it is."""
 
 
 class WayOf(NamedTuple):
@@ -77,8 +80,8 @@ class Aside(Protocol):
     def refusal(self) -> ClientError | None:
         """What a daemon that is there has answered for long in place of what it has."""
 
-    def rejoined(self, endpoint: str) -> None:
-        """Ask a daemon, to which a stream is open, for what it has acknowledged before.
+    def rejoined(self, endpoint: str, process: Process | None) -> None:
+        """Ask a daemon, to whose ``process`` a stream is open, for what was acknowledged before.
 
         Raises:
             ClientError: it does not say.
@@ -102,6 +105,9 @@ class Route(Protocol):
 
     hangs: bool
     """Whether a daemon that was left may still take the origin back: nobody may reuse it."""
+    process: Process | None
+    """The process to which the last stream was, where that was asked. As long as it runs it has
+    what it has acknowledged, and need not look into its store to say so."""
 
     @property
     def aside(self) -> Aside | None:
@@ -116,6 +122,9 @@ class Route(Protocol):
 
     def open(self) -> PutStream:
         """The next stream. Raises a ClientError."""
+
+    def ask_process(self) -> Process | None:
+        """The process of the last stream's daemon now; None where it does not say."""
 
     def position(self) -> int | None:
         """The origin's last sequence that the daemon of the last stream certainly brings."""
@@ -150,6 +159,7 @@ class ToOneDaemon:
     def __init__(self, connection: Connection, way: WayOf) -> None:
         self._connection = connection
         self._way = way
+        self.process: Process | None = None
 
     @property
     def endpoint(self) -> str:
@@ -163,6 +173,10 @@ class ToOneDaemon:
         """The next stream."""
         way = self._way
         return self._connection.put_stream(way.command, way.schema, way.traceparent())
+
+    def ask_process(self) -> Process | None:
+        """The daemon's process now."""
+        return self._connection.process(PROCESS_S)
 
     def position(self) -> int | None:
         """The last sequence in the daemon's log; None where it is not to be asked."""

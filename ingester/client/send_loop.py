@@ -118,6 +118,8 @@ class SendLoop:
         with self._lock:
             if not self._window.has_kept:
                 return False
+        if self._threads.runs_on(self._threads.route.ask_process()):
+            return False
         known = self._threads.route.known()
         with self._lock:
             if len(self._window) or self._window.has_all(known):

@@ -20,6 +20,7 @@ from functools import partial
 import pyarrow as pa
 
 from . import lifetime
+from .connection import Process
 from .delivery import Delivery
 from .errors import ClientError, TimedOut, UnknownOutcome, Unreachable, from_arrow
 from .put_stream import PutStream
@@ -311,19 +312,23 @@ class StreamThreads:
         the stream along, and what it has said does not count any more.
         """
         window = self.delivery.window
+        process = self.route.ask_process() if self.delivery.keeps else None
         if (aside := self.route.aside) is not None:
             endpoint = self.route.endpoint
-            aside.rejoined(endpoint)
+            aside.rejoined(endpoint, process)
             with self.lock:
                 if generation == self._generation:
                     window.send_again(aside.take(window.first_sequence, endpoint))
-            return
-        if not window.has_kept:
-            return
-        known = self.route.known()
-        with self.lock:
-            if generation == self._generation:
-                window.resume(known)
+        elif window.has_kept and not self.runs_on(process):
+            known = self.route.known()
+            with self.lock:
+                if generation == self._generation:
+                    window.resume(known)
+        self.route.process = process
+
+    def runs_on(self, process: Process | None) -> bool:
+        """Whether a daemon's process is that of the stream before: it has what it has answered."""
+        return process is not None and process == self.route.process
 
     def _begin_again(self, generation: int) -> None:
         """Have a later stream of numbered rows begin with one row, as the first one does.

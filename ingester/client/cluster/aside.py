@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..errors import ClientError, Unavailable
+from ..connection import Process
+from ..errors import ClientError, NotFound, Unavailable, Unimplemented
 from ..window import Pending
 from ..wire import OriginState
 from .asking import is_away
@@ -34,6 +35,8 @@ AGAIN_S = 0.05
 
 NOTHING = 2**63
 """A bound above all sequences."""
+_HAS_ALL = OriginState("", marks=(NOTHING,), there=(True,))
+"""What a process has of what it has acknowledged itself."""
 
 
 @dataclass
@@ -49,6 +52,8 @@ class _Group:
     error_since: float = 0.0
     held: bool = False
     """Whether the daemon said at the last look that it has them."""
+    process: Process | None = None
+    """The process that has acknowledged them: as long as it runs, it has them."""
 
 
 class Aside:
@@ -62,6 +67,8 @@ class Aside:
         self._groups: list[_Group] = []
         self._lost: list[Pending] = []
         self._again = False
+        self._ordered = False
+        """Whether the daemon of the open stream takes the writes of a table with a primary key."""
 
     @property
     def empty(self) -> bool:
@@ -97,14 +104,23 @@ class Aside:
         with self._lock:
             return list(dict.fromkeys(group.endpoint for group in self._groups))
 
-    def put(self, endpoint: str, batches: list[Pending], error: ClientError | None) -> None:
-        """Put aside what a daemon has acknowledged; ``error`` is why it was left."""
+    def put(
+        self,
+        endpoint: str,
+        batches: list[Pending],
+        error: ClientError | None,
+        process: Process | None = None,
+    ) -> None:
+        """Put aside what a daemon's process has acknowledged; ``error`` is why it was left."""
         fenced = error is not None and error.code == "fenced"
         with self._lock:
-            self._groups.append(_Group(endpoint, batches, fenced))
+            self._groups.append(_Group(endpoint, batches, fenced, process=process))
 
     def take(self, first: int | None, endpoint: str) -> list[Pending]:
         """What a stream to ``endpoint`` has to begin with: the lost, and what it takes from others.
+
+        Of a table with a primary key that is all that others have: of two rows of a key the one
+        that comes last is the one that stays.
 
         Args:
             first: the sequence with which the stream would begin.
@@ -113,6 +129,8 @@ class Aside:
             lost, self._lost = self._lost, []
             taken = list(lost)
             least = min([*map(_sequence, lost), NOTHING if first is None else first])
+            if self._ordered:
+                least = 0  # whoever takes the table now knows files alone of what others had
             for group in self._groups:
                 if group.endpoint != endpoint:
                     taken += [each for each in group.batches if _sequence(each) >= least]
@@ -138,20 +156,26 @@ class Aside:
             in_files = self._in_files(group)
             self._judge(group, in_files, *self._asked(group))
 
-    def rejoined(self, endpoint: str) -> None:
+    def rejoined(self, endpoint: str, process: Process | None) -> None:
         """Ask a daemon, to which a stream is open, for what it has acknowledged before.
 
         What it lacks is owed from here on, so that it goes out before anything newer.
+
+        Args:
+            process: the daemon's process; None where it does not say.
 
         Raises:
             ClientError: it does not say.
         """
         with self._lock:
             groups = [group for group in self._groups if group.endpoint == endpoint]
-        if groups:
+            elsewhere = len(groups) < len(self._groups)
+        asked = [each for each in groups if process is None or each.process != process]
+        if asked:
             state = self._state(endpoint)
-            for group in groups:
+            for group in asked:
                 self._judge(group, None, state, False)
+        self._ordered = elsewhere and self._is_keyed(endpoint)
 
     def _judge(
         self, group: _Group, in_files: OriginState | None, state: OriginState | None, gone: bool
@@ -187,15 +211,17 @@ class Aside:
         with self._lock:
             if self._again or self._lost:
                 return False, set()
-            wanted = [(group.endpoint, list(group.batches)) for group in self._groups]
+            wanted = [(group, list(group.batches)) for group in self._groups]
         away: set[str] = set()
-        for endpoint, batches in wanted:
+        for group, batches in wanted:
             try:
-                state = self._state(endpoint)
+                state = self._state(group.endpoint)
             except ClientError as exc:
+                if self._runs_on(group):
+                    continue
                 if not is_away(exc):
                     return False, set()
-                away.add(endpoint)
+                away.add(group.endpoint)
                 continue
             if not all(state.has(_sequence(each)) for each in batches):
                 return False, set()
@@ -209,6 +235,9 @@ class Aside:
             state = self._state(group.endpoint)
         except ClientError as exc:
             now = time.monotonic()
+            if self._runs_on(group):
+                group.error = group.away_since = None
+                return _HAS_ALL, False
             if not is_away(exc):
                 group.error_since = now if group.error is None else group.error_since
                 group.error = exc
@@ -227,6 +256,24 @@ class Aside:
                 except ClientError:
                     continue
         return None
+
+    def _runs_on(self, group: _Group) -> bool:
+        """Whether the process runs that has acknowledged a group: it has it, store or no store."""
+        if group.process is None:
+            return False
+        return self._members.connection(group.endpoint).process(LOOK_S) == group.process
+
+    def _is_keyed(self, endpoint: str) -> bool:
+        """Whether the table has a primary key."""
+        namespace, table = self.table
+        body = {"namespace": namespace, "table": table}
+        try:
+            (found,) = self._members.connection(endpoint).act(
+                "describe_table", body, LOOK_S, once=True
+            )
+        except (NotFound, Unimplemented):
+            return False
+        return bool(found.get("primary_key"))
 
     def _state(self, endpoint: str) -> OriginState:
         namespace, table = self.table
@@ -274,7 +321,7 @@ def _waited(aside: Aside, until: float) -> Iterable[str]:
         if time.monotonic() >= until:
             raise Unavailable(
                 f"origin {aside.origin!r}: rows that this client has written to"
-                f" {'/'.join(aside.table)} were lost with a daemon and are being sent again, and"
+                f" {'/'.join(aside.table)} may be lost with a daemon and are being sent again, and"
                 " no answer has them yet: ask again, or give the query more time (timeout_s)",
                 code="unavailable",
                 details={"origin": aside.origin},

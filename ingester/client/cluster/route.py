@@ -23,10 +23,10 @@ import threading
 import time
 import uuid
 
-from ..connection import Connection
+from ..connection import Connection, Process
 from ..errors import ClientError, TimedOut, UnknownOutcome, Unreachable, never_connected
 from ..put_stream import PutStream
-from ..route import Loss, WayOf, known_at
+from ..route import PROCESS_S, Loss, WayOf, known_at
 from ..window import Pending
 from ..wire import OriginState
 from .aside import Aside, OwnWrites
@@ -87,6 +87,7 @@ class ToMany:
         self._key = (*way.table, way.origin or uuid.uuid4().hex)
         self._now: str | None = None
         """The daemon of the last stream."""
+        self.process: Process | None = None
         self._next: str | None = None
         """The daemon of the next stream, where it was chosen already."""
         self._seen = -1
@@ -112,10 +113,14 @@ class ToMany:
         assert self._now is not None
         return self._now
 
+    def ask_process(self) -> Process | None:
+        """The process of the last stream's daemon now; None where it does not say."""
+        return self._connection(self.endpoint).process(PROCESS_S)
+
     def put_aside(self, batches: list[Pending], error: ClientError | None) -> None:
         """Keep what the last stream's daemon has acknowledged: it is that one's to bring."""
         assert self.aside is not None and self._now is not None
-        self.aside.put(self._now, batches, error)
+        self.aside.put(self._now, batches, error, self.process)
 
     def _best(self) -> str:
         """The best daemon of now."""

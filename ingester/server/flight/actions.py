@@ -276,7 +276,7 @@ async def _report_replication(services: Services, body: ReplicationReport) -> Ob
 
 
 async def _store(services: Services, body: EmptyBody) -> Objects:
-    return [{"store": services.store_id}]
+    return [{"store": services.store_id} | msgspec.structs.asdict(services.writer)]
 
 
 ACTIONS: dict[str, Action] = {
@@ -301,7 +301,7 @@ ACTIONS: dict[str, Action] = {
         "Show what a replicator tells of itself", ReplicationReport, _report_replication
     ),
     "log_level": Action("Which events the log has", LogLevelBody, change_log_level),
-    "store": Action("Which store the daemon writes to", EmptyBody, _store),
+    "store": Action("Which store the daemon writes to, and as which process", EmptyBody, _store),
     "status": Action("What /api/status has", EmptyBody, _status, sees=True),
     "status_list": Action(
         "A page of one of the status's lists", PageRequest, _status_list, sees=True

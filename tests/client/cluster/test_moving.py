@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -15,7 +16,7 @@ from ingester.client.connection import Connection
 from ingester.client.put_stream import PutStream
 from ingester.client.retry import NEVER
 from tests.client.rows import SCHEMA, batch, values
-from tests.client.small_daemon import Fault, SmallDaemon, unavailable
+from tests.client.small_daemon import Fault, LostAnswer, SmallDaemon, unavailable
 from tests.drivers.waiting import until
 
 KEEPING = {"origin": "o", "first_sequence": 1, "keep_until_durable": True}
@@ -145,6 +146,68 @@ def test_who_closes_is_told_what_a_daemon_says_in_place_of_what_it_has(
         with pytest.raises(Unavailable, match="refused: store"):
             writer.close()
         writer.abort()
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_only_a_keyed_tables_next_daemon_is_sent_what_the_one_before_had_before_what_is_newer(
+    pair: dict[str, SmallDaemon], keyed: bool
+) -> None:
+    """Of two rows of a key the last one stays; without a key each answers with its own."""
+    home, other = pair.values()
+    for each in pair.values():
+        each.actions["describe_table"] = lambda body: [{"primary_key": ["v"] if keyed else []}]
+    with Client(list(pair), timeout_s=10, retry=QUICK) as client:
+        writer = client.writer("ns", "t", SCHEMA, **KEEPING)  # type: ignore[arg-type]
+        try:
+            for number in (1, 2, 3):
+                writer.write(batch(number)).result(10)
+            home.before = refusing("stopping")
+            for number in (4, 5):
+                writer.write(batch(number)).result(10)
+        finally:
+            writer.abort()
+        assert values(other) == ([1, 2, 3, 4, 5] if keyed else [4, 5])
+        assert writer.acknowledged.batches == 5
+
+
+@pytest.mark.parametrize("many", [True, False])
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_process_that_runs_on_has_what_it_acknowledged_and_needs_no_store_to_say_so(
+    pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch, many: bool, restarted: bool
+) -> None:
+    monkeypatch.setattr(aside, "AWAY_S", 0.1)
+    monkeypatch.setattr(send_loop, "LOOK_AGAIN_S", 0.05)
+    home, other = pair.values()
+    process = {"ingester_id": "a", "incarnation": "1", "epoch": 1}
+
+    def away(body: object) -> list[dict[str, object]]:
+        raise unavailable("store")
+
+    home.actions["store"] = lambda body: [process]
+    other.actions["store"] = lambda body: [{**process, "ingester_id": "b"}]
+    home.actions["origins"] = other.actions["origins"] = away
+    broken = iter([True])
+
+    def break_once(n: int) -> None:
+        if n == 3 and next(broken, False):
+            raise LostAnswer("lost")
+
+    home.after = break_once
+    policy = RetryPolicy(for_s=0.3, first_delay_s=0.01, max_delay_s=0.02)
+    with Client(list(pair) if many else home.endpoint, timeout_s=10, retry=policy) as client:
+        writer = client.writer("ns", "t", SCHEMA, **KEEPING)  # type: ignore[arg-type]
+        for number in (1, 2):
+            writer.write(batch(number)).result(10)
+        if restarted:
+            process["incarnation"] = "2"
+        refused = pytest.raises(Unavailable, match="refused: store")
+        try:
+            with refused if restarted else nullcontext():
+                writer.write(batch(3)).result(10)
+                assert writer.close().batches == 3
+        finally:
+            writer.abort()
+    assert {*values(home), *(values(other) if other.rows else ())} == {1, 2, 3}
 
 
 def test_rows_without_an_origin_are_sent_once(pair: dict[str, SmallDaemon]) -> None:
