@@ -2,7 +2,8 @@
 
     describe at all ──▶ version V, keyed or not
       without a primary key   V's files, from one daemon, and of each daemon the tail of V
-      with a primary key      the owner's own answer: it alone has rows that are in no file
+      with a primary key      the owner's own answer: it alone has rows that are in no file;
+                              V's files where nobody owns it
       of a version            files alone, from whichever daemon answers
 
 Each daemon's tail has exactly what V's files lack of its rows, as one snapshot of it that is taken
@@ -109,11 +110,18 @@ class Union:
         gone: Sequence[str],
         within_s: float | None,
     ) -> QueryStream:
-        """The answer of a keyed table's owner, which is told by its id; of anybody if none owns it.
+        """The answer of a keyed table's owner, which is told by its id.
+
+        Where none owns it, all is in the files of the newest version. What anybody answers by
+        itself is no better: it may not have seen that version yet.
 
         Raises:
             Unreachable: the owner is none of the daemons that the client knows.
         """
+        if newest.owner is None:
+            fields = {"version": newest.version, "table_version": newest.table_version}
+            files = msgspec.structs.replace(request, scope="version", **fields)
+            return UnionStream([self._files(files, gone, within_s)], request, gone)
         opened: list[QueryStream] = []
         ticket = request.ticket()
         try:
@@ -124,7 +132,7 @@ class Union:
                 gone,
             )
             _check_one_store(answers.of)
-            owners = [s for s in opened if newest.owner in (None, s.snapshot.ingester_id)]
+            owners = [s for s in opened if s.snapshot.ingester_id == newest.owner]
             if not owners and not answers.missing:
                 raise Unreachable(
                     f"daemon {newest.owner!r} at {newest.endpoint} takes the writes of"

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 
@@ -208,6 +209,20 @@ def test_a_process_that_runs_on_has_what_it_acknowledged_and_needs_no_store_to_s
         finally:
             writer.abort()
     assert {*values(home), *(values(other) if other.rows else ())} == {1, 2, 3}
+
+
+def test_a_keyed_table_that_nobody_owns_is_read_as_of_the_newest_version_that_a_daemon_knows(
+    pair: dict[str, SmallDaemon],
+) -> None:
+    """One has just been drained; another is in a commit of its own, and has not seen that yet."""
+    for version, each in enumerate(pair.values(), 3):
+        keyed = {"primary_key": ["v"], "manifest_version": version}
+        each.actions["describe_table"] = partial(lambda told, body: [told], keyed)
+        each.rows["ns", "t"] = [batch(1)]
+    with Client(list(pair), timeout_s=10, retry=QUICK) as client:
+        assert client.query("ns", "t")["v"].to_pylist() == [1]
+    asked = [ticket.get("version") for each in pair.values() for ticket in each.tickets]
+    assert asked == [4]
 
 
 def test_rows_without_an_origin_are_sent_once(pair: dict[str, SmallDaemon]) -> None:
