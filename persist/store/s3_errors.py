@@ -15,9 +15,14 @@ from typing import Any
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConfigNotFound,
+    ConfigParseError,
+    EndpointProviderError,
     NoCredentialsError,
     ParamValidationError,
     PartialCredentialsError,
+    ProfileNotFound,
+    ValidationError,
 )
 
 from persist.store.errors import (
@@ -42,6 +47,7 @@ class Verdict(Enum):
     FULL = auto()
     ELSEWHERE = auto()  # the bucket lives in another region
     UNABLE = auto()  # the server does not implement this
+    NOT_ASKED = auto()  # the client cannot be made of its settings
     AWAY = auto()
 
 
@@ -79,6 +85,12 @@ _ERRORS: dict[Verdict, type[StoreError]] = {
     Verdict.UNABLE: StoreUnsuitable,
     Verdict.INVALID: StoreError,
 }
+_NO_CLIENT = (
+    *(ProfileNotFound, ConfigNotFound, ConfigParseError),
+    *(EndpointProviderError, ValidationError),
+)
+# What botocore says of options without a type of its own.
+_NO_CLIENT_TEXTS = ("Invalid endpoint: ", "unexpected keyword argument")
 
 
 def verdict_of(exc: Exception) -> Verdict:
@@ -98,7 +110,10 @@ def verdict_of(exc: Exception) -> Verdict:
         return Verdict.UNABLE
     if isinstance(exc, OSError) and exc.errno == errno.EINVAL:
         return Verdict.INVALID
-    return Verdict.AWAY
+    if isinstance(exc, _NO_CLIENT):
+        return Verdict.NOT_ASKED
+    said = str(exc) if isinstance(exc, ValueError | TypeError) else ""
+    return Verdict.NOT_ASKED if any(text in said for text in _NO_CLIENT_TEXTS) else Verdict.AWAY
 
 
 def to_error(verdict: Verdict, exc: Exception, url: str, path: str | None) -> StoreError:
@@ -111,6 +126,11 @@ def to_error(verdict: Verdict, exc: Exception, url: str, path: str | None) -> St
         return StoreUnsuitable(f"{url}: there is no such bucket; create it first")
     if verdict is Verdict.ELSEWHERE:
         return StoreUnsuitable(f"{cause} (is the region right?)")
+    if verdict is Verdict.NOT_ASKED:
+        return StoreUnsuitable(
+            f"{cause}: no server was asked; correct store_options, or what the AWS_… variables and"
+            " files say. An endpoint begins with http:// or https://"
+        )
     return _ERRORS.get(verdict, StoreUnavailable)(cause)
 
 

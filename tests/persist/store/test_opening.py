@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
@@ -73,6 +73,26 @@ def test_credentials_in_a_url_never_reach_a_message(url: str) -> None:
     with pytest.raises((ValueError, StoreUnsuitable)) as refused:
         open_store(url)
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"endpoint_url": "minio:9000"}, "Invalid endpoint: minio:9000.*http://"),
+        ({"endpoint_url": "http://127.0.0.1:99999"}, "99999"),
+        ({"profile": "no-such"}, "no-such"),
+        ({"region": "eu west"}, "'eu west'"),
+        ({"config_kwargs": {"no_such": 1}}, "'no_such'"),
+    ],
+)
+def test_what_no_client_can_be_made_of_is_no_store_that_is_away(
+    options: dict[str, Any], named: str
+) -> None:
+    given = {"endpoint_url": "http://127.0.0.1:1", "key": "k", "secret": "s"}
+    if "profile" in options:
+        given = {}
+    with pytest.raises(StoreUnsuitable, match=named):
+        open_store("s3://bucket", **given | options).get("a")
 
 
 def test_options_that_are_not_known_are_named() -> None:
