@@ -242,6 +242,9 @@ def _convert(key: str, value: object, kind: type) -> object:
         if parse_percent(value) is None:
             raise ValueError(f"not a percentage: {value!r}")
         return value
+    if key in ("store", "data_dir") and not str(value).strip():
+        # Such as a variable that names a bucket and is not set: the default is another place.
+        raise ValueError("is empty; name a place, or leave the setting out for the default")
     limits = range_of(kind)
     if limits is not None and limits.parse is not None:
         number = limits.parse(value)

@@ -65,6 +65,8 @@ def test_flags_beat_environment_beats_file_beats_default(tmp_path: Path) -> None
         ({"INGESTER_FLIGHT__LISTEN": "8082"}, "", r"flight\.listen: '8082' is not HOST:PORT"),
         ({"INGESTER_AUTO_CREATE": "maybe"}, "", "auto_create: 'maybe' is not true or false"),
         ({"INGESTER_ID": "a/b"}, "", "id: 'a/b'"),
+        ({"INGESTER_STORE": ""}, "", "store: is empty.*INGESTER_STORE"),
+        ({}, 'data_dir = " "', "data_dir: is empty"),
         ({"INGESTER_MEMORY__HIGH": "120%"}, "", r"memory\.high: .* out of range"),
         ({"INGESTER_MEMORY__LOW": "0"}, "", r"memory\.low: '0' is out of range"),
         ({}, "auto_create = 1", "auto_create: 1 is not a bool"),
