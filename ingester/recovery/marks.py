@@ -95,6 +95,15 @@ def judge(left: Left, accepted: RecoverySettings) -> None:
     if left.mark is None and not left.segments:
         # Whoever has restored a backup, or moved a volume, sees by it that it is not here.
         log.info("data directory is new", data_dir=str(left.data_dir), store=left.store_url)
+    if left.mark is not None and left.mark.ingester_id != left.ingester_id:
+        log.warning(
+            "data directory was another id's",
+            data_dir=str(left.data_dir),
+            was=left.mark.ingester_id,
+            ingester_id=left.ingester_id,
+            help="its log is kept, and replayed; where this id is a mistake, start it as it was",
+            runbook="lost-log",
+        )
     for problem, setting, is_accepted in (
         (_other_store(left), "recovery.accept_other_store", accepted.accept_other_store),
         (_lost_log(left), "recovery.accept_lost_log", accepted.accept_lost_log),

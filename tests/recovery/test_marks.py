@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.flight as fl
 import pytest
+from structlog.testing import capture_logs
 
 from ingester.config.settings import RecoverySettings
 from ingester.recovery.data_mark import NAME, DamagedMark, DataMark, Starting, read_mark, write_mark
@@ -108,6 +109,14 @@ def test_what_was_left_is_told_from_what_was_lost(
     other = RecoverySettings(accept_lost_log=not is_log, accept_other_store=is_log)
     with pytest.raises(refused):
         judge(left, other)
+
+
+def test_a_data_directory_of_another_id_is_taken_with_a_word() -> None:
+    for ingester_id, was in (("pod-1", ["pod-0"]), ("pod-0", [])):
+        with capture_logs() as logs:
+            judge(WHOLE._replace(ingester_id=ingester_id), RecoverySettings())
+        warned = [each["was"] for each in logs if each["log_level"] == "warning"]
+        assert warned == was
 
 
 def test_a_store_is_marked_once_and_an_epoch_tells_its_stop(tmp_path: Path) -> None:
