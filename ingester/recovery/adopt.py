@@ -26,6 +26,7 @@ import msgspec
 
 from ingester.flush.file_writer import FileWriter
 from ingester.recovery.adopt_table import AdoptedTable, TableAdoption, patiently
+from ingester.recovery.adoption_rules import ADOPTION
 from ingester.recovery.orphan_log import OrphanLog
 from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch
 from persist.manifest.paths import claim_path, claims_folder, parse_claim
@@ -121,6 +122,7 @@ def _adopted(
     whole = all(table.report.refused is None for table in tables.values())
     for table in tables.values():
         table.commit_checkpoints(whole=whole)
+        table.close()
     return [tables[key].report for key in sorted(tables)]
 
 
@@ -169,7 +171,7 @@ class Identities:
         last = max(w.epoch for w in self._writers if w.ingester_id == ingester_id)
         newest = self._newest_claim(ingester_id)
         if newest <= last:
-            incarnation = f"adoption-{secrets.token_hex(8)}"
+            incarnation = f"{ADOPTION}{secrets.token_hex(8)}"
             body = {"incarnation": incarnation, "at": self._store.now().isoformat()}
             claim = partial(claim_epoch, self._store, ingester_id, last + 1, body)
             epoch = patiently(claim)

@@ -11,9 +11,10 @@ and without gaps, so that ``applied`` never covers one that is in no file. All o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -23,6 +24,7 @@ from ingester.flush.file_writer import FileWriter
 from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.checkpoints import MOST_PENDING, MissingSequences
 from ingester.recovery.adoption_rules import (
+    ADOPTION,
     OrderUnknown,
     OrphanCheckpoint,
     OrphanKey,
@@ -107,6 +109,8 @@ class TableAdoption:
         self._successor = successor
         self._state = patiently(manifest.load)
         self._keyed = TableDefinition.of_state(self._state).keyed
+        self._writers: dict[str, WriterIdentity] = {}
+        """The newest writer of each ingester id, of those that wrote operations of the log."""
         self._pending: dict[OrphanKey, list[OrphanPart]] = {}
         self._checkpoints: dict[str, list[OrphanCheckpoint]] = {}
         self._missing = MissingSequences()
@@ -115,6 +119,9 @@ class TableAdoption:
     def take(self, operation: OrphanOperation) -> int:
         """Keep the operation's rows for the next :meth:`flush`, and return their bytes."""
         header = operation.logged.header
+        newest = self._writers.setdefault(operation.writer.ingester_id, operation.writer)
+        if newest.epoch < operation.writer.epoch:
+            self._writers[newest.ingester_id] = operation.writer
         whole = self._is_whole(operation)
         if operation.checkpoint is not None and whole:
             self._keep_checkpoint(operation, operation.checkpoint)
@@ -265,14 +272,34 @@ class TableAdoption:
         if known is not None and known.epoch > old.epoch:
             return
         successor = self._successor(old.ingester_id)
-        # Closed: a daemon that has this epoch says that it is open before its first write here.
-        fence = Writer(old.ingester_id, successor.incarnation, successor.epoch, "closed")
+        # Closed: a daemon that has this epoch says that it is open before its first write here. A
+        # keyed table is nobody else's before all is in: of two rows of a key the newer one counts.
+        holds = self._keyed and successor.incarnation.startswith(ADOPTION)
+        state: Literal["open", "closed"] = "open" if holds else "closed"
+        fence = Writer(old.ingester_id, successor.incarnation, successor.epoch, state)
         proposal = Proposal([fence])
         try:
             call = partial(commit, self._manifest, self._state, proposal, successor, if_older(old))
             self._state = patiently(call)
         except Fenced:  # by one that is newer still, which will do
             self._state = patiently(partial(self._manifest.refresh, self._state))
+
+    def close(self) -> None:
+        """Let a keyed table go, which the adoption has held until all was in.
+
+        Raises:
+            StoreUnavailable, CommitUnclear: the store does not answer. Adopt again.
+        """
+        for old in self._writers.values() if self._keyed else ():
+            self._replace(old)  # it owns the table also where all was in files
+            held = self._state.writers[old.ingester_id]
+            if held.state == "open" and held.incarnation.startswith(ADOPTION):
+                identity = WriterIdentity(held.ingester_id, held.incarnation, held.epoch)
+                proposal = Proposal([msgspec.structs.replace(held, state="closed")])
+                still = if_still(held)
+                call = partial(commit, self._manifest, self._state, proposal, identity, still)
+                with suppress(Fenced):  # by a daemon of this id, which says itself when it goes
+                    self._state = patiently(call)
 
     def _upload(self, left: Pending) -> tuple[dict[OrphanKey, tuple[Add, ...]], list[Action]]:
         """Put the rows of each key into files; return the files, and the actions to commit them."""
@@ -341,6 +368,16 @@ def patiently(call: Callable[[], T]) -> T:
         StoreUnavailable, CommitUnclear: it stayed away.
     """
     return retry(call, ADOPTION_RETRY)
+
+
+def if_still(held: Writer) -> Rebase:
+    """The usual rule, and nothing is left where the manifest has another word of the writer."""
+
+    def guarded(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
+        there = state.writers.get(held.ingester_id) == held
+        return rebase(state, actions) if there else ()
+
+    return guarded
 
 
 def if_older(old: WriterIdentity) -> Rebase:

@@ -19,6 +19,9 @@ from persist.manifest import Action, Origin, PartitionKey, TableState, Values, W
 from persist.manifest import Checkpoint as CheckpointAction
 from persist.manifest.origins import Verdict, completed, fresh, further, runs_of, verdict_of
 
+ADOPTION = "adoption-"
+"""How the incarnations of adoptions begin. Nothing is written under their epochs."""
+
 
 class OrderUnknown(Exception):
     """Rows with a primary key, and a newer epoch whose rows may be older or newer than they."""
@@ -100,7 +103,12 @@ def check_order(state: TableState, parts: Iterable[OrphanKey]) -> None:
                 " two rows of a key is the newer one cannot be known"
             )
         known = state.writers.get(writer.ingester_id)
-        if known is not None and known.epoch > writer.epoch and known.state == "open":
+        if (
+            known is not None
+            and known.epoch > writer.epoch
+            and known.state == "open"
+            and not known.incarnation.startswith(ADOPTION)  # which only holds the table
+        ):
             raise OrderUnknown(
                 f"it has a primary key, and epoch {known.epoch} of {known.ingester_id!r} writes to"
                 " it: which of two rows of a key is the newer one cannot be known. Stop that daemon"

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from ingester.flush.file_writer import FileWriter
 from tests.drivers.daemon import Daemon, DaemonEnded
 from tests.drivers.wire import create, delete, extra, persist, put, query
 from tests.fencing import pairs
-from tests.fencing.pairs import adopt, pause, resume, store_url, wal_command
+from tests.fencing.pairs import adopted_rows, pause, resume, store_url, wal_command
 
 TABLE = ("ns", "keyed")
 PLAIN = ("ns", "plain")
@@ -92,8 +93,19 @@ def test_a_daemon_that_has_stopped_owns_nothing(tmp_path: Path) -> None:
 
 
 def test_a_dead_daemon_keeps_its_table_for_itself_and_for_who_adopts_its_log(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    uploading = FileWriter.upload
+
+    def upload(*given: Any) -> Any:
+        # The table is held until all is in: whoever waits for it would have newer rows else.
+        assert refusal(lambda: write(second, batch(2, 6, 2)))["owner"] == "first"
+        if next(interrupted, False):
+            raise KeyboardInterrupt
+        return uploading(*given)
+
+    interrupted = iter([True])
+
     with start(tmp_path, "first") as first, start(tmp_path, "second") as second:
         make(first)
         write(first, batch(0, 5, 1))
@@ -106,7 +118,10 @@ def test_a_dead_daemon_keeps_its_table_for_itself_and_for_who_adopts_its_log(
                 persist(client, TABLE)
             write(first, batch(2, 1, 4))
             first.kill()
-        assert adopt(tmp_path, "first")[TABLE]["rows"] == 1
+        monkeypatch.setattr(FileWriter, "upload", upload)
+        with pytest.raises(KeyboardInterrupt):
+            adopted_rows(tmp_path, "first")
+        assert adopted_rows(tmp_path, "first") == 1
         write(second, batch(3, 5, 2))
         expected = {0: 1, 1: 3, 2: 4} | dict.fromkeys(range(3, 8), 2)
         assert state(second) == expected
