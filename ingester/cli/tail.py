@@ -200,6 +200,8 @@ class Tail:
         self._position: Position | None = None
         self._version: int | None = None
         """The version whose files are passed over; None where nothing is."""
+        self._lost: Position | None = None
+        """The last position of a log that is lost: what is of later epochs was not printed."""
         self.is_keyed = False
         self._backoff = _backoff()
         self._is_away = False
@@ -297,10 +299,11 @@ class Tail:
     def _print(self, answer: LiveAnswer) -> None:
         self._is_back()
         for batch in answer.batches:
-            self._write(batch.rows)
+            if self._lost is None or batch.group.epoch > self._lost.epoch:
+                self._write(batch.rows)
         self._position = answer.position
         if not answer.more:
-            self._version = None
+            self._version = self._lost = None
 
     def _wait(self, error: ClientError, ended: threading.Event) -> None:
         if not self._is_away:
@@ -318,7 +321,20 @@ class Tail:
                 f" in the files of version {version}, and no more told"
             )
             return
+        before = self._position or self._lost
         self.begin_now()
+        now = self._position
+        if before is not None and now is not None and now.epoch > before.epoch:
+            # Another process, which does not have the log of the one before. What it has taken
+            # itself and put into no file is there.
+            self._position, self._version, self._lost = None, version, before
+            say(
+                f"tail of {self._name}: daemon {self._feed.ingester_id!r} began epoch {now.epoch}"
+                f" without the log of epoch {before.epoch}: not shown is what came behind sequence"
+                f" {before.sequence} of that, and what this one has put into files by version"
+                f" {version}; its other rows follow, those that are sent again among them"
+            )
+            return
         said = " ".join(str(stale).partition(";")[0].split())
         say(f"tail of {self._name}: begins anew with what comes from now on: {said}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -32,7 +33,8 @@ def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: P
             client.write("s", "t", {"id": [number := next(ids)], "host": [f"h{number % 2}"]})
         return number
 
-    daemon = Daemon.start(tmp_path / "d", arguments=steady_flight())
+    store = f"file://{tmp_path}/store"
+    daemon = Daemon.start(tmp_path / "d", arguments=steady_flight(), store=store)
     arguments = ("s", "t", "--since", "start", "--json", "--columns", "id")
     try:
         expected = [write(daemon)]
@@ -52,11 +54,21 @@ def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: P
                 daemon = daemon.again()
             number = write(daemon)
             assert told(process, 1) == [{"id": number}]
+            # A lost disk: what is taken before the tail asks again is shown, too.
+            process.send_signal(signal.SIGSTOP)
+            daemon.kill()
+            shutil.rmtree(daemon.data_dir)
+            daemon = daemon.again(recovery__accept_lost_log="true")
+            number = write(daemon)
+            process.send_signal(signal.SIGCONT)
+            assert told(process, 1) == [{"id": number}]
+            number = write(daemon)
+            assert told(process, 1) == [{"id": number}]
             process.send_signal(signal.SIGINT)
             left, said = process.communicate(timeout=10)
             assert (process.returncode, left) == (0, "")
-            assert (said.count("waiting:"), said.count("goes on")) == (2, 3)
-            assert "not shown" not in said
+            assert (said.count("waiting:"), said.count("goes on")) == (3, 4)
+            assert said.count("not shown") == said.count("without the log of epoch 4") == 1
     finally:
         daemon.kill()
 
