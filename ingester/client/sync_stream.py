@@ -63,6 +63,17 @@ class SyncStream:
         self._commit: int | None = None
         """The transaction's sequence, from its sending until the daemon is known to have it."""
 
+    @property
+    def process(self) -> tuple[str, int | None]:
+        """The daemon and its process. Epochs are a daemon's own: two may have the same."""
+        return self._connection.endpoint, self.epoch
+
+    def beside(self, origin: str) -> "SyncStream":
+        """A stream of another origin at the same daemon, which counts on the same process."""
+        stream = SyncStream(self._connection, self._retry, self.namespace, origin)
+        stream.epoch = self.epoch
+        return stream
+
     def standing(self) -> SyncAnswer:
         """The origin's position; nothing is changed.
 

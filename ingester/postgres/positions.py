@@ -59,7 +59,6 @@ class Sent:
 class Positions:
     """The positions of one session."""
 
-    client: Client
     main: Sent
     ahead: int
     """The origin of all tables has had transactions up to here before the session began."""
@@ -67,8 +66,9 @@ class Positions:
     """The stream was read up to here; at first it is where the stream begins."""
     bound: int
     """What the states say to be safe."""
-    epoch: int | None = None
-    """The epoch of the daemon's process that all of this counts on; streams may know of another."""
+    process: tuple[str, int | None] = ("", None)
+    """The daemon, and the epoch of its process, that all of this counts on; streams may know of
+    another."""
     committed_at: float = 0.0
     """The time of the last transaction that was read."""
     changes: int = 0
@@ -89,11 +89,11 @@ class Positions:
         """
         main = Sent(client.sync(namespace, origin))
         main.ask()
-        return cls(client, main, main.memory, slot.confirmed_lsn, 0, main.stream.epoch)
+        return cls(main, main.memory, slot.confirmed_lsn, 0, main.stream.process)
 
     def of_one_process(self, other: Positions) -> bool:
         """Return whether both count on the same process of the daemon."""
-        return self.epoch == other.epoch
+        return self.process == other.process
 
     @property
     def catching_up(self) -> bool:
@@ -124,8 +124,8 @@ class Positions:
         if found is None:
             stream = self.main.stream
             name = catch_up_name(stream.origin, target)
-            found = self.catch_up[target] = Sent(self.client.sync(stream.namespace, name))
-            found.stream.epoch = self.epoch
+            found = self.catch_up[target] = Sent(stream.beside(name))
+            found.stream.epoch = self.process[1]
             found.ask()
         return found
 

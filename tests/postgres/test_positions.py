@@ -9,6 +9,7 @@ import pytest
 from ingester.client import Client, Restarted
 from ingester.postgres.positions import Positions
 from ingester.postgres.slot import FoundSlot
+from tests.client.test_sync_stream import OlderDaemon
 from tests.drivers.waiting import until
 from tests.postgres.replicating import steady_daemon
 
@@ -31,3 +32,19 @@ def test_who_finds_by_asking_that_the_daemon_has_restarted_counts_on_the_one_bef
             assert not before.of_one_process(Positions.begin(client, "shop", "pg", SLOT))
     finally:
         daemon.kill()
+
+
+def test_two_daemons_of_one_epoch_are_two_processes() -> None:
+    """What the one has in its log only, the other one lacks."""
+    with OlderDaemon() as one, OlderDaemon() as two:
+        daemons = {f"grpc://127.0.0.1:{each.port}": each for each in (one, two)}
+        with Client(list(daemons)) as client:
+            before = Positions.begin(client, "shop", "pg", SLOT)
+            for table in ("a", "b", "c", "d"):
+                # A session is at one daemon, whatever an origin would prefer.
+                assert before.catching_up_of(table).stream.process == before.process
+            endpoint, epoch = before.process
+            daemons[endpoint].shutdown()
+            after = Positions.begin(client, "shop", "pg", SLOT)
+            assert after.process[1] == epoch
+            assert not before.of_one_process(after)
