@@ -102,6 +102,14 @@ class Union:
             besides=gone,
         )
 
+    def _files_of(
+        self, newest: Newest, request: QueryRequest, gone: Sequence[str], within_s: float | None
+    ) -> QueryStream:
+        """What is in files of the newest version that a daemon knows, from whoever answers."""
+        fields = {"version": newest.version, "table_version": newest.table_version}
+        files = msgspec.structs.replace(request, scope="version", **fields)
+        return UnionStream([self._files(files, gone, within_s)], request, gone)
+
     def _of_owner(
         self,
         request: QueryRequest,
@@ -119,9 +127,7 @@ class Union:
             Unreachable: the owner is none of the daemons that the client knows.
         """
         if newest.owner is None:
-            fields = {"version": newest.version, "table_version": newest.table_version}
-            files = msgspec.structs.replace(request, scope="version", **fields)
-            return UnionStream([self._files(files, gone, within_s)], request, gone)
+            return self._files_of(newest, request, gone, within_s)
         opened: list[QueryStream] = []
         ticket = request.ticket()
         try:
@@ -139,7 +145,10 @@ class Union:
                     f" {request.namespace}/{request.table}, and is none of those that this client"
                     " was given: name it, too"
                 )
-            chosen = (owners or opened)[0]
+            if not owners:  # it is away
+                _close(opened)
+                return self._files_of(newest, request, answers.missing, within_s)
+            chosen = owners[0]
             _close([stream for stream in opened if stream is not chosen])
             return UnionStream([chosen], request, answers.missing)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from ingester.client.put_stream import PutStream
 from ingester.client.retry import NEVER
 from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import Fault, LostAnswer, SmallDaemon, unavailable
+from tests.drivers.ports import free_port
 from tests.drivers.waiting import until
 
 KEEPING = {"origin": "o", "first_sequence": 1, "keep_until_durable": True}
@@ -211,18 +213,22 @@ def test_a_process_that_runs_on_has_what_it_acknowledged_and_needs_no_store_to_s
     assert {*values(home), *(values(other) if other.rows else ())} == {1, 2, 3}
 
 
-def test_a_keyed_table_that_nobody_owns_is_read_as_of_the_newest_version_that_a_daemon_knows(
-    pair: dict[str, SmallDaemon],
+@pytest.mark.parametrize("owner", [None, {"ingester_id": "away", "endpoint": None}])
+def test_a_keyed_table_whose_owner_is_not_there_is_read_as_of_the_newest_version_that_is_known(
+    pair: dict[str, SmallDaemon], owner: dict[str, object] | None
 ) -> None:
     """One has just been drained; another is in a commit of its own, and has not seen that yet."""
     for version, each in enumerate(pair.values(), 3):
-        keyed = {"primary_key": ["v"], "manifest_version": version}
+        keyed = {"primary_key": ["v"], "manifest_version": version, "owner": owner}
         each.actions["describe_table"] = partial(lambda told, body: [told], keyed)
         each.rows["ns", "t"] = [batch(1)]
-    with Client(list(pair), timeout_s=10, retry=QUICK) as client:
-        assert client.query("ns", "t")["v"].to_pylist() == [1]
-    asked = [ticket.get("version") for each in pair.values() for ticket in each.tickets]
-    assert asked == [4]
+    away = [] if owner is None else [f"grpc://127.0.0.1:{free_port()}"]
+    with Client([*pair, *away], timeout_s=10, retry=QUICK) as client:
+        found = client.query("ns", "t", missing="allow")
+    assert found["v"].to_pylist() == [1]
+    assert json.loads((found.schema.metadata or {}).get(b"missing", "[]")) == away
+    read = [ticket.get("version") for each in pair.values() for ticket in each.tickets]
+    assert 4 in read
 
 
 def test_rows_without_an_origin_are_sent_once(pair: dict[str, SmallDaemon]) -> None:
