@@ -77,6 +77,7 @@ from ingester.replication.service import Replication
 from ingester.server.auth.access import Access
 from ingester.server.auth.views import Sees
 from ingester.server.flight.connections import ConnectionLimits, Connections
+from ingester.server.flight.floods import Floods
 from ingester.server.flight.hoards import Hoards
 from ingester.server.flight.unread import Unread
 from ingester.server.portal import Portal
@@ -185,6 +186,7 @@ class Runtime:
         self.hoards = Hoards(max(most_bytes, settings.flight.max_batch_bytes), self.connections.cut)
         self.ledger.gauge("dictionaries", lambda: self.hoards.nbytes)
         self.unread = Unread(self.connections, self.hoards, settings.flight.max_batch_bytes)
+        self.floods = Floods(self.connections, self.hoards, 2 * settings.flight.max_batch_bytes)
         self.memory_guard = MemoryGuard(self.ledger, self.unread.cut_largest)
 
     def _make_tables(self, settings: Settings) -> None:
@@ -435,6 +437,7 @@ class Runtime:
             status_page=status_page,
             answered=self.instrumentation.answered,
             called=self.connections.called,
+            let_in=self.connections.let_in,
             freed=self.heap_trim.freed,
             cut=self.connections.cut,
         )

@@ -204,6 +204,7 @@ async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: StopReq
         security.open_at(listener)
         _settle_memory()
         workers.start_soon(runtime.unread.run)
+        workers.start_soon(runtime.floods.run)
         workers.start_soon(runtime.memory_guard.run)
         runtime.state = "ready"
         on_ready(_ready_line(runtime))

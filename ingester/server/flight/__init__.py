@@ -20,6 +20,7 @@
                      pyarrow's libraries
     ``first_heads``  bounds the heads of calls from the first one of a connection, likewise
     ``unread``       what has arrived and made no batch, and who has to go where memory is short
+    ``floods``       who sends bytes that make neither, and how fast
     ``connections``  who is connected, how many may be, and how one is cut
 
 Nothing here decides about rows: that is the business of the rooms that requests are handed to.

@@ -1,6 +1,6 @@
 """The connections of the gRPC port: how many there may be, who has them, and how one is cut.
 
-    accept ── full, or the peer has its share ── closed at once
+    accept ── full, or the peer has its share, or is held back ── closed at once
        │
        └─ in the table ─ closed by either side ─ out of it
               └─ cut: both ways are shut, and gRPC ends its calls
@@ -22,6 +22,7 @@ import ctypes
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -39,6 +40,8 @@ _Close = CFUNCTYPE(c_int, c_int, use_errno=True)
 _INFO_BYTES, _SILENT_AT, _RECEIVED_AT = 256, 52, 128
 """The size of tcp_info, with room to grow, and the places of tcpi_last_data_recv (ms) and
 tcpi_bytes_received in it."""
+HELD_BACK_S, ONE_EACH_S = 10.0, 1.0
+"""How long an address is held back after a flood, and the time between its new connections."""
 _for_ever: list[Any] = []
 """Functions that C++ may call as long as the process lives."""
 
@@ -59,6 +62,16 @@ class Connection:
     host: str
     calls: int = 0
     """The calls whose first message was there by now."""
+    let_in: bool = False
+    """Whether a caller was let in by it."""
+
+
+class _HeldBack:
+    """An address of which a connection was cut for a flood."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.next_at = since + ONE_EACH_S
 
 
 class Arrived(NamedTuple):
@@ -70,6 +83,7 @@ class Arrived(NamedTuple):
     silent_s: float
     """The seconds since the last of them."""
     calls: int
+    let_in: bool = False
 
 
 class Connections:
@@ -78,15 +92,23 @@ class Connections:
     Args:
         limits: of all, and of one address.
         refused: is told of each that is not let in, by the name of the limit.
+        now: the clock.
     """
 
-    def __init__(self, limits: ConnectionLimits, refused: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        refused: Callable[[str], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.limits = limits
+        self._now = now
         self._tell = refused
         self._lock = threading.Lock()
         self._open: dict[int, Connection] = {}
         self._by_peer: dict[str, Connection] = {}
         self._by_host: Counter[str] = Counter()
+        self._held_back: dict[str, _HeldBack] = {}
         self._refused = self._cut = 0
 
     def admit(self, fd: int, peer: str, host: str) -> bool:
@@ -94,7 +116,7 @@ class Connections:
         with self._lock:
             if len(self._open) >= self.limits.most:
                 full = "connections"
-            elif self._by_host[host] >= self.limits.most_per_peer:
+            elif self._by_host[host] >= self.limits.most_per_peer or self._is_too_soon(host):
                 full = "connections_per_peer"
             else:
                 self._open[fd] = self._by_peer[peer] = Connection(fd, peer, host)
@@ -102,6 +124,18 @@ class Connections:
                 return True
             self._refused += 1
         self._tell(full)
+        return False
+
+    def _is_too_soon(self, host: str) -> bool:
+        held, now = self._held_back.get(host), self._now()
+        if held is None:
+            return False
+        if now >= held.since + HELD_BACK_S:
+            del self._held_back[host]
+        elif now < held.next_at:
+            return True
+        else:
+            held.next_at = now + ONE_EACH_S
         return False
 
     def forget(self, fd: int) -> None:
@@ -137,6 +171,26 @@ class Connections:
         if found is not None:
             found.calls += 1
 
+    def let_in(self, peer: str) -> None:
+        """Know that a caller was let in by the connection of a peer."""
+        found = self._by_peer.get(peer)
+        if found is not None:
+            found.let_in = True
+
+    def cut_and_hold_back(self, peer: str) -> bool:
+        """End the connection of a peer, and take new ones of its address one by one for a while.
+
+        Returns:
+            False where there is no such connection.
+        """
+        with self._lock:
+            found = self._by_peer.get(peer)
+            if found is None:
+                return False
+            self._held_back[found.host] = _HeldBack(self._now())
+            _reset_when_closed(found.fd)
+        return self.cut(peer)
+
     def arrived(self) -> list[Arrived]:
         """Tell of each connection what it has received, where the kernel says so."""
         found = []
@@ -146,7 +200,9 @@ class Connections:
                     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
                     (silent_ms,) = struct.unpack_from("<I", info, _SILENT_AT)
                     (nbytes,) = struct.unpack_from("<Q", info, _RECEIVED_AT)
-                    found.append(Arrived(each.peer, nbytes, silent_ms / 1000, each.calls))
+                    found.append(
+                        Arrived(each.peer, nbytes, silent_ms / 1000, each.calls, each.let_in)
+                    )
         return found
 
     def statistics(self) -> ConnectionStatus:
@@ -211,6 +267,12 @@ def _peer_of(fd: int) -> tuple[str, str]:
 def _shut(fd: int) -> None:
     with _borrowed(fd) as sock, suppress(OSError):  # the peer may have gone
         sock.shutdown(socket.SHUT_RDWR)
+
+
+def _reset_when_closed(fd: int) -> None:
+    """Have the kernel forget a connection when gRPC closes it, whatever its peer still sends."""
+    with _borrowed(fd) as sock, suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 @contextmanager

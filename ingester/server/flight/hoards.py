@@ -65,6 +65,7 @@ class Progress(NamedTuple):
     batches: int
     waits: bool
     """Whether one of them waits for its client, and not its client for the daemon."""
+    streams: int = 1
 
 
 class Hoards:
@@ -139,8 +140,10 @@ class Hoards:
         found: dict[str, Progress] = {}
         with self._lock:
             for each in self._all:
-                batches, waits = found.get(each.peer, Progress(0, False))
-                found[each.peer] = Progress(batches + each.batches, waits or each.waits)
+                batches, waits, streams = found.get(each.peer, Progress(0, False, 0))
+                found[each.peer] = Progress(
+                    batches + each.batches, waits or each.waits, streams + 1
+                )
         return found
 
     def free(self) -> bool:

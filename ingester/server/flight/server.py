@@ -193,7 +193,9 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     def _permit(self, context: Any, asked: str) -> Permit:
         if asked != "put":
             self._services.called(context.peer())
-        return permit_of(context, self._access, asked)
+        permit = permit_of(context, self._access, asked)
+        self._services.let_in(context.peer())
+        return permit
 
     @contextmanager
     def _streaming(self, peer: str) -> Iterator[None]:

@@ -110,7 +110,7 @@ class Unread:
         streams, now = self._hoards.progress(), self._now()
         since: dict[str, _Since] = {}
         found = []
-        for peer, nbytes, silent_s, calls in self._connections.arrived():
+        for peer, nbytes, silent_s, calls, _ in self._connections.arrived():
             stream = streams.get(peer)
             progress = (0 if stream is None else stream.batches, calls)
             before = self._since.get(peer)
