@@ -59,6 +59,10 @@ HANDSHAKE_S = 20
 DEAD_AFTER_S, PING_S = 120, 30
 """A peer with calls is asked whether it is there when it was silent for so long; and the time that
 it has to answer."""
+ASKED_MS = 250
+"""A client may ask whether the daemon is there so often, with a call or without: those of other
+languages do so every ten seconds, behind balancers that forget silent connections. gRPC's own
+bounds are five minutes and two hours, and ended the connection at the fourth time."""
 
 _POOL_AT = 8
 """The place of the memory pool in IpcReadOptions, behind the nesting depth."""
@@ -248,6 +252,8 @@ class _Bounding:
             b"grpc.server_handshake_timeout_ms": HANDSHAKE_S * 1000,
             b"grpc.keepalive_time_ms": DEAD_AFTER_S * 1000,
             b"grpc.keepalive_timeout_ms": PING_S * 1000,
+            b"grpc.http2.min_ping_interval_without_data_ms": ASKED_MS,
+            b"grpc.keepalive_permit_without_calls": 1,
         }
 
     def _set_argument(self, builder: int, name: bytes, value: int) -> None:

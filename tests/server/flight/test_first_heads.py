@@ -5,19 +5,22 @@ from __future__ import annotations
 import platform
 import socket
 import struct
+import time
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import hpack
 import pytest
 
 from ingester.config.settings import LimitsSettings
+from ingester.server.flight.reception import ASKED_MS
 from tests.drivers.daemon import Daemon
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="known on x86-64 only")
 
-DATA, HEADERS, SETTINGS, CONTINUATION = 0, 1, 4, 9
+DATA, HEADERS, SETTINGS, PING, CONTINUATION = 0, 1, 4, 6, 9
 END_STREAM, END_HEADERS = 1, 4
 MAX_STREAMS, MAX_HEAD = 3, 6
 HEAD_BYTES = 16 << 10
@@ -88,6 +91,27 @@ def test_a_connection_has_as_many_calls_as_there_may_be_in_all(shared: Daemon) -
     settings = dict(struct.iter_unpack(">HI", sent))
     assert settings[MAX_STREAMS] == LimitsSettings().calls
     assert settings[MAX_HEAD] == HEAD_BYTES
+
+
+def test_who_asks_whether_the_daemon_is_there_stays_and_who_floods_does_not(
+    shared: Daemon,
+) -> None:
+    def is_answered(pause_s: float) -> bool:
+        """Whether six pings are, beside a call that is quiet: the fifth ended the connection."""
+        with connected(shared) as connection, suppress(OSError):
+            connection.sendall(frame(HEADERS, END_HEADERS, 1, head(0)))
+            received = frames(connection)
+            for number in range(6):
+                ping = bytes([number + 1] * 8)
+                connection.sendall(frame(PING, 0, 0, ping))
+                if not any(payload == ping for _, _, payload in received):
+                    return False
+                time.sleep(pause_s)
+            return True
+        return False
+
+    assert is_answered(1.1 * ASKED_MS / 1000)
+    assert not is_answered(0)
 
 
 def test_nothing_is_told_that_is_not_bounded(shared: Daemon) -> None:
