@@ -107,6 +107,21 @@ def test_a_daemon_that_asks_for_a_token_is_shown_with_it_and_it_is_kept_in_the_t
     assert not any(word in script for word in ("localStorage", "document.cookie"))
 
 
+def test_a_token_that_has_ended_leaves_no_good_word_and_nothing_in_the_way_of_the_next() -> None:
+    first = shown(example(token="igt_first"), "token:wrong", "token:igt_first")
+    assert "sensors.readings" in first["tables"]
+    assert _TAB.evaluate("document.title") == "pod-0: ready"
+    _STAGE.token = "igt_next"
+    do(_TAB, "Pause")
+    assert _TAB.evaluate("document.title") == "⚠ ingester: asks for a token"
+    assert _TAB.evaluate("document.getElementById('since').innerText") == ""
+    assert _TAB.evaluate("document.getElementById('why').role") == "alert"
+    do(_TAB, "token:igt_next")
+    assert "Ready" in _TAB.evaluate("document.getElementById('state').innerText")
+    assert _TAB.evaluate("document.title") == "⏸ pod-0: ready", "it is paused"
+    _TAB.evaluate("sessionStorage.clear()")
+
+
 def test_what_acts_or_does_not_show_in_a_name_is_shown_by_its_number() -> None:
     evil = "a\x1b[2J\u202eb\u200b\x9b\U000e0041<b>"
     status = example(errors=[{"at": AT, "event": evil, "message": evil, "level": "error"}])

@@ -129,8 +129,10 @@ def test_a_page_that_nobody_sees_asks_for_nothing(browser: Browser) -> None:
         tab.evaluate("new Promise((done) => setTimeout(done, 2300))")
         assert tab.evaluate(ROUNDS) == rounds
         assert "Paused" in tab.text("refreshed")
+        assert tab.evaluate("document.title") == "⏸ pod-0: ready", "its name is seen all the same"
         tab.evaluate(seen.format("false") + turn)
         tab.until(f"{ROUNDS} > {rounds}", within_s=1.5)
+        assert tab.evaluate("document.title") == "pod-0: ready"
 
 
 def test_everything_is_done_by_keys_and_focus_stays_where_it_is(browser: Browser) -> None:

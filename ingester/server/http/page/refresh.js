@@ -59,12 +59,15 @@ async function ask(path) {
 }
 
 function askForToken(told) {
-  if (byId("entry").hidden) put("entry", el("strong", {}, "The daemon asks for a token"), el("p", { id: "why" }, ""),
+  if (byId("entry").hidden) put("entry", el("strong", {}, "The daemon asks for a token"), el("p", { id: "why", role: "alert" }, ""),
     el("form", { id: "enter" }, el("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", "aria-label": "Token", "aria-describedby": "why" }), " ", el("button", { type: "submit" }, "Use it")));
   put("why", sessionStorage.getItem("token") ? `It was not let in: ${told}` : "“ingester tokens add” makes one; it is kept in this tab alone.");
   for (const id of ["lost", "main", "sections"]) byId(id).hidden = true;
   byId("entry").hidden = false;
   put("refreshed", "Waiting for a token.");
+  // Nothing is asked until somebody brings one: what was so may not be.
+  put("since");
+  document.title = "⚠ ingester: asks for a token";
 }
 
 async function askForHistory(incarnation) {
@@ -95,9 +98,13 @@ async function round() {
   [lastGood, lastGoodAt] = [new Date(), now()];
   byId("lost").hidden = byId("entry").hidden = true;
   byId("main").className = "";
+  if (paused || document.hidden) markResting();
   put("refreshed", paused ? `Paused. From ${clock(lastGood)}.` : `Refreshed ${clock(lastGood).slice(11)}, every ${REFRESH_MS / 1000} s.`);
   put("leave", sessionStorage.getItem("token") ? button("Forget the token", "forget") : null);
 }
+
+// The name of the tab is seen while the page is not: it was so, and may not be any more.
+function markResting() { if (!document.title.startsWith("⏸")) document.title = `⏸ ${document.title}`; }
 
 async function refresh() {
   clearTimeout(timer);
@@ -145,6 +152,7 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   if (event.target.id !== "enter") return;
   sessionStorage.setItem("token", byId("token").value.trim());
+  byId("token").value = "";
   byId("entry").hidden = true;
   refresh();
 });
@@ -165,7 +173,7 @@ window.addEventListener("resize", hintWhereCutOff);
 
 // Hidden: stop asking. Shown again: ask at once.
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) { clearTimeout(timer); timer = null; put("refreshed", "Paused while it is hidden."); }
+  if (document.hidden) { clearTimeout(timer); timer = null; put("refreshed", "Paused while it is hidden."); markResting(); }
   else if (!paused && byId("entry").hidden) refresh();
 });
 const opened = route(location.hash);
