@@ -151,7 +151,7 @@ memory: setup ## A minute of all that takes memory, under a limit that kills (AR
 	@$(PY) -m tests.memory.campaign $(ARGS)
 
 .PHONY: show
-show: setup ## An hour of three daemons, 80 % load, a fault each minute (ARGS="--seconds 60 --every 7")
+show: setup java ## An hour of three daemons, 80 % load, a fault each minute (ARGS="--seconds 60 --every 7")
 	@$(PY) -m tests.show $(ARGS)
 
 .PHONY: simulation

@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--every", type=float, default=60.0, help="seconds between two faults")
     parser.add_argument("--share", type=float, default=0.8, help="of what the machine takes")
+    parser.add_argument("--upkeep", type=float, default=300.0, help="seconds between compactions")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fault", action="append", choices=[*FAULTS], help="only these")
     parser.add_argument("--picture", type=Path, help="a PNG")
@@ -26,6 +27,7 @@ def main() -> int:
         every_s=asked.every,
         full_s=min(30.0, asked.seconds / 12),
         share=asked.share,
+        upkeep_s=asked.upkeep,
         seed=asked.seed,
         faults=tuple(asked.fault or FAULTS),
     )

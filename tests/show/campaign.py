@@ -20,11 +20,16 @@ from random import Random
 
 import numpy as np
 
+from ingester.client import Client
 from tests.drivers.waiting import until
 from tests.show.faults import FAULTS, Scene
-from tests.show.load import NAMESPACE, TABLE, Load
+from tests.show.load import NAMESPACE, TABLE, Load, Source
 from tests.show.realm import Realm
+from tests.show.upkeep import Upkeep
 from tests.show.watch import Watch, Watching
+
+SPAN = 20_000_000
+"""Rows of a writer that are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Plan:
         every_s: Between the begins of two faults.
         full_s: How long it is found out what the machine does.
         share: Of that is the load.
+        upkeep_s: Between two compactions by Spark; 0 has none.
     """
 
     seconds: float = 3600.0
@@ -45,6 +51,7 @@ class Plan:
     writers: int = 6
     readers: int = 2
     max_age: str = "20s"
+    upkeep_s: float = 300.0
     seed: int = 1
     faults: Sequence[str] = tuple(FAULTS)
 
@@ -73,7 +80,9 @@ def run(plan: Plan, say: Callable[[str], None]) -> Verdict:
             with Watching(verdict.watch, realm, load):
                 _find_pace(plan, load, verdict)
                 say(verdict.lines[-1])
-                _have_faults(plan, realm, load, verdict, say)
+                with Upkeep(realm, NAMESPACE, plan.upkeep_s) as upkeep:
+                    _have_faults(plan, realm, load, verdict, say)
+                verdict.lines.append(upkeep.done.said())
         finally:
             load.stop()
         verdict.faults += load.wrong
@@ -165,16 +174,23 @@ def _missing(realm: Realm, load: Load, verdict: Verdict) -> list[np.ndarray]:
     A key of the keyed table without its last value is a fault.
     """
     with realm.client() as client:
-        found = client.query(NAMESPACE, TABLE, ["writer", "n"])
         verdict.faults += load.keyed.wrong(client)[:10]
-    writers, numbers = found["writer"].to_numpy(), found["n"].to_numpy()
-    missing = []
-    for source in load.writers:
-        counts = np.bincount(numbers[writers == source.number], minlength=source.acknowledged)
-        if (twice := np.flatnonzero(counts > 1)).size:
-            verdict.faults.append(f"{source.origin}: {twice.size} rows are there more than once")
-        if len(counts) > source.acknowledged:
-            extra = len(counts) - source.acknowledged
-            verdict.faults.append(f"{source.origin}: {extra} rows are there without an answer")
-        missing.append(np.flatnonzero(counts[: source.acknowledged] == 0))
-    return missing
+        return [_missing_of(client, source, verdict) for source in load.writers]
+
+
+def _missing_of(client: Client, source: Source, verdict: Verdict) -> np.ndarray:
+    """Those of one writer: what is there is read in spans, as an hour's rows are not for memory."""
+    missing, twice = [], 0
+    for first in range(0, source.acknowledged, SPAN):
+        upto = min(first + SPAN, source.acknowledged)
+        asked = [("writer", "=", source.number), ("n", ">=", first), ("n", "<", upto)]
+        found = client.query(NAMESPACE, TABLE, ["n"], asked)["n"].to_numpy()
+        counts = np.bincount(found - first, minlength=upto - first)
+        twice += int((counts > 1).sum())
+        missing.append(np.flatnonzero(counts == 0) + first)
+    if twice:
+        verdict.faults.append(f"{source.origin}: {twice} rows are there more than once")
+    beyond = [("writer", "=", source.number), ("n", ">=", source.acknowledged)]
+    if extra := client.query(NAMESPACE, TABLE, ["n"], beyond).num_rows:
+        verdict.faults.append(f"{source.origin}: {extra} rows are there without an answer")
+    return np.concatenate(missing)

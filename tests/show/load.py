@@ -21,7 +21,7 @@ from tests.show.keyed import KeyedTable, Place
 
 NAMESPACE, TABLE = "show", "events"
 SCHEMA = pa.schema([("writer", pa.int32()), ("n", pa.int64()), ("value", pa.float64())])
-ROWS = 2_000
+ROWS = 500
 """In a batch."""
 LOOKS_BACK = 20 * ROWS
 PERSIST_S = 60.0

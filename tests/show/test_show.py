@@ -11,7 +11,15 @@ from tests.show.faults import FAULTS
 @pytest.mark.slow
 def test_each_acknowledged_row_is_there_once_after_a_fault_of_each_kind() -> None:
     plan = Plan(
-        seconds=15.0, every_s=3.0, full_s=1.0, share=0.1, writers=4, readers=1, max_age="3s", seed=3
+        seconds=15.0,
+        every_s=3.0,
+        full_s=1.0,
+        share=0.1,
+        writers=4,
+        readers=1,
+        max_age="3s",
+        upkeep_s=0.0,
+        seed=3,
     )
     verdict = run(plan, print)
     assert verdict.faults == [], verdict.lines
