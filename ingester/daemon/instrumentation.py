@@ -31,7 +31,9 @@ class Instrumentation:
         self._persisted = Persisted()
         self._failed_attempts = 0
         self.last_failure: tuple[float, str] | None = None
-        """When an attempt to persist has failed last, on the monotonic clock, and why."""
+        """When an attempt to persist has failed last, on the monotonic clock, and why; None once
+        the buffer that failed then is in files: others that fail are tried again, and say so."""
+        self._failed_first_row: tuple[object, ...] | None = None
         self._last_persists: list[PersistRun] = []
 
     @property
@@ -71,6 +73,8 @@ class Instrumentation:
         table, rows, nbytes = job.table, job.handle.total_rows, sum(a.bytes for a in adds)
         self._metrics.persist_finished(queued_s, active_s)
         self._metrics.table(table.namespace, table.name).persisted(len(adds), rows, nbytes)
+        if _first_row(job) == self._failed_first_row:
+            self.last_failure = self._failed_first_row = None
         before = self._persisted
         self._persisted = Persisted(
             rows=before.rows + rows, bytes=before.bytes + nbytes, files=before.files + len(adds)
@@ -88,9 +92,10 @@ class Instrumentation:
         )
         self._last_persists = [run, *self._last_persists][:LAST_PERSISTS]
 
-    def persist_failed(self, error: Exception) -> None:
-        """Count a flush that has failed; it is repeated."""
+    def persist_failed(self, job: FlushJob, error: Exception) -> None:
+        """Count a buffer's flush that has failed; it is repeated."""
         self._failed_attempts += 1
+        self._failed_first_row = _first_row(job)
         self.last_failure = (time.monotonic(), str(error))
         self._metrics.persist_failed()
 
@@ -102,3 +107,8 @@ class Instrumentation:
             failed_attempts=self._failed_attempts,
             last=self._last_persists,
         )
+
+
+def _first_row(job: FlushJob) -> tuple[object, ...]:
+    """What names a buffer, and holds none of its rows."""
+    return job.table.key, job.handle.partition, job.handle.epoch, job.handle.first_seq

@@ -48,8 +48,8 @@ class FlushHooks:
 
     persisted: Callable[[FlushJob, tuple[Add, ...], float, float], None] = lambda *_: None
     """Is told of a flushed buffer, its files, and its seconds in the queue and at work."""
-    failed: Callable[[Exception], None] = lambda _: None
-    """Is told why an attempt to upload a buffer has failed."""
+    failed: Callable[[FlushJob, Exception], None] = lambda *_: None
+    """Is told of a buffer why an attempt to upload it has failed."""
 
 
 class Flusher:

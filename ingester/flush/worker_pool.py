@@ -84,7 +84,7 @@ class WorkerPool:
         self,
         file_writer: FileWriter,
         ledger: MemoryLedger,
-        on_failed: Callable[[Exception], None],
+        on_failed: Callable[[FlushJob, Exception], None],
         look: Callable[[TableBuffer], Awaitable[None]] = _as_it_is,
         *,
         workers: int,
@@ -185,7 +185,7 @@ class WorkerPool:
                 raise
 
         def tell(error: Exception, wait_s: float) -> None:
-            self._on_failed(error)
+            self._on_failed(job, error)
             step(job, "failed attempt", error)
             warn(error, wait_s)
 
@@ -195,7 +195,7 @@ class WorkerPool:
             return await retry_async(once, UPLOAD_RETRY, tell, sleep=trio.sleep)
         except CannotEncode:
             # Without a name here: the log's look at this frame would keep it, and it the rows.
-            self._on_failed(cast(CannotEncode, sys.exc_info()[1]))
+            self._on_failed(job, cast(CannotEncode, sys.exc_info()[1]))
             log.exception("buffer cannot be encoded", **where, runbook="persist-failing")
             raise
 

@@ -72,7 +72,7 @@ def test_an_upload_that_cannot_be_made_keeps_nothing(tmp_path: Path) -> None:
         assert job is not None
         ledger = MemoryLedger(Watermarks(limit=3, low=1, high=2))
         file_writer = Hopeless(stage.store, WRITER, RewriteLimits(1))
-        uploads = WorkerPool(file_writer, ledger, lambda _: None, workers=1)
+        uploads = WorkerPool(file_writer, ledger, lambda *_: None, workers=1)
         for _ in range(2):
             with pytest.raises(CannotEncode):
                 await uploads.finish(await uploads.begin(job))
