@@ -28,6 +28,7 @@ from typing import Any
 import structlog
 
 from ingester.config.settings import AuthSettings, ConfigError
+from ingester.config.watched_files import read_regular
 from ingester.errors import Unauthenticated
 from ingester.server.auth.rights import BadGrant, Caller, parse_grants
 
@@ -179,8 +180,7 @@ def _fetched(place: str) -> bytes:
     parts = urllib.parse.urlsplit(place)
     try:
         if parts.scheme in ("", "file"):
-            with Path(parts.path).open("rb") as file:
-                data = file.read(MOST_BYTES + 1)
+            data, _ = read_regular(Path(parts.path), MOST_BYTES)
         else:
             opener = urllib.request.build_opener(
                 _NoRedirects, urllib.request.HTTPSHandler(context=ssl.create_default_context())

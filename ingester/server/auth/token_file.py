@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from ingester.config.watched_files import read_regular
 from ingester.server.auth.rights import Caller
 from ingester.server.auth.tokens import (
     PREFIX,
@@ -102,14 +103,10 @@ class WatchedTokens:
 def read_tokens(path: Path) -> tuple[Stamp, TokenFile]:
     """Read the file, with what it looked like then. Raises :class:`BadTokens`."""
     try:
-        with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            _check_mode(path, found)
-            data = file.read(MOST_BYTES + 1)
+        data, found = read_regular(path, MOST_BYTES)
     except OSError as exc:
         raise BadTokens(f"{path}: cannot be read ({exc.strerror})") from exc
-    if len(data) > MOST_BYTES:
-        raise BadTokens(f"{path}: larger than {MOST_BYTES} B")
+    _check_mode(path, found)
     try:
         return _stamp(found), parse_tokens(data)
     except BadTokens as exc:
