@@ -21,7 +21,6 @@ from tests.server.auth.provider import RSA, public, write_keys
 from tests.server.auth.test_jwt_tokens import settings
 from tests.server.tls.test_held import START
 
-
 # A look that waits for a writer fails soon.
 pytestmark = pytest.mark.timeout(20)
 
