@@ -20,6 +20,7 @@ from ingester.config.watched_files import read_regular
 from ingester.server.auth.rights import Caller
 from ingester.server.auth.tokens import (
     PREFIX,
+    VERSION,
     BadTokens,
     TokenBook,
     TokenFile,
@@ -125,7 +126,7 @@ def change_tokens(path: Path, change: Callable[[TokenFile], TokenFile]) -> None:
     path = path.resolve()  # of a link, the file that it leads to is replaced
     with _locked(path.with_name(f".{path.name}.lock")):
         found = path.stat() if path.exists() else None
-        kept = read_tokens(path)[1] if found is not None else TokenFile()
+        kept = read_tokens(path)[1] if found is not None else TokenFile(VERSION, [])
         _replace(path, encode_tokens(change(kept)), found)
 
 

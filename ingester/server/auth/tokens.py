@@ -56,10 +56,10 @@ class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class TokenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file."""
+    """The whole file. Both fields have to be in it: half a file is no file without tokens."""
 
-    version: int = VERSION
-    tokens: list[TokenEntry] = []
+    version: int
+    tokens: list[TokenEntry]
 
 
 def new_token(

@@ -16,6 +16,7 @@ from ingester.server.auth.hosts import Hosts
 from ingester.server.auth.rights import NOBODY, RIGHTS, BadGrant, Caller, Grant, Right, parse_grant
 from ingester.server.auth.token_file import WatchedTokens, change_tokens
 from ingester.server.auth.tokens import (
+    VERSION,
     BadTokens,
     TokenBook,
     TokenFile,
@@ -55,7 +56,7 @@ def test_a_grant_is_read_whole_or_refused(text: str) -> None:
 
 def test_only_the_whole_secret_of_a_valid_token_lets_in() -> None:
     made, entry = new_token("etl", ["a:read"], NOW, NOW + timedelta(days=1))
-    kept = TokenFile(tokens=[entry])
+    kept = TokenFile(VERSION, [entry])
     book = TokenBook(parse_tokens(encode_tokens(kept)))
     assert book.caller(made, NOW).name == "etl"
     _, other = new_token("x", ["a:read"], NOW)
@@ -75,13 +76,17 @@ def test_only_the_whole_secret_of_a_valid_token_lets_in() -> None:
 def test_a_file_that_cannot_be_used_leaves_the_tokens_of_before(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     made, entry = new_token("etl", ["a:read"], NOW)
-    change_tokens(path, lambda kept: TokenFile(tokens=[entry]))
+    change_tokens(path, lambda kept: TokenFile(VERSION, [entry]))
     watched = WatchedTokens(path)
     good = path.read_bytes()
     for spoil in (
         lambda: path.write_bytes(good[:-9]),
         lambda: path.write_bytes(good.replace(b'"version": 1', b'"version": 2')),
         lambda: path.write_bytes(good.replace(b"a:read", b"a:reed")),
+        # Half a file is no file without tokens, which revokes them all.
+        lambda: path.write_bytes(b'{"version": 1}'),
+        lambda: path.write_bytes(b'{"tokens": []}'),
+        lambda: path.write_bytes(b"{}"),
         lambda: path.chmod(0o666),
         path.unlink,
     ):
@@ -93,7 +98,7 @@ def test_a_file_that_cannot_be_used_leaves_the_tokens_of_before(tmp_path: Path) 
         assert not watched.look(), "told once"
         assert watched.failure is not None
         assert watched.caller(made).name == "etl"
-    change_tokens(path, lambda kept: TokenFile(tokens=[]))
+    change_tokens(path, lambda kept: TokenFile(VERSION, []))
     assert watched.look()
     assert watched.failure is None
     with pytest.raises(Unauthenticated):
@@ -108,7 +113,7 @@ def test_a_file_behind_a_link_that_is_swapped_is_seen(tmp_path: Path) -> None:
         made.append(token)
         file = tmp_path / f"..{number}" / "tokens.json"
         file.parent.mkdir()
-        file.write_bytes(encode_tokens(TokenFile(tokens=[entry])))
+        file.write_bytes(encode_tokens(TokenFile(VERSION, [entry])))
         file.chmod(0o440)
     (tmp_path / "..data").symlink_to("..1")
     (tmp_path / "tokens.json").symlink_to("..data/tokens.json")
