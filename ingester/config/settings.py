@@ -183,6 +183,10 @@ class LimitsSettings(_Section, frozen=True, kw_only=True):
     descriptors; further ones are closed at once."""
     connections_per_peer: Annotated[int, Range(1, 1_000_000)] = 1024
     """And so many of them from one address."""
+    hold_back: Annotated[float, _seconds(0, DAY_S)] = 10.0
+    """An address of which a connection was cut for a flood has one new connection in a second for
+    so long. 0 where clients share an address, as behind a balancer that passes on bytes, or beside
+    a proxy on this machine: the flood's own connections are cut all the same."""
     http_connections: Annotated[int, Range(4, 100_000)] = 256
     """So many connections to the HTTP port are open at a time, or an eighth of the descriptors;
     for a further one the connection that has done nothing for longest is closed."""

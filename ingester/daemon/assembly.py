@@ -79,6 +79,7 @@ from ingester.server.auth.views import Sees
 from ingester.server.flight.connections import ConnectionLimits, Connections
 from ingester.server.flight.floods import Floods
 from ingester.server.flight.hoards import Hoards
+from ingester.server.flight.reception import largest_message
 from ingester.server.flight.unread import Unread
 from ingester.server.portal import Portal
 from ingester.server.services import Services
@@ -179,14 +180,15 @@ class Runtime:
     def _make_connections(self, settings: Settings) -> None:
         limits, most_bytes = settings.limits, settings.memory.limit // DICTIONARY_SHARE
         most = share_descriptors(limits, raise_descriptors()).flight
+        message_bytes = largest_message(settings.flight.max_batch_bytes)
         self.connections = Connections(
-            ConnectionLimits(most, min(most, limits.connections_per_peer)),
+            ConnectionLimits(most, min(most, limits.connections_per_peer), limits.hold_back),
             self.metrics.limit_refused,
         )
         self.hoards = Hoards(max(most_bytes, settings.flight.max_batch_bytes), self.connections.cut)
         self.ledger.gauge("dictionaries", lambda: self.hoards.nbytes)
         self.unread = Unread(self.connections, self.hoards, settings.flight.max_batch_bytes)
-        self.floods = Floods(self.connections, self.hoards, 2 * settings.flight.max_batch_bytes)
+        self.floods = Floods(self.connections, self.hoards, message_bytes)
         self.memory_guard = MemoryGuard(self.ledger, self.unread.cut_largest)
 
     def _make_tables(self, settings: Settings) -> None:

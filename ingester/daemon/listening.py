@@ -16,7 +16,12 @@ from ingester.server.flight.connections import watch_connections
 from ingester.server.flight.decoding import Decoding, PutLimits
 from ingester.server.flight.door import Door
 from ingester.server.flight.first_heads import bound_first_heads
-from ingester.server.flight.reception import ReceptionLimits, bounded_reception
+from ingester.server.flight.reception import (
+    MESSAGE_OVERHEAD_BYTES,
+    ReceptionLimits,
+    bounded_reception,
+    largest_message,
+)
 from ingester.server.flight.server import IngesterServer
 from ingester.server.portal import Portal
 from ingester.tables.rules import shapes_of
@@ -25,9 +30,6 @@ from wal import Log
 
 ARRIVING = 8
 """The number of largest batches that may arrive at a time; more where ``memory.limit`` is high."""
-MESSAGE_OVERHEAD_BYTES = 4 << 20
-"""The bytes that a message may have beside its batch: metadata, padding."""
-LARGEST_MESSAGE_BYTES = 2**31 - 1
 
 
 async def listen(
@@ -64,16 +66,12 @@ async def listen(
 
 
 def _reception_limits(runtime: Runtime) -> ReceptionLimits:
-    """Return the limits of the server.
-
-    A batch that is too large, but not by far, arrives: its refusal can say by how much.
-    """
+    """Return the limits of the server."""
     settings = runtime.settings
     batch_bytes = settings.flight.max_batch_bytes
-    most_bytes = min(2 * batch_bytes + MESSAGE_OVERHEAD_BYTES, LARGEST_MESSAGE_BYTES)
     ordinary = batch_bytes + MESSAGE_OVERHEAD_BYTES
     return ReceptionLimits(
-        message_bytes=most_bytes,
+        message_bytes=largest_message(batch_bytes),
         all_bytes=max(ARRIVING * ordinary, settings.memory.limit // 2),
         calls=settings.limits.calls,
         connections=runtime.connections.limits.most,

@@ -30,9 +30,13 @@ from ctypes import CFUNCTYPE, c_int, c_size_t
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import structlog
+
 from ingester.observability.status import ConnectionStatus
 from ingester.server.flight.interposition import Library, NotHere, address_of
 from ingester.server.flight.reception import tell_unbounded
+
+log = structlog.get_logger(__name__)
 
 _ACCEPT, _CLOSE = "accept4", "close"
 _Accept = CFUNCTYPE(c_int, c_int, c_size_t, c_size_t, c_int, use_errno=True)
@@ -47,10 +51,12 @@ _for_ever: list[Any] = []
 
 
 class ConnectionLimits(NamedTuple):
-    """``limits.connections`` and ``limits.connections_per_peer``."""
+    """``limits.connections``, ``connections_per_peer`` and ``hold_back``."""
 
     most: int
     most_per_peer: int
+    hold_back_s: float = HELD_BACK_S
+    """The time for which an address is held back after a flood."""
 
 
 @dataclass(slots=True)
@@ -104,7 +110,8 @@ class Connections:
         self.limits = limits
         self._now = now
         self._tell = refused
-        self._lock = threading.Lock()
+        # The collector may free a server, which closes connections, in a thread that is in here.
+        self._lock = threading.RLock()
         self._open: dict[int, Connection] = {}
         self._by_peer: dict[str, Connection] = {}
         self._by_host: Counter[str] = Counter()
@@ -130,7 +137,7 @@ class Connections:
         held, now = self._held_back.get(host), self._now()
         if held is None:
             return False
-        if now >= held.since + HELD_BACK_S:
+        if now >= held.since + self.limits.hold_back_s:
             del self._held_back[host]
         elif now < held.next_at:
             return True
@@ -187,7 +194,10 @@ class Connections:
             found = self._by_peer.get(peer)
             if found is None:
                 return False
-            self._held_back[found.host] = _HeldBack(self._now())
+            now, most_s = self._now(), self.limits.hold_back_s
+            held = self._held_back.items()
+            self._held_back = {host: one for host, one in held if now < one.since + most_s}
+            self._held_back[found.host] = _HeldBack(now)
             _reset_when_closed(found.fd)
         return self.cut(peer)
 
@@ -195,8 +205,8 @@ class Connections:
         """Tell of each connection what it has received, where the kernel says so."""
         found = []
         with self._lock:
-            for each in self._open.values():
-                with _borrowed(each.fd) as sock, suppress(OSError, struct.error):
+            for each in list(self._open.values()):
+                with suppress(OSError, struct.error), _borrowed(each.fd) as sock:
                     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
                     (silent_ms,) = struct.unpack_from("<I", info, _SILENT_AT)
                     (nbytes,) = struct.unpack_from("<Q", info, _RECEIVED_AT)
@@ -235,25 +245,52 @@ def _stand_before_accepting(connections: Connections) -> None:
     real_accept = _Accept(ctypes.cast(ctypes.CDLL(None).accept4, ctypes.c_void_p).value or 0)
     real_close = _Close(ctypes.cast(ctypes.CDLL(None).close, ctypes.c_void_p).value or 0)
 
+    accept, close = stand_ins(connections, real_accept, real_close)
+    called = _Accept(accept), _Close(close)
+    _for_ever.extend(called)
+    accept_slot.value, close_slot.value = (address_of(each) for each in called)
+
+
+def stand_ins(
+    connections: Connections, accept4: Callable[..., int], real_close: Callable[[int], int]
+) -> tuple[Callable[[int, int, int, int], int], Callable[[int], int]]:
+    """Make what stands in for accept4 and close.
+
+    Nothing that is raised gets out of them. gRPC would have 0 for it, which is another's
+    descriptor, and end accepting; or it would take what stays open for closed.
+    """
+
     def accept(listener: int, address: int, size: int, flags: int) -> int:
-        """Stand in for accept4: return the next connection that is let in."""
-        while (fd := real_accept(listener, address, size, flags)) >= 0:
+        """Return the next connection that is let in."""
+        while (fd := accept4(listener, address, size, flags)) >= 0:
             try:
                 if connections.admit(fd, *_peer_of(fd)):
                     break
             except OSError:
                 pass  # it is gone by now
-            real_close(fd)
+            except BaseException as exc:
+                _tell_of_failure(exc)
+            close(fd)
         return int(fd)
 
     def close(fd: int) -> int:
-        """Stand in for close."""
-        connections.forget(fd)
+        """Forget a connection, and close it."""
+        try:
+            connections.forget(fd)
+        except BaseException as exc:
+            _tell_of_failure(exc)
         return int(real_close(fd))
 
-    stand_ins = _Accept(accept), _Close(close)
-    _for_ever.extend(stand_ins)
-    accept_slot.value, close_slot.value = (address_of(each) for each in stand_ins)
+    return accept, close
+
+
+def _tell_of_failure(error: BaseException) -> None:
+    with suppress(BaseException):
+        log.error(
+            "connection closed: it could not be taken into the table, or out of it",
+            exc_info=error,
+            runbook="internal-error",
+        )
 
 
 def _peer_of(fd: int) -> tuple[str, str]:

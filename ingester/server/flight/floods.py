@@ -9,7 +9,8 @@ that poll, and everybody else waited until they paused.
         beyond its allowance ── cut, and its address is held back
 
 A connection may send the largest message, and one for each of its streams; no message of a client
-that follows the protocol is larger, and what else it sends is a small share of it. Connections on
+that follows the protocol is larger, and what else it sends is a small share of it. Where a caller
+was let in there may be many calls at a time, and it has ``CALLER_BYTES`` for them. Connections on
 which no caller was let in have that together, those of one address: beyond ``STRANGER_BYTES`` there
 is one of them, as one alone makes nobody wait.
 
@@ -32,6 +33,9 @@ log = structlog.get_logger(__name__)
 
 FREE_BYTES_S = 4 << 20
 """So much in a second makes nobody wait, and is forgotten."""
+CALLER_BYTES = 256 << 20
+"""What callers that were let in may send at a time beside a message: 64 actions with the largest
+body, on one connection. They come in turns, a part of each, and none is whole before nearly all."""
 STRANGER_BYTES = 16 << 20
 """More than the first call of a connection has, with a schema or the body of an action that is
 taken. A larger one arrives all the same, and its refusal says why."""
@@ -114,6 +118,7 @@ class Floods:
                 spent = 0.0
             self._seen[each.peer] = _Seen(each.nbytes, progress, spent)
             most = self._message_bytes * (1 if stream is None else stream.streams + 1)
+            most += CALLER_BYTES if each.let_in else 0
             if spent > most and (stream is None or stream.waits):
                 self._end(each.peer, int(spent))
             elif stream is None and not each.let_in and spent > STRANGER_BYTES:

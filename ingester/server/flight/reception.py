@@ -98,6 +98,10 @@ _OWN = looked_for(
 )
 """The functions of gRPC that a server is bounded with."""
 
+MESSAGE_OVERHEAD_BYTES = 4 << 20
+"""The bytes that a message may have beside its batch: metadata, padding."""
+LARGEST_MESSAGE_BYTES = 2**31 - 1
+
 _for_ever: list[Any] = []
 """Functions that C++ may call as long as the process lives."""
 
@@ -112,6 +116,14 @@ class ReceptionLimits(NamedTuple):
     connections: int
     idle_s: float
     """The time after which a connection without a call is closed."""
+
+
+def largest_message(batch_bytes: int) -> int:
+    """Return the limit of a message where batches have one.
+
+    A batch that is too large, but not by far, arrives: its refusal can say by how much.
+    """
+    return min(2 * batch_bytes + MESSAGE_OVERHEAD_BYTES, LARGEST_MESSAGE_BYTES)
 
 
 def decompress_into(pool: Callable[[], pa.MemoryPool]) -> bool:

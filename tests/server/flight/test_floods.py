@@ -6,7 +6,7 @@ import platform
 import socket
 import urllib.parse
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pyarrow.flight as fl
 import pytest
@@ -17,9 +17,12 @@ from ingester.server.flight.connections import (
     Arrived,
     ConnectionLimits,
     Connections,
+    stand_ins,
 )
-from ingester.server.flight.floods import FREE_BYTES_S, STRANGER_BYTES, Floods
+from ingester.server.flight.floods import CALLER_BYTES, FREE_BYTES_S, STRANGER_BYTES, Floods
 from ingester.server.flight.hoards import Hoards
+from ingester.server.flight.reception import largest_message
+from ingester.server.flight.requests import MAX_BODY_BYTES
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 from tests.server.flight.test_first_heads import SETTINGS, frame
@@ -30,12 +33,12 @@ MESSAGE_BYTES = 4 * STRANGER_BYTES
 class Port:
     """Connections that have received what a test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, message_bytes: int = MESSAGE_BYTES) -> None:
         self.now = 0.0
         self.cut: list[str] = []
         self.there: dict[str, Arrived] = {}
         self.hoards = Hoards(1, lambda _: False)
-        self.floods = Floods(self, self.hoards, MESSAGE_BYTES, lambda: self.now)
+        self.floods = Floods(self, self.hoards, message_bytes, lambda: self.now)
 
     def arrived(self) -> list[Arrived]:
         return list(self.there.values())
@@ -80,8 +83,21 @@ def test_a_caller_has_the_largest_message_and_anew_with_each_call() -> None:
     port = Port()
     for calls in range(1, 4):
         assert port.look(MESSAGE_BYTES, calls, let_in=True) == []
+    assert port.look(CALLER_BYTES + FREE_BYTES_S, 3, let_in=True) == []
     assert port.look(MESSAGE_BYTES + FREE_BYTES_S, 3, let_in=True) == []
     assert port.look(2 * FREE_BYTES_S, 3, let_in=True) == ["peer"]
+
+
+def test_many_actions_of_a_caller_at_a_time_are_no_flood_though_none_is_whole_yet() -> None:
+    """A message may be small where batches are: the bodies of actions are not."""
+    port = Port(message_bytes=largest_message(1 << 10))
+    assert port.look(1 << 10, 1, let_in=True) == []
+    assert port.look(64 * MAX_BODY_BYTES, 1, let_in=True) == []
+    assert port.look(1 << 10, 65, let_in=True) == []
+
+
+def test_a_message_is_no_flood_however_small_batches_are() -> None:
+    assert Port(message_bytes=largest_message(1 << 10)).look(MAX_BODY_BYTES + FREE_BYTES_S) == []
 
 
 def test_each_stream_has_the_largest_message_and_one_that_the_daemon_holds_up_is_not_cut() -> None:
@@ -112,6 +128,52 @@ def test_an_address_is_held_back_for_a_while_and_others_are_not() -> None:
     assert not port.admit(1004, "ipv4:10.0.0.1:4", "10.0.0.1")
     now[0] = HELD_BACK_S
     assert all(port.admit(n, f"ipv4:10.0.0.1:{n}", "10.0.0.1") for n in range(1005, 1008))
+
+
+def test_an_address_that_clients_share_is_not_held_back_where_that_is_set() -> None:
+    port = Connections(ConnectionLimits(10, 10, hold_back_s=0), lambda _: None, lambda: 0.0)
+    with socket.socket() as sock:
+        assert port.admit(sock.fileno(), "ipv4:10.0.0.1:1", "10.0.0.1")
+        assert port.cut_and_hold_back("ipv4:10.0.0.1:1")
+    assert all(port.admit(n, f"ipv4:10.0.0.1:{n}", "10.0.0.1") for n in range(1001, 1004))
+
+
+def test_what_fails_at_a_connection_closes_it_and_the_next_one_is_accepted() -> None:
+    """gRPC ends accepting for anything that is raised, and has descriptor 0 for the connection."""
+    failing = [SystemExit, MemoryError, ValueError, OSError]
+
+    class Failing(Connections):
+        def admit(self, fd: int, peer: str, host: str) -> bool:
+            admitted = super().admit(fd, peer, host)
+            if failing:
+                raise failing.pop()
+            return admitted
+
+        def forget(self, fd: int) -> None:
+            super().forget(fd)
+            if failing:
+                raise RuntimeError
+
+    port, closed = Failing(ConnectionLimits(10, 10), lambda _: None), list[int]()
+
+    def ended(fd: int) -> int:
+        closed.append(fd)
+        return 0
+
+    with ExitStack() as held:
+        listener = held.enter_context(socket.create_server(("127.0.0.1", 0)))
+        there = [socket.create_connection(listener.getsockname()) for _ in range(5)]
+        for each in there:
+            held.callback(each.close)
+        came = [held.enter_context(listener.accept()[0]) for _ in there]
+        fds = iter([each.fileno() for each in came])
+        accept, close = stand_ins(port, lambda *_: next(fds), ended)
+        assert accept(0, 0, 0, 0) == came[-1].fileno()
+        assert closed == [each.fileno() for each in came[:-1]]
+        assert port.statistics().open == 1
+        failing.append(ValueError)
+        assert close(came[-1].fileno()) == 0
+        assert closed[-1] == came[-1].fileno() and port.statistics().open == 0
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="known on x86-64 only")
