@@ -18,6 +18,7 @@ from ingester.observability.status import OriginStatus
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origin, Origins
 from ingester.tables.catalog import Catalog
+from ingester.tables.origin_takeover import store_asked_of
 from persist.manifest import Origin as OriginAction
 from persist.manifest import TableNotFound
 from persist.manifest.origins import NO_END, durable_of, runs_of, verdict_of
@@ -89,7 +90,8 @@ class KnownOrigins:
         """
         known = None if name is None else self.origins.find(name)
         if known is None or known.memory_sequence is None:
-            await self._read_closed()
+            with store_asked_of(name):
+                await self._read_closed()
         return [facts for facts in self.statistics(sees) if name in (None, facts.origin)]
 
     def claim(self, name: str, namespace: str, may_write: Sees) -> bool:
@@ -173,14 +175,21 @@ class KnownOrigins:
         if trio.current_time() - self._read_at < READ_AGAIN_S:
             return
         began = trio.current_time()
+        keys = [key for key in await self._catalog.names() if key not in opened]
+        failed: list[Exception] = []
         async with trio.open_nursery() as nursery:
-            for key in await self._catalog.names():
-                if key not in opened:
-                    nursery.start_soon(self._read, key)
+            for key in keys:
+                nursery.start_soon(self._read, key, failed, nursery.cancel_scope)
+        if failed:
+            raise failed[0]  # by itself: a nursery would make a group of it, which no caller knows
         self._read_at = began
 
-    async def _read(self, key: TableKey) -> None:
-        self._closed[key] = await self._catalog.commits.read(partial(self._origins_in, key))
+    async def _read(self, key: TableKey, failed: list[Exception], all_of: trio.CancelScope) -> None:
+        try:
+            self._closed[key] = await self._catalog.commits.read(partial(self._origins_in, key))
+        except Exception as exc:
+            failed.append(exc)
+            all_of.cancel()
 
     def _origins_in(self, key: TableKey) -> dict[str, int | None]:
         # In a thread.

@@ -11,13 +11,14 @@ that wait at the same time share a commit. Loop only.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import structlog
 import trio
 
 from ingester.buffer import TableBuffer
-from ingester.errors import Saturated
+from ingester.errors import Saturated, StoreAway
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.tables.commits import Commits
@@ -29,6 +30,28 @@ from persist.table import TableKey
 FULL_RETRY_S = 30.0
 
 log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def store_asked_of(origin: str | None) -> Iterator[None]:
+    """Say of a store that is away what it was needed for, and what helps.
+
+    Args:
+        origin: the origin that it was needed for; None where it is about several.
+
+    Raises:
+        StoreAway: as it was raised inside, with that.
+    """
+    try:
+        yield
+    except StoreAway as exc:
+        of = "origins" if origin is None else f"origin {origin!r}"
+        raise StoreAway(
+            f"how far {of} came is asked of the object store, and noted there: wait until it"
+            " answers, a client tries again by itself; writes without an origin go on into tables"
+            f" that are open ({exc.message})",
+            retry_after_s=exc.retry_after_s,
+        ) from exc
 
 
 class OriginTakeover:
@@ -99,14 +122,16 @@ class OriginTakeover:
         if self._looked_at.get(table.key, float("-inf")) >= asked_at:
             return
         began = trio.current_time()
-        state = await self._commits.newest(table)
+        with store_asked_of(None):
+            state = await self._commits.newest(table)
         if state.place > table.state.place:
             self._commits.show(table, state)
         self._looked_at[table.key] = began
 
     async def _commit(self, table: TableBuffer, firsts: dict[OriginTable, int]) -> bool:
         """Commit that these sequences are ours; False where a newer version has come."""
-        now = (await self._commits.read(self._commits.store.now)).isoformat()
+        with store_asked_of(None):
+            now = (await self._commits.read(self._commits.store.now)).isoformat()
         state = table.state
         had = {one.name: state.origins.get(one.name) for one in firsts}
         begins = {one: self._begin(state, one, first) for one, first in firsts.items()}
@@ -117,7 +142,8 @@ class OriginTakeover:
             had,
         )
         try:
-            state = await self._commits.commit_held(table.key, state, claims.actions, claims)
+            with store_asked_of(None):
+                state = await self._commits.commit_held(table.key, state, claims.actions, claims)
         except OriginMoved as exc:
             self._commits.show(table, exc.state)
             return False

@@ -97,14 +97,27 @@ def test_a_schema_is_refused_for_now_while_the_store_is_away(tmp_path: Path) -> 
     store, away = tmp_path / "store", tmp_path / "away"
     (tmp_path / "a.csv").write_text("v\n1\n")
     with Daemon.start(tmp_path / "d", store=f"file://{store}") as daemon:
-        store.rename(away)
+        batch = pa.record_batch([pa.array([1])], schema=SCHEMA)
         with Client(daemon.flight, retry=NEVER) as client:
+            client.create_table("ns", "open", SCHEMA)
+            store.rename(away)
             calls: tuple[Callable[[], object], ...]
             calls = (lambda: client.schema("ns", "new"), client.tables)
             for call in calls:
                 with pytest.raises(Unavailable) as refused:
                     call()
                 assert (refused.value.code, refused.value.retry_after_s) == ("store", 2.0)
+            # A table that is open takes rows; who names an origin hears what it waits for.
+            writing: tuple[Callable[[], object], ...] = (
+                lambda: client.origins("o"),
+                lambda: client.origins("o", ("ns", "open")),
+                lambda: client.writer("ns", "open", SCHEMA, origin="o").write(batch),
+            )
+            for call in writing:
+                with pytest.raises(Unavailable, match="writes without an origin go on") as refused:
+                    call()
+                assert refused.value.code == "store"
+                assert "origin 'o' came is asked of the object store" in str(refused.value)
         command = ("write", "ns", "new", "a.csv", "--endpoint", daemon.flight)
         failed = run_command(*command, "--retry-for", "0s", cwd=tmp_path)
         check_refused(failed, 4, "the object store cannot be reached")

@@ -47,6 +47,7 @@ from ingester.server.flight.requests import (
 )
 from ingester.server.services import Services
 from ingester.shown_text import shown_name
+from ingester.tables.origin_takeover import store_asked_of
 from ingester.write.checkpoints import StoredCheckpoint
 from ingester.write.metadata import SharedStates, check_partition, parse_checkpoint
 from persist.manifest import live_owner
@@ -162,9 +163,10 @@ async def _origins(services: Services, body: OriginsBody, sees: Sees | None) -> 
         return list(await known.find(body.origin, sees))
     if body.origin is None or body.namespace is None or body.table is None:
         raise InvalidRequest("origins: of a table takes 'origin', 'namespace' and 'table'")
-    table = await services.catalog.open(body.namespace, body.table)
-    # Without the newest version a part that another daemon has put into files would be missing.
-    await services.catalog.refresh(table, -1.0)
+    with store_asked_of(body.origin):
+        table = await services.catalog.open(body.namespace, body.table)
+        # Without the newest version a part that another daemon has put into files would be missing.
+        await services.catalog.refresh(table, -1.0)
     found = await known.find(body.origin, sees)
     facts = found[0] if found else OriginStatus(origin=body.origin)
     upto, newest, partly, marks, there = known.standing(body.origin, table)
