@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ingester.client import Client
+from ingester.client import Client, Unavailable
 from ingester.client.follower import Follower, FollowOptions
+from ingester.client.follower.feed import LiveAnswer
+from ingester.client.follower.state import Position
 from tests.drivers.daemon import Daemon
 from tests.drivers.ports import steady_flight
-from tests.follower.memory_sink import Disk, PlainSink, content
+from tests.follower.memory_sink import Disk, PlainSink, StatefulSink, content
 from tests.follower.test_real_daemon import equal_soon, rows_of, write
+from tests.follower.world import World, WorldFeed, copy_of
 
 
 class TakingBack(PlainSink):
@@ -64,3 +68,48 @@ def test_rows_that_were_told_and_lost_are_not_in_the_copy(tmp_path: Path, runs: 
                     assert content(disk, keyed=False) == rows_of(client, "t")
             assert sum(rows_of(client, "t").values()) == 10
         daemon.kill()
+
+
+class KeepingStates(TakingBack, StatefulSink):
+    """The same, and its states are its own, beside its rows and not with them."""
+
+
+class Losing(WorldFeed):
+    """The feed of a daemon that loses its disk before one of the questions."""
+
+    lost_before = 0
+    """Which, from now on; 0 is none."""
+
+    def ask(self, after: Position | None, version: int | None, wait_s: float) -> LiveAnswer:
+        self.lost_before -= 1
+        if self.lost_before == 0:
+            self.world.lose_disk()
+        return super().ask(after, version, wait_s)
+
+
+@pytest.mark.parametrize("resyncs", [True, False], ids=["all anew", "live"])
+@pytest.mark.parametrize("question", [1, 2, 3])
+def test_a_disk_lost_between_two_questions_leaves_no_row_behind_a_state(
+    question: int, resyncs: bool
+) -> None:
+    world, disk = World(keyed=False), Disk()
+    copy = copy_of(world, disk, kind=KeepingStates)
+    for _ in range(3):
+        copy.advance(0.0)
+    before = dict(disk.states)
+    for number in (1, 2):
+        world.write({number: ([{"p": number, "id": number, "v": "a"}], [])})
+    copy.advance(0.0)
+    assert content(disk, keyed=False).total() == 2
+    # The follower is killed after the rows were put, and before their state was.
+    disk.states = before
+    feed = Losing(world)
+    copy = copy_of(world, disk, kind=KeepingStates, feed=feed)
+    if resyncs:
+        copy.show_again()
+    world.at_most, feed.lost_before = 1, question
+    for _ in range(8):
+        with suppress(Unavailable):
+            copy.advance(0.0)
+    assert world.epoch == 2
+    assert content(disk, keyed=False) == world.truth()

@@ -452,10 +452,11 @@ def copy_of(
     files: WorldFiles | None = None,
     seek: Seek | None = None,
     kind: type[StatefulSink] = MemorySink,
+    feed: WorldFeed | None = None,
 ) -> TableCopy:
     """A copy of a world's table, opened."""
     table = FollowedTable("n", "t", 1, world.definition.schema, world.definition.primary_key)
     sink = Guard(kind(table, disk), lambda *_: None)
-    source = Source(files or WorldFiles(world), WorldFeed(world))
+    source = Source(files or WorldFiles(world), feed or WorldFeed(world))
     opening = Opening(table, Selection("s"), seek)
     return open_table_copy(opening, source, Place(sink, OwnStates(disk)))

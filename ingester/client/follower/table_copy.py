@@ -101,7 +101,6 @@ class TableCopy:
         if self.state.filled is not None:
             self._filling.step(self._version.state(), FILL_BYTES)
         elif self._resyncs or self.state.position is None or not self.state.complete:
-            self._check_known()
             self._resync()
         else:
             self._step(wait_s)
@@ -204,8 +203,11 @@ class TableCopy:
 
         Raises:
             Unavailable: No version had a tail, several times in a row.
+            BuildAnew, FellBehind: As :meth:`_check_known`.
         """
         now, answer = self._version_with_tail()
+        # Behind it: what is told again now was not lost before the tail was told.
+        self._check_known()
         with self._keeping.transaction():
             emptied = self._applying.take_out_groups()
             self._keeping.set(position=None)
@@ -217,7 +219,7 @@ class TableCopy:
             if not self.state.complete:
                 self._sink.end_version()
                 self._keeping.set(complete=True, replaces=False)
-        self._resyncs = False
+        self._resyncs = self._may_lag = False
         self.progress.caught_up(answer)
 
     def _step(self, wait_s: float) -> None:
@@ -229,7 +231,6 @@ class TableCopy:
                 raise
             self._go_on_from_files(exc)
             return
-        self._may_lag = False
         asked_at = self.progress.now()
         answers = self._with_what_follows(answer)
         last = answers[-1]
@@ -243,6 +244,7 @@ class TableCopy:
                 if moved:
                     self._version.fold(self._files.version(last.version, self._version.state()))
         if not last.more:
+            self._may_lag = False
             self.progress.caught_up(last, asked_at)
 
     def _is_passed(self, position: Position) -> bool:
@@ -292,7 +294,6 @@ class TableCopy:
                 raise
             if exc.details.get("anew", True):
                 self._check_not_behind()
-        self._may_lag = False
 
     def _check_not_behind(self) -> None:
         """Raise :class:`BuildAnew` where the copy may have rows that the daemon has lost since."""
