@@ -97,11 +97,11 @@ class StatusReport:
         return self._runtime.registry
 
     def live(self) -> bool:
-        """Say whether the loop turns, and the daemon works; one that waits for its store does.
+        """Say whether the loop turns; that of a daemon that waits for its store does.
 
         A loop that has not turned answers nothing; that it had not, it says when it turns again.
         """
-        return self._watch.turns and (self._runtime is None or self._runtime.state != "failed")
+        return self._watch.turns
 
     def readiness(self, purpose: Purpose) -> list[str]:
         """Name what keeps the daemon from serving; empty when nothing does."""

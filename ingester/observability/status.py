@@ -23,7 +23,7 @@ from ingester.observability.standing import DiskStatus as DiskStatus
 from ingester.observability.standing import StoreState as StoreState
 from ingester.postgres.report import Phase, ReplicationReport
 
-State = Literal["starting", "ready", "draining", "drained", "stopping", "fenced", "failed"]
+State = Literal["starting", "ready", "draining", "drained", "stopping", "fenced"]
 AdoptionState = Literal["held", "absent", "waiting", "adopting", "adopted", "failed", "refused"]
 DrainState = Literal["none", "draining", "drained"]
 

@@ -2,7 +2,7 @@
 
 | route               | 200                     | 503                                        |
 |---------------------|-------------------------|--------------------------------------------|
-| GET /health/live    | the loop turns          | it has ended, the process is on its way out |
+| GET /health/live    | the loop turns          | it has not turned for half a minute         |
 | GET /health/ready   | calls may come          | starting, drained, stopping, fenced: why   |
 | ... ?for=query      | and queries of files    | the same, or the store does not answer     |
 | ... ?for=write      | and writes are taken    | the same, or writes are refused for now    |
@@ -65,7 +65,7 @@ class StatusSource(TableSource, Protocol):
         """The metrics that ``/metrics`` shows."""
 
     def live(self) -> bool:
-        """Say whether the daemon still works; a daemon that is starting is live."""
+        """Say whether the event loop turns; a daemon that is starting is live."""
 
     def readiness(self, purpose: Purpose) -> list[str]:
         """Name what keeps the daemon from serving; empty means ready.

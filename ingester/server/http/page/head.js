@@ -9,7 +9,6 @@ const STATES = {
   drained: ["warn", "Drained: everything is in files, it may be stopped"],
   stopping: ["warn", "Stopping: refuses writes, persists what is buffered"],
   fenced: ["bad", "Fenced: another daemon has taken over this identity"],
-  failed: ["bad", "Failed: an operator must look"],
 };
 const SEVERITIES = { critical: ["bad", "Critical"], warning: ["warn", "Warning"] };
 
