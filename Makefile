@@ -18,6 +18,8 @@ PYTHON ?=
 export PYSPARK_PYTHON := $(abspath $(PY))
 # Compiled modules are kept, whatever the shell says (empty is none): tests start many interpreters.
 export PYTHONDONTWRITEBYTECODE :=
+# Nor are they made of all that is installed, a minute's work: who imports a module compiles it.
+PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
 
 # The first of these that is 3.11 to 3.13: what the lock was made for.
 FIND_PYTHON = for candidate in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
@@ -63,8 +65,7 @@ spark-version-%: $(VENV)/spark/%/.installed
 $(VENV)/spark/%/.installed: tests/spark/versions/%.txt
 	@echo "installing $$(sed -n 's/ .*//p;q' $<) into $(@D)"
 	@rm -rf $(@D)
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
-		--target $(@D) -r $<
+	@$(PIP_INSTALL) --no-deps --require-hashes --target $(@D) -r $<
 	@touch $@
 
 .PHONY: check
@@ -237,8 +238,8 @@ $(READY): pyproject.toml requirements.lock
 				"apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }; fi
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null
 	@echo "installing into $(VENV)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PIP_INSTALL) --require-hashes -r requirements.lock
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 .PHONY: java
