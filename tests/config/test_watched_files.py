@@ -12,7 +12,8 @@ import trio
 
 from ingester.config.settings import TlsSettings
 from ingester.config.watched_files import WatchedFiles, read_regular
-from ingester.server.auth.jwt_tokens import JwksAway, JwtTokens
+from ingester.server.auth.jwks import JwksAway
+from ingester.server.auth.jwt_tokens import JwtTokens
 from ingester.server.auth.token_file import WatchedTokens, change_tokens
 from ingester.server.auth.tokens import BadTokens
 from ingester.server.tls.held import HeldCertificates

@@ -5,6 +5,7 @@
        ``tokens``        a token of ours: how it is made, hashed and found
        ``token_file``    the file that keeps them: read, watched, replaced whole
        ``jwt_tokens``    a provider's token, by the keys that it shows
+       ``jwks``          loads those keys from a file or a URL, within one limit of time
     a caller ─▶ ``access``: the need of what is asked for, against the caller's grants
        ``needs``         one table of everything that can be asked for; the rest is refused
        ``rights``        rights, grants, callers

@@ -15,21 +15,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import ssl
 import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Any
 
 import structlog
 
 from ingester.config.settings import AuthSettings, ConfigError
-from ingester.config.watched_files import read_regular
 from ingester.errors import Unauthenticated
+from ingester.server.auth.jwks import JwksAway, JwksPlace
 from ingester.server.auth.rights import BadGrant, Caller, parse_grants
 
 log = structlog.get_logger(__name__)
@@ -40,15 +35,9 @@ RELOAD_AFTER_S = 10.0
 """An unknown key has the set loaded again not before so many seconds after the last time."""
 MAX_AGE_S = 600.0
 """A set is loaded again after so many seconds: a key that is withdrawn is known no longer."""
-TIMEOUT_S = 5.0
 LEEWAY_S = 10.0
-MOST_BYTES = 1 << 20
 KEPT = 4096
 """So many tokens are not checked anew with each call."""
-
-
-class JwksAway(Exception):
-    """The set of keys cannot be loaded, or is none; the message says why."""
 
 
 class JwtTokens:
@@ -74,7 +63,7 @@ class JwtTokens:
         self.failure: str | None = None
         """Why the set could not be loaded the last time."""
         self._jwt = _pyjwt()
-        _check_place(settings.jwks)
+        self._place = JwksPlace(settings.jwks)
         try:
             self._load()
         except JwksAway as exc:
@@ -147,7 +136,7 @@ class JwtTokens:
         """Load the set. Under the lock, or before anybody else knows this object."""
         self._tried_at = time.monotonic()
         try:
-            keys, marks = _keys(self._jwt, _fetched(self._settings.jwks))
+            keys, marks = _keys(self._jwt, self._place.load())
         except JwksAway as exc:
             self.failure = str(exc)
             raise
@@ -166,39 +155,6 @@ def _pyjwt() -> Any:
             "auth.jwks", "PyJWT is not installed: pip install 'ingester[jwt]'"
         ) from exc
     return jwt
-
-
-def _check_place(place: str) -> None:
-    parts = urllib.parse.urlsplit(place)
-    if parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "::1", "localhost"):
-        raise ConfigError("auth.jwks", f"{place!r}: keys that come by plain HTTP are anybody's")
-    if parts.scheme not in ("", "file", "http", "https"):
-        raise ConfigError("auth.jwks", f"{place!r} is neither a file nor an https:// URL")
-
-
-def _fetched(place: str) -> bytes:
-    parts = urllib.parse.urlsplit(place)
-    try:
-        if parts.scheme in ("", "file"):
-            data, _ = read_regular(Path(parts.path), MOST_BYTES)
-        else:
-            opener = urllib.request.build_opener(
-                _NoRedirects, urllib.request.HTTPSHandler(context=ssl.create_default_context())
-            )
-            with opener.open(place, timeout=TIMEOUT_S) as answer:
-                data = answer.read(MOST_BYTES + 1)
-    except (OSError, urllib.error.URLError, ValueError) as exc:
-        raise JwksAway(f"{place}: cannot be loaded ({exc})") from exc
-    if len(data) > MOST_BYTES:
-        raise JwksAway(f"{place}: larger than {MOST_BYTES} B")
-    return bytes(data)
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Keys come from where the settings say, and from nowhere that somebody there names."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
 
 
 def _keys(jwt: Any, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:

@@ -17,7 +17,8 @@ from ingester.config.settings import AuditSettings, AuthSettings, ConfigError
 from ingester.observability.status import TokenStatus
 from ingester.server.auth.access import Access
 from ingester.server.auth.audit import AuditFailed, AuditLog
-from ingester.server.auth.jwt_tokens import MAX_AGE_S, JwksAway, JwtTokens
+from ingester.server.auth.jwks import JwksAway
+from ingester.server.auth.jwt_tokens import MAX_AGE_S, JwtTokens
 from ingester.server.auth.token_file import WatchedTokens
 from ingester.server.auth.tokens import BadTokens
 

@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ingester.config.settings import AuthSettings, ConfigError
 from ingester.errors import Unauthenticated
-from ingester.server.auth.jwt_tokens import JwksAway, JwtTokens
+from ingester.server.auth.jwks import JwksAway
+from ingester.server.auth.jwt_tokens import JwtTokens
 from tests.drivers.wire import numbers, put, query
 from tests.server.auth.provider import (
     AUDIENCE,
