@@ -46,6 +46,10 @@ class IngesterError(Exception):
         self.details = details or {}
 
 
+class ClientGone(Exception):
+    """The client of a call has gone, so that nobody is left to be answered: no caller is told."""
+
+
 # The caller must change the request.
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from ingester.errors import ClientGone
+
 
 class PutAnswer(msgspec.Struct, frozen=True):
     """The metadata of one PutResult. ``sequence`` and ``epoch`` are the ingester's own."""
@@ -38,10 +40,6 @@ class CopyAnswer(msgspec.Struct, frozen=True):
 
 
 encode_answer = msgspec.json.Encoder().encode
-
-
-class ClientGone(Exception):
-    """The client of a call has gone, so that nobody is left to be answered."""
 
 
 def send_answer(writer: Any, answer: bytes) -> None:

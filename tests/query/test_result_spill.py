@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 import trio
 
-from ingester.errors import TooSlow
+from ingester.errors import ClientGone, TooSlow
 from ingester.query import result_spill as result_spill_module
 from ingester.query.cpu_account import CpuAccount
 from ingester.query.read_context import Selection
@@ -21,7 +21,6 @@ from ingester.query.result_spill import FEW_BYTES, ResultSpill, SpilledResult
 from ingester.query.snapshot import snapshot_all
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import predicate_of
-from ingester.write.answer import ClientGone
 from persist.parquet.copy_on_write import RewriteLimits
 from tests.drivers.stage import KEYED, KEYS, SCHEMA, Stage
 

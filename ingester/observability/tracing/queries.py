@@ -68,9 +68,6 @@ class QueryTrace:
                 del part
                 yield held.pop()
                 self._sent()
-        except GeneratorExit:
-            self._span.set_attribute("ingester.abandoned", True)
-            raise
         except BaseException as exc:
             failed(self._span, exc)
             raise

@@ -25,7 +25,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from ingester.errors import IngesterError, kind_of
+from ingester.errors import ClientGone, IngesterError, kind_of
 from ingester.observability.tracing.counts import SpanCounts
 from ingester.secret_texts import masked
 
@@ -163,7 +163,13 @@ def trace_id_of(span: SpanContext) -> str:
 
 
 def failed(span: Span, error: BaseException) -> None:
-    """Say in a span why it failed: the error's code and its message, no traceback."""
+    """Say in a span why it failed: the error's code and its message, no traceback.
+
+    Where the client has gone nothing has failed: it says ``ingester.cancelled``.
+    """
+    if isinstance(error, (ClientGone, GeneratorExit)):
+        span.set_attribute("ingester.cancelled", True)
+        return
     code, message = type(error).__name__, str(error)
     if isinstance(error, IngesterError):
         code, message = kind_of(error).code, error.message

@@ -24,6 +24,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from ingester.errors import ClientGone
 from ingester.query.live_groups import Group
 from ingester.query.live_tail import LiveSnapshot
 from ingester.query.read_context import AnswerPart
@@ -34,7 +35,6 @@ from ingester.server.flight.permitted import permitted_wait
 from ingester.server.flight.refusals import refusals
 from ingester.server.portal import Portal
 from ingester.server.services import Services
-from ingester.write.answer import ClientGone
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.calls import CallTrace

@@ -21,9 +21,10 @@ from typing import Any
 import pyarrow as pa
 import trio
 
+from ingester.errors import ClientGone
 from ingester.server.auth.access import Access, Permit
 from ingester.server.services import Services
-from ingester.write.answer import ClientGone, send_answer
+from ingester.write.answer import send_answer
 
 CUT_AFTER_S = 1.0
 """The time that a client has to end a call whose permit has ended."""

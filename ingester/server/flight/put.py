@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from ingester.errors import InvalidRequest
+from ingester.errors import ClientGone, InvalidRequest
 from ingester.schema import Normaliser
 from ingester.server.flight.decoding import PutLimits, moved
 from ingester.server.flight.put_reader import batch_of, bytes_of, metadata_of, next_chunk, schema_of
@@ -44,7 +44,7 @@ from ingester.server.flight.refusals import says_answered
 from ingester.server.flight.requests import WriteCommand
 from ingester.server.flight.unanswered import Unanswered
 from ingester.server.portal import Portal
-from ingester.write.answer import ClientGone, encode_answer, send_answer
+from ingester.write.answer import encode_answer, send_answer
 from ingester.write.combiner import Combiner
 from ingester.write.metadata import NO_METADATA, BatchMetadata, SharedStates, untraced
 from ingester.write.operation_maker import OperationMaker

@@ -26,10 +26,17 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import structlog
 
-from ingester.errors import FencedOff, IngesterError, InternalFailure, StoreAway, kind_of, limit_of
+from ingester.errors import (
+    ClientGone,
+    FencedOff,
+    IngesterError,
+    InternalFailure,
+    StoreAway,
+    kind_of,
+    limit_of,
+)
 from ingester.secret_texts import masked
 from ingester.shown_text import escaped
-from ingester.write.answer import ClientGone
 from persist.manifest import Fenced, ManifestDamaged
 from persist.store import StoreError
 

@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 
+from ingester.errors import ClientGone
+from ingester.observability.tracing.calls import Traces
+from ingester.observability.tracing.tracer import Sampling, Tracer
 from ingester.server.flight.refusals import TRAILER
 from tests.drivers.daemon import Daemon
 from tests.drivers.receiver import ReceivedSpan, Receiver, otlp_receiver
@@ -240,3 +248,41 @@ def test_a_refused_batch_ends_its_span_and_none_is_left_open(
     assert all(span.began_ns <= span.ended_ns for span in mine)
     told = daemon.stderr_file.read_text()
     assert "ended span" not in told and "library-warning" not in told
+
+
+class _Part(NamedTuple):
+    batch: pa.RecordBatch = BATCH
+    partition: str = ""
+    source: str = "buffer"
+
+
+@pytest.mark.parametrize("ends", ["gone", "dropped", "refused", "failed"])
+def test_a_query_whose_client_has_gone_is_cancelled_and_has_not_failed(ends: str) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = Tracer(provider.get_tracer("test"), Sampling(1.0, 1))
+    query = Traces(tracer).call((), ()).query("n", "t", "all", time.time_ns())
+    assert query is not None
+    error: Exception = ValueError("a bad file") if ends == "failed" else ClientGone("it left")
+
+    def parts() -> Iterator[_Part]:
+        yield _Part()
+        raise error
+
+    if ends == "refused":
+        query.refused(error)
+    elif ends == "dropped":
+        sent = query.watched(parts())
+        next(sent)
+        del sent  # as gRPC does with what it has no use for any more
+    else:
+        with pytest.raises(type(error)):
+            list(query.watched(parts()))
+    (span,) = [each for each in exporter.get_finished_spans() if each.name == "query n.t"]
+    assert span.attributes is not None
+    is_cancelled, failed = span.attributes.get("ingester.cancelled"), span.status.status_code
+    if ends == "failed":
+        assert (is_cancelled, failed) == (None, StatusCode.ERROR)
+    else:
+        assert (is_cancelled, failed) == (True, StatusCode.UNSET)
+        assert "error.type" not in span.attributes
