@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from ingester.config.addresses import is_loopback
+from ingester.config.addresses import is_loopback, says_loopback
 
 from .exits import USAGE, CommandFailed
 
@@ -137,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer."""
         path = self.path.partition("?")[0]
         host = re.sub(r":[0-9]+$", "", self.headers.get("Host", ""))
-        if self.local and host and not is_loopback(host):
+        if self.local and host and not says_loopback(host):
             self._answer(421, b"this is not the host that was asked for\n")
         elif path == "/metrics":
             self._answer(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)

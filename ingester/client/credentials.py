@@ -42,8 +42,8 @@ class Credentials:
                 f"endpoint {endpoint!r} speaks no TLS, and tls_ca or tls_cert is given:"
                 f" write {TLS}://{rest}"
             )
-        in_clear = scheme not in (TLS, "grpc+unix") and not is_loopback(host)
-        if options.has_token and in_clear and not options.insecure:
+        has_clear_token = options.has_token and not options.insecure
+        if has_clear_token and scheme not in (TLS, "grpc+unix") and not is_loopback(host):
             raise InvalidRequest(
                 f"endpoint {endpoint!r}: the token would go over the network in clear text: write"
                 f" {TLS}://{rest}, or say insecure where something else encrypts the connection"

@@ -1,6 +1,6 @@
 """The rule of who may listen where: beyond the loopback only with TLS and tokens, or told so.
 
-Law of this file: pure.
+Law of this file: it keeps nothing. Names are looked up anew each time.
 """
 
 from __future__ import annotations

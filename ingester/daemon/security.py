@@ -49,10 +49,12 @@ class Security:
         self._held = HeldCertificates(settings.tls, _now) if settings.tls.cert else None
         if self._held is not None:
             self.reloading.add(self._look)
-        if is_insecure(settings):
+        # As it was when the listeners were opened; a name is looked up once.
+        self._exposed, self._insecure = exposed_listeners(settings), is_insecure(settings)
+        if self._insecure:
             log.warning(
                 "other machines reach the daemon without TLS or without tokens",
-                listeners=exposed_listeners(settings),
+                listeners=self._exposed,
                 runbook="insecure",
             )
 
@@ -82,8 +84,8 @@ class Security:
             tls=self._held is not None,
             client_certificates=bool(settings.tls.client_ca),
             tokens=asks_for_tokens(settings),
-            insecure=is_insecure(settings),
-            exposed=exposed_listeners(settings),
+            insecure=self._insecure,
+            exposed=self._exposed,
             certificate=None if self._held is None else _certificate(self._held),
             callers=self.doorkeeper.status(),
         )

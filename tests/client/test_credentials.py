@@ -23,6 +23,7 @@ from ingester.client.credentials import Credentials
 from ingester.config.sources import connection_values
 from tests.client.small_daemon import SmallDaemon
 from tests.drivers.certificates import Authority
+from tests.drivers.names import leads_to
 
 BATCH = pa.record_batch({"a": [1]})
 
@@ -88,6 +89,17 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_sent(
         Client(local, options={"tls_ca": ca})  # type: ignore[arg-type]
     # Where something else encrypts the connection.
     Credentials(remote, ConnectionOptions(token="secret", insecure=True))
+
+
+def test_a_token_goes_to_no_name_below_localhost_that_leads_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = ConnectionOptions(token="secret")
+    leads_to(monkeypatch, "x.localhost", ["127.0.0.1", "::1"])
+    Credentials("grpc://x.localhost:8082", options)
+    leads_to(monkeypatch, "x.localhost", ["127.0.0.1", "192.0.2.1"])
+    with pytest.raises(InvalidRequest, match="in clear text"):
+        Credentials("grpc://x.localhost:8082", options)
 
 
 def test_a_token_is_shown_nowhere() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ingester.config.addresses import is_loopback
+from ingester.config.addresses import is_loopback, says_loopback
 from ingester.config.exposure import check_exposure, exposed_listeners, is_insecure
 from ingester.config.settings import ConfigError, Settings
 from ingester.config.sources import load
+from tests.drivers.names import leads_to
 
 TLS = {"tls.cert": "c.pem", "tls.key": "k.pem"}
 TOKENS = {"auth.tokens": "tokens.json"}
@@ -27,7 +28,7 @@ def settings(**flags: object) -> Settings:
         ("[::1]", True),
         ("::ffff:127.0.0.1", True),
         ("localhost", True),
-        ("LocalHost.", True),
+        ("LocalHost", True),
         ("0.0.0.0", False),
         ("::", False),
         ("10.0.0.1", False),
@@ -40,6 +41,28 @@ def settings(**flags: object) -> Settings:
 )
 def test_only_what_this_machine_alone_reaches_is_the_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        (["127.0.0.1"], True),
+        (["127.0.0.1", "::1"], True),
+        (["0.0.0.0"], False),
+        (["127.0.0.1", "10.0.0.1"], False),
+        (["fe80::1%lo"], False),
+        ([], False),
+    ],
+)
+@pytest.mark.parametrize("name", ["x.localhost", "localhost"])
+def test_a_name_is_the_loopback_only_where_all_its_addresses_are(
+    name: str, addresses: list[str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leads_to(monkeypatch, name, addresses)
+    assert is_loopback(name) is expected
+    assert says_loopback(name)
+    made = settings(flight__listen=f"{name}:0")
+    assert exposed_listeners(made) == ([] if expected else ["flight.listen"])
 
 
 @pytest.mark.parametrize("listener", ["flight__listen", "http__listen"])
