@@ -55,8 +55,10 @@ async def listen(
 
     def make(door: Door) -> IngesterServer:
         watch_connections(runtime.connections)
-        with bounded_reception(_reception_limits(runtime)):
-            return IngesterServer(door, services, portal, limits, combiner)
+        with bounded_reception(_reception_limits(runtime)) as limit_threads:
+            server = IngesterServer(door, services, portal, limits, combiner)
+        server.bound_waiting(settings.limits.calls, limit_threads)
+        return server
 
     door = Door(*split_address(settings.flight.listen), security.certificates)
     listener = FlightListener(door, make)

@@ -1,6 +1,7 @@
 """The Flight server: gRPC's threads decode requests, hand them over and translate what goes wrong.
 
     ``callers`` the token of a call, before its handler runs; the handler checks the right
+    ``call_room`` bounds the calls that wait to be let in, as each has a thread
     ``origin_names`` who may write under which origin's name
     ``permitted`` what a stream brings as long as its token is valid
     ``tracing`` what a call says of its caller's span, where something is traced

@@ -19,6 +19,7 @@ import pyarrow.flight as fl
 from ingester.errors import Unauthenticated
 from ingester.server.auth.access import Access, Permit
 from ingester.server.auth.rights import NOBODY
+from ingester.server.flight.call_room import CallRoom
 from ingester.server.flight.refusals import flight_error
 
 KEY = "caller"
@@ -30,10 +31,20 @@ _AT_ONCE = {
 
 
 class _Admitted(fl.ServerMiddleware):  # type: ignore[misc]
-    """What became of a call's token, for its handler."""
+    """What became of a call's token, for its handler; who is let in is counted until the end."""
 
-    def __init__(self, found: Permit | Unauthenticated) -> None:
+    def __init__(self, found: Permit | Unauthenticated, room: CallRoom) -> None:
         self.found = found
+        self._room = room
+        self._is_counted = isinstance(found, Permit)
+        if self._is_counted:
+            room.enter()
+
+    def call_completed(self, exception: Any) -> None:
+        """Count the call no more."""
+        if self._is_counted:
+            self._is_counted = False
+            self._room.leave()
 
 
 class CallerMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
@@ -42,21 +53,24 @@ class CallerMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
     Args:
         access: who may do what.
         refused: is told the ``code`` of what a caller is refused for before its handler runs.
+        room: counts the calls that are let in.
     """
 
-    def __init__(self, access: Access, refused: Callable[[str], object]) -> None:
+    def __init__(self, access: Access, refused: Callable[[str], object], room: CallRoom) -> None:
         super().__init__()
+        self._room = room
         self._access = access
         self._refused = refused
 
     def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Admitted:
         """Read the call's token."""
         try:
-            return _Admitted(self._access.admit(headers.get("authorization", ())))
+            permit = self._access.admit(headers.get("authorization", ()))
+            return _Admitted(permit, self._room)
         except Unauthenticated as exc:
             asked = _AT_ONCE.get(info.method)
             if asked is None:
-                return _Admitted(exc)
+                return _Admitted(exc, self._room)
             self._refused("unauthenticated")
             self._access.note_refusal(exc, NOBODY, "", asked)
             raise flight_error(exc) from None
@@ -64,9 +78,11 @@ class CallerMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
             raise flight_error(exc) from None
 
 
-def middleware(access: Access, refused: Callable[[str], object]) -> dict[str, CallerMiddleware]:
+def middleware(
+    access: Access, refused: Callable[[str], object], room: CallRoom
+) -> dict[str, CallerMiddleware]:
     """Return the middleware of a server; none where nobody needs a token."""
-    return {KEY: CallerMiddleware(access, refused)} if access.enabled else {}
+    return {KEY: CallerMiddleware(access, refused, room)} if access.enabled else {}
 
 
 def permit_of(context: Any, access: Access, asked: str) -> Permit:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int, c_int32, c_size_t
+from ctypes import CFUNCTYPE, PYFUNCTYPE, c_bool, c_char_p, c_int, c_int32, c_size_t
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -82,7 +82,8 @@ _Invoker = CFUNCTYPE(None, c_size_t, c_size_t)
 _Method = CFUNCTYPE(c_size_t, c_size_t, c_size_t)
 _MakeQuota = CFUNCTYPE(c_size_t, c_char_p)
 _SizeQuota = CFUNCTYPE(None, c_size_t, c_size_t)
-_LimitThreads = CFUNCTYPE(None, c_size_t, c_int)
+_LimitThreads = PYFUNCTYPE(None, c_size_t, c_int)
+"""Called with the interpreter held: it takes a moment, and many threads may wait for it."""
 _SetOption = CFUNCTYPE(c_size_t, c_size_t, c_size_t)
 _MakeArgument = CFUNCTYPE(c_size_t, c_size_t, c_size_t, c_int)
 _SetCompression = CFUNCTYPE(c_size_t, c_size_t, c_int, c_bool)
@@ -142,8 +143,10 @@ def decompress_into(pool: Callable[[], pa.MemoryPool]) -> bool:
 
 
 @contextmanager
-def bounded_reception(limits: ReceptionLimits) -> Iterator[None]:
+def bounded_reception(limits: ReceptionLimits) -> Iterator[Callable[[int], object]]:
     """Have a server that is made inside the block keep these limits.
+
+    Gives what sets another limit of its threads: it may be called as long as the process lives.
 
     gRPC cuts whose connection it likes when too much arrives: that is for the worst case, in which
     the process would end otherwise.
@@ -152,10 +155,10 @@ def bounded_reception(limits: ReceptionLimits) -> Iterator[None]:
         bounding = _Bounding(limits)
     except NotHere as exc:
         tell_unbounded("messages", str(exc))
-        yield
+        yield lambda _: None
         return
     with bounding:
-        yield
+        yield bounding.limit_threads
     if not bounding.applied:
         tell_unbounded("messages", "gRPC's builder of servers is not laid out as known")
 
@@ -222,7 +225,8 @@ class _Bounding:
         _check_server_options(flight)
         quota = _MakeQuota(own[_QUOTA_MADE])(b"ingester")
         _SizeQuota(own[_QUOTA_SIZED])(quota, limits.all_bytes)
-        _LimitThreads(own[_THREADS_SET])(quota, limits.calls)
+        self._limit_threads = _LimitThreads(own[_THREADS_SET])
+        self._limit_threads(quota, limits.calls)
         # A grpc::ResourceQuota: what its base class has, and the quota.
         self._quota = (c_size_t * 3)(0, 0, quota)
         self._called = (_Init(self._begin), _Manager(lambda *_: False), _Invoker(self._customise))
@@ -233,6 +237,10 @@ class _Bounding:
 
     def __exit__(self, *_: object) -> None:
         self._slot.value = self._before
+
+    def limit_threads(self, most: int) -> None:
+        """Set the limit of the server's threads, and so of its calls."""
+        self._limit_threads(self._quota[2], most)
 
     def _begin(self, status: int, server: int, options: int) -> int:
         """Stand in for FlightServerBase::Init."""

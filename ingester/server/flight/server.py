@@ -7,7 +7,7 @@ Law of this file: decode, hand over, translate what goes wrong; no state. ``sys.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from ingester.errors import NotAvailable
 from ingester.query.ticket import Ticket, encode_ticket
 from ingester.server.auth.access import Permit
 from ingester.server.flight.actions import ACTIONS, run_action
+from ingester.server.flight.call_room import CallRoom
 from ingester.server.flight.callers import middleware, permit_of
 from ingester.server.flight.copy import CopyCall
 from ingester.server.flight.decoding import PutLimits
@@ -73,8 +74,20 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         self._combiner = combiner
         self._access = services.access
         self._origins = OriginNames(services.access, services.known_origins, portal)
-        read = middleware(services.access, services.metrics.refused) | tracing(services.traces)
+        self._room = CallRoom()
+        read: dict[str, Any] = middleware(services.access, services.metrics.refused, self._room)
+        read |= tracing(services.traces)
         super().__init__(door.location, middleware=read, **door.tls_arguments())
+
+    def bound_waiting(self, most: int, limit: Callable[[int], object]) -> None:
+        """Bound the calls that wait to be let in, where a token is needed.
+
+        Args:
+            most: calls of any kind.
+            limit: sets the limit of gRPC's threads.
+        """
+        if self._access.enabled:
+            self._room.bound(most, limit)
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Take a stream of writes; see :mod:`ingester.server.flight.put`."""
