@@ -7,12 +7,13 @@ Law of this file: what somebody without rights can cause is bounded. A principal
 an address) has ``BURST`` refusals at once and one more each second, all of them together
 ``BURST_OF_ALL`` and ``PER_S``; those beyond are counted, and the next line says how many. Strangers
 have bounds of their own: no flood of theirs hides what a token was refused. A line that cannot be
-written is counted, told once, and holds up nobody.
+written is counted, told once, and holds up nobody; half a line stays alone on its line.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -57,6 +58,8 @@ class AuditLog:
         self._lock = threading.Lock()
         self._descriptor: int | None = None
         self._failing = False
+        self._torn = False
+        """Half a line stands at the end of the file."""
         self._strangers, self._known = _Bounds(clock), _Bounds(clock)
         self.lines = 0
         """Lines written."""
@@ -71,11 +74,14 @@ class AuditLog:
         try:
             opened = _open(Path(self._file))
         except OSError as exc:
+            # What a FIFO says where nobody reads it.
+            why = "nobody reads this FIFO" if exc.errno == errno.ENXIO else exc.strerror
             raise AuditFailed(
-                exc.errno, f"audit.file {self._file}: cannot be opened ({exc.strerror})"
+                exc.errno, f"audit.file {self._file}: cannot be opened ({why})"
             ) from exc
         with self._lock:
             before, self._descriptor = self._descriptor, opened
+            self._torn = _is_torn(Path(self._file))
             if before is not None:
                 os.close(before)
 
@@ -113,9 +119,7 @@ class AuditLog:
         data = escaped_json(msgspec.json.encode(told).decode()).encode() + b"\n"
         try:
             with self._lock:
-                # One call: lines of several threads stay whole.
-                to = sys.stderr.fileno() if self._descriptor is None else self._descriptor
-                os.write(to, data)
+                self._put(data)
                 self.lines += 1
         except OSError as exc:
             self.left_out += 1
@@ -125,6 +129,19 @@ class AuditLog:
                     log.error("audit log not written", error=str(exc), runbook="audit-not-written")
             return
         self._failing = False
+
+    def _put(self, line: bytes) -> None:
+        """Write a whole line. Under the lock, and mostly in one call: lines stay whole."""
+        to = sys.stderr.fileno() if self._descriptor is None else self._descriptor
+        if self._torn:
+            os.write(to, b"\n")
+            self._torn = False
+        left = line
+        while left:
+            # A disk that is nearly full takes a part, and says why with the next one.
+            written = os.write(to, left)
+            left = left[written:]
+            self._torn = bool(left)
 
 
 class _Bounds:
@@ -170,11 +187,22 @@ class _Bucket:
 
 def _open(path: Path) -> int:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(path, flags, MODE)
+    # Of a FIFO: neither its opening nor a line waits for whoever reads it.
+    descriptor = os.open(path, flags | os.O_NONBLOCK, MODE)
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     if stat.S_ISREG(os.fstat(descriptor).st_mode) and mode & ~MODE:
         os.fchmod(descriptor, mode & MODE)
     return descriptor
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether a file does not end in a whole line, as after a full disk or a lost machine."""
+    with contextlib.suppress(OSError):
+        if path.is_file() and path.stat().st_size:
+            with path.open("rb") as file:
+                file.seek(-1, os.SEEK_END)
+                return file.read(1) != b"\n"
+    return False
 
 
 def _line(caller: Caller, peer: str, action: str, place: Place, outcome: str) -> dict[str, object]:
