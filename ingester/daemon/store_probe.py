@@ -4,6 +4,7 @@
     a later claim of our id is there ──▶ another process has started under it
     another kind of request has failed, or has no answer for long ──▶ one of that kind
                               (a write is a small object that is put and deleted)
+    nothing was put for five minutes ──▶ such a write: a store may take none any more and be read
 
 Law of this file: off the loop, and with a time-out of its own: a store that swallows requests, or a
 file system that hangs, is found out all the same. What hangs holds one of its
@@ -24,6 +25,8 @@ from persist.store.probe import FOLDER
 
 EVERY_S, DOUBTED_S = 10.0, 2.0
 TIMEOUT_S = 5.0
+WRITES_EVERY_S = 300.0
+"""A store that was not written to for so long is, by a probe."""
 MOST = 2
 
 
@@ -81,8 +84,12 @@ class StoreProbe:
         for kind in sorted(doubted & _AGAIN.keys()):
             await self._ask(kind, partial(_AGAIN[kind], store))
         # Not into an empty mount point.
-        if "write" in doubted and is_there:
+        if is_there and ("write" in doubted or self._is_quiet()):
             await self._ask("put", partial(self._write, store))
+
+    def _is_quiet(self) -> bool:
+        """Whether nobody knows any more that the store takes writes."""
+        return self._claim is not None and self.watch.quiet_s("write") > WRITES_EVERY_S
 
     def _doubt(self) -> None:
         """Have a second opinion: a request has failed. Any thread."""

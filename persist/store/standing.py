@@ -172,6 +172,12 @@ class StoreWatch:
                 self._state, self._since, self._last_ok_at, self._last_error, reads, writes
             )
 
+    def quiet_s(self, kind: Kind) -> float:
+        """Return for how long no request of a kind has ended; infinity where none ever has."""
+        with self._lock:
+            last_at = self._sides[kind].last_at
+            return float("inf") if last_at is None else self._clock() - last_at
+
     def doubted(self) -> frozenset[Kind]:
         """Return the kinds whose last request has failed, or has no answer for ``SLOW_S``."""
         with self._lock:

@@ -21,10 +21,10 @@ import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 
 from ingester.daemon.loop_watch import REMEMBERED_S, TURN_S, LoopWatch
-from ingester.daemon.store_probe import StoreProbe
+from ingester.daemon.store_probe import WRITES_EVERY_S, StoreProbe
 from persist.manifest import claim_epoch
 from persist.manifest.paths import claim_path
-from persist.store import PutInfo, StoreWatch
+from persist.store import PutInfo, StoreDenied, StoreWatch
 from persist.store.standing import SLOW_S, StoreStanding
 from tests.crash.worlds import mount, no_small_disk
 from tests.drivers.daemon import Daemon
@@ -216,6 +216,44 @@ def test_writes_that_hang_are_found_out_beside_reads_that_work() -> None:
     early, hanging, well = trio.run(main)
     assert (early.state, well.state) == ("ok", "ok")
     assert (hanging.state, hanging.reads, hanging.writes) == ("away", True, False)
+
+
+def test_a_store_that_takes_no_writes_any_more_is_found_out_while_nobody_writes() -> None:
+    now_s = [0.0]
+
+    class Lake(MemoryStore):
+        refuses, puts = False, 0
+
+        def put(self, path: str, data: Buffer) -> PutInfo:
+            self.puts += 1
+            if self.refuses:
+                raise StoreDenied("read-only file system")
+            return super().put(path, data)
+
+    async def main() -> None:
+        lake = Lake()
+        probe = StoreProbe()
+        probe.watch = StoreWatch(clock=lambda: now_s[0])
+        store = probe.watched(lake)
+        probe.expect("tested", claim_epoch(store, "tested", 1, {}))
+        for wrote, puts in ((True, 1), (False, 1), (False, 2), (False, 2), (False, 3)):
+            now_s[0] += WRITES_EVERY_S / 2 + 1
+            if wrote:
+                store.put("file", b"")
+            await probe.probe()
+            assert (lake.puts, probe.watch.standing().state) == (puts, "ok")
+        lake.refuses = True
+        now_s[0] += WRITES_EVERY_S + 1
+        for _ in range(2):  # a single failure is no outage
+            await probe.probe()
+        standing = probe.watch.standing()
+        assert (standing.state, standing.reads, standing.writes) == ("away", True, False)
+        assert standing.last_error is not None and "read-only" in standing.last_error
+        lake.refuses = False
+        await probe.probe()
+        assert probe.watch.standing().state == "ok"
+
+    trio.run(main)
 
 
 def test_a_full_disk_is_not_ready_for_writes_of_the_size_that_batches_have(tmp_path: Path) -> None:
