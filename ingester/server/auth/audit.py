@@ -41,7 +41,7 @@ Place = tuple[str | None, str | None]
 
 
 class AuditFailed(OSError):
-    """The file cannot be opened; the message says which setting and why."""
+    """The file cannot be opened; the message says which and why."""
 
 
 class AuditLog:
@@ -76,9 +76,7 @@ class AuditLog:
         except OSError as exc:
             # What a FIFO says where nobody reads it.
             why = "nobody reads this FIFO" if exc.errno == errno.ENXIO else exc.strerror
-            raise AuditFailed(
-                exc.errno, f"audit.file {self._file}: cannot be opened ({why})"
-            ) from exc
+            raise AuditFailed(exc.errno, f"cannot be opened ({why})", self._file) from exc
         with self._lock:
             before, self._descriptor = self._descriptor, opened
             self._torn = _is_torn(Path(self._file))

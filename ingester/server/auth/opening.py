@@ -36,7 +36,7 @@ class Doorkeeper:
         try:
             self.audit = AuditLog(audit.file)
         except AuditFailed as exc:
-            raise ConfigError("audit.file", str(exc)) from exc
+            raise ConfigError("audit.file", f"{audit.file}: {exc.strerror}") from exc
         self._asked = trio.Event()
         # Its own: a store that hangs must not keep a token valid. For tokens, and for keys.
         self._threads = trio.CapacityLimiter(2)
