@@ -62,7 +62,6 @@ Ready = Callable[[dict[str, Any]], None]
 
 
 LAST_ANSWERS_S = 0.2
-SWITCH_INTERVAL_S = 0.002
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -91,8 +90,6 @@ def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | 
     """
     # pyarrow puts server tracebacks into clients' messages unless there are none.
     sys.tracebacklimit = 0
-    # Threads that release the GIL for every batch otherwise wait 5 ms to get it back.
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     do_without_pandas()
     set_up_allocator()
     let_calls_poll()

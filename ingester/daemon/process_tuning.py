@@ -52,7 +52,8 @@ def let_calls_poll() -> None:
 def hand_over_soon() -> None:
     """Have a thread that computes give the interpreter to one that waits after 1 ms, not after 5.
 
-    A call of one client takes the interpreter several times on its way; beside a call that computes
-    for long, it waited for it each time. Slices of 1 ms cost writers nothing that can be measured.
+    A call of one client lets go of the interpreter for each batch, and takes it several times on
+    its way; beside a call that computes for long, it waited for it each time. Slices of 1 ms cost
+    writers nothing that can be measured.
     """
     sys.setswitchinterval(SLICE_S)
