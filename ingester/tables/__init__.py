@@ -4,6 +4,7 @@
         │              ├ ``rules``: how many there may be, and who may have one made
         │              ├ ``table_quota``: how many a namespace may have
         │              ├ ``owner``: a keyed table's writes have one daemon
+        │              ├ ``wide_schemas``: many columns are looked at in a thread
         │              └ ``new_version``: a table made, or made anew, with all of its rows
         └▶ ``commits`` ◀── ``finished_flush`` ◀── the flush room: files on their way into a version
               ├ ``commit_gate``: one table's manifest, one change at a time

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Sequence
+from functools import partial
 
 import pyarrow as pa
 import structlog
@@ -17,13 +18,13 @@ from ingester.errors import StoreAway, UnknownTable
 from ingester.schema.definition import automatic_definition, check_same, keyed_definition, widened
 from ingester.schema.limits import check_columns
 from ingester.schema.names import check_table_name
-from ingester.schema.normalise import missing_columns
 from ingester.schema.types import has_no_type
 from ingester.tables.commits import Commits
 from ingester.tables.ddl import TableSteps
 from ingester.tables.new_version import NewVersions
 from ingester.tables.rules import TableRules
 from ingester.tables.version_overlap import held_back
+from ingester.tables.wide_schemas import WideSchemas
 from persist.manifest import Manifest, ManifestError, WriterIdentity, list_tables
 from persist.store import StoreError
 from persist.table import TableDefinition, TableKey
@@ -51,6 +52,7 @@ class Catalog:
         self.commits = commits
         self._steps = TableSteps(commits, tree, writer, rules)
         self.new_versions = NewVersions(commits, self._steps, writer)
+        self.wide = WideSchemas()
         self._tree = tree
         self._rules = rules
         self._unseen: dict[TableKey, tuple[float, float]] = {}
@@ -195,12 +197,12 @@ class Catalog:
         """
         return await self._unless_to_be_made(self.open(namespace, name))
 
-    def check_sent(self, key: TableKey, table: TableBuffer | None, sent: pa.Schema) -> None:
+    def check_sent(self, key: TableKey, have: TableDefinition | None, sent: pa.Schema) -> None:
         """Raise :class:`InvalidRequest` for more columns than a table may have, at a look.
 
-        :meth:`check_draft` knows them all, but a draft of so many takes its time.
+        :meth:`check_draft` knows them all, but a draft of so many takes its time. Any thread.
         """
-        had = 0 if table is None else len(table.definition.schema)
+        had = 0 if have is None else len(have.schema)
         if len(sent) > max(had, self._rules.limits.columns):
             typed = sum(not has_no_type(kind) for kind in sent.types)
             check_columns(key, had, typed, self._rules.shapes)
@@ -257,25 +259,25 @@ class Catalog:
         table = self._tree.tables.get(key)
         if table is not None and drafted is not None:
             table.check_shape(drafted)
-        if (
-            table is not None
-            and self._steps.may_write(table)
-            and not missing_columns(table.definition, sent)
-        ):
-            return table
+        if table is not None and self._steps.may_write(table):
+            missing = await self.wide.missing(table, sent)
+            if drafted is not None:
+                table.check_shape(drafted)  # a copy may have made it anew meanwhile
+            if not missing and self._steps.may_write(table):
+                return table
         async with self.commits.held(key):
             table = await self._unless_to_be_made(self._steps.open(key))
             if table is None:
-                definition = (
-                    automatic_definition(sent)
+                make = (
+                    partial(automatic_definition, sent)
                     if drafted is None
-                    else keyed_definition(sent, drafted.primary_key)
+                    else partial(keyed_definition, sent, drafted.primary_key)
                 )
-                table = await self._steps.create(key, definition)
+                table = await self._steps.create(key, await self.wide.work(sent, make))
             await self._steps.own(table)
             if drafted is not None:
                 table.check_shape(drafted)  # a copy may have made it anew before the gate was ours
-            while missing := missing_columns(table.definition, sent):
+            while missing := await self.wide.missing(table, sent):
                 await self._steps.widen(table, missing)
             return table
 

@@ -67,23 +67,43 @@ class Plans:
         definition: TableDefinition,
         sent: pa.Schema,
         normaliser_type: type[Normaliser],
+        made: Normaliser | None = None,
     ) -> WritePlan:
         """The plan for batches of the schema ``sent``.
 
         Args:
             definition: that of the table, by the partition spec that rows are split by.
             normaliser_type: makes the rows of the table.
+            made: one that was made already; it counts if it was made of this definition.
         """
-        normaliser = normaliser_type(definition, sent)
-        ids = (definition.schema_id, definition.spec_id)
-        key = (table.key, normaliser_type, *ids, sent.serialize().to_pybytes())
+        key = _key_of(table, definition, sent, normaliser_type)
         plan = self._plans.get(key)
         if plan is None:
+            if made is None or _ids(made.definition) != _ids(definition):
+                made = normaliser_type(definition, sent)
             nbytes = PLAN_BYTES + len(key[-1])
             self._nbytes += nbytes
             if self._nbytes > MAX_BYTES:
                 self._plans.clear()
                 self._nbytes = nbytes
-            schema = LoggedSchema.of(next(self._schema_numbers), table.key, normaliser.schema)
-            plan = self._plans[key] = WritePlan(table, normaliser, schema)
+            schema = LoggedSchema.of(next(self._schema_numbers), table.key, made.schema)
+            plan = self._plans[key] = WritePlan(table, made, schema)
         return plan
+
+    def has(self, table: TableBuffer, definition: TableDefinition, sent: pa.Schema) -> bool:
+        """Whether there is a plan for rows of the schema ``sent``."""
+        return _key_of(table, definition, sent, Normaliser) in self._plans
+
+
+def _ids(definition: TableDefinition) -> tuple[int, int]:
+    return definition.schema_id, definition.spec_id
+
+
+def _key_of(
+    table: TableBuffer,
+    definition: TableDefinition,
+    sent: pa.Schema,
+    normaliser_type: type[Normaliser],
+) -> _Key:
+    sent_bytes = sent.serialize().to_pybytes()
+    return (table.key, normaliser_type, *_ids(definition), sent_bytes)

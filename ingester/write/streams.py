@@ -6,6 +6,7 @@ Law of this file: there is one open stream per (origin, table); a newer one ends
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from ingester.schema import DeleteNormaliser, Normaliser
 from ingester.schema.definition import draft_definition
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_takeover import OriginTakeover
+from ingester.tables.wide_schemas import is_wide
 from ingester.write.plan import Plans
 from ingester.write.stream import Deliver, WritePath, WriteStream
 from ingester.write.transform.chain import Chain
@@ -101,21 +103,21 @@ class Writes:
             found = await self._catalog.find(namespace, name)
             if (others := self._others(target, found, chain)) is not None:
                 return others
-            self._catalog.check_sent((namespace, name), found, sent)
-            draft = draft_definition(None if found is None else found.definition, sent)
+            draft = await self._drafted((namespace, name), found, sent)
             if draft is not None:
                 self._catalog.check_draft((namespace, name), found, draft)
                 return draft
+        made: Normaliser | None = None
         if deletes:
             table = await self._catalog.prepare_delete(namespace, name)
         else:
-            table = await self._catalog.prepare_write(namespace, name, sent)
-            # Somebody else may have made the table since.
-            if (others := self._others(target, table, chain)) is not None:
-                return others
+            prepared = await self._prepared(target, sent, chain)
+            if isinstance(prepared, TransformedBy):
+                return prepared
+            table, made = prepared
             await self._record(table, chain)
         kind = DeleteNormaliser if deletes else Normaliser
-        plan = self._plans.get(table, self._definition(table, origin), sent, kind)
+        plan = self._plans.get(table, self._definition(table, origin), sent, kind, made)
         self._check_streams(table.use)  # others may have come meanwhile
         if era != admission.era:  # the manifest may say that this daemon writes no more
             raise admission.refusal()
@@ -145,6 +147,37 @@ class Writes:
         table = stream.plan.table
         await self._takeover.take(table, stream.origin, sequence)
         stream.origin_table = self._origins.table(stream.origin, table.key)
+
+    async def _drafted(
+        self, key: TableKey, table: TableBuffer | None, sent: pa.Schema
+    ) -> TableDefinition | None:
+        """Draft the definition that a write leads to; None where the table has it."""
+
+        def draft(have: TableDefinition | None) -> TableDefinition | None:
+            self._catalog.check_sent(key, have, sent)
+            return draft_definition(have, sent)
+
+        if table is None:
+            return await self._catalog.wide.work(sent, partial(draft, None))
+        return await self._catalog.wide.of_table(table, sent, draft)
+
+    async def _prepared(
+        self, target: Target, sent: pa.Schema, chain: Chain | None
+    ) -> tuple[TableBuffer, Normaliser | None] | TransformedBy:
+        """Prepare the table, and make what is made of a wide schema, which would hold the loop up.
+
+        The table has the columns of ``sent`` on return, and nobody else was at it since.
+        """
+        made: Normaliser | None = None
+        while True:
+            table = await self._catalog.prepare_write(target.namespace, target.table, sent)
+            # Somebody else may have made the table since.
+            if (others := self._others(target, table, chain)) is not None:
+                return others
+            definition = self._definition(table, target.origin)
+            if made or not is_wide(sent) or self._plans.has(table, definition, sent):
+                return table, made
+            made = await self._catalog.wide.work(sent, partial(Normaliser, definition, sent))
 
     def _others(
         self, target: Target, table: TableBuffer | None, chain: Chain | None
