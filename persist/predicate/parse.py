@@ -55,7 +55,7 @@ def parse_predicate(
     become :class:`Points`: however many they are, a row is looked up once.
 
     Args:
-        pause: is called between two alternatives; what it raises ends the parsing.
+        pause: is called between two steps; what it raises ends the parsing.
 
     Raises:
         BadFilter: unknown column or operator, or a value that is not of the column's type.
@@ -82,7 +82,7 @@ def parse_predicate(
         conjunctions.append([_term((column, "in", values), kinds)])
     for names, columns in points.items():
         conjunctions.append(_points(names, columns, kinds))
-    return Predicate(conjunctions)
+    return Predicate(conjunctions, pause)
 
 
 def _check(raw: Sequence[Any], kinds: Kinds) -> None:

@@ -163,10 +163,22 @@ def _go_on() -> None:
 class Predicate:
     """A parsed filter over one schema; without conjunctions it matches everything."""
 
-    def __init__(self, conjunctions: Sequence[Sequence[Condition]]) -> None:
-        self._conjunctions = [tuple(terms) for terms in conjunctions]
-        self.nbytes = sum(term.nbytes for terms in self._conjunctions for term in terms)
+    def __init__(
+        self, conjunctions: Sequence[Sequence[Condition]], pause: Callable[[], None] = _go_on
+    ) -> None:
+        """``pause`` is called between two conjunctions; what it raises ends the making."""
+        self._conjunctions: list[tuple[Condition, ...]] = []
+        self.nbytes = 0
         """The bytes in memory, about, of its values and of what they are looked up by."""
+        columns: dict[str, None] = {}
+        for terms in conjunctions:
+            pause()
+            self._conjunctions.append(tuple(terms))
+            for term in terms:
+                self.nbytes += term.nbytes
+                columns.update(dict.fromkeys(term.columns))
+        self.columns = tuple(columns)
+        """Columns that have to be read to decide, each once."""
 
     def __del__(self) -> None:
         # Freed at once, 50,000 of them would hold up all other threads for 20 ms.
@@ -177,12 +189,6 @@ class Predicate:
     def conjunctions(self) -> tuple[tuple[Condition, ...], ...]:
         """Each is of conditions that a row has to meet all; a row has to match one of them."""
         return tuple(self._conjunctions)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns that have to be read to decide, each once."""
-        each = (name for terms in self._conjunctions for term in terms for name in term.columns)
-        return tuple(dict.fromkeys(each))
 
     def mask(self, batch: pa.RecordBatch, pause: Callable[[], None] = _go_on) -> pa.Array | None:
         """True where a row matches; None when all rows do.
