@@ -21,7 +21,7 @@ from persist.manifest import (
 )
 from persist.manifest.paths import snapshot_path
 from persist.store import StoreUnavailable
-from tests.persist.manifest.conftest import LOCAL_ONLY
+from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import DEFINITION, ME, grown, table
 from tests.persist.manifest.stores import FaultyStore
 
@@ -35,6 +35,7 @@ def test_each_claim_is_higher_than_all_before(store: FaultyStore) -> None:
     assert store.get("_ingesters/pod-0/00000000000000000002.claim") == b'{"incarnation":"b"}'
 
 
+@EVERY_STORE
 def test_claims_at_the_same_time_differ(store: FaultyStore) -> None:
     with ThreadPoolExecutor(8) as pool:
         epochs = list(pool.map(lambda _: claim_epoch(store, "pod-0", 1, {}), range(8)))
@@ -54,6 +55,7 @@ def test_an_id_that_is_no_name_claims_nothing(store: FaultyStore, name: str) -> 
         claim_epoch(store, name, 1, {})
 
 
+@EVERY_STORE
 def test_tables_are_listed_once_a_version_is_committed(store: FaultyStore) -> None:
     assert list_tables(store) == []
     tables = [("a", "t"), ("a", "t-x"), ("a", "t.x"), ("a", "t0"), ("a-b", "t"), ("b", "_u"[1:])]
@@ -89,7 +91,6 @@ def _due_at(manifest: Manifest, versions: int) -> list[int]:
     return due
 
 
-@LOCAL_ONLY
 def test_snapshots_get_rarer_as_the_table_grows(manifest: Manifest) -> None:
     due = _due_at(manifest, 80)
     distances = [later - before for before, later in pairwise(due)]

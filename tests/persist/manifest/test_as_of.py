@@ -11,7 +11,6 @@ from persist.manifest import Manifest, MomentNotKept, TableNotFound, version_as_
 from persist.manifest.files import encode_commit
 from persist.manifest.head import read_commit
 from persist.manifest.paths import commit_path
-from tests.persist.manifest.conftest import LOCAL_ONLY
 from tests.persist.manifest.samples import fresh, history
 
 START = datetime(2026, 11, 21, 15, tzinfo=UTC)
@@ -31,7 +30,6 @@ def _dated(manifest: Manifest, versions: int) -> None:
         manifest.store.put(path, encode_commit(dated))
 
 
-@LOCAL_ONLY
 @pytest.mark.parametrize("versions", [1, 2, 9])
 def test_the_newest_version_of_then_or_before_is_found(manifest: Manifest, versions: int) -> None:
     _dated(manifest, versions)
@@ -45,7 +43,6 @@ def test_the_newest_version_of_then_or_before_is_found(manifest: Manifest, versi
     assert version_as_of(known, START + timedelta(days=365)) == versions
 
 
-@LOCAL_ONLY
 def test_a_moment_before_the_oldest_kept_version_is_refused(manifest: Manifest) -> None:
     _dated(manifest, 3)
     with pytest.raises(MomentNotKept, match=r"the oldest kept one, 1, is of 2026-11-21T15:00:00"):

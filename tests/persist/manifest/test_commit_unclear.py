@@ -7,6 +7,7 @@ import pytest
 from persist.manifest import CommitUnclear, Manifest, Proposal
 from persist.manifest.paths import commit_path
 from persist.store import StoreUnavailable
+from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import DEFINITION, OTHER, fresh, grown, persist, put_in, table
 from tests.persist.manifest.stores import FaultyStore
 
@@ -44,6 +45,7 @@ def test_an_unclear_commit_tried_again_goes_in_once(
         assert found.version == (5 if overtaken else 3)
 
 
+@EVERY_STORE
 def test_a_first_request_that_arrives_late_does_no_harm(
     manifest: Manifest, store: FaultyStore
 ) -> None:
@@ -92,6 +94,7 @@ def test_a_store_that_is_away_leaves_a_proposal_that_can_be_tried_again(
     assert fresh(manifest).load().file_count == 2
 
 
+@EVERY_STORE
 def test_a_writer_that_slept_through_clean_up_does_not_believe_its_commit(
     manifest: Manifest, store: FaultyStore
 ) -> None:

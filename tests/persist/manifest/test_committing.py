@@ -20,6 +20,7 @@ from persist.manifest import (
     commit,
 )
 from persist.manifest.paths import commit_path
+from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import (
     DEFINITION,
     ME,
@@ -34,6 +35,7 @@ from tests.persist.manifest.samples import (
 from tests.persist.manifest.stores import FaultyStore
 
 
+@EVERY_STORE
 def test_a_commit_costs_one_put_one_create_and_one_look_at_the_parent(
     manifest: Manifest, store: FaultyStore
 ) -> None:
@@ -58,6 +60,7 @@ def test_a_commit_that_knows_nothing_looks_first(manifest: Manifest) -> None:
     assert put_in(manifest, None, Proposal(persist(7))).version == 4
 
 
+@EVERY_STORE
 def test_the_loser_of_a_race_goes_on_top_of_the_winner(
     manifest: Manifest, store: FaultyStore
 ) -> None:
@@ -81,6 +84,7 @@ def test_a_rebase_of_ones_own_is_told_each_state(manifest: Manifest, store: Faul
     assert told == [2, 3]
 
 
+@EVERY_STORE
 def test_two_that_create_the_same_table_agree(manifest: Manifest, store: FaultyStore) -> None:
     store.meanwhile = lambda: table(manifest)
     state = put_in(manifest, None, Proposal(DEFINITION), OTHER)

@@ -7,7 +7,7 @@ import pytest
 from persist.manifest import Manifest, clean_up
 from persist.manifest.head import floor_folder, raise_floor, read_floor
 from persist.manifest.paths import commit_path
-from tests.persist.manifest.conftest import LOCAL_ONLY
+from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import fresh
 from tests.persist.manifest.stores import ClockedStore
 from tests.persist.manifest.yard import HALF_A_DAY, Yard
@@ -50,6 +50,7 @@ def test_nothing_to_delete_raises_no_floor(yard: Yard) -> None:
     assert floor(yard) == 0
 
 
+@EVERY_STORE
 def test_of_two_who_raise_it_the_lower_does_no_harm(yard: Yard) -> None:
     folder = yard.manifest.folder
     for version in (20, 12, 20, 31):
@@ -64,7 +65,6 @@ def test_of_two_who_raise_it_the_lower_does_no_harm(yard: Yard) -> None:
     assert read_floor(yard.store, folder) == 71
 
 
-@LOCAL_ONLY
 @pytest.mark.parametrize("cleaned", [False, True])
 def test_a_local_folder_of_versions_is_not_listed(yard: Yard, cleaned: bool) -> None:
     yard.live(30)
@@ -76,7 +76,6 @@ def test_a_local_folder_of_versions_is_not_listed(yard: Yard, cleaned: bool) -> 
         assert floor_folder(yard.manifest.folder) in seen
 
 
-@LOCAL_ONLY
 @pytest.mark.parametrize("back", [(1, 2), (1, 2, 3, 4), (4, 5, 6)])
 def test_commits_that_come_back_after_a_power_loss_are_not_the_head(
     yard: Yard, back: tuple[int, ...]
@@ -97,7 +96,6 @@ def test_commits_that_come_back_after_a_power_loss_are_not_the_head(
     assert fresh(yard.manifest).load() == head
 
 
-@LOCAL_ONLY
 @pytest.mark.parametrize("hole", [range(20, 21), range(20, 24), range(17, 22)])
 def test_a_hole_that_nobody_s_clean_up_made_hides_nothing(yard: Yard, hole: range) -> None:
     yard.live(30)

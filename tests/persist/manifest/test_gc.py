@@ -14,6 +14,7 @@ from persist.manifest import (
     janitor,
 )
 from persist.manifest.paths import changelog_path, snapshot_path
+from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import fresh
 from tests.persist.manifest.yard import HALF_A_DAY, Yard, upload
 
@@ -44,6 +45,7 @@ def test_a_table_that_does_not_exist_is_not_cleaned(yard: Yard) -> None:
         clean(yard)
 
 
+@EVERY_STORE
 def test_stray_uids_at_every_version_neither_stay_nor_count(yard: Yard) -> None:
     """A stray snapshot of a kept version is not what the next versions are read from."""
     yard.live(30, snapshots=(12, 24))
@@ -133,6 +135,7 @@ def test_a_horizon_is_committed_before_the_first_data_file_goes(yard: Yard) -> N
     assert done.newest == 13
 
 
+@EVERY_STORE
 def test_running_twice_does_nothing_more_and_makes_no_version(yard: Yard) -> None:
     yard.live(30, snapshots=(20,))
     yard.plant_strays()

@@ -83,7 +83,7 @@ def test_interrupted_at_every_step_it_loses_nothing_and_can_be_run_again(yard: Y
 @pytest.mark.s3
 @pytest.mark.parametrize("real_store", ["s3"], indirect=True)
 def test_interrupted_at_some_steps_on_s3_it_loses_nothing(yard: Yard) -> None:
-    assert check_every_step(yard, 13) > 60
+    assert check_every_step(yard, 29) > 60
 
 
 def test_two_at_the_same_time_do_what_one_does(yard: Yard) -> None:

@@ -17,7 +17,7 @@ import pytest
 from persist.manifest import Manifest, Proposal, commit
 from persist.store import ObjectStore, open_store
 from tests.drivers.s3_server import S3Server
-from tests.persist.manifest.conftest import BUCKET
+from tests.persist.manifest.conftest import BUCKET, EVERY_STORE
 from tests.persist.manifest.racer import race
 from tests.persist.manifest.samples import DEFINITION, ME
 from tests.persist.manifest.stores import FaultyStore
@@ -48,6 +48,7 @@ def test_four_threads_race(store: FaultyStore) -> None:
     check(store, versions, 8)
 
 
+@EVERY_STORE
 def test_four_threads_race_while_answers_get_lost(store: FaultyStore) -> None:
     commit(Manifest(store, "ns", "race"), None, Proposal(DEFINITION), ME)
     lock = threading.Lock()
@@ -71,7 +72,7 @@ def test_four_threads_race_while_answers_get_lost(store: FaultyStore) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "each"), [("local", 50), pytest.param("s3", 50, marks=pytest.mark.s3)]
+    ("kind", "each"), [("local", 50), pytest.param("s3", 15, marks=pytest.mark.s3)]
 )
 def test_four_processes_race(
     kind: str, each: int, tmp_path: Path, request: pytest.FixtureRequest

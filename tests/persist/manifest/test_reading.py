@@ -16,7 +16,7 @@ from persist.manifest import (
 )
 from persist.manifest.files import Commit, encode_changelog, encode_commit, encode_snapshot
 from persist.manifest.paths import changelog_path, commit_path, snapshot_path
-from tests.persist.manifest.conftest import LOCAL_ONLY
+from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import (
     ME,
     fresh,
@@ -62,6 +62,7 @@ def test_the_very_first_version_is_read(manifest: Manifest) -> None:
     assert state.properties["timestamp_unit"] == "us"
 
 
+@EVERY_STORE
 def test_every_version_is_read_from_changelogs_alone(manifest: Manifest) -> None:
     states = history(manifest, 6)
     for state in states:
@@ -113,6 +114,7 @@ def test_files_of_other_uids_are_never_read(manifest: Manifest) -> None:
         assert fresh(manifest).load(state.version) == state
 
 
+@EVERY_STORE
 def test_a_version_that_is_not_there_is_answered_with_those_that_are(
     manifest: Manifest, store: FaultyStore
 ) -> None:
@@ -125,6 +127,7 @@ def test_a_version_that_is_not_there_is_answered_with_those_that_are(
         assert (refused.value.oldest, refused.value.newest) == (4, 6)
 
 
+@EVERY_STORE
 def test_a_commit_below_a_gap_does_not_count(manifest: Manifest, store: FaultyStore) -> None:
     """A writer that slept through the clean-up of its parent made it."""
     states = history(manifest, 8)
@@ -176,7 +179,6 @@ def test_another_table_version_is_another_table(manifest: Manifest, store: Fault
         fresh(manifest).load()
 
 
-@LOCAL_ONLY
 @pytest.mark.parametrize("name", ["", "_x", "a/b", "..", "a b", "x" * 129])
 def test_names_that_could_leave_their_folder_are_refused(store: FaultyStore, name: str) -> None:
     with pytest.raises(ValueError, match="does not match"):

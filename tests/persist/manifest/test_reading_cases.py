@@ -19,6 +19,7 @@ from persist.manifest import (
 )
 from persist.manifest.files import decode_changelog, encode_changelog, encode_snapshot
 from persist.manifest.paths import changelog_path, commit_path, snapshot_path
+from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import fresh, grown_in_memory, history, persist
 from tests.persist.manifest.stores import FaultyStore
 
@@ -103,6 +104,7 @@ def test_only_its_snapshot_exists(case: Case) -> None:
     case.is_damaged(V - 1)
 
 
+@EVERY_STORE
 def test_both_its_changelog_and_its_snapshot_exist(case: Case) -> None:
     case.write_snapshots(V)
     case.is_read()
@@ -217,6 +219,7 @@ def test_a_gap_in_a_lineage(case: Case, store: FaultyStore) -> None:
     case.is_read()
 
 
+@EVERY_STORE
 def test_a_changelog_of_the_lineage_is_missing(case: Case) -> None:
     case.delete(case.changelog(V))
     case.is_damaged(*range(V, VERSIONS + 1))
@@ -231,6 +234,7 @@ def test_a_version_that_never_existed(case: Case, version: int) -> None:
     assert (told.value.oldest, told.value.newest) == (1, VERSIONS)
 
 
+@EVERY_STORE
 def test_a_version_that_is_older_than_what_is_kept(case: Case) -> None:
     case.delete(*(commit_path(case.manifest.folder, version) for version in (1, 2, 3)))
     for version in (1, 2, 3):

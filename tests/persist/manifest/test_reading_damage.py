@@ -16,6 +16,7 @@ from persist.manifest import (
 )
 from persist.manifest.files import Commit, encode_changelog, encode_commit, encode_snapshot
 from persist.manifest.paths import changelog_path, commit_path, snapshot_path
+from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import ME, fresh, grown, history, persist, table
 from tests.persist.manifest.stores import FaultyStore
 
@@ -55,6 +56,7 @@ def test_a_snapshot_under_another_name_is_damaged(manifest: Manifest, store: Fau
     assert fresh(manifest).load() == states[2]
 
 
+@EVERY_STORE
 @pytest.mark.parametrize("how", ["flipped", "cut", "empty", "missing"])
 def test_a_damaged_changelog_stops_unless_a_snapshot_covers_it(
     manifest: Manifest, store: FaultyStore, how: str

@@ -8,7 +8,7 @@ import pytest
 
 from persist.manifest import Manifest, Proposal, WriterIdentity, commit, write_snapshot
 from persist.manifest.paths import commit_path
-from tests.persist.manifest.conftest import LOCAL_ONLY
+from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import (
     ME,
     fresh,
@@ -21,7 +21,6 @@ from tests.persist.manifest.samples import (
 from tests.persist.manifest.stores import FaultyStore
 
 
-@LOCAL_ONLY
 @pytest.mark.parametrize("behind", [0, 1, 5, 31, 32, 40])
 def test_a_reader_that_holds_a_state_gets_the_newest(manifest: Manifest, behind: int) -> None:
     known = table(manifest, 2)
@@ -55,6 +54,7 @@ def test_a_state_that_never_was_committed_is_replaced_whole(manifest: Manifest) 
     assert manifest.load(2, known=losing) == states[1]
 
 
+@EVERY_STORE
 def test_a_reader_left_behind_by_clean_up_finds_the_head(
     manifest: Manifest, store: FaultyStore
 ) -> None:
@@ -76,7 +76,6 @@ def test_a_snapshot_made_meanwhile_is_known_to_those_who_follow(manifest: Manife
     assert followed.changelog_bytes == state.changelog_bytes > 0
 
 
-@LOCAL_ONLY
 @pytest.mark.parametrize("hint", [0, 1, 60, 100])
 def test_the_head_is_found_in_few_requests(
     manifest: Manifest, store: FaultyStore, hint: int
@@ -107,6 +106,7 @@ def test_a_hint_that_clean_up_has_passed_does_no_harm(
         assert reader.head() == 9
 
 
+@EVERY_STORE
 def test_readers_and_a_writer_agree_on_counters(manifest: Manifest) -> None:
     other = WriterIdentity("other", "run", 3)
     state = grown(manifest, table(manifest, 3), 2, writer=other)

@@ -8,6 +8,7 @@ import pytest
 
 from persist.manifest import CommitUnclear, Manifest, Proposal, TableState
 from persist.store import StoreUnavailable
+from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import OTHER, applied, fresh, grown, persist, put_in, table
 from tests.persist.manifest.stores import ClockedStore, FaultyStore
 from tests.persist.manifest.yard import Yard, upload
@@ -57,6 +58,7 @@ def test_the_store_goes_away_at_a_step_and_the_version_is_made_once(
     yard.check_kept(1)
 
 
+@EVERY_STORE
 def test_a_process_that_ends_at_any_step_leaves_a_version_or_none(yard: Yard) -> None:
     """Another process goes on from what is in the store, and covers what went in."""
     yard.live(3)
@@ -76,6 +78,7 @@ def test_a_process_that_ends_at_any_step_leaves_a_version_or_none(yard: Yard) ->
     assert after == found
 
 
+@EVERY_STORE
 def test_two_writers_diverge_and_only_later_one_of_them_gets_through(
     manifest: Manifest, store: FaultyStore
 ) -> None:

@@ -52,7 +52,7 @@ from persist.switching import (
     version_at,
 )
 from tests.drivers.pushing import Killed, KillingStore
-from tests.persist.manifest.conftest import IN_MEMORY, LOCAL_ONLY
+from tests.persist.manifest.conftest import EVERY_STORE, IN_MEMORY
 from tests.persist.manifest.samples import DEFINITION, ME, OTHER, add, applied
 
 TABLE = ("ns", "flights")
@@ -134,6 +134,7 @@ def known_of_writers(store: ObjectStore, version: int) -> tuple[object, ...]:
 # Numbers
 
 
+@EVERY_STORE
 def test_a_push_has_one_number_and_no_other_push_has_it(real_store: ObjectStore) -> None:
     names = [f"push-{number % 5}" for number in range(20)]
     with ThreadPoolExecutor(8) as pool:
@@ -143,7 +144,6 @@ def test_a_push_has_one_number_and_no_other_push_has_it(real_store: ObjectStore)
     assert {number for numbers in of_push.values() for number in numbers} == {2, 3, 4, 5, 6}
 
 
-@LOCAL_ONLY
 def test_a_number_is_above_what_was_made_by_hand_and_stays_when_it_is_given_up(
     real_store: ObjectStore,
 ) -> None:
@@ -163,7 +163,6 @@ def test_a_number_is_above_what_was_made_by_hand_and_stays_when_it_is_given_up(
         claim_version(real_store, *TABLE, "")
 
 
-@LOCAL_ONLY
 def test_foreign_objects_are_refused_by_name(real_store: ObjectStore) -> None:
     make_table(real_store)
     for path, data in (
@@ -189,6 +188,7 @@ def test_foreign_objects_are_refused_by_name(real_store: ObjectStore) -> None:
 # Switching
 
 
+@EVERY_STORE
 def test_a_switch_shows_the_new_version_and_keeps_what_is_known_of_writers(
     real_store: ObjectStore,
 ) -> None:
@@ -223,7 +223,6 @@ def test_what_a_push_says_of_its_version_stays_there(real_store: ObjectStore) ->
     assert dict(manifest_of(real_store).load().txns) == {"spark": 3, "_push/push-4/data": 10}
 
 
-@LOCAL_ONLY
 def test_a_sealed_version_takes_a_horizon_and_nothing_else(real_store: ObjectStore) -> None:
     switch_version(real_store, *TABLE, make_table(real_store))
     refused: list[tuple[Action, ...]] = [
@@ -244,7 +243,6 @@ def test_a_sealed_version_takes_a_horizon_and_nothing_else(real_store: ObjectSto
     assert paths(real_store, 1) == {"data/a.parquet"}
 
 
-@LOCAL_ONLY
 def test_the_seal_and_the_imports_are_in_snapshots_too(real_store: ObjectStore) -> None:
     switch_version(real_store, *TABLE, make_table(real_store))
     for version in (1, 2):
@@ -261,7 +259,6 @@ def other_definition(*, key: list[str], arrow: str) -> tuple[Action, ...]:
     return (replace(DEFINITION[0], arrow=arrow), DEFINITION[1], properties)
 
 
-@LOCAL_ONLY
 @pytest.mark.parametrize(
     ("definition", "reason"),
     [
@@ -280,7 +277,6 @@ def test_a_version_of_another_kind_is_refused_and_nothing_is_sealed(
     stream(real_store, 1, "data/b.parquet", 8)
 
 
-@LOCAL_ONLY
 def test_columns_that_came_meanwhile_go_along(real_store: ObjectStore) -> None:
     version = make_table(real_store)
     commit_to(real_store, 1, Schema(schema_id=2, arrow="BBBB"))
@@ -289,7 +285,6 @@ def test_columns_that_came_meanwhile_go_along(real_store: ObjectStore) -> None:
     assert state.current_schema == Schema(schema_id=2, arrow="BBBB")
 
 
-@LOCAL_ONLY
 def test_what_is_not_there_or_was_given_up_cannot_be_switched_to(real_store: ObjectStore) -> None:
     version = make_table(real_store)
     with pytest.raises(TableVersionNotKept, match=r"no table version 9: there are 1, 2"):
@@ -304,6 +299,7 @@ def test_what_is_not_there_or_was_given_up_cannot_be_switched_to(real_store: Obj
 # Rolling back
 
 
+@EVERY_STORE
 def test_a_rollback_takes_the_rows_along_that_were_streamed_meanwhile(
     real_store: ObjectStore,
 ) -> None:
@@ -327,6 +323,7 @@ def test_a_rollback_takes_the_rows_along_that_were_streamed_meanwhile(
         roll_back(real_store, *TABLE)
 
 
+@EVERY_STORE
 def test_rows_that_came_since_a_version_go_along_once_and_not_back(
     real_store: ObjectStore,
 ) -> None:
@@ -350,7 +347,6 @@ def test_rows_that_came_since_a_version_go_along_once_and_not_back(
     assert paths(real_store) == {"data/one.parquet", "data/c.parquet", "data/d.parquet"}
 
 
-@LOCAL_ONLY
 def test_what_came_since_is_refused_where_it_cannot_be_told(real_store: ObjectStore) -> None:
     version = make_table(real_store)
     newest = manifest_of(real_store).head()
@@ -381,7 +377,6 @@ def test_what_came_since_is_refused_where_it_cannot_be_told(real_store: ObjectSt
         switch_version(real_store, *TABLE, 2, since=manifest_of(real_store).head())
 
 
-@LOCAL_ONLY
 def test_clean_up_keeps_what_a_switch_under_way_has_to_be_told(real_store: ObjectStore) -> None:
     """Planned before the seal, and behind it."""
     version = make_table(real_store)
@@ -400,7 +395,6 @@ def test_clean_up_keeps_what_a_switch_under_way_has_to_be_told(real_store: Objec
     assert paths(real_store) == {"data/pushed-2.parquet", "data/8.parquet", "data/9.parquet"}
 
 
-@LOCAL_ONLY
 def test_a_copy_that_clean_up_may_take_is_made_again(real_store: ObjectStore) -> None:
     """It was put before the seal, and whoever put it slept."""
     version = make_table(real_store)
@@ -417,7 +411,6 @@ def test_a_copy_that_clean_up_may_take_is_made_again(real_store: ObjectStore) ->
     assert state.horizon is not None and state.files["data/b.parquet"].at > state.horizon
 
 
-@LOCAL_ONLY
 def test_rows_can_be_left_behind_and_come_back_with_their_version(
     real_store: ObjectStore,
 ) -> None:
@@ -430,7 +423,6 @@ def test_rows_can_be_left_behind_and_come_back_with_their_version(
     assert paths(real_store) == {"data/pushed-2.parquet", "data/b.parquet"}
 
 
-@LOCAL_ONLY
 def test_rows_of_versions_that_are_not_kept_hinder_a_rollback_unless_they_are_left(
     real_store: ObjectStore,
 ) -> None:
@@ -445,7 +437,6 @@ def test_rows_of_versions_that_are_not_kept_hinder_a_rollback_unless_they_are_le
     assert paths(real_store) == {"data/a.parquet"}
 
 
-@LOCAL_ONLY
 def test_rollbacks_go_back_one_after_another(real_store: ObjectStore) -> None:
     make_table(real_store)
     for version in (2, 3, 4):
@@ -461,7 +452,6 @@ def test_rollbacks_go_back_one_after_another(real_store: ObjectStore) -> None:
     assert rollback_target(real_store, *TABLE) == 1
 
 
-@LOCAL_ONLY
 def test_columns_that_came_before_a_rollback_stay(real_store: ObjectStore) -> None:
     """As a rollback of Iceberg's leaves the newest schema: here the rows that have it go along."""
     switch_version(real_store, *TABLE, make_table(real_store))
@@ -475,7 +465,6 @@ def test_columns_that_came_before_a_rollback_stay(real_store: ObjectStore) -> No
     assert paths(real_store) == {"data/a.parquet", "data/b.parquet"}
 
 
-@LOCAL_ONLY
 def test_a_rollback_or_a_swap_that_is_repeated_is_done_once(real_store: ObjectStore) -> None:
     """A controller that was killed before it could write down that it is done."""
     make_table(real_store)
@@ -498,7 +487,6 @@ def test_a_rollback_or_a_swap_that_is_repeated_is_done_once(real_store: ObjectSt
 KILLS = [(at, done) for at in range(1, 8) for done in (False, True)]
 
 
-@LOCAL_ONLY
 @pytest.mark.parametrize(("at", "done"), KILLS)
 @pytest.mark.parametrize("finisher", ["same", "anybody"])
 def test_a_switch_and_a_rollback_that_end_anywhere_are_finished_once(
@@ -543,7 +531,6 @@ def move_again(store: ObjectStore, move: Callable[[ObjectStore], None], target: 
         move(store)
 
 
-@LOCAL_ONLY
 def test_who_slept_through_a_switch_and_its_rollback_does_nothing(real_store: ObjectStore) -> None:
     """Asleep before each of its changes, until the switch is over and was taken back."""
     for at in range(1, 6):
@@ -583,7 +570,6 @@ class SleepingStore(KillingStore):
         return call(*arguments)
 
 
-@LOCAL_ONLY
 def test_two_pushes_at_once_make_one_switch_at_a_time(real_store: ObjectStore) -> None:
     make_table(real_store)
     push(real_store, 3)

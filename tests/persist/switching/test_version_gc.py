@@ -21,7 +21,7 @@ from persist.switching import (
     roll_back,
     switch_version,
 )
-from tests.persist.manifest.conftest import LOCAL_ONLY
+from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import DEFINITION, OTHER, add
 from tests.persist.manifest.stores import ClockedStore, FaultyStore
 
@@ -50,6 +50,7 @@ def kept(store: ObjectStore) -> list[int]:
     return [each.version for each in list_versions(store, *TABLE) if each.kept]
 
 
+@EVERY_STORE
 def test_the_last_versions_stay_and_older_ones_go_after_a_while(real_store: ObjectStore) -> None:
     store = ClockedStore(real_store)
     for version in range(1, 6):
@@ -74,7 +75,6 @@ def test_the_last_versions_stay_and_older_ones_go_after_a_while(real_store: Obje
     assert claim_version(store, *TABLE, "later") == 6
 
 
-@LOCAL_ONLY
 def test_versions_that_were_rolled_back_do_not_take_the_place_of_the_way_back(
     real_store: ObjectStore,
 ) -> None:
@@ -94,7 +94,6 @@ def test_versions_that_were_rolled_back_do_not_take_the_place_of_the_way_back(
     assert [roll_back(store, *TABLE).table_version for _ in range(2)] == [2, 1]
 
 
-@LOCAL_ONLY
 def test_a_push_that_was_given_up_goes_and_one_under_way_stays(real_store: ObjectStore) -> None:
     store = ClockedStore(real_store)
     make(store, 1)
@@ -109,7 +108,6 @@ def test_a_push_that_was_given_up_goes_and_one_under_way_stays(real_store: Objec
     assert kept(store) == [1, 3]
 
 
-@LOCAL_ONLY
 def test_a_version_that_a_switch_under_way_goes_to_is_never_deleted(
     real_store: ObjectStore,
 ) -> None:
