@@ -171,11 +171,24 @@ class Aside:
             groups = [group for group in self._groups if group.endpoint == endpoint]
             elsewhere = len(groups) < len(self._groups)
         asked = [each for each in groups if process is None or each.process != process]
-        if asked:
-            state = self._state(endpoint)
-            for group in asked:
-                self._judge(group, None, state, False)
+        self._ask(endpoint, asked)
         self._ordered = elsewhere and self._is_keyed(endpoint)
+
+    def ask(self, endpoint: str) -> None:
+        """Ask a daemon, to which a stream is about to go, for what it has acknowledged before.
+
+        Raises:
+            ClientError: it does not say.
+        """
+        with self._lock:
+            groups = [group for group in self._groups if group.endpoint == endpoint]
+        self._ask(endpoint, groups)
+
+    def _ask(self, endpoint: str, groups: Sequence[_Group]) -> None:
+        if groups:
+            state = self._state(endpoint)
+            for group in groups:
+                self._judge(group, None, state, False)
 
     def _judge(
         self, group: _Group, in_files: OriginState | None, state: OriginState | None, gone: bool

@@ -182,16 +182,39 @@ class ToMany:
     def moves(self) -> bool:
         """Whether a better daemon than that of the open stream is there, and its time has come."""
         if self.aside is not None and self.aside.owes:
-            return True
+            return self._stays()
         changes = self._members.changes
         if changes != self._seen:
             self._seen, better = changes, self._better()
             self._back_at = time.monotonic() + random.random() * BACK_S if better else None
-        return self._back_at is not None and time.monotonic() >= self._back_at and self._better()
+        if self._back_at is None or time.monotonic() < self._back_at:
+            return False
+        better = self._better()
+        return better is not None and self._goes_to(better)
 
-    def _better(self) -> bool:
+    def _goes_to(self, endpoint: str) -> bool:
+        """Whether the stream is opened anew: at this daemon, or where it is for what that lost."""
+        if self.aside is not None:
+            try:
+                self.aside.ask(endpoint)
+            except ClientError:
+                return False  # it does not say what it has: another time
+            if self.aside.owes:
+                return self._stays()
+        return True
+
+    def _stays(self) -> bool:
+        """Have the next stream begin where this one is, with what is lost.
+
+        A daemon takes the origin over from its stream's first batch on. Another one than this
+        would take rows that are here, and nobody would find them until they were sent again.
+        """
+        self._next = self._now
+        return True
+
+    def _better(self) -> str | None:
         best = self._members.order_known(self._key, self._places.owner(self._way.table))[0]
-        return best != self._now and self._members.usable(best)
+        return best if best != self._now and self._members.usable(best) else None
 
     def settle(self) -> None:
         """Have what was acknowledged persisted, where the origin hangs.

@@ -52,6 +52,8 @@ class Watching:
         self.acknowledged = 0
         self.looks = 0
         self.wrong: list[str] = []
+        self.first = 0
+        """The first row that has to be there."""
         self._table = table
         self._ended = threading.Event()
         self._endpoints = daemons.endpoints
@@ -83,10 +85,11 @@ class Watching:
         try:
             with Client(self._endpoints, timeout_s=10, retry=PATIENT) as client:
                 while not self._ended.is_set():
-                    upto = self.acknowledged
-                    found = sorted(client.query("ns", self._table)["n"].to_pylist())
-                    if found != [*range(len(found))] or len(found) < upto:
-                        lacks = sorted({*range(upto)} - {*found})
+                    upto, first = self.acknowledged, self.first
+                    there = client.query("ns", self._table)["n"].to_pylist()
+                    found = sorted(n for n in there if n >= first)
+                    if found != [*range(first, first + len(found))] or first + len(found) < upto:
+                        lacks = sorted({*range(first, upto)} - {*found})
                         self.wrong.append(
                             f"of {upto} rows {lacks} were missing, {len(found)} there"
                         )
@@ -156,6 +159,39 @@ def test_what_a_lost_disk_had_is_sent_again_before_its_writer_is_answered_withou
         writer.write(rows(35)).result(10)
     with Client(daemons.endpoints) as other:
         assert sorted(other.query("ns", "lost")["n"].to_pylist()) == [*range(36)]
+
+
+def test_nothing_that_another_daemon_has_is_hidden_while_what_a_lost_disk_had_is_sent_again(
+    daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route, "BACK_S", 0.1)
+    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 3600.0)  # it is asked when it is back
+    client.create_table("ns", "hidden", SCHEMA)
+    first = home(daemons, "hidden")
+    with Watching(daemons, "hidden") as watch, keeping(client, "hidden") as writer:
+        watch.write(writer, 400)
+        watch.first = watch.acknowledged  # these are lost, and come again
+        watch.looked()
+        daemons.daemons[first].kill()
+        shutil.rmtree(daemons.folder / f"d{first}")
+        watch.write(writer, 400)
+        daemons.again(first, "--accept-lost-log")
+        began = watch.looks
+        left = writer._route.aside
+        assert isinstance(left, Aside)
+        until(
+            lambda: (
+                watch.write(writer, 1) > 0
+                and bool({*left.endpoints()} - {daemons.endpoints[first]})
+            ),
+            "the writer to be at home again",
+        )
+        watch.looked()
+        assert watch.looks > began
+        watch.first = 0
+        watch.looked()
+        writer.close()
+    assert client.query("ns", "hidden").num_rows == watch.acknowledged
 
 
 def test_what_a_daemon_had_that_does_not_come_back_is_sent_to_another(
