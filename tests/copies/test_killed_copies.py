@@ -80,6 +80,7 @@ def dies_at(step: int, data: Path, table: str, *, there: bool) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [True, False], ids=["made anew", "new"])
 def test_a_killed_copy_is_whole_or_nothing(tmp_path: Path, there: bool) -> None:
     data, outcomes, step = tmp_path / "data", list[int](), 0

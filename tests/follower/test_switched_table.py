@@ -183,6 +183,7 @@ class KilledAt:
         return self._left <= 0
 
 
+@pytest.mark.slow
 def test_a_follower_that_is_killed_at_any_commit_goes_on_with_the_right_version(
     daemon: Daemon, tmp_path: Path
 ) -> None:

@@ -138,6 +138,7 @@ def check(daemon: Daemon, writing: Writing, *, keyed: bool) -> None:
         assert found[key] == value or (keyed and found[key] > value), f"row {key}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True])
 def test_each_acknowledged_row_is_in_the_version_that_counts_once(
     tmp_path: Path, keyed: bool

@@ -80,6 +80,7 @@ def test_interrupted_at_every_step_it_loses_nothing_and_can_be_run_again(yard: Y
     assert check_every_step(yard, 1) > 60
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.parametrize("real_store", ["s3"], indirect=True)
 def test_interrupted_at_some_steps_on_s3_it_loses_nothing(yard: Yard) -> None:
