@@ -41,6 +41,7 @@ PATIENCE_S = 10.0
 """So long may a write, or a query, of somebody else take in the midst of it; this machine is busy
 with the clients too."""
 BYSTANDER = ("by", "stander")
+CUT = "connection cut: a silent stream held memory that others waited for"
 
 KINDS = (
     ("one buffer", "many buffers", "dictionaries", "nested nulls"),
@@ -154,6 +155,12 @@ def test_the_worst_clients_leave_the_process_small_and_others_answered(
         act(client, "persist", timeout_s=60.0)
         assert rows(client, BYSTANDER) == list(range(len(took)))
         peak = _status_bytes(daemon, "VmHWM")
+        log = daemon.stderr_file.read_text()
+    if CUT in log:  # a client that got no processor for 5 s is silent
+        for found in outcomes.values():
+            for text in [text for text in found if text.startswith("Stream removed")]:
+                del found[text]
+    assert "floods the port" not in log, "they send large messages, and no more"
     assert 0 < peak < MOST_BYTES
     assert max(max(pair) for pair in took) < PATIENCE_S
     _check(outcomes)
