@@ -120,6 +120,7 @@ async def assemble(settings: Settings, watched: Callable[[ObjectStore], ObjectSt
     writer, store_id = await _claim(store, left, recovered)
     runtime = Runtime(settings, store, writer, wal, recovered)
     runtime.store_id = store_id
+    runtime.origins.log_since = writer.epoch if left.is_anew else left.since
     ages = {number: max(0.0, time.time() - at) for number, at in written.items()}
     runtime.tree.replayed = {number: time.monotonic() - age for number, age in ages.items()}
     return runtime

@@ -95,6 +95,8 @@ class Origins:
         self._most = most_origins
         self.replaying = False
         """Whether the log may have operations that no buffer has yet."""
+        self.log_since = 0
+        """The first epoch whose log was here: rows of earlier ones may be on a lost disk."""
         self._told: dict[tuple[str, TableKey], int] | None = None
         self._origins: dict[str, Origin] = {}
         self._of_table: dict[TableKey, dict[str, OriginTable]] = {}
@@ -240,7 +242,8 @@ class Origins:
         """Make the judge of which processes have nothing left to commit of an origin.
 
         Args:
-            process: this daemon, whose log has all that earlier epochs of its id may still have.
+            process: this daemon, whose log has all that epochs of its id from :attr:`log_since` on
+                may still have.
             writers: what a version says of others: who has closed has all in files.
             besides: buffers that count as in files.
         """
@@ -249,7 +252,7 @@ class Origins:
 
         def is_done(other: Process) -> bool:
             if other[0] == process[0]:
-                return settled and other[1] <= process[1] and other not in live
+                return settled and self.log_since <= other[1] <= process[1] and other not in live
             writer = writers.get(other[0])
             return writer is not None and writer.state == "closed" and writer.epoch >= other[1]
 

@@ -37,6 +37,8 @@ class Starting(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
     store: str
     store_url: str
+    anew: bool = False
+    """Whether the log of earlier epochs is not here: it was lost, or is elsewhere."""
 
 
 class DataMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +56,8 @@ class DataMark(msgspec.Struct, frozen=True, kw_only=True):
     """The start that ``epoch`` is of."""
     stopped: bool
     """Whether ``epoch`` has stopped with all of its rows in files."""
+    since: int = 0
+    """The first epoch whose log was here: what earlier ones had, this log does not know."""
     starting: Starting | None = None
     """The last start, where it has not come so far, or died."""
 

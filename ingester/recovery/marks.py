@@ -63,6 +63,19 @@ class Left(NamedTuple):
         own = self.mark is not None and self.mark.ingester_id == self.ingester_id
         return max(self.logged_epoch, self.mark.epoch if self.mark is not None and own else 0)
 
+    @property
+    def is_anew(self) -> bool:
+        """Whether the log of this id's earlier epochs is not here."""
+        own = self.mark is not None and self.mark.ingester_id == self.ingester_id
+        begun = self.mark is not None and own and self.mark.epoch > 0
+        return not (begun or self.logged_epoch) or _lost_log(self) is not None
+
+    @property
+    def since(self) -> int:
+        """The first epoch whose log was here, where it is not begun anew."""
+        own = self.mark is not None and self.mark.ingester_id == self.ingester_id
+        return self.mark.since if self.mark is not None and own else 0
+
 
 def look(data_dir: Path, ingester_id: str, store: ObjectStore, recovered: Recovered) -> Left:
     """Read both marks and the last claim; writes nothing. Blocks.
@@ -181,7 +194,12 @@ def begin(left: Left, store: ObjectStore, incarnation: str) -> str:
         StoreUnavailable: Try again.
         OSError: The data directory cannot be written.
     """
-    starting = Starting(incarnation=incarnation, store=ensure_mark(store).id, store_url=store.url)
+    starting = Starting(
+        incarnation=incarnation,
+        store=ensure_mark(store).id,
+        store_url=store.url,
+        anew=left.is_anew,
+    )
     kept = left.mark
     if kept is None or kept.ingester_id != left.ingester_id:
         kept = DataMark(
@@ -223,6 +241,7 @@ def note_epoch(data_dir: Path, writer: WriterIdentity) -> None:
         epoch=writer.epoch,
         incarnation=writer.incarnation,
         stopped=False,
+        since=writer.epoch if mark.starting.anew else mark.since,
     )
     write_mark(data_dir, begun)
 
