@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingester.client import Ack, Client, OriginState, RetryPolicy
-from ingester.client.connection import Connection
+from ingester.client import Ack, Client, RetryPolicy
+from ingester.client.connection import Connection, Process
 from tests.client.wire_cutter import WireCutter
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
@@ -84,12 +84,10 @@ def test_a_disk_that_is_lost_when_the_daemon_was_asked_takes_nothing_along(
 ) -> None:
     """What the client was told was in the log, and the log is gone before the next batch."""
     daemons = [start(tmp_path, "a", id="a")]
-    told = Connection.origins
+    told = Connection.process
 
-    def lost_behind_it(
-        asked: Connection, origin: str | None = None, table: tuple[str, str] | None = None
-    ) -> list[OriginState]:
-        found = told(asked, origin, table)
+    def lost_behind_it(asked: Connection, within_s: float) -> Process | None:
+        found = told(asked, within_s)
         if len(daemons) == 1:
             daemons[0].kill()
             shutil.rmtree(daemons[0].data_dir)
@@ -107,7 +105,7 @@ def test_a_disk_that_is_lost_when_the_daemon_was_asked_takes_nothing_along(
             for number in range(5, 9):
                 writer.write(batch(number))
             writer.flush()
-            monkeypatch.setattr(Connection, "origins", lost_behind_it)
+            monkeypatch.setattr(Connection, "process", lost_behind_it)
             wire.cut(port(daemons[0]))
             writer.write(batch(9))
             assert writer.flush().batches == 9
