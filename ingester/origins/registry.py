@@ -244,7 +244,9 @@ class Origins:
         Args:
             process: this daemon, whose log has all that epochs of its id from :attr:`log_since` on
                 may still have.
-            writers: what a version says of others: who has closed has all in files.
+            writers: what a version says of others: who has closed has all in files. It says nothing
+                of earlier epochs of its id, whose log may have been lost, or is being adopted: what
+                of their rows is in files, the runs themselves say.
             besides: buffers that count as in files.
         """
         live = found.live(besides)
@@ -254,7 +256,7 @@ class Origins:
             if other[0] == process[0]:
                 return settled and self.log_since <= other[1] <= process[1] and other not in live
             writer = writers.get(other[0])
-            return writer is not None and writer.state == "closed" and writer.epoch >= other[1]
+            return writer is not None and writer.state == "closed" and writer.epoch == other[1]
 
         return is_done
 

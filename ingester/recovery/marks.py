@@ -58,23 +58,24 @@ class Left(NamedTuple):
     """The newest claim of this id, where there is one not older than mark and log."""
 
     @property
+    def own_mark(self) -> DataMark | None:
+        """The folder's mark, where it is of this id."""
+        return None if self.mark is None or self.mark.ingester_id != self.ingester_id else self.mark
+
+    @property
     def known_epoch(self) -> int:
         """The newest epoch of this id that the data directory knows of."""
-        own = self.mark is not None and self.mark.ingester_id == self.ingester_id
-        return max(self.logged_epoch, self.mark.epoch if self.mark is not None and own else 0)
+        return max(self.logged_epoch, 0 if self.own_mark is None else self.own_mark.epoch)
 
     @property
     def is_anew(self) -> bool:
         """Whether the log of this id's earlier epochs is not here."""
-        own = self.mark is not None and self.mark.ingester_id == self.ingester_id
-        begun = self.mark is not None and own and self.mark.epoch > 0
-        return not (begun or self.logged_epoch) or _lost_log(self) is not None
+        return not self.known_epoch or _lost_log(self) is not None
 
     @property
     def since(self) -> int:
         """The first epoch whose log was here, where it is not begun anew."""
-        own = self.mark is not None and self.mark.ingester_id == self.ingester_id
-        return self.mark.since if self.mark is not None and own else 0
+        return 0 if self.own_mark is None else self.own_mark.since
 
 
 def look(data_dir: Path, ingester_id: str, store: ObjectStore, recovered: Recovered) -> Left:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from ingester.client import Client
 from tests.client.cluster.three import Three
@@ -33,7 +34,10 @@ class Origin:
                     self.rows += 1
 
 
-def test_an_epoch_whose_log_was_lost_is_not_taken_for_one_with_all_in_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("closes", [False, True])
+def test_an_epoch_whose_log_was_lost_is_not_taken_for_one_with_all_in_files(
+    tmp_path: Path, closes: bool
+) -> None:
     with ExitStack() as stack:
         daemons = Three(tmp_path, stack)
         origin = Origin(daemons)
@@ -49,6 +53,12 @@ def test_an_epoch_whose_log_was_lost_is_not_taken_for_one_with_all_in_files(tmp_
         for first, second in ((0, 1), (0, 2), (0, 1)):
             origin.write(first, 3)
             origin.write(second, 2)
+        if closes:  # cleanly, with all in files that it knows of
+            assert daemons.daemons[0].terminate() == 0
+            for first, second in ((1, 2), (1, 2), (1, 2)):
+                origin.write(first, 1)
+                origin.write(second, 1)
+            daemons.again(0)
         for endpoint in daemons.endpoints:
             with Client(endpoint) as client:
                 client.persist("ns", "t")
