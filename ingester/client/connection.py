@@ -76,7 +76,8 @@ class Connection:
         self._hostname = hostname
         self._credentials = Credentials(self.endpoint, options)
         lifetime.begin()
-        self._opened = self._open()
+        self._opened: flight.FlightClient | None = self._open()
+        """None once it is closed."""
 
     def told(self, error: ClientError, what: str) -> ClientError:
         """The error of a ``sync`` or ``copy``, which lasts at one daemon, with what helps."""
@@ -98,27 +99,32 @@ class Connection:
         In a forked process nothing happens: the connection is the parent's.
         """
         self._closed = True
+        # Whoever is in a call has it still. Closed under a call that begins, pyarrow would crash.
         if lifetime.alive():
-            self._opened.close()
+            self._opened = None
 
     @property
     def _flight(self) -> flight.FlightClient:
         """The client, for one call. Raises as :meth:`check`."""
-        self.check()
+        opened = self._checked()
         if self._credentials.tls_changed():
             try:
                 # Streams of the one before go on: nothing closes it, and they keep it.
-                self._opened = self._open()
+                opened = self._opened = self._open()
             except InvalidRequest as exc:
                 # A key that comes a moment after its certificate is a change again.
                 lifetime.CLIENT_LOG.warning("changed certificates are not used: %s", exc)
-        return self._opened
+        return opened
 
     def check(self) -> None:
         """Raise :class:`InvalidRequest` where no call can be made: closed, or forked."""
+        self._checked()
+
+    def _checked(self) -> flight.FlightClient:
         lifetime.check()
-        if self._closed:
+        if (opened := self._opened) is None or self._closed:
             raise InvalidRequest("the client is closed: make another one, or close it later")
+        return opened
 
     def put_stream(
         self, command: bytes, schema: pa.Schema, traceparent: str | None = None

@@ -238,3 +238,14 @@ def test_a_closed_client_says_so(daemon: SmallDaemon, use: str) -> None:
     }
     with pytest.raises(InvalidRequest, match="the client is closed: make another one"):
         calls[use]()
+
+
+def test_a_call_that_begins_while_its_client_is_closed_has_its_connection(
+    daemon: SmallDaemon,
+) -> None:
+    asking = Connection(daemon.endpoint, 10.0, NEVER)
+    begun = asking._flight  # as a call has it that has not reached pyarrow yet
+    asking.close()
+    assert list(begun.list_flights()) == []
+    with pytest.raises(InvalidRequest, match="closed"):
+        asking.tables()
