@@ -76,6 +76,15 @@ class Watching:
             self.acknowledged += 1
         return self.acknowledged
 
+    def comes_home(self, writer: Writer, home: str) -> None:
+        """Write until the stream is at ``home``; what others have acknowledged stays there."""
+        left = writer._route.aside
+        assert isinstance(left, Aside)
+        until(
+            lambda: self.write(writer, 1) > 0 and bool({*left.endpoints()} - {home}),
+            "the writer to be at home again",
+        )
+
     def looked(self, times: int = 2) -> None:
         """Wait until there were some more looks."""
         before = self.looks
@@ -114,15 +123,7 @@ def test_nothing_is_hidden_while_a_writer_goes_from_a_drained_or_killed_daemon_a
             watch.looked()
             one.action("drain", {"undo": True})
         # It comes home by itself, at a batch; what the other one has acknowledged stays there.
-        left = writer._route.aside
-        assert isinstance(left, Aside)
-        until(
-            lambda: (
-                watch.write(writer, 1) > 0
-                and bool({*left.endpoints()} - {daemons.endpoints[first]})
-            ),
-            "the writer to be at home again",
-        )
+        watch.comes_home(writer, daemons.endpoints[first])
         watch.write(writer, 20)
         watch.looked()
         daemons.daemons[first].kill()
@@ -177,15 +178,7 @@ def test_nothing_that_another_daemon_has_is_hidden_while_what_a_lost_disk_had_is
         watch.write(writer, 400)
         daemons.again(first, "--accept-lost-log")
         began = watch.looks
-        left = writer._route.aside
-        assert isinstance(left, Aside)
-        until(
-            lambda: (
-                watch.write(writer, 1) > 0
-                and bool({*left.endpoints()} - {daemons.endpoints[first]})
-            ),
-            "the writer to be at home again",
-        )
+        watch.comes_home(writer, daemons.endpoints[first])
         watch.looked()
         assert watch.looks > began
         watch.first = 0
