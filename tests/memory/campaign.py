@@ -48,7 +48,12 @@ def campaign(folder: Path, plan: Plan) -> dict[str, Any]:
     limit = plan.limit
     most_bytes = parse_size(limit) + BESIDE_BYTES
     with (
-        Daemon.start(folder / "d", memory__limit=limit, persist__max_age="2s") as daemon,
+        Daemon.start(
+            folder / "d",
+            memory__limit=limit,
+            persist__max_age="2s",
+            limits__hold_back="0s",  # good and bad clients have one address
+        ) as daemon,
         killed_beyond(daemon, most_bytes) as watched,
     ):
         waits: list[float] = []

@@ -150,4 +150,15 @@ def test_a_daemon_answers_the_same_and_the_same_again_after_it_wrote_on(
 
 
 def test_an_adoption_brings_the_same_rows_once(data: Path, answers: Json) -> None:
-    check(asking.of_an_adoption(command, data), answers["adopted"])
+    check(asking.of_an_adoption(command, data), held_then_let_go(answers["adopted"]))
+
+
+def held_then_let_go(adopted: Json) -> Json:
+    """The answers with a version more of keyed tables: adoption holds them until all is in."""
+    tables = dict(adopted["read"])
+    for name, answer in tables.items():
+        if isinstance(answer, dict) and answer.get("description", {}).get("primary_key"):
+            said, versions = answer["description"], answer["versions"]
+            more = said | {"manifest_version": said["manifest_version"] + 1}
+            tables[name] = answer | {"description": more, "versions": [*versions, versions[-1]]}
+    return adopted | {"read": tables}
