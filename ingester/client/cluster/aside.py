@@ -87,6 +87,11 @@ class Aside:
         return bool(self._lost)
 
     @property
+    def arrives(self) -> bool:
+        """Whether something is being sent again."""
+        return self._again
+
+    @property
     def certain(self) -> bool:
         """Whether all of it was there at the last look."""
         return not self._lost and all(group.held for group in self._groups)

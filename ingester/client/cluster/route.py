@@ -183,6 +183,8 @@ class ToMany:
         """Whether a better daemon than that of the open stream is there, and its time has come."""
         if self.aside is not None and self.aside.owes:
             return self._stays()
+        if self.aside is not None and self.aside.arrives:
+            return False  # half of it would be taken along, and with it all that is newer
         changes = self._members.changes
         if changes != self._seen:
             self._seen, better = changes, self._better()

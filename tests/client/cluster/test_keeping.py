@@ -165,7 +165,7 @@ def test_what_a_lost_disk_had_is_sent_again_before_its_writer_is_answered_withou
 def test_nothing_that_another_daemon_has_is_hidden_while_what_a_lost_disk_had_is_sent_again(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(route, "BACK_S", 0.1)
+    monkeypatch.setattr(route, "BACK_S", 0.0)  # also before all is sent again
     monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 3600.0)  # it is asked when it is back
     client.create_table("ns", "hidden", SCHEMA)
     first = home(daemons, "hidden")
