@@ -83,6 +83,14 @@ class Connection:
         """The error of a ``sync`` or ``copy``, which lasts at one daemon, with what helps."""
         return error
 
+    def of_owner(self, error: ClientError, key: tuple[str, str]) -> "Connection | None":
+        """The connection to the daemon that a refusal names, where a stream may go on there.
+
+        Args:
+            key: what the stream was begun with (``Calls.one``): the next one begins there.
+        """
+        return None
+
     def _open(self) -> flight.FlightClient:
         tls = self._credentials.tls_arguments()
         if self._hostname is not None and self.endpoint.startswith(f"{TLS}://"):

@@ -84,7 +84,7 @@ class Unavailable(ClientError, code="unavailable"):
 
 
 class Restarted(Unavailable):
-    """The daemon is another process than the one that what was sent counts on.
+    """The daemon is another process than the one that what was sent counts on, or another daemon.
 
     Nothing was changed. It may have lost what the one before had in its log only.
     """

@@ -35,10 +35,13 @@ class SyncAnswer(Answer, frozen=True):
     code: str = ""
     message: str = ""
     retry_after_s: float | None = None
+    owner: str | None = None
+    endpoint: str | None = None
 
 
 _answer = msgspec.json.Decoder(SyncAnswer).decode
 _NOTHING = pa.record_batch([], schema=pa.schema([]))
+_DETAILS = ("retry_after_s", "owner", "endpoint")
 _UNKNOWN = "unknown field `epoch`"
 """What a daemon of before says of it, which has taken nothing then."""
 
@@ -108,8 +111,9 @@ class SyncStream:
 
         Raises:
             InvalidRequest: the message, or the transaction, is no good; it is gone.
-            Restarted: the daemon is another process than the one before, and has not taken it. Ask
-                where the origin stands, and go on from there.
+            Restarted: the daemon is another process than the one before, and has not taken it; or
+                the stream is now at another daemon, which the one before has named as the owner of
+                the table. Ask where the origin stands, and go on from there.
             Unavailable: not taken until the retry policy gave up; nothing has changed. Code
                 ``superseded``: another client of the origin has come in between; begin anew, after
                 a pause of random length.
@@ -144,8 +148,13 @@ class SyncStream:
                 self._end_transaction()
             if answer.accepted or answer.first:
                 return answer
-            details = given({"retry_after_s": answer.retry_after_s})
+            details = given({name: getattr(answer, name) for name in _DETAILS})
             error = Unavailable(answer.message, code=answer.code, details=details)
+            owner = self._connection.of_owner(error, (self.namespace, self.origin))
+            if owner is not None:
+                self._end_transaction()
+                self._connection = owner
+                raise Restarted(f"sync: {answer.message}: this stream goes on there")
             delay_s = retry.failed(error, time.monotonic())
             if delay_s is None:
                 raise self._connection.told(error, "sync")

@@ -115,8 +115,8 @@ class Replicator:
                     self._once()
                 except NewSession:
                     self.retries = 0
-                except Restarted:
-                    self._say("the daemon has restarted: going on from where it stands")
+                except Restarted as exc:
+                    self._say(f"{exc}: going on from where that stands")
                 except (*PASSING, psycopg2.OperationalError) as exc:
                     self._failed(exc)
                 except SourceFailed as exc:

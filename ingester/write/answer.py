@@ -25,11 +25,13 @@ class PutAnswer(msgspec.Struct, frozen=True):
 
 
 class SyncAnswer(PutAnswer, frozen=True):
-    """The answer to a replication message; the last three say why it is refused for now."""
+    """The answer to a replication message; from ``code`` on, why it is refused for now."""
 
     code: str | msgspec.UnsetType = msgspec.UNSET
     message: str | msgspec.UnsetType = msgspec.UNSET
     retry_after_s: float | msgspec.UnsetType = msgspec.UNSET
+    owner: str | msgspec.UnsetType = msgspec.UNSET
+    endpoint: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class CopyAnswer(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -43,11 +43,22 @@ SEQUENCE_MISSING = (
     "how far an origin has come is not known without it: start it again, or say first_sequence"
     " (--first-sequence) with the write, which then goes on without it"
 )
+OWNERS_DIFFER_S = 30.0
+"""A ``sync`` that has left a daemon for an owner does not go back within so long."""
 _ONE_DAEMON = frozenset({"create_table", "checkpoint_put", "checkpoint_delete"})
+
+
+FollowOwner = Callable[[ClientError, Connection, tuple[str, str]], Connection | None]
 
 
 class OneOfSeveral(Connection):
     """Calls on one of the daemons of a client."""
+
+    follow_owner: FollowOwner
+
+    def of_owner(self, error: ClientError, key: tuple[str, str]) -> Connection | None:
+        """The connection to the daemon that takes the writes that this one does not take."""
+        return self.follow_owner(error, self, key)
 
     def told(self, error: ClientError, what: str) -> ClientError:
         """The error of a stream that lasts at this daemon: a new one goes to another daemon."""
@@ -82,12 +93,18 @@ class ClusterConnection:
 
         def connect(each: str) -> Connection:
             # It never repeats a call by itself: that is done here, at other daemons, too.
-            return OneOfSeveral(each, timeout_s, NEVER, options, addresses.host)
+            one = OneOfSeveral(each, timeout_s, NEVER, options, addresses.host)
+            one.follow_owner = self._of_owner
+            return one
 
         self._members = Members(addresses, connect, lookup)
         self._asking = Asking(self._members, self.retry)
         self._places = Places(self._members)
         self._union = Union(self._asking, ROWS_MISSING)
+        self._owners: dict[tuple[str, ...], str] = {}
+        """Where a ``sync`` goes on, by its namespace and origin, as a refusal has said."""
+        self._left: dict[tuple[tuple[str, ...], str], float] = {}
+        """When a ``sync`` has last left a daemon for an owner."""
 
     def close(self) -> None:
         """Drop the connections."""
@@ -108,6 +125,8 @@ class ClusterConnection:
     def one(self, *key: str) -> Connection:
         """A connection to the daemon that a key prefers of those that take writes now.
 
+        What a refusal has named as the owner goes before all others.
+
         Raises:
             ClientError: none does, for as long as the client's policy tries.
         """
@@ -118,7 +137,31 @@ class ClusterConnection:
                 raise error
             return one
 
-        return self._asking.any_of(key, there)
+        with self._lock:
+            owner = self._owners.get(key)
+        return self._asking.any_of(key, there, first=owner)
+
+    def _of_owner(
+        self, error: ClientError, now: Connection, key: tuple[str, str]
+    ) -> Connection | None:
+        """The connection to the owner of a table that a ``sync`` is refused for, if any.
+
+        A stream whose tables have several owners would go to and fro: it stays, and has the error.
+        """
+        named = error.details.get("endpoint")
+        if error.code != "owner" or not isinstance(named, str):
+            return None
+        try:
+            owner = self._members.known_as(named)
+        except ClientError:
+            return None
+        with self._lock:
+            left_at = self._left.get((key, owner), -math.inf)
+            if owner == now.endpoint or time.monotonic() < left_at + OWNERS_DIFFER_S:
+                return None
+            self._left[key, now.endpoint] = time.monotonic()
+            self._owners[key] = owner
+        return self._members.connection(owner)
 
     def check_store(self) -> None:
         """Raise :class:`InvalidRequest` where two daemons are known to be of different stores."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
@@ -103,11 +104,14 @@ class SyncCall:
         if (limit := limit_of(error)) is not None:
             self._limit_refused(limit)
         standing = self._portal.call(self._replication.stand, self._command.origin)
+        owner, endpoint = (error.details.get(name) for name in ("owner", "endpoint"))
         return replace(
             self._answer(False, standing),
             code=kind_of(error).code,
             message=shortened(error.message),
             retry_after_s=retry_after_s,
+            owner=msgspec.UNSET if owner is None else str(owner),
+            endpoint=msgspec.UNSET if endpoint is None else str(endpoint),
         )
 
     def _answer(self, accepted: bool, standing: Standing) -> SyncAnswer:

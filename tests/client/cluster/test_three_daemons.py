@@ -15,8 +15,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingester.client import Client, ClientError, InvalidRequest, RetryPolicy, Unreachable
+from ingester.client import (
+    Client,
+    ClientError,
+    InvalidRequest,
+    Restarted,
+    RetryPolicy,
+    SyncColumn,
+    Unavailable,
+    Unreachable,
+)
 from ingester.client.cluster.placement import ranked
+from ingester.client.sync_stream import SyncAnswer, SyncStream
 from tests.cli.conftest import check_refused, run_command
 from tests.client.cluster.three import Three, three
 from tests.drivers.waiting import until
@@ -229,6 +239,45 @@ def test_a_keyed_table_is_written_and_read_at_its_owner_whoever_that_is(
         daemons.again(now)
     client.write("ns", "keyed", {"id": [4], "v": [4]})
     assert client.query("ns", "keyed").sort_by("id")["v"].to_pylist() == [2, 3, 3, 4]
+
+
+def test_a_sync_goes_on_at_the_owner_of_its_table_and_stays_where_there_are_two(
+    daemons: Three, client: Client
+) -> None:
+    roles = [SyncColumn("old_pk", "id"), SyncColumn("new_pk", "id"), SyncColumn("value", "v")]
+    first, second, third = ranked(("ns", "db"), daemons.endpoints)
+    for table, endpoint in (("theirs", second), ("others", third)):
+        with Client(endpoint) as owner:
+            owner.create_table("ns", table, KEYED, primary_key=["id"])
+            owner.write("ns", table, {"id": [1], "v": [1]})
+
+    def change(stream: SyncStream, table: str, number: int) -> SyncAnswer:
+        columns = [pa.array([value], pa.int64()) for value in (None, number, number)]
+        changed = pa.record_batch(columns, names=list("abc"))
+        return stream.send(table, roles, changed, begin=True, sequence=number)
+
+    stream = client.sync("ns", "db")
+    stream.standing()
+    assert stream.process[0] == first
+    with pytest.raises(Restarted, match=rf"at {second} takes the writes.*goes on there"):
+        change(stream, "theirs", 2)
+    assert not stream.standing().memory_sequence
+    assert change(stream, "theirs", 2).accepted
+    again = client.sync("ns", "db")
+    assert again.standing().memory_sequence == 2
+    assert again.process[0] == second
+    assert client.query("ns", "theirs").sort_by("id")["v"].to_pylist() == [1, 2]
+    # To and fro between two owners nothing would ever come in.
+    with Client(daemons.endpoints, retry=AT_ONCE) as hasty:
+        stream = hasty.sync("ns", "both")
+        refused = []
+        for table in ("others", "theirs", "others", "theirs"):
+            stream.standing()
+            try:
+                change(stream, table, 2)
+            except Unavailable as exc:
+                refused.append((type(exc), exc.code))
+        assert (Unavailable, "owner") in refused
 
 
 def test_a_daemon_that_stood_still_takes_nothing_back_that_was_acknowledged_since(
