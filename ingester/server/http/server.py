@@ -77,8 +77,8 @@ async def serve_http(
 ) -> None:
     """Answer HTTP until cancelled; report the URL (``http://host:port``) when requests are taken.
 
-    A connection has in ``scope["state"]["client_certificate"]`` whether its client has shown one
-    that was checked; without TLS there is no such entry.
+    A connection has in ``scope["state"]["client_certificate"]`` when that of its client ends, in
+    seconds since 1970, or None where it has shown none; without TLS there is no such entry.
 
     Args:
         app: what answers; its lifespan hooks are not called.
@@ -231,8 +231,9 @@ class _Server:
                 await self._turns.take(peer)
                 await stream.do_handshake()
             if not handshake.cancelled_caught:
-                shown = bool(stream.getpeercert(binary_form=True))
-                await self._requests(stream, {"client_certificate": shown})
+                shown = stream.getpeercert()
+                end = ssl.cert_time_to_seconds(shown["notAfter"]) if shown else None
+                await self._requests(stream, {"client_certificate": end})
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # it is no client of ours, or gone
         finally:
