@@ -103,6 +103,7 @@ def lost_disk(scene: Scene) -> None:
     keyed = scene.load.keyed
     name = scene.random.choice([scene.anyone, scene.owner])()
     keyed.is_whole = False
+    scene.load.losses += 1
     scene.realm.lose_disk(name)
     # What it alone had is missing from here on, until those who keep it have sent it again.
     for source in scene.load.writers:
@@ -120,7 +121,7 @@ def lost_disk(scene: Scene) -> None:
                 until(partial(_is_whole, client, source), f"{source.origin} to have sent all again")
                 source.may_miss_below = 0
         until(lambda: not keyed.wrong(client), "the keyed table to be whole again", 60.0)
-    keyed.lost += 1
+    scene.load.losses += 1
     keyed.is_whole = True
 
 

@@ -52,6 +52,7 @@ class Going(Protocol):
 
     generation: int
     seen: dict[str, int]
+    losses: int
     wrong: list[str]
 
     @property
@@ -260,14 +261,13 @@ class KeyedTable:
     """The table, its sources, and who asks for all of it again and again.
 
     Attributes:
-        lost: How often a disk was lost: who asked before and was answered after cannot judge.
         is_whole: Whether nothing is being sent again.
         looks: How often it was asked for, and looked at.
     """
 
     def __init__(self, load: Going, place: Place) -> None:
         self.blocks, self.replica = Blocks(load, place), Replica(load, place)
-        self.is_whole, self.lost, self.looks = True, 0, 0
+        self.is_whole, self.looks = True, 0
         self._load = load
         self._place = place
 
@@ -279,9 +279,9 @@ class KeyedTable:
                 make_table(client)
                 self._load.seen["keyed reader"] = generation
                 while self._load.goes_on(generation):
-                    lost = self.lost
+                    losses = self._load.losses
                     told = self.wrong(client)
-                    if self.is_whole and self.lost == lost:
+                    if self.is_whole and self._load.losses == losses:
                         self.looks += 1
                         self._load.wrong += told[:3]
                     self._load.wait(0.3)

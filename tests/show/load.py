@@ -48,6 +48,8 @@ class Load:
         every_s: Between two batches of a writer; 0 as fast as they are taken.
         generation: Raised by :meth:`reconnect`.
         seen: The generation of each thread's client.
+        losses: How often a disk was lost, and how often all was sent again. Who has asked before,
+            and was answered after, cannot judge.
         keyed: The table with a primary key.
     """
 
@@ -56,6 +58,7 @@ class Load:
         self.every_s = 0.0
         self.generation = 0
         self.seen: dict[str, int] = {}
+        self.losses = 0
         self.writes, self.queries = Timed(), Timed()
         connect = place.client
         self.writers = [Source(self, number, connect) for number in range(writers)]
@@ -200,12 +203,12 @@ class Reader:
         upto = source.acknowledged
         if upto == 0:
             return
-        first = self._first(source, upto)
+        losses, first = self._load.losses, self._first(source, upto)
         began = time.monotonic()
         asked = [("writer", "=", source.number), ("n", ">=", first)]
         found = client.query(NAMESPACE, TABLE, ["n"], asked)["n"].to_numpy()
         self._load.queries.note(time.monotonic() - began)
-        if self._first(source, upto) > first:
+        if self._load.losses != losses or self._first(source, upto) > first:
             return  # a disk was lost meanwhile
         counts = np.bincount(found[found >= first] - first, minlength=max(0, upto - first))
         if (counts[: upto - first] != 1).any() or (counts > 1).any():
