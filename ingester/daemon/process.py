@@ -33,7 +33,12 @@ from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.flight_listener import check_address
 from ingester.daemon.listening import listen
 from ingester.daemon.open_folders import tell_open_folders
-from ingester.daemon.process_tuning import do_without_pandas, hand_over_soon, let_calls_poll
+from ingester.daemon.process_tuning import (
+    do_without_pandas,
+    hand_over_soon,
+    keep_grpc_silent,
+    let_calls_poll,
+)
 from ingester.daemon.quota_reload import QuotaReload
 from ingester.daemon.security import Security
 from ingester.daemon.service_manager import ServiceManager
@@ -93,6 +98,7 @@ def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | 
     do_without_pandas()
     set_up_allocator()
     let_calls_poll()
+    keep_grpc_silent()
     hand_over_soon()
     levels = LogLevels(settings.log.level)
     logs = _Logs(configure_logs(levels, settings.log.format), levels)

@@ -12,6 +12,7 @@ from types import ModuleType
 SLICE_S = 0.001
 """The seconds after which a thread that computes hands the interpreter over to one that waits."""
 _EXPERIMENTS = "GRPC_EXPERIMENTS"
+_VERBOSITY = "GRPC_VERBOSITY"
 
 
 class _NotHere(MetaPathFinder):
@@ -42,11 +43,25 @@ def let_calls_poll() -> None:
     that wait cost 0.23 ms of processor time instead of 0.18, and batches of 1,000 rows are a
     seventh slower.
 
-    To be called before anything of gRPC is used. A gRPC that knows no other way any more says so
-    once on standard error, and goes on in its own.
+    To be called before anything of gRPC is used. A gRPC that knows no other way any more goes on in
+    its own; where it may write, it says so once.
     Source: gRPC's ``src/core/lib/experiments/experiments.yaml``.
     """
     os.environ.setdefault(_EXPERIMENTS, "-event_engine_listener")
+
+
+def keep_grpc_silent() -> None:
+    """Have gRPC write nothing to standard error, unless the environment says how much.
+
+    The daemon's log is there. gRPC writes lines of its own form beside it, one for each handshake
+    that fails, with the name that a stranger has asked for as it came: a name with an end of line
+    in it was a line of the log, with whatever its sender liked.
+
+    To be called before anything of gRPC is used.
+    Source: ``gpr_log_verbosity_init`` in gRPC's ``src/core/util/log.cc``; "No match found for
+    server name" in its ``ssl_transport_security.cc``.
+    """
+    os.environ.setdefault(_VERBOSITY, "NONE")
 
 
 def hand_over_soon() -> None:

@@ -15,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -190,6 +191,22 @@ def _get(url: str, context: ssl.SSLContext) -> tuple[int, bytes]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read()
+
+
+def test_a_stranger_writes_nothing_into_the_log(trusted: Trusted) -> None:
+    """gRPC wrote the name that it was asked for as it came, ends of lines and all."""
+    parts = urlsplit(trusted.flight)
+    context = ssl.create_default_context(cafile=str(trusted.authority.path))
+    context.check_hostname = False
+    forged = 'x\n{"level": "error", "event": "forged \x1b[31m"}'
+    with (
+        socket.create_connection((parts.hostname, parts.port), 10) as plain,
+        context.wrap_socket(plain, server_hostname=forged) as sealed,
+        suppress(ConnectionError, ssl.SSLError),
+    ):
+        sealed.recv(1)  # until it is refused, as it has no certificate
+    told = trusted.daemon.stderr_file.read_text().splitlines()
+    assert [line for line in told if not line.startswith('{"at": ')] == []
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
