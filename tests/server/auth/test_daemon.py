@@ -12,6 +12,7 @@ import pytest
 from tests.drivers.daemon import Daemon, DaemonEnded
 from tests.drivers.waiting import until
 from tests.drivers.wire import ARROW_AND_FLIGHT, act, numbers, persist, put, query
+from tests.fuzz.raw_flight import call, field, flight_data, ipc_stream, path_descriptor
 from tests.server.auth.secured import Secured, connect
 
 
@@ -79,6 +80,27 @@ def test_whoever_has_no_token_is_refused_before_anything_that_is_sent_is_read(
     after = secured.http("/api/status", "root")[1]
     assert after["admission"]["memory"]["used_bytes"] <= before + (1 << 20)
     assert after["tables"], "and answers others"
+
+
+@pytest.mark.parametrize("method", ["DoPut", "DoExchange", "GetSchema", "DoGet", "DoAction"])
+def test_who_has_no_token_is_told_so_in_json_whatever_the_method(
+    secured: Secured, method: str
+) -> None:
+    """Before its handler there is no place but one for the JSON, and pyarrow fills that alone."""
+    descriptor = path_descriptor("shop", "t")
+    messages = [field(1, b"status")] if method in ("DoGet", "DoAction") else [descriptor]
+    if method in ("DoPut", "DoExchange"):
+        ((header, body), *_) = ipc_stream(pa.record_batch({"a": [1]}))
+        messages = [flight_data(header, body, descriptor)]
+    answered = call(secured.daemon.flight, method, messages)
+    assert answered.status == "16"
+    told = json.loads(answered.binary("grpc-status-details-bin"))
+    assert told["code"] == "unauthenticated"
+    assert answered.binary("x-arrow-status-message-bin").decode() == told["message"]
+    if method in ("DoGet", "DoAction"):
+        assert json.loads(answered.binary("ingester-error-bin")) == told
+    else:
+        assert "ingester-error-bin" not in answered.trailers  # docs/protocol.md says where it is
 
 
 def test_a_request_by_another_name_is_not_answered(secured: Secured) -> None:

@@ -149,3 +149,18 @@ def test_the_trailers_are_what_a_client_of_pyarrow_finds_by_a_middleware(refusin
         with pytest.raises(pa.ArrowInvalid, match="table has double"):
             client.do_get(fl.Ticket(InvalidRequest.__name__.encode()))
         assert json.loads(found[TRAILER][0])["code"] == "invalid"
+
+
+@pytest.mark.parametrize("method", [*METHODS, "Handshake", "PollFlightInfo", "Nothing"])
+def test_what_is_not_protobuf_is_answered_by_grpc_with_no_json(refusing: str, method: str) -> None:
+    """As the wire format has it; the daemon does not hear of it."""
+    answered = call(refusing, method, [b"\x0f\xff"])
+    status, text = {
+        "DoPut": (UNKNOWN, "Stream finished before first message sent"),
+        "DoExchange": (UNKNOWN, "Stream finished before first message sent"),
+        "Handshake": (STATUSES["UNIMPLEMENTED"], "This service does not have an authentication"),
+        "Nothing": (STATUSES["UNIMPLEMENTED"], ""),
+    }.get(method, (STATUSES["INTERNAL"], ""))
+    assert answered.status == status
+    assert answered.message.startswith(text) if text else not answered.message
+    assert TRAILER not in answered.trailers
