@@ -241,6 +241,21 @@ class OriginTable:
             kept.append(tenure)
         self.tenures = tuple(kept)
 
+    def loses(self, known: OriginAction) -> bool:
+        """Tell whether a version gives away sequences that are in buffers here.
+
+        That it may do while the origin's owner stays who it was: which takes older ones over, too.
+        """
+        there = [(run.first, (run.owner_id, run.owner_epoch)) for run in known.runs]
+        if there == [(run.first, run.owner) for run in self.runs]:
+            return False
+        runs = owned(known)
+        return any(
+            tenure.end_in(runs) < tenure.end
+            for tenure in self.tenures
+            if tenure.first_waiting() is not None
+        )
+
     def claim(self, known: OriginAction, process: Process) -> None:
         """Adopt a version that gives the origin to this daemon; for ``Origins.claim``."""
         self.load(known, process[0])

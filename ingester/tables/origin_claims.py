@@ -153,7 +153,7 @@ class OriginClaims:
         return found
 
     def _notice(self, table: TableKey, state: TableState) -> None:
-        """Look in a version, committed by whomever, for origins that have another owner."""
+        """Look in a version, committed by whomever, for sequences that have another owner."""
         for origin_table in self._origins.of_table(table):
             known = state.origins.get(origin_table.name)
             if known is None:
@@ -161,7 +161,7 @@ class OriginClaims:
                     origin_table.move(Event.EXPIRE)  # the next stream claims it anew
                 continue
             owner = (known.owner_id, known.owner_epoch)
-            if owner == origin_table.owner:
+            if owner == origin_table.owner and not origin_table.loses(known):
                 continue
             self._origins.load(origin_table, known, self._writer.ingester_id)
             self._contested.setdefault(table, set()).add(origin_table)

@@ -24,7 +24,7 @@ from ingester.origins.registry import Origins
 from ingester.tables.commits import Commits
 from ingester.tables.origin_claims import Claims
 from persist.manifest import Origin, OriginMoved, TableState, VersionSealed, WriterIdentity
-from persist.manifest.origins import MOST_RUNS, Process, origin_of, owned, taken_over
+from persist.manifest.origins import MOST_RUNS, Process, origin_of, owned, taken_over, with_ends
 from persist.table import TableKey
 
 FULL_RETRY_S = 30.0
@@ -150,8 +150,9 @@ class OriginTakeover:
         except VersionSealed:
             await self._commits.follow_switch(table)
             return False
-        ours = (None, self._process[0])
-        if any(known is not None and known.owner_id not in ours for known in had.values()):
+        if any(
+            _takes_from_others(had[one.name], begin, self._process) for one, begin in begins.items()
+        ):
             table.taken = (state.table_version, state.version)  # before a row of it is seen here
         for one in firsts:
             self.origins.claim(one, state.origins[one.name], self._process)
@@ -172,3 +173,16 @@ class OriginTakeover:
         known = state.origins.get(one.name) or one.unknown_origin(self._process)
         done = self.origins.done(one, self._process, state.writers)
         return taken_over(known, self._process, begin, now, done, one.held())
+
+
+def _takes_from_others(known: Origin | None, begin: int, process: Process) -> bool:
+    """Whether another daemon had some of an origin's sequences from ``begin`` on.
+
+    That of the newest ones may be this one all the while, and of older ones another.
+    """
+    runs = [] if known is None else owned(known)
+    return any(
+        run.owner is not None and run.owner[0] != process[0]
+        for run, end in with_ends(runs)
+        if end > begin
+    )

@@ -201,6 +201,24 @@ def test_rows_of_an_origin_that_has_just_moved_come_once(daemons: Three, client:
         assert int(tail.schema.metadata[b"taken_version"]) > 1
 
 
+def test_rows_that_go_to_a_daemon_by_and_by_come_once(daemons: Three, client: Client) -> None:
+    """It has the newest of an origin, and takes older ones over later: what a lost disk had."""
+    before, after = (Client(each) for each in daemons.endpoints[:2])
+    with before, after:
+        for sequence in range(1, 7):
+            before.write("ns", "by_and_by", rows(sequence), origin="o", first_sequence=sequence)
+        after.write("ns", "by_and_by", rows(7), origin="o", first_sequence=7)
+        assert sorted(client.query("ns", "by_and_by")["n"].to_pylist()) == [*range(1, 8)]
+        version = client.describe("ns", "by_and_by").manifest_version or 0
+        with after.writer("ns", "by_and_by", SCHEMA, origin="o", first_sequence=4) as writer:
+            for sequence in range(4, 8):
+                writer.write(rows(sequence))
+            writer.flush()
+            assert sorted(client.query("ns", "by_and_by")["n"].to_pylist()) == [*range(1, 8)]
+        tail = after.query("ns", "by_and_by", scope="buffered")
+        assert int(tail.schema.metadata[b"taken_version"]) > version
+
+
 def test_a_keyed_table_is_written_and_read_at_its_owner_whoever_that_is(
     daemons: Three, client: Client
 ) -> None:
