@@ -69,8 +69,13 @@ class Left(NamedTuple):
 
     @property
     def is_anew(self) -> bool:
-        """Whether the log of this id's earlier epochs is not here."""
-        return not self.known_epoch or _lost_log(self) is not None
+        """Whether the log of an earlier epoch of this id may not be here."""
+        mark, claim = self.own_mark, self.claim
+        if mark is None or not self.known_epoch or _lost_log(self) is not None:
+            return True
+        if mark.starting is not None and mark.starting.anew:
+            return True  # it has not come so far as to say so of its epoch
+        return claim is not None and claim.incarnation not in mark.incarnations
 
     @property
     def since(self) -> int:

@@ -39,6 +39,7 @@ AFTER = CLAIM.__class__(epoch=5, incarnation="i5", tells_stop=True)
 """A claim from elsewhere."""
 STARTING = Starting(incarnation="i5", store=STORE.id, store_url="s3://lake")
 replace = msgspec.structs.replace
+ANEW = replace(STARTING, anew=True)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +110,42 @@ def test_what_was_left_is_told_from_what_was_lost(
     other = RecoverySettings(accept_lost_log=not is_log, accept_other_store=is_log)
     with pytest.raises(refused):
         judge(left, other)
+
+
+@pytest.mark.parametrize(
+    ("left", "anew"),
+    [
+        pytest.param(WHOLE, False, id="killed"),
+        pytest.param(
+            WHOLE._replace(claim=AFTER, mark=replace(MARK, starting=STARTING)),
+            False,
+            id="died on its way up",
+        ),
+        pytest.param(NOTHING, True, id="an empty folder"),
+        pytest.param(WHOLE._replace(logged_epoch=3), True, id="an older wal was put back"),
+        pytest.param(
+            WHOLE._replace(claim=AFTER, mark=replace(MARK, starting=ANEW)),
+            True,
+            id="an older wal was put back, and its first start died",
+        ),
+        pytest.param(
+            WHOLE._replace(claim=AFTER, mark=replace(MARK, epoch=0, starting=ANEW), logged_epoch=5),
+            True,
+            id="an empty folder, whose first start died when its log was begun",
+        ),
+        pytest.param(
+            WHOLE._replace(claim=replace(AFTER, stopped=True)),
+            True,
+            id="an older one was put back, and what was elsewhere since has stopped",
+        ),
+        pytest.param(WHOLE._replace(mark=None), True, id="the mark was moved aside"),
+        pytest.param(WHOLE._replace(ingester_id="pod-1", claim=AFTER), True, id="another's folder"),
+    ],
+)
+def test_a_log_that_may_lack_an_earlier_epoch_is_one_that_begins_anew(
+    left: Left, anew: bool
+) -> None:
+    assert left.is_anew is anew
 
 
 def test_a_data_directory_of_another_id_is_taken_with_a_word() -> None:
