@@ -61,7 +61,7 @@ class Loss(NamedTuple):
 class Aside(Protocol):
     """What a writer keeps of batches that daemons have acknowledged which it has left.
 
-    :meth:`look` and :meth:`rejoined` wait for the network.
+    :meth:`look`, :meth:`rejoined` and :meth:`spare` wait for the network.
     """
 
     @property
@@ -86,6 +86,9 @@ class Aside(Protocol):
         Raises:
             ClientError: it does not say.
         """
+
+    def spare(self, first: int | None, endpoint: str) -> None:
+        """Have other daemons put into files what a stream that begins so would take from them."""
 
     def take(self, first: int | None, endpoint: str) -> list[Pending]:
         """What a stream that would begin with ``first`` has to send again before it."""

@@ -316,6 +316,7 @@ class StreamThreads:
         if (aside := self.route.aside) is not None:
             endpoint = self.route.endpoint
             aside.rejoined(endpoint, process)
+            aside.spare(window.first_sequence, endpoint)
             with self.lock:
                 if generation == self._generation:
                     window.send_again(aside.take(window.first_sequence, endpoint))

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -29,6 +30,8 @@ AWAY_S = 30.0
 """How long a daemon may be away before what it has acknowledged is sent to another one."""
 LOOK_S = 5.0
 """The time in which a daemon has to say what it has."""
+SETTLE_S = 60.0
+"""The time that a writer waits at its close for its batches to be in object storage."""
 AGAIN_S = 0.05
 """Between two looks of a query that waits for its own client's writers."""
 
@@ -121,6 +124,27 @@ class Aside:
         with self._lock:
             self._groups.append(_Group(endpoint, batches, fenced, process=process))
 
+    def spare(self, first: int | None, endpoint: str) -> None:
+        """Have other daemons put into files what a stream to ``endpoint`` would take from them.
+
+        What is taken from one it leaves out of its answers at once, and nobody finds it until it is
+        sent again. One that is away has it taken all the same.
+
+        Args:
+            first: as for :meth:`take`.
+        """
+        with self._lock:
+            least = self._least(first)
+            others = {
+                each.endpoint for each in self._groups if _sequence(each.batches[-1]) >= least
+            }
+        others = {each for each in others - {endpoint} if self._members.usable(each)}
+        if others and not self._ordered:
+            for each in others:
+                with suppress(ClientError):
+                    self.persist(each)
+            self.look()
+
     def take(self, first: int | None, endpoint: str) -> list[Pending]:
         """What a stream to ``endpoint`` has to begin with: the lost, and what it takes from others.
 
@@ -131,11 +155,10 @@ class Aside:
             first: the sequence with which the stream would begin.
         """
         with self._lock:
-            lost, self._lost = self._lost, []
-            taken = list(lost)
-            least = min([*map(_sequence, lost), NOTHING if first is None else first])
+            least = self._least(first)
             if self._ordered:
                 least = 0  # whoever takes the table now knows files alone of what others had
+            taken, self._lost = self._lost, []
             for group in self._groups:
                 if group.endpoint != endpoint:
                     taken += [each for each in group.batches if _sequence(each) >= least]
@@ -143,6 +166,10 @@ class Aside:
             self._groups = [group for group in self._groups if group.batches]
             self._again |= bool(taken)
             return taken
+
+    def _least(self, first: int | None) -> int:
+        """The sequence with which a stream begins that sends the lost, too."""
+        return min([*map(_sequence, self._lost), NOTHING if first is None else first])
 
     def arrived(self) -> None:
         """Note that everything that was sent again is acknowledged."""
@@ -223,6 +250,17 @@ class Aside:
             group.held = state is not None
             self._lost = sorted([*self._lost, *lost], key=_sequence)
             self._groups = [each for each in self._groups if each.batches]
+
+    def persist(self, endpoint: str) -> None:
+        """Have a daemon put the table into files.
+
+        Raises:
+            ClientError: that cannot be had.
+        """
+        namespace, table = self.table
+        body = {"namespace": namespace, "table": table, "timeout_s": SETTLE_S}
+        connection = self._members.connection(endpoint)
+        connection.act("persist", body, SETTLE_S + connection.timeout_s)
 
     def visible(self) -> tuple[bool, set[str]]:
         """Whether queries find all of it now, and the daemons that cannot be asked for theirs."""

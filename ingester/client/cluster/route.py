@@ -35,8 +35,6 @@ from .members import Members
 
 BACK_S = 5.0
 """The longest random while that a stream stays where it is when its preferred daemon is back."""
-SETTLE_S = 60.0
-"""The time that a writer which hangs waits at its close for its batches to be in object storage."""
 
 TableName = tuple[str, str]
 
@@ -224,12 +222,11 @@ class ToMany:
         Raises:
             UnknownOutcome: that cannot be had now.
         """
-        if not self.hangs or self._now is None:
+        if not self.hangs or self._now is None or self.aside is None:
             return
-        others = [] if self.aside is None else self.aside.endpoints()
-        for endpoint in dict.fromkeys([self._now, *others]):
+        for endpoint in dict.fromkeys([self._now, *self.aside.endpoints()]):
             try:
-                self._persist(endpoint)
+                self.aside.persist(endpoint)
             except ClientError as exc:
                 if endpoint != self._now and is_away(exc):
                     continue  # what it has acknowledged is looked after by itself
@@ -238,12 +235,6 @@ class ToMany:
                     f" come back before what {endpoint} has acknowledged since is in object"
                     f" storage, and that cannot be had now: {exc}"
                 ) from exc
-
-    def _persist(self, endpoint: str) -> None:
-        namespace, table = self._way.table
-        body = {"namespace": namespace, "table": table, "timeout_s": SETTLE_S}
-        connection = self._connection(endpoint)
-        connection.act("persist", body, SETTLE_S + connection.timeout_s)
 
 
 def _of_owner(error: ClientError, owner: str, table: TableName) -> ClientError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -99,8 +100,10 @@ class Watching:
                     found = sorted(n for n in there if n >= first)
                     if found != [*range(first, first + len(found))] or first + len(found) < upto:
                         lacks = sorted({*range(first, upto)} - {*found})
+                        twice = sorted(n for n, count in Counter(found).items() if count > 1)
                         self.wrong.append(
-                            f"of {upto} rows {lacks} were missing, {len(found)} there"
+                            f"of {upto} rows {lacks} were missing, {len(found)} there, up to"
+                            f" {found[-1:]}, {twice} more than once"
                         )
                         return
                     self.looks += 1
@@ -246,3 +249,41 @@ def test_what_a_lost_disk_had_of_a_keyed_table_is_sent_again_before_what_is_newe
         daemons.again(first, "--accept-lost-log")
         writer.write({"k": [7], "n": [5]}).result(20)
     assert client.query("ns", "keyed").to_pylist() == [{"k": 7, "n": 5}]
+
+
+def test_nothing_that_two_others_have_is_hidden_while_what_a_lost_disk_had_is_sent_again(
+    daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route, "BACK_S", 0.0)
+    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 3600.0)  # it is asked when it is back
+    client.create_table("ns", "spread", SCHEMA)
+    in_order = ranked(("ns", "spread", "o"), daemons.endpoints)
+    first, second = map(daemons.number, in_order[:2])
+    with Watching(daemons, "spread") as watch, keeping(client, "spread") as writer:
+        watch.write(writer, 400)
+        watch.first = watch.acknowledged  # these are lost, and come again
+        watch.looked()
+        daemons.daemons[first].kill()
+        shutil.rmtree(daemons.folder / f"d{first}")
+        watch.write(writer, 1)
+        daemons.daemons[second].kill()
+        watch.write(writer, 400)
+        daemons.again(second)
+        left = writer._route.aside
+        assert isinstance(left, Aside)
+        until(
+            lambda: watch.write(writer, 1) > 0 and in_order[2] in left.endpoints(),
+            "the writer to be at the second one",
+        )
+        daemons.again(first, "--accept-lost-log")
+        began = watch.looks
+        until(
+            lambda: watch.write(writer, 1) > 0 and writer._route.endpoint == in_order[0],
+            "the writer to be at home again",
+        )
+        watch.looked()
+        assert watch.looks > began
+        watch.first = 0
+        watch.looked()
+        writer.close()
+    assert client.query("ns", "spread").num_rows == watch.acknowledged
