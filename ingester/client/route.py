@@ -7,10 +7,12 @@ A client of one daemon always goes to that (:class:`ToOneDaemon`); that of sever
 it arrives.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from .checkpoints.checkpoint import Checkpoint
 from .connection import Connection, Process
 from .errors import ClientError
 from .put_stream import PutStream
@@ -61,7 +63,8 @@ class Loss(NamedTuple):
 class Aside(Protocol):
     """What a writer keeps of batches that daemons have acknowledged which it has left.
 
-    :meth:`look`, :meth:`rejoined` and :meth:`spare` wait for the network.
+    :meth:`look`, :meth:`rejoined`, :meth:`spare`, :meth:`persist` and :meth:`put_state` wait for
+    the network.
     """
 
     @property
@@ -86,6 +89,18 @@ class Aside(Protocol):
         Raises:
             ClientError: it does not say.
         """
+
+    def precedes(self, sequence: int, endpoint: str) -> bool:
+        """Whether something that came before a sequence is lost, or at another daemon than this."""
+
+    def endpoints(self) -> Sequence[str]:
+        """The daemons that have acknowledged what is here."""
+
+    def persist(self, endpoint: str) -> None:
+        """Have a daemon put the table into files. Raises ClientError."""
+
+    def put_state(self, endpoint: str, state: Checkpoint) -> None:
+        """Give a daemon a source's state without rows. Raises ClientError."""
 
     def spare(self, first: int | None, endpoint: str) -> None:
         """Have other daemons put into files what a stream that begins so would take from them."""

@@ -102,6 +102,7 @@ class SendLoop:
             return self._sends_lost()
         with self._lock:
             self._threads.put_aside()
+        self._threads.say_states(aside, closing=True)
         if aside.empty:
             return False
         aside.look()

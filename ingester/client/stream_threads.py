@@ -17,9 +17,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
 import pyarrow as pa
 
 from . import lifetime
+from .checkpoints.checkpoint import Checkpoint
 from .connection import Process
 from .delivery import Delivery
 from .errors import ClientError, TimedOut, UnknownOutcome, Unreachable, from_arrow
@@ -55,6 +57,9 @@ class StreamThreads:
         self._looking = False
         self._reopened = False
         """Whether there was a stream before."""
+        self._unsaid: dict[str, tuple[int, Checkpoint]] = {}
+        """The newest state of each source partition that a batch was sent without."""
+        self._saying = False
         lifetime.end_at_exit(self)
 
     # ------------------------------------------------------------------------- needing the lock
@@ -96,6 +101,23 @@ class StreamThreads:
             self._looking = True
         except RuntimeError as exc:
             self.fail(_failed(exc))
+
+    def _as_sent(self, pending: Pending) -> Pending:
+        """A batch without its source's state, while what came before is at another daemon.
+
+        The state is in files as soon as that batch is, and a source that is killed goes on behind
+        it. Nobody would send again what the other daemon loses.
+        """
+        carried, sequence, aside = pending.checkpoint, pending.sequence, self.route.aside
+        if carried is None or sequence is None or aside is None:
+            return pending
+        state = carried.checkpoint
+        without = self._saying or aside.precedes(sequence, self.route.endpoint)
+        if self._unsaid.get(state.partition, (-1, None))[0] <= sequence:
+            self._unsaid.pop(state.partition, None)
+            if without:
+                self._unsaid[state.partition] = (sequence, state)
+        return msgspec.structs.replace(pending, checkpoint=None) if without else pending
 
     def forget(self) -> None:
         """Let go of what was kept: the writer has ended."""
@@ -146,6 +168,38 @@ class StreamThreads:
         self._settled.append(pending)
 
     # ------------------------------------------------------------------------------ without it
+
+    def say_states(self, aside: Aside, *, closing: bool = False) -> None:
+        """Put the states that batches were sent without, where all of the rows are in files now.
+
+        A batch that comes meanwhile goes without its own: of two that are put the later one counts.
+
+        Args:
+            closing: whether daemons are to put into files what they have.
+        """
+        with self.lock:
+            if not self._unsaid or self._saying or len(self.delivery.window):
+                return
+            self._saying, unsaid = True, dict(self._unsaid)
+        try:
+            for endpoint in aside.endpoints() if closing else ():
+                aside.persist(endpoint)
+            if closing:
+                aside.look()
+            aside.persist(self.route.endpoint)
+            known = self.route.known()
+            with self.lock:
+                whole = aside.empty and self.delivery.window.has_all(known)
+            for partition, (sequence, state) in unsaid.items() if whole else ():
+                aside.put_state(self.route.endpoint, state)
+                with self.lock:
+                    if self._unsaid.get(partition) == (sequence, state):
+                        del self._unsaid[partition]
+        except ClientError:
+            pass  # an older one stays: a source that begins there sends again what is known
+        finally:
+            with self.lock:
+                self._saying = False
 
     def tell(self) -> None:
         """Call back for what was settled. Whoever had the lock calls this after its release."""
@@ -198,12 +252,18 @@ class StreamThreads:
     # --------------------------------------------------------------------------- the threads
 
     def _look_after(self, aside: Aside) -> None:
-        """See what becomes of batches that were left at daemons, until all are in files."""
+        """See what becomes of batches that were left at daemons, until all are in files.
+
+        And until the states that batches were sent without meanwhile are there, too.
+        """
         wait_s = LOOK_AGAIN_S
         while True:
+            if aside.empty:
+                self.say_states(aside)
             with self.work:
                 self.work.wait_for(lambda: self.closing or self._failed_by_now(), wait_s)
-                if self.closing or self._failed_by_now() or aside.empty:
+                done = aside.empty and not self._unsaid
+                if self.closing or self._failed_by_now() or done:
                     self._looking = False
                     return
             aside.look()
@@ -356,7 +416,7 @@ class StreamThreads:
             if self.route.moves():
                 self._left = True
                 return False
-            pending = window.take(time.monotonic())
+            pending = self._as_sent(window.take(time.monotonic()))
         stream.send(pending)
         return True
 

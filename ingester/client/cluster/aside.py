@@ -19,10 +19,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ..checkpoints.checkpoint import Checkpoint
 from ..connection import Process
 from ..errors import ClientError, NotFound, Unavailable, Unimplemented
 from ..window import Pending
-from ..wire import OriginState
+from ..wire import OriginState, given
 from .asking import is_away
 from .members import Members
 
@@ -145,6 +146,12 @@ class Aside:
                     self.persist(each)
             self.look()
 
+    def precedes(self, sequence: int, endpoint: str) -> bool:
+        """Whether something that came before a sequence is lost, or at another daemon than this."""
+        with self._lock:
+            oldest = [each.batches[0] for each in self._groups if each.endpoint != endpoint]
+            return any(_sequence(each) < sequence for each in (*oldest, *self._lost[:1]))
+
     def take(self, first: int | None, endpoint: str) -> list[Pending]:
         """What a stream to ``endpoint`` has to begin with: the lost, and what it takes from others.
 
@@ -261,6 +268,16 @@ class Aside:
         body = {"namespace": namespace, "table": table, "timeout_s": SETTLE_S}
         connection = self._members.connection(endpoint)
         connection.act("persist", body, SETTLE_S + connection.timeout_s)
+
+    def put_state(self, endpoint: str, state: Checkpoint) -> None:
+        """Give a daemon a source's state without rows.
+
+        Raises:
+            ClientError: it may not be there.
+        """
+        namespace, table = self.table
+        body = {"namespace": namespace, "table": table, **given(msgspec.to_builtins(state))}
+        self._members.connection(endpoint).act("checkpoint_put", body)
 
     def visible(self) -> tuple[bool, set[str]]:
         """Whether queries find all of it now, and the daemons that cannot be asked for theirs."""

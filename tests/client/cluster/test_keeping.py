@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from ingester.client import Client, RetryPolicy, Unavailable, Writer, stream_threads
+from ingester.client import Checkpoint, Client, RetryPolicy, Unavailable, Writer, stream_threads
 from ingester.client.cluster import aside, route
 from ingester.client.cluster.aside import Aside
 from ingester.client.cluster.placement import ranked
@@ -44,6 +44,15 @@ def keeping(client: Client, table: str) -> Writer:
 def home(daemons: Three, table: str) -> int:
     """The number of the daemon that the writer of a table prefers."""
     return daemons.number(ranked(("ns", table, "o"), daemons.endpoints)[0])
+
+
+def states(daemons: Three, table: str) -> list[bytes | None]:
+    """What each daemon has of a source in its log."""
+    found = []
+    for endpoint in daemons.endpoints:
+        with Client(endpoint, timeout_s=10, retry=PATIENT) as one:
+            found.append(one.checkpoint("ns", table, "p").state)
+    return found
 
 
 class Watching:
@@ -249,6 +258,55 @@ def test_what_a_lost_disk_had_of_a_keyed_table_is_sent_again_before_what_is_newe
         daemons.again(first, "--accept-lost-log")
         writer.write({"k": [7], "n": [5]}).result(20)
     assert client.query("ns", "keyed").to_pylist() == [{"k": 7, "n": 5}]
+
+
+def test_a_source_that_is_killed_goes_on_before_what_a_lost_disk_had(
+    daemons: Three, client: Client
+) -> None:
+    """What it wrote to another daemon since is in files, and what came before is in none."""
+    client.create_table("ns", "source", SCHEMA)
+    first = home(daemons, "source")
+    writer = keeping(client, "source")
+    for number in range(1, 9):
+        writer.write(rows(number), Checkpoint("p", b"%d" % number)).result(20)
+        if number == 5:
+            daemons.daemons[first].kill()
+            shutil.rmtree(daemons.folder / f"d{first}")
+    for endpoint in daemons.endpoints:
+        if endpoint != daemons.endpoints[first]:
+            with Client(endpoint) as one:
+                one.persist("ns", "source")
+    writer.abort()
+    daemons.again(first, "--accept-lost-log")
+    begin = int(client.checkpoint("ns", "source", "p").durable_state or 0) + 1
+    options = {"origin": "o", "first_sequence": begin, "keep_until_durable": True}
+    with client.writer("ns", "source", SCHEMA, **options) as writer:  # type: ignore[arg-type]
+        for number in range(begin, 11):
+            writer.write(rows(number), Checkpoint("p", b"%d" % number)).result(20)
+    assert sorted(client.query("ns", "source")["n"].to_pylist()) == [*range(1, 11)]
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_state_that_waits_for_what_another_daemon_has_is_there_in_the_end(
+    daemons: Three, client: Client, closes: bool
+) -> None:
+    """Also of a source that writes nothing more."""
+    table = f"states_{closes}"
+    client.create_table("ns", table, SCHEMA)
+    first = home(daemons, table)
+    with keeping(client, table) as writer:
+        for number in range(1, 7):
+            if number == 4:
+                daemons.daemons[first].kill()
+            writer.write(rows(number), Checkpoint("p", b"%d" % number)).result(20)
+        daemons.again(first)
+        assert client.checkpoint("ns", table, "p").state == b"3"
+        if not closes:
+            client.persist("ns", table)
+            until(lambda: b"6" in states(daemons, table), "the state")
+    client.persist("ns", table)
+    assert client.checkpoint("ns", table, "p").durable_state == b"6"
+    assert sorted(client.query("ns", table)["n"].to_pylist()) == [*range(1, 7)]
 
 
 def test_nothing_that_two_others_have_is_hidden_while_what_a_lost_disk_had_is_sent_again(
