@@ -167,13 +167,13 @@ class Realm:
             raise AssertionError(f"wal adopt ended with {done.returncode}: {done.stderr}")
         return done.stdout
 
-    def upkeep_jobs(self, namespace: str, retain: str) -> tuple[list[str], list[str]]:
+    def upkeep_jobs(self, namespace: str, retain: str, grace: str) -> tuple[list[str], list[str]]:
         """The commands that compact a namespace's tables, and that delete what they replaced."""
         compact = [sys.executable, "-m", "ingester.spark.compact", STORE, namespace]
         for name, value in self._server.storage_options.items():
             compact += ["--storage-option", f"{name}={value}"]
         clean = [sys.executable, "-m", "ingester", "manifest", "gc", STORE, namespace]
-        clean += ["--retain", retain, "--config", str(self._config)]
+        clean += ["--retain", retain, "--orphan-grace", grace, "--config", str(self._config)]
         return compact, clean
 
     def store_files(self) -> tuple[int, int]:

@@ -17,6 +17,8 @@ from tests.show.realm import Realm
 SPARK = "--master local[1] --driver-memory 1g --conf spark.ui.enabled=false pyspark-shell"
 RETAIN = "2m"
 """So long a replaced version is kept. Readers here are done with one in seconds."""
+GRACE = "5m"
+"""So old a file has to be that no kept version lists. Uploads here are committed in seconds."""
 JOB_S = 600.0
 
 
@@ -49,7 +51,7 @@ class Upkeep:
 
     def _run(self) -> None:
         while self._every_s and not self._over.wait(self._every_s):
-            compact, clean = self._realm.upkeep_jobs(self._namespace, RETAIN)
+            compact, clean = self._realm.upkeep_jobs(self._namespace, RETAIN, GRACE)
             if self._job("compact", compact):
                 self.done.compacted += 1
             if self._job("gc", clean):
