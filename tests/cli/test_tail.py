@@ -17,6 +17,7 @@ from tests.cli.conftest import Run, check_refused
 from tests.cli.test_follow import following
 from tests.drivers.daemon import Daemon
 from tests.drivers.ports import steady_flight
+from tests.drivers.waiting import until
 
 
 def told(process: subprocess.Popen[str], rows: int) -> list[Any]:
@@ -32,6 +33,11 @@ def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: P
         with Client(daemon.flight) as client:
             client.write("s", "t", {"id": [number := next(ids)], "host": [f"h{number % 2}"]})
         return number
+
+    def asked(daemon: Daemon) -> None:
+        """Wait until the tail has a call open; it misses no daemon that is back before it asks."""
+        with Client(daemon.flight) as client:
+            until(lambda: client.status()["streams"]["waiting"] == 1, "the tail to have asked")
 
     store = f"file://{tmp_path}/store"
     daemon = Daemon.start(tmp_path / "d", arguments=steady_flight(), store=store)
@@ -50,11 +56,13 @@ def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: P
             for in_order in (False, True):
                 number = write(daemon)
                 assert told(process, 1) == [{"id": number}]
+                asked(daemon)
                 daemon.terminate() if in_order else daemon.kill()
                 daemon = daemon.again()
             number = write(daemon)
             assert told(process, 1) == [{"id": number}]
             # A lost disk: what is taken before the tail asks again is shown, too.
+            asked(daemon)
             process.send_signal(signal.SIGSTOP)
             daemon.kill()
             shutil.rmtree(daemon.data_dir)
