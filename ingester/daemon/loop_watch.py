@@ -1,19 +1,25 @@
 """The event loop, watched: whether it turns, and where it stands when it does not.
 
     each second ─▶ how late the loop was ─▶ kept for a minute, for the alarm ``loop-stalled``
-                └▶ a timer of the process is set anew: DUMP_S without a turn, and the stack of every
-                   thread goes to standard error
+                └▶ DUMP_S without a turn, and the stack of every thread goes to standard error
+                     by a thread of Python's      while it writes, no frame changes
+                     by one of C, twice as late   where a call keeps the interpreter to itself
 
-Law of this file: what tells of a loop that stands still must not need it. The timer is a thread of
-C that takes no lock of Python's.
+Law of this file: what tells of a loop that stands still must not need it, nor end the process. The
+thread of C takes no lock: beside threads that run it may read a frame that is gone. So it is put
+off by whoever has the interpreter.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import math
 import sys
+import threading
+import time
 from collections import deque
 from contextlib import suppress
+from datetime import timedelta
 from io import UnsupportedOperation
 
 import structlog
@@ -30,7 +36,7 @@ TELL_S = 5.0
 
 
 class LoopWatch:
-    """Turns with the loop. Loop only.
+    """Turns with the loop. Loop only, but for its own thread.
 
     Args:
         dump_s: the time without a turn after which the stacks are written.
@@ -40,6 +46,10 @@ class LoopWatch:
         self._dump_s = dump_s
         self._late: deque[tuple[float, float]] = deque()
         self._turned_at = trio.current_time()
+        self._due = math.inf
+        """When the stacks are written, by the monotonic clock."""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="loop-watch", daemon=True)
 
     def turned(self) -> None:
         """Take note that the loop turns; call it every ``TURN_S``."""
@@ -52,7 +62,14 @@ class LoopWatch:
             self._late.append((now, late_s))
         if late_s > TELL_S:
             log.warning("event loop stood still", seconds=round(late_s, 3), runbook="loop-stalled")
-        self._arm()
+        self._put_off()
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def end(self) -> None:
+        """Watch no longer: the loop has ended."""
+        self._ended.set()
+        faulthandler.cancel_dump_traceback_later()
 
     @property
     def turns(self) -> bool:
@@ -66,12 +83,17 @@ class LoopWatch:
         late = (late_s for at, late_s in self._late if now - at <= REMEMBERED_S)
         return max(late, default=0.0)
 
-    def _arm(self) -> None:
-        """Set the timer anew. A process whose standard error is no file goes without."""
+    def _watch(self) -> None:
+        while not self._ended.wait(min(self._dump_s, max(0.0, self._due - time.monotonic()))):
+            if time.monotonic() >= self._due:
+                self._put_off()
+                with suppress(AttributeError, UnsupportedOperation, ValueError, OSError):
+                    print(f"Timeout ({timedelta(seconds=self._dump_s)})!", file=sys.stderr)
+                    sys.stderr.flush()
+                    faulthandler.dump_traceback(sys.stderr)
+
+    def _put_off(self) -> None:
+        """Set both times anew. A process whose standard error is no file goes without."""
+        self._due = time.monotonic() + self._dump_s
         with suppress(AttributeError, UnsupportedOperation, ValueError, OSError):
-            faulthandler.dump_traceback_later(self._dump_s, repeat=True, file=sys.stderr)
-
-
-def disarm() -> None:
-    """Take the timer away: the loop has ended."""
-    faulthandler.cancel_dump_traceback_later()
+            faulthandler.dump_traceback_later(2 * self._dump_s, repeat=True, file=sys.stderr)

@@ -24,7 +24,7 @@ from ingester.config.settings import Settings
 from ingester.daemon.assembly import Runtime
 from ingester.daemon.disks import Disks
 from ingester.daemon.figures import Figures, runtime_facts, security_facts
-from ingester.daemon.loop_watch import TURN_S, LoopWatch, disarm
+from ingester.daemon.loop_watch import TURN_S, LoopWatch
 from ingester.daemon.store_probe import StoreProbe
 from ingester.observability.alarms import Alarms, Facts
 from ingester.observability.history import STEP_S, HistoryRing
@@ -77,7 +77,7 @@ class Watch:
             try:
                 await self._turn()
             finally:
-                disarm()
+                self._loop.end()
 
     async def _turn(self) -> None:
         recorded_at = trio.current_time()
