@@ -59,6 +59,9 @@ class TableBuffer:
         self.taken = (state.table_version, state.version)
         """The table version and version since which this daemon has the origin that it took over
         from another one last; at first those that this process began with."""
+        self.scattered_until = float("-inf")
+        """The time, on the monotonic clock, until which small batches are not coalesced: some had
+        many partitions. Any thread."""
         self.registered = False
         """Whether this incarnation stands in the table's manifest as a writer."""
 

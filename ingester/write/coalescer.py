@@ -6,7 +6,8 @@
 It is one record of the log that stands for many operations, each with its own sequence. One call
 into Arrow then serves all of them. A batch takes at most 4,096 of them or 1 MiB; what is beyond
 that becomes another. The log's writer is its own
-thread, or that of a caller that finds nobody writing.
+thread, or that of a caller that finds nobody writing. All who write wait for it, so a table whose
+batches have many partitions has them made by who reads them, for a while.
 
 Law of this file: every arrival is answered once, in the order of its stream; what is wrong with one
 of them is told to its own stream and to nobody else.
@@ -16,11 +17,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ingester.buffer import TableBuffer
 from ingester.dml.operation import Operation
 from ingester.dml.sink import DmlSink
 from ingester.errors import Stopping
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
 MAX_OPERATIONS = 4096
 MAX_BYTES = 1 << 20
 """The limits of one coalesced batch, which is one record of the log and one chunk of a buffer."""
+MANY_PARTITIONS = 256
+"""So many partitions take the log's writer some 3 ms, for which all others wait."""
+SCATTERED_S = 60.0
+"""How long a table's batches are made by their own threads after one of more partitions."""
 
 
 class Arrival(Draft):
@@ -118,6 +125,7 @@ class Coalescer:
                 operation = self._operations.coalesce(
                     plan, [each.batch for each in arrivals], most_bytes
                 )
+                _note_scattered(plan.table, len(operation.parts))
                 arrivals[0].stream.claim(operation)
             except Exception:  # whatever it is, it comes again where it can be told whose it is
                 pass
@@ -132,9 +140,14 @@ class Coalescer:
         if stream.session.refusal is not None:
             self._refuse(arrival, stream.session.refusal)
             return
+
+        def check(partitions: int) -> None:
+            _note_scattered(stream.plan.table, partitions)
+            stream.check_partitions(partitions, None)
+
         try:
             known = Known(most_bytes=arrival.stored_bytes)
-            operation = self._operations.make(stream.plan, arrival.batch, known=known)
+            operation = self._operations.make(stream.plan, arrival.batch, known=known, check=check)
             stream.claim(operation)
         except Exception as exc:
             stream.session.refusal = Unfit(exc)
@@ -153,6 +166,12 @@ class Coalescer:
         for arrival in arrivals:
             if arrival.checked is not None:
                 arrival.note_checked()
+
+
+def _note_scattered(table: TableBuffer, partitions: int) -> None:
+    """Have a table's next batches made by who reads them, if one has many partitions."""
+    if partitions > MANY_PARTITIONS:
+        table.scattered_until = time.monotonic() + SCATTERED_S
 
 
 def _cut(arrivals: list[Arrival]) -> Iterator[list[Arrival]]:

@@ -15,6 +15,7 @@ passed on is admitted, so that it counts.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 96 << 10
 """The size of a small batch: one that cannot become larger is coalesced with others."""
+FEW_ROWS = 16
+"""The rows of a batch that is coalesced whatever the partitions of others in its table are."""
 
 
 class Preparation:
@@ -48,6 +51,20 @@ class Preparation:
         self._last: Request[Operation] | None = None
         # Written by the combiner's thread, read by the reader's when it has settled.
         self._refused = False
+
+    def coalesces(self, batch: pa.RecordBatch) -> int | None:
+        """The bytes that a batch can become, where the log's writer is to make it an operation.
+
+        None where all who write would wait for that: it is large, or of a table whose batches have
+        many partitions.
+        """
+        plan = self._stream.plan
+        most = plan.normaliser.most_bytes(batch)
+        if most is None or most > self.small_bytes:
+            return None
+        if batch.num_rows > FEW_ROWS and time.monotonic() < plan.table.scattered_until:
+            return None
+        return int(most)
 
     def operation(self, batch: pa.RecordBatch, metadata: BatchMetadata) -> Operation:
         """Make an operation and wait for it: the combiner's thread makes it if that is busy.

@@ -1,7 +1,7 @@
 """A sender chooses one of three ways into the log for each batch of a stream.
 
     small, no origin, no metadata   ─▶ ``coalescer``: one record with others, made in the thread
-                                       that writes the log
+                                       that writes the log, unless the table's have many partitions
     larger, no origin, little work  ─▶ ``preparation``: passed on to the combiner's thread
     any other                       ─▶ ``preparation``: made into an operation, and submitted
 
@@ -82,9 +82,9 @@ class Sender:
         """
         stream, preparation = self._stream, self._preparation
         if stream.origin is None and metadata is NO_METADATA:
-            most = stream.plan.normaliser.most_bytes(batch)
-            if most is not None and most <= preparation.small_bytes:
-                return preparation.settle() and self._offer(batch, int(most), awaits, trace)
+            most = preparation.coalesces(batch)
+            if most is not None:
+                return preparation.settle() and self._offer(batch, most, awaits, trace)
         self._sequences.check(metadata.sequence)
         if metadata.checkpoint is not None:
             metadata = metadata._replace(checkpoint=stream.fitted(metadata.checkpoint))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import struct
+import time
 import weakref
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,12 +26,16 @@ from ingester.dml.record import (
     decode_operation,
     make_operation,
 )
+from ingester.errors import LimitReached
 from ingester.schema import Normaliser
-from ingester.write.coalescer import Arrival, Coalescer
+from ingester.write.coalescer import MANY_PARTITIONS, Arrival, Coalescer, Unfit
+from ingester.write.combiner import Combiner
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.plan import WritePlan
+from ingester.write.preparation import FEW_ROWS, Preparation
 from ingester.write.stream import WriteStream
 from ingester.write.wal_sink import EntryCollector, WalSink
+from persist.manifest import TableState, apply
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
 from wal import OrderedSession
@@ -65,7 +71,7 @@ def _plan(spec: list[str], sent: pa.Schema) -> WritePlan:
     definition = TableDefinition(KEPT, PartitionSpec.parse(spec))
     normalise = Normaliser(definition, sent)
     schema = LoggedSchema.of(1, ("ns", "t"), normalise.schema)
-    table = cast(TableBuffer, SimpleNamespace(key=("ns", "t"), definition=definition))
+    table = TableBuffer("ns", "t", apply(TableState(), definition.actions()))
     return WritePlan(table, normalise, schema)
 
 
@@ -190,26 +196,72 @@ class _Stream:
     """As much of a stream as a coalesced batch needs."""
 
 
-def test_an_answered_batch_is_let_go_without_a_collection() -> None:
-    """It is counted no longer: nothing but the rows of the coalesced batch may keep it."""
-    plan = _plan([], KEPT)
-    collector = EntryCollector(cast(WalSink, SimpleNamespace(entry_of=lambda *pair: pair)))
+def _stream(plan: WritePlan, check: Callable[..., None] = lambda *_: None) -> WriteStream:
     stream = cast(WriteStream, _Stream())
     vars(stream).update(
         plan=plan,
         session=OrderedSession(),
         reserve=list,
+        check_partitions=check,
         claim=lambda *_: None,
         leave_with=lambda *_: None,
         accept=lambda *_: None,
         hand_out=lambda: None,
     )
+    return stream
+
+
+def _coalescer() -> Coalescer:
+    collector = EntryCollector(cast(WalSink, SimpleNamespace(entry_of=lambda *pair: pair)))
+    return Coalescer(collector, collector, MAKER, lambda *_: None)
+
+
+def _hosts(first: int, count: int) -> pa.RecordBatch:
+    hosts = [{"time": 1, "host": f"host-{first + n}", "v": 0.5} for n in range(count)]
+    return _batch(hosts, KEPT)
+
+
+@pytest.mark.parametrize("counts", [[MANY_PARTITIONS + 1], [MANY_PARTITIONS // 2 + 1] * 2])
+def test_a_table_whose_batches_have_many_partitions_has_the_next_made_by_who_reads_them(
+    counts: list[int],
+) -> None:
+    plan, other = _plan(["identity(host)"], KEPT), _plan(["identity(host)"], KEPT)
+    stream = _stream(plan)
+    ready, ready_other = (
+        Preparation(_stream(each), Combiner(), MAKER, lambda *_: None) for each in (plan, other)
+    )
+    many, few = _hosts(0, 300), _hosts(0, FEW_ROWS)
+    assert ready.coalesces(many) is not None
+    arrivals = [Arrival(stream, _hosts(1000 * n, count), 20_000) for n, count in enumerate(counts)]
+    assert len(_coalescer().make(arrivals)) == 1
+    assert ready.coalesces(many) is None
+    assert ready.coalesces(few) is not None
+    assert ready_other.coalesces(many) is not None
+    plan.table.scattered_until = time.monotonic()
+    assert ready.coalesces(many) is not None
+
+
+def test_partitions_without_room_are_refused_before_they_are_made_by_the_logs_writer() -> None:
+    def check(partitions: int, sequence: int | None) -> None:
+        raise LimitReached(f"{partitions} of batch {sequence}")
+
+    plan = _plan(["identity(host)"], KEPT)
+    stream = _stream(plan, check)
+    assert _coalescer().make([Arrival(stream, _hosts(0, 300), 20_000)]) == []
+    assert isinstance(stream.session.refusal, Unfit)
+    assert str(stream.session.refusal) == "300 of batch None"
+    assert plan.table.scattered_until > time.monotonic()
+
+
+def test_an_answered_batch_is_let_go_without_a_collection() -> None:
+    """It is counted no longer: nothing but the rows of the coalesced batch may keep it."""
+    stream = _stream(_plan([], KEPT))
     one = {"time": 1, "host": "a", "v": 0.5}
     arrivals = [Arrival(stream, _batch([one], KEPT), 100) for _ in range(3)]
     kept = [weakref.ref(arrival.batch) for arrival in arrivals]
     gc.disable()
     try:
-        made: Any = Coalescer(collector, collector, MAKER, lambda *_: None).make(arrivals)
+        made: Any = _coalescer().make(arrivals)
         ((operation, answer),) = made
         assert operation.operations == 3
         operation.entry.on_stored(operation.entry)
