@@ -14,14 +14,14 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..connection import Process
-from ..errors import ClientError, NotFound, Unavailable, Unimplemented
+from ..errors import ClientError, NotFound, Unavailable, Unimplemented, Unreachable
+from ..retry import is_retryable
 from ..window import Pending
 from ..wire import OriginState, given
 from .asking import is_away
@@ -129,22 +129,47 @@ class Aside:
         """Have other daemons put into files what a stream to ``endpoint`` would take from them.
 
         What is taken from one it leaves out of its answers at once, and nobody finds it until it is
-        sent again. One that is away has it taken all the same.
+        sent again. So one that is there and cannot do it now is waited for, ``AWAY_S`` at most. One
+        that is away has it taken all the same.
 
         Args:
             first: as for :meth:`take`.
         """
+        began = time.monotonic()
+        while not self._ordered and (others := self._gives(first, endpoint)):
+            waits = [each for each in others if self._is_waited_for(each, began)]
+            self.look()
+            if not waits:
+                return
+            time.sleep(AGAIN_S)
+
+    def _gives(self, first: int | None, endpoint: str) -> set[str]:
+        """The daemons from which a stream to ``endpoint`` would take something."""
         with self._lock:
             least = self._least(first)
-            others = {
-                each.endpoint for each in self._groups if _sequence(each.batches[-1]) >= least
+            return {
+                each.endpoint
+                for each in self._groups
+                if each.endpoint != endpoint and _sequence(each.batches[-1]) >= least
             }
-        others = {each for each in others - {endpoint} if self._members.usable(each)}
-        if others and not self._ordered:
-            for each in others:
-                with suppress(ClientError):
-                    self.persist(each)
-            self.look()
+
+    def _is_waited_for(self, endpoint: str, began: float) -> bool:
+        """Have a daemon put into files what it has; whether it is there and could not do it now.
+
+        What was seen of it before does not count: under load a daemon that is there is late.
+
+        Args:
+            began: when it was asked first.
+        """
+        left_s = began + AWAY_S - time.monotonic()
+        try:
+            self._state(endpoint)  # whether it is there at all is said soon
+            self.persist(endpoint, max(0.0, left_s))
+        except ClientError as exc:
+            if isinstance(exc, Unreachable):
+                left_s += LOOK_S - AWAY_S
+            return left_s > 0 and is_retryable(exc) and exc.code != "fenced"
+        return False
 
     def precedes(self, sequence: int, endpoint: str) -> bool:
         """Whether something that came before a sequence is lost, or at another daemon than this."""
@@ -258,16 +283,16 @@ class Aside:
             self._lost = sorted([*self._lost, *lost], key=_sequence)
             self._groups = [each for each in self._groups if each.batches]
 
-    def persist(self, endpoint: str) -> None:
+    def persist(self, endpoint: str, within_s: float = SETTLE_S) -> None:
         """Have a daemon put the table into files.
 
         Raises:
             ClientError: that cannot be had.
         """
         namespace, table = self.table
-        body = {"namespace": namespace, "table": table, "timeout_s": SETTLE_S}
+        body = {"namespace": namespace, "table": table, "timeout_s": within_s}
         connection = self._members.connection(endpoint)
-        connection.act("persist", body, SETTLE_S + connection.timeout_s)
+        connection.act("persist", body, within_s + connection.timeout_s)
 
     def put_state(self, endpoint: str, state: Checkpoint) -> None:
         """Give a daemon a source's state without rows.

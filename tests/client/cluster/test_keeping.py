@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -79,11 +80,13 @@ class Watching:
         assert not self.wrong
         assert self.looks > 3
 
-    def write(self, writer: Writer, count: int) -> int:
+    def write(self, writer: Writer, count: int, *, at_once: int = 1) -> int:
         """Write so many more rows, each of which is acknowledged; the number of all."""
-        for _ in range(count):
-            writer.write(rows(self.acknowledged)).result(30)
-            self.acknowledged += 1
+        for _ in range(count // at_once):
+            upto = self.acknowledged + at_once
+            for answer in [writer.write(rows(n)) for n in range(self.acknowledged, upto)]:
+                answer.result(30)
+            self.acknowledged = upto
         return self.acknowledged
 
     def comes_home(self, writer: Writer, home: str) -> None:
@@ -345,3 +348,42 @@ def test_nothing_that_two_others_have_is_hidden_while_what_a_lost_disk_had_is_se
         watch.looked()
         writer.close()
     assert client.query("ns", "spread").num_rows == watch.acknowledged
+
+
+def test_nothing_that_a_late_daemon_has_is_hidden_while_what_a_lost_disk_had_is_sent_again(
+    daemons: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer left it as it did not answer in time, and it is there all the same."""
+    monkeypatch.setattr(route, "BACK_S", 0.0)
+    with Client(daemons.endpoints, timeout_s=10, retry=PATIENT) as other:
+        other.create_table("ns", "still", SCHEMA)
+    in_order = ranked(("ns", "still", "o"), daemons.endpoints)
+    first, second = map(daemons.number, in_order[:2])
+    stands_still = daemons.daemons[second].process
+    with (
+        Client(daemons.endpoints, timeout_s=2, retry=PATIENT) as client,
+        Watching(daemons, "still") as watch,
+        keeping(client, "still") as writer,
+    ):
+        watch.write(writer, 1500, at_once=100)
+        watch.first = watch.acknowledged  # these are lost, and come again
+        watch.looked()
+        daemons.daemons[first].kill()
+        shutil.rmtree(daemons.folder / f"d{first}")
+        watch.write(writer, 1500, at_once=100)
+        left = writer._route.aside
+        assert isinstance(left, Aside)
+        stands_still.send_signal(signal.SIGSTOP)
+        try:
+            watch.write(writer, 1)
+            daemons.again(first, "--accept-lost-log")
+            until(lambda: left.owes or left.arrives, "the writer to see what is lost")
+        finally:
+            stands_still.send_signal(signal.SIGCONT)
+        began = watch.looks
+        watch.write(writer, 1)
+        watch.looked()
+        assert watch.looks > began
+        until(lambda: not (left.owes or left.arrives), "the writer to have sent all again")
+        watch.first = 0
+        watch.looked()
