@@ -56,9 +56,10 @@ class TableBuffer:
         """The time when the newest version was last looked for, on the monotonic clock."""
         self.transformed_by: tuple[tuple[str, str], ...] | None = None
         """The transformers, with versions, that this daemon has put into the table's manifest."""
-        self.taken = (state.table_version, state.version)
-        """The table version and version since which this daemon has the origin that it took over
-        from another one last; at first those that this process began with."""
+        self.moved = (state.table_version, state.version)
+        """The table version and version since which rows of an origin are not where they were: this
+        daemon took it over from another one, or left out what another one took; at first those that
+        this process began with."""
         self.scattered_until = float("-inf")
         """The time, on the monotonic clock, until which small batches are not coalesced: some had
         many partitions. Any thread."""

@@ -188,7 +188,7 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
     manifest_version: int | None = None
     table_version: int | None = None
     taken_version: int | None = None
-    """The manifest version since which the daemon has origins that it took over last."""
+    """The manifest version since which rows of origins went to the daemon, or from it, last."""
     store: str | None = None
     """The id of the daemon's store."""
     missing: tuple[str, ...] = ()

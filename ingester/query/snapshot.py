@@ -61,8 +61,9 @@ class Snapshot:
     """The version of the table as a whole that the files are of."""
     replaced: Mapping[PartitionKey, Replaced] = field(default_factory=dict)
     taken_version: int | None = None
-    """The version since which the daemon has an origin that it took over last; 0 for an earlier
-    table version. None where that is not told: buffers alone tell it."""
+    """The version since which the daemon has an origin that it took over last, or lacks rows that
+    another one took; 0 for an earlier table version. None where that is not told: buffers alone
+    tell it."""
     closed: bool = field(default=False)
 
     def partitions(self) -> Iterator[PartitionView]:
@@ -113,7 +114,7 @@ def snapshot_buffered(
     for add in persisted_since:
         files[add.partition] = (*files.get(add.partition, ()), add)
     with table.lock:
-        table_version, taken = table.taken
+        table_version, taken = table.moved
         return Snapshot(
             definition=table.definition,
             version=version,

@@ -383,6 +383,8 @@ class Commits:
         persisted = [(flush.handle, flush.files) for flush in flushes]
         for flush in flushes:
             flush.handle.taken_back = bool(flush.left_out)
+        if any(flush.left_out for flush in flushes):
+            table.moved = (state.table_version, state.version)  # before a row of it is missing here
         while blocked := self._tree.install(table, state, persisted):
             for handle in blocked:
                 await self._spill(handle)

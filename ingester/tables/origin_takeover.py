@@ -153,7 +153,7 @@ class OriginTakeover:
         if any(
             _takes_from_others(had[one.name], begin, self._process) for one, begin in begins.items()
         ):
-            table.taken = (state.table_version, state.version)  # before a row of it is seen here
+            table.moved = (state.table_version, state.version)  # before a row of it is seen here
         for one in firsts:
             self.origins.claim(one, state.origins[one.name], self._process)
         self._commits.show(table, state)

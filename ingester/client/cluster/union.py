@@ -11,8 +11,8 @@ after the call: so everything acknowledged before it is in the answer, each row 
 is away may have rows that nobody else knows: that is an error, or they are said to be missing.
 
 Rows of an origin that went from one daemon to another in the middle of the asking could come from
-both. Whoever took it says since which version it has it (``taken_version``), and where that is
-after V everybody is asked again.
+both, or from neither. Whoever took it says since which version it has it, and whoever had it since
+which version it left rows out (``taken_version``); where that is after V everybody is asked again.
 """
 
 from collections.abc import Mapping, Sequence

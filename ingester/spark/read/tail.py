@@ -73,8 +73,8 @@ def read_tail(
         rows = reader.read_all()
     taken = int((rows.schema.metadata or {}).get(b"taken_version", 0))
     if taken > version and among is not None and len(among.endpoints) > 1:
-        # The daemon that had the origin before may have told the same rows, for this version.
-        message = f"it took an origin over in version {taken}, after version {version}: ask again"
+        # The other daemon may have told the same rows for this version, or neither of them.
+        message = f"an origin moved in version {taken}, after version {version}: ask again"
         raise TailStale(endpoint, message, "stale")
     return rows
 

@@ -219,6 +219,28 @@ def test_rows_that_go_to_a_daemon_by_and_by_come_once(daemons: Three, client: Cl
         assert int(tail.schema.metadata[b"taken_version"]) > version
 
 
+def test_tails_that_lack_what_moved_between_them_say_so(daemons: Three, client: Client) -> None:
+    """The new owner told its tail before it took the rows, and the old one after it lost them."""
+    before, after = (Client(each) for each in daemons.endpoints[:2])
+    with before, after:
+        for sequence in range(1, 7):
+            before.write("ns", "between", rows(sequence), origin="o", first_sequence=sequence)
+        after.write("ns", "between", rows(7), origin="o", first_sequence=7)
+        version = client.describe("ns", "between").manifest_version
+        assert version is not None
+
+        def tail(one: Client) -> pa.Table:
+            return one.query("ns", "between", scope="buffered", version=version)
+
+        told_first = tail(after)
+        after.write("ns", "between", rows(4), origin="o", first_sequence=4)
+        until(lambda: tail(before).num_rows == 3, "the one before to leave out what it lost")
+        tails = [told_first, tail(before)]
+        assert sorted(n for each in tails for n in each["n"].to_pylist()) == [1, 2, 3, 7]
+        taken = [int(each.schema.metadata[b"taken_version"]) for each in tails]
+        assert max(taken) > version, f"a query of version {version} takes both for whole: {taken}"
+
+
 def test_a_keyed_table_is_written_and_read_at_its_owner_whoever_that_is(
     daemons: Three, client: Client
 ) -> None:
