@@ -220,23 +220,25 @@ class Namespaces:
             raise self._over(use, "tables", f"are there ({number})", TABLES_RETRY_S)
 
     def over_partitions(
-        self, use: NamespaceUse, coming: int, more: int, at_least: str = ""
+        self, use: NamespaceUse, coming: int, more: int, in_all: int | None = None
     ) -> IngesterError | None:
         """Return why so many more partitions, beside those on their way, may not have a buffer.
 
         Args:
-            at_least: stands before the number of them in the error, where it is not exact.
+            in_all: the batch's partitions, of which more than ``more`` may be new; None where all
+                that are new are known.
         """
         most, there = use.quota.partitions, use.partitions + coming
         if not most or not more or there + more <= most:
             return None
-        if more > most:
+        if (at_once := more if in_all is None else in_all) > most:
             said = (
-                f"namespace {use.name!r}: this batch needs {at_least}{more} partitions,"
+                f"namespace {use.name!r}: this batch needs {at_once} partitions,"
                 f" {self._said(use, 'partitions')}: send rows of fewer partitions at a time"
             )
             refusal = InvalidRequest(said, details=_details(use, "partitions"))
             return self.refused(use, "partitions", refusal)
+        at_least = "at least " if in_all not in (None, more) else ""
         what = f"have a buffer ({there}; this batch needs {at_least}{more} more)"
         return self._over(use, "partitions", what, 1.0)
 

@@ -60,8 +60,7 @@ class PartitionRoom:
         Its table need not be there yet.
 
         Raises:
-            InvalidRequest: it has more than there may be at all, even if all that are open are of
-                it.
+            InvalidRequest: it has more than there may be at all, and not all are open.
             OverQuota: the namespace has no room for them now.
         """
         table, namespaces = self._tree.tables.get(key), self._tree.namespaces
@@ -69,10 +68,9 @@ class PartitionRoom:
         use = namespaces.of(key[0]) if table is None else table.use
         if (new := count - there) <= 0:
             return
-        at_least = "at least " if there else ""
-        self._check_size(key, new, at_least)
+        self._check_size(key, count)  # it has them all open at once
         with self._lock:
-            refusal = self._quota_refusal(use, 0, new, at_least)
+            refusal = self._quota_refusal(use, 0, new, count)
         if refusal is not None:
             raise refusal
 
@@ -114,12 +112,12 @@ class PartitionRoom:
                 del self._coming[operation.table]
             operation.opens = ()
 
-    def _check_size(self, key: TableKey, new: int, at_least: str = "") -> None:
+    def _check_size(self, key: TableKey, new: int) -> None:
         for limit in ("partitions", "daemon_partitions"):
             most = getattr(self._limits, limit)
             if new > most:
                 raise InvalidRequest(
-                    f"table {key[0]}/{key[1]}: the batch opens {at_least}{new} partitions;"
+                    f"table {key[0]}/{key[1]}: the batch opens {new} partitions;"
                     f" limits.{limit} is {most}: send rows of fewer partitions at a time, or"
                     " partition the table by less (`partition_by`)",
                     details=limit_facts(f"limits.{limit}", most, new),
@@ -155,9 +153,9 @@ class PartitionRoom:
         return self._quota_refusal(use, coming, new)
 
     def _quota_refusal(
-        self, use: NamespaceUse, coming: int, new: int, at_least: str = ""
+        self, use: NamespaceUse, coming: int, new: int, in_all: int | None = None
     ) -> IngesterError | None:
-        refusal = self._tree.namespaces.over_partitions(use, coming, new, at_least)
+        refusal = self._tree.namespaces.over_partitions(use, coming, new, in_all)
         if refusal is not None:
             self._on_full(use.name)
         return refusal
