@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
@@ -37,6 +37,8 @@ T = TypeVar("T")
 NICENESS = 10
 LANES, MOST_LANES = 8, 64
 """The partitions that are served at a time, for each thread that sorts and encodes, and at most."""
+SMALL_BYTES = 256 << 10
+"""The size of a buffer that is put into order and encoded at once."""
 UPLOAD_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, OSError))
 
 
@@ -48,6 +50,14 @@ def _give_way() -> None:
 def lanes(workers: int) -> int:
     """The partitions that are served at a time."""
     return max(workers, min(workers * LANES, MOST_LANES))
+
+
+async def _ended(running: Future[T]) -> None:
+    """Return when a thread has done its work, also where that is not waited for any more."""
+    token, ended = trio.lowlevel.current_trio_token(), trio.Event()
+    running.add_done_callback(lambda _: token.run_sync_soon(ended.set))
+    with trio.CancelScope(shield=True):
+        await ended.wait()
 
 
 async def _as_it_is(table: TableBuffer) -> None:
@@ -94,8 +104,7 @@ class WorkerPool:
         self._look = look
         self._file_writer = file_writer
         self._ledger = ledger
-        self._limiter = trio.CapacityLimiter(workers)
-        # Who waits for a thread waits here, and the limiter is free for whoever has a turn.
+        # Who waits for a thread waits here: there is one for whoever has a turn.
         self._turns = ByteBudget(workers)
         self._workers = workers
         # Threads of their own: they give way to those that acknowledge writes and answer queries.
@@ -107,22 +116,20 @@ class WorkerPool:
 
         Of small files, most of the time is the store's: a disk or a network that is waited for.
         """
-        threads = lanes(self._workers)
-        self._limiter.total_tokens = threads
-        self._turns.raise_limit(threads)
+        self._turns.raise_limit(lanes(self._workers))
 
     async def begin(self, job: FlushJob) -> Begun:
         """Wait for room; then put the rows into order, in a table without a primary key.
 
         Follow with :meth:`finish` or :meth:`drop`. A keyed table's rows depend on the files that
-        its partition has then.
+        its partition has then. Few rows are left to the end: two ways to a thread take longer.
         """
         begun = Begun(job, _job_bytes(job), time.monotonic())
         await self._budget.spend(begun.nbytes, job.table.namespace)
         self._ledger.jobs += begun.nbytes
         step(job, "queue")
         try:
-            if not job.handle.keyed:
+            if not job.handle.keyed and job.handle.nbytes > SMALL_BYTES:
                 order = partial(self._file_writer.order, job.rows, job.table.state)
                 begun.ordered = await self._run(order, job)
                 step(job, "order")
@@ -208,8 +215,7 @@ class WorkerPool:
         try:
             running = self._threads.submit(work)
             try:
-                # Not the result itself: trio would keep the error until a collection.
-                await trio.to_thread.run_sync(wait, [running], limiter=self._limiter)
+                await _ended(running)
                 return running.result()
             finally:
                 del running

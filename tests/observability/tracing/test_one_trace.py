@@ -106,7 +106,7 @@ def test_a_batch_of_a_foreign_client_is_followed_into_its_file(
     assert flush.attributes["ingester.freeze_reason"] == "asked"
     assert flush.attributes["ingester.rows"] == 2 * BATCH.num_rows
     below = [span for span in spans if span.parent_id == flush.span_id]
-    assert [span.name for span in below] == ["queue", "order", "put", "linger", "commit"]
+    assert [span.name for span in below] == ["queue", "order and put", "linger", "commit"]
     assert not any(span.trace_id == unasked for span in spans), "its caller did not want it"
 
 
