@@ -24,6 +24,7 @@ from ingester.errors import Forbidden, IngesterError, Unauthenticated, kind_of
 from ingester.server.auth.audit import AuditLog
 from ingester.server.auth.needs import NEEDS, Need
 from ingester.server.auth.rights import EVERYBODY, NOBODY, Caller
+from ingester.server.auth.tokens import UNKNOWN
 
 log = structlog.get_logger(__name__)
 
@@ -103,7 +104,7 @@ class Access:
         for source in self._sources:
             if source.knows(token):
                 return source.caller(token)
-        raise Unauthenticated("the token is not known here")
+        raise Unauthenticated(UNKNOWN)
 
     def nobody(self, peer: str = "") -> Permit:
         """Return the permit of a call without a token: it may do what is open."""
@@ -270,7 +271,7 @@ def bearer_of(header: Sequence[str]) -> str:
     if len(header) > 1 or scheme.lower() != "bearer" or not token.strip():
         raise Unauthenticated("the authorization header is not one 'Bearer TOKEN'")
     if len(token) > MAX_BEARER_BYTES:
-        raise Unauthenticated(f"the token is longer than {MAX_BEARER_BYTES} B")
+        raise Unauthenticated(f"the token is longer than {MAX_BEARER_BYTES} B: no token of ours is")
     return token.strip()
 
 
@@ -290,4 +291,7 @@ def _allowed(need: Need, caller: Caller, namespace: str | None) -> bool:
 def _forbidden(need: Need, caller: Caller, namespace: str | None) -> str:
     right = need.right or "any right"
     where = "all namespaces ('*')" if namespace is None else f"namespace {namespace[:_SHOWN]!r}"
-    return f"token {caller.token_id or '-'} ({caller.name}) does not have {right} in {where}"
+    return (
+        f"token {caller.token_id or '-'} ({caller.name}) does not have {right} in {where}: use one"
+        " that has ('ingester tokens add --grant')"
+    )

@@ -102,7 +102,10 @@ class JwtTokens:
         try:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in ALGORITHMS:
-                raise Unauthenticated("the token is signed by an algorithm that is not taken")
+                raise Unauthenticated(
+                    "the token is signed by an algorithm that is not taken;"
+                    f" {', '.join(ALGORITHMS)} are"
+                )
             claims = jwt.decode(
                 token,
                 self._key(header.get("kid")),
@@ -114,7 +117,9 @@ class JwtTokens:
             )
             return _caller(claims, settings.namespace_claim)
         except (jwt.PyJWTError, ArithmeticError, TypeError, ValueError, RecursionError) as exc:
-            raise Unauthenticated(f"the token is not valid: {exc}") from exc
+            raise Unauthenticated(
+                f"the token is not valid: {exc}: have its issuer give a new one"
+            ) from exc
 
     def _key(self, kid: object) -> Any:
         if not isinstance(kid, str):
@@ -129,7 +134,9 @@ class JwtTokens:
                 except JwksAway as exc:
                     log.warning("token keys not loaded", error=str(exc), runbook="tokens-not-read")
             if (key := self._keys.get(kid)) is None:
-                raise Unauthenticated("the token is by a key that is not known here")
+                raise Unauthenticated(
+                    "the token is by a key that the set of auth.jwks does not have"
+                )
             return key
 
     def _load(self) -> None:

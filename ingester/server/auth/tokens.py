@@ -55,6 +55,12 @@ class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         return None
 
 
+UNKNOWN = (
+    "the token is not known here: 'ingester tokens list' shows those that are,"
+    " 'ingester tokens add' makes one"
+)
+
+
 class TokenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file. Both fields have to be in it: half a file is no file without tokens."""
 
@@ -143,9 +149,12 @@ class TokenBook:
         kept = entry.sha256 if entry is not None else _NO_HASH
         same = hmac.compare_digest(_hash(secret), kept)
         if entry is None or caller is None or not same:
-            raise Unauthenticated("the token is not known here")
+            raise Unauthenticated(UNKNOWN)
         if (why := entry.ended(now)) is not None:
-            raise Unauthenticated(f"the token {entry.id} ({entry.name}) {why}")
+            raise Unauthenticated(
+                f"the token {entry.id} ({entry.name}) {why}:"
+                " 'ingester tokens add' makes another one"
+            )
         return caller
 
     def valid(self, now: datetime) -> int:
