@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -384,6 +385,46 @@ def test_nothing_that_a_late_daemon_has_is_hidden_while_what_a_lost_disk_had_is_
         watch.write(writer, 1)
         watch.looked()
         assert watch.looks > began
+        until(lambda: not (left.owes or left.arrives), "the writer to have sent all again")
+        watch.first = 0
+        watch.looked()
+
+
+def test_nothing_is_hidden_where_the_daemon_that_what_is_lost_is_sent_to_is_late(
+    daemons: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer goes to another one with the rest, and what this one has is newer than that."""
+    monkeypatch.setattr(route, "BACK_S", 3600.0)
+    with Client(daemons.endpoints, timeout_s=10, retry=PATIENT) as other:
+        other.create_table("ns", "late", SCHEMA)
+    in_order = ranked(("ns", "late", "o"), daemons.endpoints)
+    first, second = map(daemons.number, in_order[:2])
+    late = daemons.daemons[second].process
+    with (
+        Client(daemons.endpoints, timeout_s=2, retry=PATIENT) as client,
+        ThreadPoolExecutor(1) as pool,
+        Watching(daemons, "late") as watch,
+        keeping(client, "late") as writer,
+    ):
+        left = writer._route.aside
+        assert isinstance(left, Aside)
+        watch.write(writer, 6000, at_once=100)
+        watch.first = watch.acknowledged  # these are lost, and come again
+        watch.looked()
+        daemons.daemons[first].kill()
+        shutil.rmtree(daemons.folder / f"d{first}")
+        watch.write(writer, 500, at_once=100)
+        daemons.again(first, "--accept-lost-log")
+        until(lambda: left.arrives, "what is lost to be sent")
+        late.send_signal(signal.SIGSTOP)
+        try:
+            written = pool.submit(watch.write, writer, 1)
+            until(lambda: writer._route.endpoint != in_order[1], "the writer to go elsewhere")
+            assert left.arrives
+        finally:
+            late.send_signal(signal.SIGCONT)
+        written.result()
+        watch.looked()
         until(lambda: not (left.owes or left.arrives), "the writer to have sent all again")
         watch.first = 0
         watch.looked()
