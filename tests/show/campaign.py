@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
 from random import Random
@@ -89,6 +90,7 @@ def run(plan: Plan, say: Callable[[str], None]) -> Verdict:
             _judge(realm, load, verdict)
         if verdict.faults:
             verdict.lines += realm.errors()
+            verdict.lines += realm.moves(verdict.watch.wrong_at or datetime.now(UTC))
         return verdict
 
 

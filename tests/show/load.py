@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from random import Random
 
 import numpy as np
@@ -204,10 +205,11 @@ class Reader:
         if upto == 0:
             return
         losses, first = self._load.losses, self._first(source, upto)
-        began = time.monotonic()
+        at, began = datetime.now(UTC), time.monotonic()
         asked = [("writer", "=", source.number), ("n", ">=", first)]
         found = client.query(NAMESPACE, TABLE, ["n"], asked)["n"].to_numpy()
-        self._load.queries.note(time.monotonic() - began)
+        took_s = time.monotonic() - began
+        self._load.queries.note(took_s)
         if self._load.losses != losses or self._first(source, upto) > first:
             return  # a disk was lost meanwhile
         counts = np.bincount(found[found >= first] - first, minlength=max(0, upto - first))
@@ -216,7 +218,8 @@ class Reader:
             again = client.query(NAMESPACE, TABLE, ["n"], [*asked, ("n", "<", upto)]).num_rows
             self._load.wrong.append(
                 f"{source.origin}: of rows {first} to {upto - 1} a query lacked {missing} and had"
-                f" {int((counts > 1).sum())} more than once; the next one found {again}"
+                f" {int((counts > 1).sum())} more than once; the next one found {again}; it was"
+                f" asked at {at:%H:%M:%S.%f} UTC and took {took_s:.3f} s"
             )
 
     @staticmethod

@@ -14,7 +14,9 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -183,12 +185,25 @@ class Realm:
 
     def errors(self) -> list[str]:
         """What the daemons have logged as errors, the last lines of each."""
+        return self._logged(lambda line: "error" in line.lower(), 5)
+
+    def moves(self, until: datetime) -> list[str]:
+        """What the daemons have logged of origins that moved, in the two minutes before a time."""
+        first, last = ((until - timedelta(minutes=each)).isoformat() for each in (2, 0))
+
+        def is_one(line: str) -> bool:
+            cut = line.partition('"at": "')[2]
+            return '"origin taken' in line and first <= cut[: len(first)] <= last
+
+        return self._logged(is_one, 50)
+
+    def _logged(self, wanted: Callable[[str], bool], most: int) -> list[str]:
         told = []
         for member in self.members.values():
             file = member.disk.data_dir.with_name(f"{member.disk.data_dir.name}.stderr")
             lines = file.read_text(errors="replace").splitlines() if file.exists() else []
-            errors = [line for line in lines if "error" in line.lower()]
-            told += [f"log of {member.name}: {line[:6000]}" for line in errors[-5:]]
+            chosen = [line for line in lines if wanted(line)]
+            told += [f"log of {member.name}: {line[:6000]}" for line in chosen[-most:]]
         return told
 
     def leave(self, name: str) -> int:

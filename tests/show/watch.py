@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from tests.show.load import Load
 from tests.show.realm import Realm
@@ -23,6 +24,8 @@ class Watch:
     """How many data files there are, and how many objects in all."""
     rows: list[tuple[float, float]] = field(default_factory=list)
     faults: list[tuple[float, str]] = field(default_factory=list)
+    wrong_at: datetime | None = None
+    """When something was seen first that nobody should have seen, to a second."""
 
     def now(self) -> float:
         """Seconds since the begin."""
@@ -30,6 +33,8 @@ class Watch:
 
     def sample(self, realm: Realm, load: Load) -> None:
         """Look once."""
+        if load.wrong and self.wrong_at is None:
+            self.wrong_at = datetime.now(UTC)
         now, files = self.now(), 0
         for member in realm.running():
             if member.running.process.poll() is None:
