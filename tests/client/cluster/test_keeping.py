@@ -428,3 +428,30 @@ def test_nothing_is_hidden_where_the_daemon_that_what_is_lost_is_sent_to_is_late
         until(lambda: not (left.owes or left.arrives), "the writer to have sent all again")
         watch.first = 0
         watch.looked()
+
+
+def test_what_a_lost_disk_had_is_sent_again_also_while_another_daemon_is_away(
+    daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not waited for as one that is late is: what it has is sent again, too."""
+    monkeypatch.setattr(route, "BACK_S", 3600.0)
+    client.create_table("ns", "away", SCHEMA)
+    in_order = ranked(("ns", "away", "o"), daemons.endpoints)
+    first, second = map(daemons.number, in_order[:2])
+    try:
+        with keeping(client, "away") as writer:
+            for number in range(30):
+                writer.write(rows(number)).result(10)
+                if number in (9, 19):
+                    daemons.daemons[(first, second)[number > 9]].kill()
+            shutil.rmtree(daemons.folder / f"d{first}")
+            daemons.again(first, "--accept-lost-log")
+
+            def found() -> list[int]:
+                there = client.query("ns", "away", missing="allow", timeout_s=60)
+                return sorted(there["n"].to_pylist())
+
+            until(lambda: found() == [*range(30)], "all to be there", aside.AWAY_S / 2)
+    finally:
+        daemons.again(second)
+    until(lambda: client.query("ns", "away").num_rows == 30, "each row to be there once")
