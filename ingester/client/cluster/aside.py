@@ -33,6 +33,8 @@ LOOK_S = 5.0
 """The time in which a daemon has to say what it has."""
 SETTLE_S = 60.0
 """The time that a writer waits at its close for its batches to be in object storage."""
+LATE_AGAIN_S = 0.25
+"""Before a daemon that is late is asked again to put into files what it has."""
 AGAIN_S = 0.05
 """Between two looks of a query that waits for its own client's writers."""
 
@@ -137,11 +139,10 @@ class Aside:
         """
         began = time.monotonic()
         while not self._ordered and (others := self._gives(first, endpoint)):
-            waits = [each for each in others if self._is_waited_for(each, began)]
-            self.look()
-            if not waits:
+            if not [each for each in others if self._is_waited_for(each, began)]:
+                self.look()
                 return
-            time.sleep(AGAIN_S)
+            time.sleep(LATE_AGAIN_S)
 
     def _gives(self, first: int | None, endpoint: str) -> set[str]:
         """The daemons from which a stream to ``endpoint`` would take something."""
