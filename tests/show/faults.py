@@ -118,7 +118,8 @@ def lost_disk(scene: Scene) -> None:
     with scene.realm.client() as client:
         for source in scene.load.writers:
             if source.keeps:
-                until(partial(_is_whole, client, source), f"{source.origin} to have sent all again")
+                whole = partial(_is_whole, client, source)
+                until(whole, f"{source.origin} to have sent all again", 60.0)
                 source.may_miss_below = 0
         until(lambda: not keyed.wrong(client), "the keyed table to be whole again", 60.0)
     scene.load.losses += 1
