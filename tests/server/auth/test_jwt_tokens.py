@@ -144,7 +144,7 @@ def test_a_key_that_is_withdrawn_ends_its_tokens_and_a_bad_set_changes_nothing(f
     before = len(changes)
     assert known.refresh()
     assert len(changes) > before
-    with pytest.raises(Unauthenticated, match="by a key that the set of auth.jwks does not have"):
+    with pytest.raises(Unauthenticated, match=r"by a key that the set of auth\.jwks does not have"):
         known.caller(token)
     assert known.caller(other).name == "alice"
 
