@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
@@ -52,12 +52,30 @@ def lanes(workers: int) -> int:
     return max(workers, min(workers * LANES, MOST_LANES))
 
 
-async def _ended(running: Future[T]) -> None:
-    """Return when a thread has done its work, also where that is not waited for any more."""
+async def _done_in(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """Return or raise what the work does in a thread, also where nobody waits for it any more."""
     token, ended = trio.lowlevel.current_trio_token(), trio.Event()
-    running.add_done_callback(lambda _: token.run_sync_soon(ended.set))
+    done: list[tuple[T | None, BaseException | None]] = []
+
+    def do() -> None:
+        # Not by a future, whose thread still has the error when it is seen here: a log that looks
+        # at the frames of an error would have the thread's keep it, and with it the rows.
+        try:
+            done.append((work(), None))
+        except BaseException as exc:
+            done.append((None, exc))
+        token.run_sync_soon(ended.set)
+
+    threads.submit(do)
     with trio.CancelScope(shield=True):
         await ended.wait()
+    result, error = done.pop()
+    try:
+        if error is not None:
+            raise error
+        return cast(T, result)
+    finally:
+        del result, error
 
 
 async def _as_it_is(table: TableBuffer) -> None:
@@ -213,11 +231,6 @@ class WorkerPool:
         """
         await self._turns.spend(1, job.table.namespace)
         try:
-            running = self._threads.submit(work)
-            try:
-                await _ended(running)
-                return running.result()
-            finally:
-                del running
+            return await _done_in(self._threads, work)
         finally:
             self._turns.give_back(1)
