@@ -1,7 +1,7 @@
 """Resident memory is looked at, as the ledger cannot know of everything that takes some.
 
     resident ≤ high + allowance   nothing is done
-    above that                    whoever has sent much that makes no batch yet is cut; garbage is
+    above that                    who has sent much that makes no batch yet is cut; garbage is
                                   collected and the heap trimmed; what is resident then and stands
                                   nowhere else counts as ``unaccounted``: writes are refused,
                                   buffers go
@@ -63,7 +63,7 @@ class MemoryGuard:
 
     Args:
         ledger: gets the kind ``unaccounted``.
-        relieve: ends whoever holds most that is not counted; says whether there was somebody.
+        relieve: ends those who hold most that is not counted; says whether there was somebody.
         resident: the bytes in RAM now.
         trim: gives free memory back to the system.
     """
@@ -97,14 +97,23 @@ class MemoryGuard:
         if resident <= marks.high + self.allowance:
             self._unaccounted = 0
             return
-        # Before the trim, which takes its time: much may arrive meanwhile.
         self._relieve()
         if trio.current_time() - self._trimmed_at >= BETWEEN_TRIMS_S:
-            await self._trim()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._relieve_meanwhile)
+                await self._trim()
+                nursery.cancel_scope.cancel()
             self._trimmed_at, resident = trio.current_time(), self._resident()
         counted = self._ledger.used - self._unaccounted
         self._unaccounted = max(0, resident - self.allowance - counted)
         self._tell(resident)
+
+    async def _relieve_meanwhile(self) -> None:
+        """Go on while a trim takes its time: much may arrive in that."""
+        while True:
+            await trio.sleep(LOOK_S)
+            if self._resident() > self._ledger.watermarks.high + self.allowance:
+                self._relieve()
 
     def _tell(self, resident: int) -> None:
         if self._unaccounted and time.monotonic() - self._told_at >= BETWEEN_LINES_S:

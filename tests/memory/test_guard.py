@@ -7,7 +7,14 @@ import socket
 import trio
 import trio.testing
 
-from ingester.memory.guard import BETWEEN_TRIMS_S, KIND, SLACK_BYTES, MemoryGuard, resident_bytes
+from ingester.memory.guard import (
+    BETWEEN_TRIMS_S,
+    KIND,
+    LOOK_S,
+    SLACK_BYTES,
+    MemoryGuard,
+    resident_bytes,
+)
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.server.flight.connections import Arrived, ConnectionLimits, Connections
 from ingester.server.flight.hoards import Hoards
@@ -24,10 +31,12 @@ class World:
         self.ledger = MemoryLedger(Watermarks(limit=100 * MIB, low=50 * MIB, high=90 * MIB))
         self.resident = self.after_trim = 0
         self.trims = self.relieved = 0
+        self.trim_s = 0.0
         self.guard = MemoryGuard(self.ledger, self._relieve, lambda: self.resident, self._trim)
 
     async def _trim(self) -> None:
         self.trims += 1
+        await trio.sleep(self.trim_s)
         self.resident = self.after_trim
 
     def _relieve(self) -> bool:
@@ -68,6 +77,19 @@ async def _grow_and_shrink() -> None:
     world.be(50, 50)
     await world.guard.look()
     assert (world.unaccounted, world.ledger.used) == (0, 40 * MIB)
+
+
+def test_who_holds_memory_goes_also_while_a_trim_takes_its_time() -> None:
+    trio.run(_trim_slowly, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def _trim_slowly() -> None:
+    world = World()
+    world.trim_s = 4.5 * LOOK_S
+    world.be(150, 50)
+    await world.guard.look()
+    assert (world.relieved, world.trims) == (5, 1)
+    assert world.unaccounted == 50
 
 
 def test_this_process_is_resident() -> None:
@@ -120,6 +142,15 @@ def test_who_has_sent_most_that_made_no_batch_is_cut_where_there_is_much() -> No
     port.received["asks"] = Arrived("asks", 500 * MIB, 60.0, calls=1)
     port.look(60.0)
     assert port.gone == ["hoarder"]
+
+
+def test_where_memory_is_short_not_much_is_left_that_made_no_batch() -> None:
+    port = Port()
+    port.look(0.5, a=20, b=80, c=60, d=70)
+    assert port.gone == []
+    assert port.unread.cut_largest()
+    assert port.gone == ["b", "d"]
+    assert not port.unread.cut_largest()
 
 
 def test_half_a_message_is_not_waited_for_without_end() -> None:

@@ -99,11 +99,19 @@ class Unread:
                 there -= each.nbytes
 
     def cut_largest(self) -> bool:
-        """Cut the connection with most that made no batch; False where there is not much in all."""
-        held = self._held()
-        if sum(each.nbytes for each in held) <= self._much_bytes:
-            return False
-        return bool(held) and self._cut(max(held, key=lambda each: each.nbytes))
+        """Cut those with most that made no batch, until not much is left in all.
+
+        Returns:
+            False where nobody was cut.
+        """
+        held = sorted(self._held(), key=lambda each: each.nbytes, reverse=True)
+        there, cut = sum(each.nbytes for each in held), False
+        for each in held:
+            if there <= self._much_bytes:
+                break
+            cut |= self._cut(each)
+            there -= each.nbytes
+        return cut
 
     def _held(self) -> list[_Held]:
         """Tell of the connections that hold something worth while, and are waited for."""
