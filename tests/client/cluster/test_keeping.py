@@ -313,13 +313,18 @@ def test_a_state_that_waits_for_what_another_daemon_has_is_there_in_the_end(
     assert sorted(client.query("ns", table)["n"].to_pylist()) == [*range(1, 7)]
 
 
+def _homes(daemons: Three, client: Client, table: str) -> list[str]:
+    """Make a table; the endpoints in the order in which its writer goes to them."""
+    client.create_table("ns", table, SCHEMA)
+    return ranked(("ns", table, "o"), daemons.endpoints)
+
+
 def test_nothing_that_two_others_have_is_hidden_while_what_a_lost_disk_had_is_sent_again(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(route, "BACK_S", 0.0)
     monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 3600.0)  # it is asked when it is back
-    client.create_table("ns", "spread", SCHEMA)
-    in_order = ranked(("ns", "spread", "o"), daemons.endpoints)
+    in_order = _homes(daemons, client, "spread")
     first, second = map(daemons.number, in_order[:2])
     with Watching(daemons, "spread") as watch, keeping(client, "spread") as writer:
         watch.write(writer, 400)
@@ -357,8 +362,7 @@ def test_nothing_that_a_late_daemon_has_is_hidden_while_what_a_lost_disk_had_is_
     """The writer left it as it did not answer in time, and it is there all the same."""
     monkeypatch.setattr(route, "BACK_S", 0.0)
     with Client(daemons.endpoints, timeout_s=10, retry=PATIENT) as other:
-        other.create_table("ns", "still", SCHEMA)
-    in_order = ranked(("ns", "still", "o"), daemons.endpoints)
+        in_order = _homes(daemons, other, "still")
     first, second = map(daemons.number, in_order[:2])
     stands_still = daemons.daemons[second].process
     with (
@@ -396,8 +400,7 @@ def test_nothing_is_hidden_where_the_daemon_that_what_is_lost_is_sent_to_is_late
     """The writer goes to another one with the rest, and what this one has is newer than that."""
     monkeypatch.setattr(route, "BACK_S", 3600.0)
     with Client(daemons.endpoints, timeout_s=10, retry=PATIENT) as other:
-        other.create_table("ns", "late", SCHEMA)
-    in_order = ranked(("ns", "late", "o"), daemons.endpoints)
+        in_order = _homes(daemons, other, "late")
     first, second = map(daemons.number, in_order[:2])
     late = daemons.daemons[second].process
     with (
@@ -435,8 +438,7 @@ def test_what_a_lost_disk_had_is_sent_again_also_while_another_daemon_is_away(
 ) -> None:
     """It is not waited for as one that is late is: what it has is sent again, too."""
     monkeypatch.setattr(route, "BACK_S", 3600.0)
-    client.create_table("ns", "away", SCHEMA)
-    in_order = ranked(("ns", "away", "o"), daemons.endpoints)
+    in_order = _homes(daemons, client, "away")
     first, second = map(daemons.number, in_order[:2])
     try:
         with keeping(client, "away") as writer:
