@@ -6,7 +6,8 @@ structs, and list views with nulls come out invalid. A few bytes can stand for m
 dictionary, of views or of lists may refer to the same large value, and a null column has rows
 without any bytes.
 
-Law of this file: pure. Columns must have been validated in full: offsets and indices are followed.
+Law of this file: pure. Columns must have been validated in full, but for :func:`shown_bytes`:
+offsets and indices are followed.
 To reckon makes some 8 bytes per row and per inner value, whatever the column stands for. In the
 plain form values and nulls stay what they are, and nothing becomes a Python object; it has only
 what a row refers to, and the values of dictionaries and of list views once, whole, as they are
@@ -61,6 +62,39 @@ def plain_bytes(column: pa.Array, kept: pa.DataType) -> float:
         return float(_row_bytes(column).sum()) + _whole_bytes(column)
     except _TooMany:
         return float("inf")
+
+
+def shows_text(kind: pa.DataType) -> bool:
+    """Whether values of this type, or some within them, are string views."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return shows_text(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return shows_text(kind.value_type)
+    return pa.types.is_string_view(kind) or any(
+        shows_text(kind.field(i).type) for i in range(kind.num_fields)
+    )
+
+
+def shown_bytes(array: Any) -> float:
+    """The bytes of text that string views show, at any depth, also where no row refers to them.
+
+    Arrow's full validation looks at the text of each view, and all may show the same. The column
+    must have been validated, not in full.
+    """
+    kind, t = array.type, pa.types
+    if not shows_text(kind):
+        return 0.0
+    if isinstance(kind, pa.BaseExtensionType):
+        return shown_bytes(array.storage)
+    if t.is_string_view(kind):
+        return float(_lengths(array).clip(0).sum())
+    if t.is_dictionary(kind):
+        return shown_bytes(array.dictionary)
+    if t.is_struct(kind) or t.is_union(kind):
+        children = [array.field(i) for i in range(kind.num_fields)]
+    else:
+        children = [array.keys, array.items] if t.is_map(kind) else [array.values]
+    return sum(map(shown_bytes, children))
 
 
 def expands(kind: pa.DataType) -> bool:

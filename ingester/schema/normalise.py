@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingester.errors import InvalidRequest
-from ingester.schema.expansion import expands, fixed_bytes, plain, plain_bytes
+from ingester.schema.expansion import expands, fixed_bytes, plain, plain_bytes, shows_text
 from ingester.schema.names import check_column_names
 from ingester.schema.types import clash_remedy, has_no_type, table_type, widens
 from persist.table import TableDefinition
@@ -108,7 +108,8 @@ class Normaliser:
             )
             for index, field in self._sources
         ]
-
+        self.shows_text = any(map(shows_text, sent.types))
+        """Whether there are string views, which may all show the same text."""
         self._fixed_row = (
             None
             if any(expanding for *_, expanding in self._sizes)

@@ -16,6 +16,7 @@ from ingester.dml.part import RowCounts
 from ingester.dml.record import make_operation, split_rows
 from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser
+from ingester.schema.expansion import shown_bytes
 from ingester.schema.validation import validate_fully
 from ingester.write.combiner import NOTHING, Known
 from ingester.write.metadata import NO_METADATA, BatchMetadata
@@ -150,9 +151,11 @@ class OperationMaker:
         sized = known.most_bytes is not None
         if not sized:
             self.check_size(batch)
-        if not known.valid:
-            self.check_valid(batch)
         try:
+            if normalise.shows_text:
+                self._check_shown_bytes(batch)
+            if not known.valid:
+                self.check_valid(batch)
             if not sized:
                 self._check_plain_bytes(normalise, batch)
             return normalise(batch)
@@ -161,8 +164,15 @@ class OperationMaker:
 
     def _check_plain_bytes(self, normalise: Normaliser, batch: pa.RecordBatch) -> None:
         """Refuse few bytes that stand for too many; see :mod:`ingester.schema.expansion`."""
+        self._check_written_out(batch, normalise.plain_bytes(batch, enough=self.max_batch_bytes))
+
+    def _check_shown_bytes(self, batch: pa.RecordBatch) -> None:
+        """Refuse views that all show the same text before all of it is looked at."""
+        batch.validate()
+        self._check_written_out(batch, sum(map(shown_bytes, batch.columns)))
+
+    def _check_written_out(self, batch: pa.RecordBatch, nbytes: float) -> None:
         limit = self.max_batch_bytes
-        nbytes = normalise.plain_bytes(batch, enough=limit)
         if nbytes > limit + BODY_OVERHEAD_BYTES:
             raise InvalidRequest(
                 f"batch of {batch.num_rows} rows has {nbytes:.0f} B once its dictionaries, views"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ingester.dml.operation import Operation
-from ingester.write.combiner import Combiner, Known, Pace, Request
+from ingester.write.combiner import NOTHING, Combiner, Known, Pace, Request
 from ingester.write.metadata import BatchMetadata
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import Post, Slot, WriteStream
@@ -81,12 +81,13 @@ class Preparation:
         def check(partitions: int) -> None:
             stream.check_partitions(partitions, metadata.sequence)
 
-        return self._combiner.prepare(
-            batch,
-            plan.kind,
-            self._pace,
-            lambda known: self._operations.make(plan, batch, metadata, origin, known, check),
-        )
+        def make(known: Known) -> Operation:
+            return self._operations.make(plan, batch, metadata, origin, known, check)
+
+        if plan.normaliser.shows_text:
+            # Valid or not is found out after a look at how much there is to look at.
+            return make(NOTHING)
+        return self._combiner.prepare(batch, plan.kind, self._pace, make)
 
     def passes_on(self, batch: pa.RecordBatch, *, ahead: bool) -> bool:
         """Whether a batch is to be passed on: it is little work, and about as large as it came.

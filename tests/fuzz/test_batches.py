@@ -51,10 +51,10 @@ def test_rows_without_any_bytes_are_counted_as_what_they_become(
 LARGE = "x" * (1 << 20)
 
 
-def views(rows: int) -> pa.Array:
+def views(rows: int, text: bytes = LARGE.encode()) -> pa.Array:
     """As many views, each of the whole large text."""
-    view = struct.pack("<i4sii", len(LARGE), b"xxxx", 0, 0)
-    buffers = [None, pa.py_buffer(view * rows), pa.py_buffer(LARGE.encode())]
+    view = struct.pack("<i4sii", len(text), text[:4], 0, 0)
+    buffers = [None, pa.py_buffer(view * rows), pa.py_buffer(text)]
     return pa.Array.from_buffers(pa.string_view(), rows, buffers)
 
 
@@ -74,6 +74,8 @@ EXPANDING = {
     "a dictionary of strings": dictionary(3_000, pa.string()),
     "a dictionary of large strings": dictionary(8_000, pa.large_string()),
     "views": views(8_000),
+    # Whoever looks at eight gigabytes of text says something else of it.
+    "views of no UTF-8": views(8_000, b"\xff" * len(LARGE)),
     "list views": list_views(2_000),
     "a list of dictionaries": pa.ListArray.from_arrays([0, 3_000], dictionary(3_000, pa.string())),
     "a struct of views": pa.StructArray.from_arrays([views(8_000)], ["v"]),

@@ -17,6 +17,7 @@ from ingester.replication.messages import SyncLayout
 from ingester.replication.normalise import TypedChanges
 from ingester.replication.open_transactions import Identity, Message, TypedMessage
 from ingester.replication.service import Standing
+from ingester.schema.expansion import shown_bytes
 from ingester.schema.validation import validate_fully
 from ingester.server.flight.decoding import PutLimits, Reading, moved
 from ingester.server.flight.put_reader import batch_of, next_chunk, schema_of
@@ -86,6 +87,9 @@ class SyncCall:
         if (nbytes := batch.get_total_buffer_size()) > self._max_batch_bytes:
             raise _too_large(nbytes, self._max_batch_bytes)
         try:
+            batch.validate()
+            if (shown := sum(map(shown_bytes, batch.columns))) > 2 * self._max_batch_bytes:
+                raise _too_large(shown, self._max_batch_bytes)
             validate_fully([batch])
         except pa.ArrowInvalid as exc:
             raise InvalidRequest(f"batch is not valid: {exc}") from exc
