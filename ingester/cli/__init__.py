@@ -45,7 +45,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ingester.memory.allocator import use_huge_pages
+from ingester.memory.allocator import lay_out_heap
 from ingester.secret_texts import masked
 from ingester.shown_text import escaped_lines
 
@@ -54,7 +54,7 @@ def main() -> NoReturn:
     """Run this process's command line and end the process with its exit code."""
     if sys.argv[1:2] == ["serve"]:
         # First of all: the program starts anew here.
-        use_huge_pages()
+        lay_out_heap()
     # Ended inside the handlers: what an exception holds, such as a reader whose thread waits for a
     # pipe, is not dropped before. That would wait, too.
     try:

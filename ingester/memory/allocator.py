@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 DECAY_MS = 100
@@ -33,19 +34,48 @@ _THREAD_BYTES, _MOST_THREADS = 8 << 20, 16
 _TOO_MUCH_BYTES = 64 << 30
 _POOL_BYTES = "MIMALLOC_RESERVE_OS_MEMORY"
 
-_HUGE_PAGES = "glibc.malloc.hugetlb"
+_TUNABLES = {
+    "glibc.malloc.hugetlb": 1,
+    "glibc.malloc.arena_max": 3,
+    "glibc.malloc.mmap_threshold": 4 << 20,
+    "glibc.malloc.trim_threshold": 32 << 20,
+}
+_ALIASES = {
+    "glibc.malloc.arena_max": "MALLOC_ARENA_MAX",
+    "glibc.malloc.mmap_threshold": "MALLOC_MMAP_THRESHOLD_",
+    "glibc.malloc.trim_threshold": "MALLOC_TRIM_THRESHOLD_",
+}
+"""The older names, as variables of their own."""
 
 
-def use_huge_pages() -> None:
-    """Start this process's program anew, once, with huge pages in the C library's heap.
+def heap_tunables(environ: Mapping[str, str]) -> str:
+    """Return ``GLIBC_TUNABLES`` as the daemon wants it; what the operator has set stays as it is.
 
-    gRPC receives batches there, and to fault them in page by page costs a tenth of a write. glibc
-    looks at the setting before any code of the program runs (glibc manual, "Memory Allocation
-    Tunables"); a setting of the operator's stays as it is, and other C libraries ignore it.
+    Huge pages: gRPC receives batches in the C library's heap, and to fault them in page by page
+    costs a tenth of a write. Few arenas: each keeps what its busiest moment took, and glibc would
+    have eight for each core. Large messages on their own: they leave no holes in an arena that the
+    next one does not fit into, and go back to the system at once; glibc would do so only until the
+    first of them is freed. Hostile clients made arenas hold more free memory than was in use.
+
+    Source: glibc manual, "Memory Allocation Tunables". Other C libraries ignore them.
     """
-    tunables = os.environ.get("GLIBC_TUNABLES", "")
-    if sys.platform == "linux" and _HUGE_PAGES not in tunables:
-        os.environ["GLIBC_TUNABLES"] = f"{tunables}:{_HUGE_PAGES}=1".lstrip(":")
+    own = environ.get("GLIBC_TUNABLES", "")
+    missing = [
+        f"{name}={value}"
+        for name, value in _TUNABLES.items()
+        if name not in own and _ALIASES.get(name, name) not in environ
+    ]
+    return ":".join(filter(None, [own, *missing]))
+
+
+def lay_out_heap() -> None:
+    """Start this process's program anew, once, with the heap as the daemon wants it.
+
+    glibc looks at its settings before any code of the program runs.
+    """
+    tunables = heap_tunables(os.environ)
+    if sys.platform == "linux" and tunables != os.environ.get("GLIBC_TUNABLES", ""):
+        os.environ["GLIBC_TUNABLES"] = tunables
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 

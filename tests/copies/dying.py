@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ingester.memory.allocator import use_huge_pages
+from ingester.memory.allocator import lay_out_heap
 from tests.fencing.pausing import PausingStore
 
 CHANGES = ("put", "create", "delete")
@@ -55,7 +55,7 @@ def _die() -> None:
 
 def main() -> None:
     """The command line of ``ingester``, that dies."""
-    use_huge_pages()
+    lay_out_heap()
     from ingester.daemon import startup
     from persist.store import open_store
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ingester.memory.allocator import use_huge_pages
+from ingester.memory.allocator import lay_out_heap
 from tests.fencing.pausing import PausingStore
 
 
@@ -177,7 +177,7 @@ def jump_with(file: Path) -> None:
 def main() -> None:
     """The command line of ``ingester``, faulty."""
     # Here, where little is imported: else the program starts anew when all of it is.
-    use_huge_pages()
+    lay_out_heap()
     if clock := os.environ.get("CRASH_CLOCK"):
         jump_with(Path(clock))
     if step := os.environ.get("CRASH_AT"):

@@ -32,6 +32,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol
 
+from ingester.memory.allocator import heap_tunables
+
 ROOT = Path(__file__).resolve().parents[2]
 CODE = "from tests.drivers.forking import serve; serve({descriptor})"
 _SUBREAPER = 36
@@ -231,7 +233,7 @@ def warm() -> Warm:
         raise OSError(ctypes.get_errno(), "cannot become a subreaper")
     # Messages, so that one is read whole.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    tunables = os.environ.get("GLIBC_TUNABLES") or "glibc.malloc.hugetlb=1"
+    tunables = heap_tunables(os.environ)
     with theirs:
         helper = subprocess.Popen(
             [
