@@ -1,10 +1,10 @@
 """Resident memory is looked at, as the ledger cannot know of everything that takes some.
 
     resident ≤ high + allowance   nothing is done
-    above that                    who has sent much that makes no batch yet is cut; garbage is
-                                  collected and the heap trimmed; what is resident then and stands
-                                  nowhere else counts as ``unaccounted``: writes are refused,
-                                  buffers go
+    above that                    who has sent much that makes no batch yet is cut, and the heap is
+                                  trimmed; garbage is collected where that is not enough for long;
+                                  what is resident then and stands nowhere else counts as
+                                  ``unaccounted``: writes are refused, buffers go
 
 What the interpreter and the libraries take themselves, and what arrives, is the allowance: what was
 resident when the daemon was ready, and ``SLACK_BYTES``.
@@ -29,10 +29,14 @@ from ingester.memory.ledger import MemoryLedger
 
 log = structlog.get_logger(__name__)
 
-SLACK_BYTES = 384 << 20
+SLACK_BYTES = 256 << 20
 """Messages that arrive, free memory that is not given back yet, stacks of threads, connections."""
 LOOK_S = 0.05
-BETWEEN_TRIMS_S = 1.0
+BETWEEN_TRIMS_S = 0.25
+"""A trim takes a tenth of a second, and clients bring half a gigabyte in a second."""
+COLLECT_AFTER_S = 10.0
+"""The time without room after which garbage is collected. No other Python runs in that, for up to a
+second on a busy machine, while more arrives: it cost lives where it came at once."""
 BETWEEN_LINES_S = 60.0
 KIND = "unaccounted"
 
@@ -55,6 +59,10 @@ def _collect_and_trim() -> None:
 
 
 async def _trim_in_thread() -> None:
+    await trio.to_thread.run_sync(give_back)
+
+
+async def _collect_in_thread() -> None:
     await trio.to_thread.run_sync(_collect_and_trim)
 
 
@@ -66,6 +74,7 @@ class MemoryGuard:
         relieve: ends those who hold most that is not counted; says whether there was somebody.
         resident: the bytes in RAM now.
         trim: gives free memory back to the system.
+        collect: likewise, after garbage in cycles is collected.
     """
 
     def __init__(
@@ -74,13 +83,16 @@ class MemoryGuard:
         relieve: Callable[[], bool],
         resident: Callable[[], int] = resident_bytes,
         trim: Callable[[], Awaitable[None]] = _trim_in_thread,
+        collect: Callable[[], Awaitable[None]] = _collect_in_thread,
     ) -> None:
         self._ledger = ledger
         self._relieve = relieve
         self._resident = resident
         self._trim = trim
+        self._collect = collect
         self._unaccounted = 0
         self._trimmed_at = self._told_at = -BETWEEN_LINES_S
+        self._over_since: float | None = None
         self.allowance = SLACK_BYTES
         ledger.gauge(KIND, lambda: self._unaccounted)
 
@@ -93,26 +105,39 @@ class MemoryGuard:
 
     async def look(self) -> None:
         """Look once, and do what is due."""
-        marks, resident = self._ledger.watermarks, self._resident()
-        if resident <= marks.high + self.allowance:
-            self._unaccounted = 0
+        if not self._is_over():
+            self._unaccounted, self._over_since = 0, None
             return
         self._relieve()
-        if trio.current_time() - self._trimmed_at >= BETWEEN_TRIMS_S:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._relieve_meanwhile)
-                await self._trim()
-                nursery.cancel_scope.cancel()
-            self._trimmed_at, resident = trio.current_time(), self._resident()
-        counted = self._ledger.used - self._unaccounted
+        now = trio.current_time()
+        if self._over_since is None:
+            self._over_since = now
+        if now - self._over_since >= COLLECT_AFTER_S:
+            await self._relieved_meanwhile(self._collect)
+            self._over_since = None
+        elif now - self._trimmed_at >= BETWEEN_TRIMS_S:
+            await self._relieved_meanwhile(self._trim)
+            self._trimmed_at = trio.current_time()
+            if not self._is_over():
+                self._over_since = None
+        resident, counted = self._resident(), self._ledger.used - self._unaccounted
         self._unaccounted = max(0, resident - self.allowance - counted)
         self._tell(resident)
 
-    async def _relieve_meanwhile(self) -> None:
-        """Go on while a trim takes its time: much may arrive in that."""
+    def _is_over(self) -> bool:
+        return self._resident() > self._ledger.watermarks.high + self.allowance
+
+    async def _relieved_meanwhile(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Relieve while something takes its time: much may arrive in that."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._relieve_on)
+            await work()
+            nursery.cancel_scope.cancel()
+
+    async def _relieve_on(self) -> None:
         while True:
             await trio.sleep(LOOK_S)
-            if self._resident() > self._ledger.watermarks.high + self.allowance:
+            if self._is_over():
                 self._relieve()
 
     def _tell(self, resident: int) -> None:

@@ -9,6 +9,7 @@ import trio.testing
 
 from ingester.memory.guard import (
     BETWEEN_TRIMS_S,
+    COLLECT_AFTER_S,
     KIND,
     LOOK_S,
     SLACK_BYTES,
@@ -18,7 +19,7 @@ from ingester.memory.guard import (
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.server.flight.connections import Arrived, ConnectionLimits, Connections
 from ingester.server.flight.hoards import Hoards
-from ingester.server.flight.unread import SILENT_S, Unread
+from ingester.server.flight.unread import SILENT_S, WORTH_BYTES, Unread
 from tests.drivers.waiting import until
 
 MIB = 1 << 20
@@ -30,14 +31,19 @@ class World:
     def __init__(self) -> None:
         self.ledger = MemoryLedger(Watermarks(limit=100 * MIB, low=50 * MIB, high=90 * MIB))
         self.resident = self.after_trim = 0
-        self.trims = self.relieved = 0
+        self.trims = self.collections = self.relieved = 0
         self.trim_s = 0.0
-        self.guard = MemoryGuard(self.ledger, self._relieve, lambda: self.resident, self._trim)
+        self.guard = MemoryGuard(
+            self.ledger, self._relieve, lambda: self.resident, self._trim, self._collect
+        )
 
     async def _trim(self) -> None:
         self.trims += 1
         await trio.sleep(self.trim_s)
         self.resident = self.after_trim
+
+    async def _collect(self) -> None:
+        self.collections += 1
 
     def _relieve(self) -> bool:
         self.relieved += 1
@@ -90,6 +96,29 @@ async def _trim_slowly() -> None:
     await world.guard.look()
     assert (world.relieved, world.trims) == (5, 1)
     assert world.unaccounted == 50
+
+
+def test_garbage_is_collected_where_trims_are_not_enough_for_long() -> None:
+    trio.run(_collect_late, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def _collect_late() -> None:
+    world = World()
+
+    async def look(after_trim: int) -> None:
+        world.be(130, after_trim)
+        await world.guard.look()
+        await trio.sleep(BETWEEN_TRIMS_S)
+
+    for _ in range(int(2 * COLLECT_AFTER_S / BETWEEN_TRIMS_S)):
+        await look(60)
+    assert world.collections == 0, "each trim was enough"
+    began = trio.current_time()
+    while not world.collections:
+        await look(120)
+    assert COLLECT_AFTER_S <= trio.current_time() - began < COLLECT_AFTER_S + 1
+    await look(120)
+    assert world.collections == 1
 
 
 def test_this_process_is_resident() -> None:
@@ -151,6 +180,20 @@ def test_where_memory_is_short_not_much_is_left_that_made_no_batch() -> None:
     assert port.unread.cut_largest()
     assert port.gone == ["b", "d"]
     assert not port.unread.cut_largest()
+
+
+def test_a_connection_has_room_for_what_its_streams_can_need_and_no_more() -> None:
+    port = Port()
+    most_mib = (100 * MIB + WORTH_BYTES + MIB) // MIB  # a batch, and the dictionaries of all
+    port.look(0.1, one=most_mib)
+    for stream in (port.hoards.join("two", None) for _ in range(2)):
+        stream.waits = True
+    port.look(0.1, two=2 * most_mib - 1)
+    assert port.gone == []
+    port.look(0.1, one=most_mib + 1)
+    assert port.gone == ["one"]
+    port.look(0.1, two=2 * most_mib)
+    assert port.gone == ["one", "two"]
 
 
 def test_half_a_message_is_not_waited_for_without_end() -> None:

@@ -85,7 +85,7 @@ class Hoards:
         silent_s: float = SILENT_S,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._cut = cut
         self._silent_s = silent_s
         self._now = now
@@ -127,7 +127,7 @@ class Hoards:
         with self._lock:
             self._received_bytes += nbytes - hoard.received_bytes
             hoard.received_bytes = nbytes
-            fits = self._received_bytes <= self._most_bytes
+            fits = self._received_bytes <= self.most_bytes
         if not fits and not self._cut_silent(lambda each: each.received_bytes):
             raise MemoryFull(
                 f"memory: no room for {nbytes} B of dictionaries beside those of open streams; end"

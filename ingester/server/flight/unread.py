@@ -4,6 +4,7 @@ A stream may send dictionary after dictionary, and half of a message, before any
 out of Arrow's reader, or its call begins. All messages that arrive share gRPC's quota: when it is
 used up nobody else gets in. The kernel knows how much each connection has received.
 
+    unread, and more than its streams can need                cut
     unread, and silent for ``SILENT_S``                       cut
     unread, much in all, silent for ``PAUSE_S``, or nothing
         came out for ``SLOW_S``                               those with most are cut
@@ -27,6 +28,9 @@ from ingester.server.flight.hoards import Hoards
 log = structlog.get_logger(__name__)
 
 LOOK_S = 0.5
+FIRST_S, EACH_S = 0.05, 0.001
+"""Between two looks, and what each connection adds to it: a look at a hundred takes a millisecond,
+and a connection may bring half a gigabyte in a second."""
 SILENT_S = 10.0
 PAUSE_S, SLOW_S = 1.0, 5.0
 WORTH_BYTES = 8 << 20
@@ -60,13 +64,15 @@ class _Held(NamedTuple):
     silent_s: float
     slow_s: float
     """The seconds in which nothing came out."""
+    streams: int
+    """The number of its calls that are read now; 1 where there is none yet."""
 
 
 class Unread:
     """The bytes on each connection that have made no batch yet. Loop only.
 
     Args:
-        much_bytes: Beyond so many in all, nobody may be slow.
+        much_bytes: Beyond so many in all, nobody may be slow: those of the largest batch.
     """
 
     def __init__(
@@ -85,7 +91,7 @@ class Unread:
     async def run(self) -> None:
         """Look from now on, until cancelled."""
         while True:
-            await trio.sleep(LOOK_S)
+            await trio.sleep(min(LOOK_S, FIRST_S + EACH_S * len(self._since)))
             self.look()
 
     def look(self) -> None:
@@ -94,9 +100,20 @@ class Unread:
         there = sum(each.nbytes for each in held)
         for each in held:
             stops = each.silent_s >= PAUSE_S or each.slow_s >= SLOW_S
-            if (stops and there > self._much_bytes) or each.silent_s >= SILENT_S:
+            if (
+                (stops and there > self._much_bytes)
+                or each.silent_s >= SILENT_S
+                or each.nbytes > self._most_of(each)
+            ):
                 self._cut(each)
                 there -= each.nbytes
+
+    def _most_of(self, held: _Held) -> int:
+        """The bytes that a connection can need: a largest batch of each stream, and dictionaries.
+
+        What a stream sends beyond that makes no batch that would be taken.
+        """
+        return held.streams * (self._much_bytes + WORTH_BYTES) + self._hoards.most_bytes
 
     def cut_largest(self) -> bool:
         """Cut those with most that made no batch, until not much is left in all.
@@ -127,7 +144,8 @@ class Unread:
             elif before is None or before.progress != progress:
                 before = _Since(progress, nbytes, now)
             since[peer] = before
-            held = _Held(peer, nbytes - before.nbytes, silent_s, now - before.at)
+            streams_there = 1 if stream is None else stream.streams
+            held = _Held(peer, nbytes - before.nbytes, silent_s, now - before.at, streams_there)
             if held.nbytes >= WORTH_BYTES and (stream is None or stream.waits):
                 found.append(held)
         self._since = since
