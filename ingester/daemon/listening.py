@@ -28,8 +28,10 @@ from ingester.tables.rules import shapes_of
 from ingester.write.combiner import Combiner
 from wal import Log
 
-ARRIVING = 8
-"""The number of largest batches that may arrive at a time; more where ``memory.limit`` is high."""
+ARRIVING = 5
+"""The number of largest batches that may arrive at a time; more where ``memory.limit`` is high.
+Near it gRPC takes less of everybody, beyond it ends somebody: nothing else slows senders down while
+the interpreter is busy. What arrives is not in ``memory.limit``, but in what stands beside it."""
 
 
 async def listen(
