@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from ingester.client import Client, Restarted, SyncColumn
+from ingester.client import Client, InvalidRequest, Restarted, SyncColumn
 from tests.drivers.daemon import Daemon
 from tests.drivers.syncing import KEEP, Change, Source
 from tests.drivers.waiting import until
@@ -129,6 +130,25 @@ def test_a_transaction_that_is_too_large_is_refused_whole(tmp_path: Path) -> Non
             query(client, ("ns", "t"))
         assert source.send("t", rows[:5], sequence=1)["accepted"]
         assert len(source.state("t")) == 5
+
+
+def test_views_that_all_show_one_text_are_refused_before_it_is_looked_at(tmp_path: Path) -> None:
+    text, rows = b"\xff" * (1 << 20), 300  # whoever looks at it says that it is no UTF-8
+    views = pa.py_buffer(struct.pack("<i4sii", len(text), text[:4], 0, 0) * rows)
+    shown = pa.Array.from_buffers(pa.string_view(), rows, [None, views, pa.py_buffer(text)])
+    columns = [
+        SyncColumn(role, name)
+        for role, name in (("old_pk", "id"), ("new_pk", "id"), ("value", "s"))
+    ]
+    keys = [pa.nulls(rows, pa.int64()), pa.array(range(rows))]
+    with steady_daemon(tmp_path / "d") as daemon, Client(daemon.flight) as client:
+        stream = client.sync("ns", "A")
+        batch = pa.record_batch([*keys, shown], names=["0", "1", "2"])
+        with pytest.raises(
+            InvalidRequest, match=f"message has {rows * len(text)} B.*send smaller ones"
+        ):
+            stream.send("t", columns, batch, begin=True, sequence=1)
+        assert client.tables() == []
 
 
 @pytest.mark.parametrize(
