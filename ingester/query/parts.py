@@ -75,22 +75,24 @@ def rows_at(chunks: Sequence[Chunk], row: int, stop: int) -> pa.RecordBatch:
     return batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
 
 
-def joined_chunks(chunks: Sequence[Chunk], stop: int) -> pa.RecordBatch | None:
-    """Join the first chunks into one part, where there are several small ones of one schema.
+def joinable(
+    chunks: Sequence[Chunk], stop: int, most_bytes: float = PART_BYTES
+) -> list[pa.RecordBatch]:
+    """Return the batches of the first chunks that may be joined; none, or one, where few may be.
 
     Freshly written rows lie in many small chunks, and each part costs the same whatever its size.
     """
     batches: list[pa.RecordBatch] = []
-    nbytes = 0
+    nbytes, schema_number = 0, chunks[0].schema_number
+    if schema_number == MIXED:
+        return batches
     for chunk in chunks:
         nbytes += chunk.nbytes
         ends_inside = chunk.start + chunk.batch.num_rows <= stop
-        if nbytes > PART_BYTES or chunk.schema_number != chunks[0].schema_number or not ends_inside:
+        if nbytes > most_bytes or chunk.schema_number != schema_number or not ends_inside:
             break
         batches.append(chunk.batch)
-    if len(batches) < 2 or chunks[0].schema_number == MIXED:
-        return None
-    return pa.concat_batches(batches)
+    return batches
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -23,7 +23,7 @@ from ingester.query.parts import (
     Piece,
     chunk_at,
     copied,
-    joined_chunks,
+    joinable,
     sent_bytes,
     window,
 )
@@ -145,11 +145,10 @@ class Slicer:
         size = nbytes if aligned is batch else None
         view = window(aligned, start, stop, size, AIM_BYTES if may_view else CROWD_BYTES)
         if self._predicate.conjunctions:
-            times = min(LOOK_TIMES, 1 / max(self._share, 1 / LOOK_TIMES))
-            rows = min(stop - start, int(view.batch.num_rows * times))
+            rows = min(stop - start, int(view.batch.num_rows * self._look_times()))
             mask = self._mask(batch.slice(start, rows))
             if mask is not None:
-                return self._matching(aligned.slice(start, rows), mask)
+                return self._matching(aligned.slice(start, rows).filter(mask), mask)
         if kept <= PART_BYTES and view.batch.num_rows == batch.num_rows:
             self.let_go()  # it is no larger than a part may be
             return view.batch.num_rows, view
@@ -161,8 +160,13 @@ class Slicer:
         """Return (rows looked at, the matching ones) of the part that begins at a buffer's row."""
         index = chunk_at(chunks, row)
         chunk = chunks[index]
-        if row == chunk.start and (joined := joined_chunks(chunks[index:], stop)) is not None:
-            return self.whole_or_part(joined, own=True)
+        if row == chunk.start:
+            if self._predicate.columns and not self.lacks(chunk.batch):
+                few = joinable(chunks[index:], stop, PART_BYTES * self._look_times())
+                if len(few) > 1 and (found := self._looked_through(few)) is not None:
+                    return found
+            if len(few := joinable(chunks[index:], stop)) > 1:
+                return self.whole_or_part(pa.concat_batches(few), own=True)
         stop = min(chunk.batch.num_rows, stop - chunk.start)
         return self.part(chunk.batch, row - chunk.start, stop, chunk.nbytes)
 
@@ -193,11 +197,31 @@ class Slicer:
         found = self._align(copied(first))
         return rows, Piece(found, sent_bytes(found))
 
-    def _matching(self, view: pa.RecordBatch, mask: pa.Array) -> tuple[int, Piece]:
+    def _looked_through(self, batches: Sequence[pa.RecordBatch]) -> tuple[int, Piece] | None:
+        """Do as :meth:`part` with batches of one schema, none of which lacks columns.
+
+        Each call into Arrow lets go of the interpreter, and waits for it where others compute: all
+        rows are looked at in as few as there can be. None where all match, which may be too many.
+        """
+        joined = pa.concat_batches(batches)
+        mask = self._mask(joined)
+        if mask is None:
+            self._share = 1.0
+            return None
+        return self._matching(self._align(joined).filter(mask), mask)
+
+    def _look_times(self) -> float:
+        """How many times a part's rows are looked at for one part, by what matched of late."""
+        return min(LOOK_TIMES, 1 / max(self._share, 1 / LOOK_TIMES))
+
+    def _matching(self, found: pa.RecordBatch, mask: pa.Array) -> tuple[int, Piece]:
+        """Return (rows looked at, the first of the matching rows that make one part)."""
         self.let_go()
-        found, rows = view.filter(mask), view.num_rows
+        rows = len(mask)
         self._share = found.num_rows / rows
-        nbytes = sent_bytes(found)
+        nbytes = found.get_total_buffer_size()  # a filter's rows have no others beside them
+        if nbytes > PART_BYTES:
+            nbytes = sent_bytes(found)
         if nbytes > PART_BYTES and found.num_rows > 1:
             first, nbytes = window(found, 0, found.num_rows, nbytes)
             numbers = np.flatnonzero(mask.to_numpy(zero_copy_only=False))

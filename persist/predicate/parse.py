@@ -239,7 +239,8 @@ def _typed(kind: pa.DataType, value: object) -> pa.Scalar:
         return pa.scalar(_decimal(value), pa.decimal128(38, kind.scale))
     if t.is_timestamp(kind):
         return _timestamps(kind, pa.scalar(_instant(kind, value)))
-    return pa.scalar(value, pa.string()).cast(kind)
+    text = pa.scalar(value, pa.string())
+    return text if text.type == kind else text.cast(kind)
 
 
 def _decimal(text: str) -> Decimal:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingester.buffer import BufferedRows
 from ingester.query.parts import PART_BYTES, sent_bytes
 from ingester.query.slicer import Slicer, Views
 from ingester.query.ticket import predicate_of
@@ -68,6 +69,35 @@ def test_where_few_rows_match_more_are_looked_at_for_a_part() -> None:
     everything = _all(_slicer(Views()), batch)
     assert sum(part.num_rows for part in few) == 500
     assert len(few) < len(everything) / 4
+
+
+@given(sizes, st.integers(1, 40), st.integers(1, 400))
+def test_what_lies_in_many_chunks_is_found_as_in_one(
+    found: list[int], each: int, every: int
+) -> None:
+    batch, rows = _batch(found), BufferedRows()
+    for seq, start in enumerate(range(0, len(found), each)):
+        part = batch.slice(start, each)
+        rows.append(part, seq=seq, nbytes=sent_bytes(part), schema_number=0)
+    chosen = list(range(0, len(found), every))
+    cutter, row, numbers = _slicer(Views(), [[["n", "in", chosen]]], ("text", "n")), 0, list[int]()
+    while row < len(found):
+        looked_at, piece = cutter.buffered(rows.chunks(), row, len(found))
+        assert looked_at > 0
+        assert piece.batch.num_rows <= 1 or sent_bytes(piece.batch) <= PART_BYTES
+        row += looked_at
+        numbers += piece.batch["n"].to_pylist() if piece.batch.num_rows else []
+    assert numbers == chosen
+
+
+def test_a_buffer_of_many_chunks_where_nothing_matches_is_looked_at_in_few_pieces() -> None:
+    batch, rows = _batch([100] * 50_000), BufferedRows()
+    for seq in range(500):
+        rows.append(batch.slice(100 * seq, 100), seq=seq, nbytes=12_000, schema_number=0)
+    cutter, row, looks = _slicer(Views(), [[["n", "<", 0]]]), 0, 0
+    while row < 50_000:
+        row, looks = row + cutter.buffered(rows.chunks(), row, 50_000)[0], looks + 1
+    assert looks <= 4  # 6 MB; with a look for each part there would be 24
 
 
 def test_views_are_sent_while_all_of_them_together_keep_little() -> None:
