@@ -1,11 +1,12 @@
 """The shape that a schema may have: its fields, their depth, names and metadata; a table's columns.
 
-    a sent schema ──▶ ``check_schema``, in the thread that reads it, before anybody else looks at it
+    a sent schema ──▶ ``check_sent``, for its number of columns alone ──▶ ``check_schema``
     a table that would grow ──▶ ``check_columns``
 
 Law of this file: pure, and linear in the fields, of which no more are looked at than may be. What a
-limit refuses names the setting, its value and what was found. Whoever replays a log asks nothing
-here: what was taken once stays.
+limit refuses names the setting, its value and what was found. A sent schema is checked in the
+thread that reads it, before anybody else looks at it. Whoever replays a log asks nothing here: what
+was taken once stays.
 
 A field costs about a kilobyte in every plan, footer and answer that has it. What a dictionary or an
 extension type has inside counts as well.
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ingester.errors import InvalidRequest, limit_facts
+from ingester.schema.types import has_no_type
 from ingester.shown_text import shown_name
 
 MAX_FIELDS = 10_000
@@ -169,6 +171,16 @@ def check_columns(key: tuple[str, str], had: int, columns: int, limits: ShapeLim
             " values of one kind into rows, or into a map, or have the operator raise it",
             details=limit_facts("limits.columns", most, columns),
         )
+
+
+def check_sent(key: tuple[str, str], had: int, sent: pa.Schema, limits: ShapeLimits) -> None:
+    """Do as :func:`check_columns` with the columns of a schema that was sent, at a look.
+
+    What else is to be known of so many columns takes ten times as long.
+    """
+    if len(sent) > max(limits.columns, had):
+        typed = sum(not has_no_type(kind) for kind in sent.types)
+        check_columns(key, had, typed, limits)
 
 
 def _bytes_of(metadata: Mapping[bytes, bytes]) -> int:

@@ -133,9 +133,9 @@ def _check_struct(column: str, fields: list[pa.Field]) -> None:
 
 def has_no_type(kind: pa.DataType) -> bool:
     """Whether a type, or one inside it, is null: nothing is known of its values yet."""
-    if pa.types.is_null(kind):
-        return True
-    return any(has_no_type(kind.field(i).type) for i in range(kind.num_fields))
+    if not (inside := kind.num_fields):
+        return bool(kind.id == pa.lib.Type_NA)
+    return any(has_no_type(kind.field(i).type) for i in range(inside))
 
 
 def widens(sent: pa.DataType, kept: pa.DataType) -> bool:

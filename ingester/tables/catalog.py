@@ -18,7 +18,6 @@ from ingester.errors import StoreAway, UnknownTable
 from ingester.schema.definition import automatic_definition, check_same, keyed_definition, widened
 from ingester.schema.limits import check_columns
 from ingester.schema.names import check_table_name
-from ingester.schema.types import has_no_type
 from ingester.tables.commits import Commits
 from ingester.tables.ddl import TableSteps
 from ingester.tables.new_version import NewVersions
@@ -196,16 +195,6 @@ class Catalog:
             StoreAway: it is not loaded, and the store cannot be reached.
         """
         return await self._unless_to_be_made(self.open(namespace, name))
-
-    def check_sent(self, key: TableKey, have: TableDefinition | None, sent: pa.Schema) -> None:
-        """Raise :class:`InvalidRequest` for more columns than a table may have, at a look.
-
-        :meth:`check_draft` knows them all, but a draft of so many takes its time. Any thread.
-        """
-        had = 0 if have is None else len(have.schema)
-        if len(sent) > max(had, self._rules.limits.columns):
-            typed = sum(not has_no_type(kind) for kind in sent.types)
-            check_columns(key, had, typed, self._rules.shapes)
 
     def check_draft(self, key: TableKey, table: TableBuffer | None, draft: TableDefinition) -> None:
         """Raise :class:`InvalidRequest` where a limit says that a table may not become so.

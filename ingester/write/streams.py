@@ -103,7 +103,7 @@ class Writes:
             found = await self._catalog.find(namespace, name)
             if (others := self._others(target, found, chain)) is not None:
                 return others
-            draft = await self._drafted((namespace, name), found, sent)
+            draft = await self._drafted(found, sent)
             if draft is not None:
                 self._catalog.check_draft((namespace, name), found, draft)
                 return draft
@@ -127,6 +127,19 @@ class Writes:
             self._supersede(origin, table.key, stream)
         return stream
 
+    async def columns_of(self, target: Target) -> int | None:
+        """Return how many columns the target's table has; 0 where it is still to be made.
+
+        None where transformers make others of those that are sent.
+
+        Raises:
+            InvalidRequest, UnknownTable, StoreAway: as :meth:`open`.
+        """
+        table = await self._catalog.find(target.namespace, target.table)
+        if self._others(target, table, None) is not None:
+            return None
+        return 0 if table is None else len(table.definition.schema)
+
     def check_partitions(self, table: TableKey, count: int) -> None:
         """Raise where a table, new or not, has no room for a batch of so many partitions.
 
@@ -148,13 +161,10 @@ class Writes:
         await self._takeover.take(table, stream.origin, sequence)
         stream.origin_table = self._origins.table(stream.origin, table.key)
 
-    async def _drafted(
-        self, key: TableKey, table: TableBuffer | None, sent: pa.Schema
-    ) -> TableDefinition | None:
+    async def _drafted(self, table: TableBuffer | None, sent: pa.Schema) -> TableDefinition | None:
         """Draft the definition that a write leads to; None where the table has it."""
 
         def draft(have: TableDefinition | None) -> TableDefinition | None:
-            self._catalog.check_sent(key, have, sent)
             return draft_definition(have, sent)
 
         if table is None:

@@ -38,6 +38,7 @@ import pyarrow as pa
 
 from ingester.errors import ClientGone, InvalidRequest
 from ingester.schema import Normaliser
+from ingester.schema.limits import check_sent
 from ingester.server.flight.decoding import PutLimits, moved
 from ingester.server.flight.put_reader import batch_of, bytes_of, metadata_of, next_chunk, schema_of
 from ingester.server.flight.refusals import says_answered
@@ -145,9 +146,10 @@ class PutCall:
         A table or column that is new is made for a batch that it can keep, and for no other: a
         refused batch leaves nothing behind.
         """
-        command, sent = self._command, schema_of(reader, self._shapes)
+        command = self._command
         deletes = command.type == "delete"
         target = Target(command.namespace, command.table, command.origin, deletes)
+        sent = schema_of(reader, self._shapes, partial(self._check_wide, target))
         first: Any = None
         checked: int | None = None
         while True:
@@ -164,6 +166,12 @@ class PutCall:
                 return None
             self._first = self._checked(first, Normaliser(opened, schema))
             checked = bytes_of(self._first)
+
+    def _check_wide(self, target: Target, sent: pa.Schema) -> None:
+        """Refuse more columns than the table may have, where it keeps what is sent."""
+        had = None if target.deletes else self._portal.call(self._writes.columns_of, target)
+        if had is not None:
+            check_sent((target.namespace, target.table), had, sent, self._shapes)
 
     def _open_on_loop(
         self, target: Target, schema: pa.Schema, checked: int | None

@@ -6,6 +6,7 @@ the call itself comes out as Flight raised it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -23,12 +24,24 @@ from ingester.write.metadata import (
 )
 
 
-def schema_of(reader: Any, limits: ShapeLimits) -> pa.Schema:
-    """The schema that the client sent. ``InvalidRequest`` for none, or for a shape not taken."""
+def _any_number(schema: pa.Schema) -> None:
+    """Let a schema have so many columns."""
+
+
+def schema_of(
+    reader: Any, limits: ShapeLimits, check_wide: Callable[[pa.Schema], None] = _any_number
+) -> pa.Schema:
+    """The schema that the client sent. ``InvalidRequest`` for none, or for a shape not taken.
+
+    Args:
+        check_wide: looks at one of more columns than most tables may have, before all else does.
+    """
     try:
         schema = reader.schema
     except (pa.ArrowException, OSError) as exc:
         raise InvalidRequest(f"the stream has no schema that Arrow can read: {exc}") from exc
+    if len(schema) > limits.columns:
+        check_wide(schema)
     check_schema("the stream's schema", schema, limits)
     return schema
 

@@ -137,6 +137,17 @@ def test_a_schema_of_the_largest_shape_is_taken_and_a_larger_one_makes_nothing(
     assert ("shapes", "over") not in tables(client)
 
 
+def test_too_many_columns_are_refused_before_anything_else_is_looked_at(
+    client: fl.FlightClient,
+) -> None:
+    batch = nested(5).append_column("n" * 33, pa.array([1]))
+    many = pa.record_batch({**{f"c{n}": [n] for n in range(20)}, "n" * 33: [1]})
+    with pytest.raises(pa.ArrowInvalid, match=r"limits\.nesting is 4"):
+        put(client, ("shapes", "many"), batch)
+    with pytest.raises(pa.ArrowInvalid, match="would have 21 columns"):
+        put(client, ("shapes", "many"), many)
+
+
 def test_a_table_does_not_grow_beyond_its_columns_and_takes_what_fits(
     client: fl.FlightClient,
 ) -> None:
@@ -146,6 +157,8 @@ def test_a_table_does_not_grow_beyond_its_columns_and_takes_what_fits(
     with pytest.raises(pa.ArrowInvalid, match="would have 21 columns"):
         put(client, table, more)
     put(client, table, more.select(range(5)))
+    # A column without a type is none of the table's.
+    put(client, table, pa.record_batch({"c0": [1], **{f"e{n}": pa.nulls(1) for n in range(30)}}))
     assert len(query(client, table).schema) == 20
 
 

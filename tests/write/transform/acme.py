@@ -73,6 +73,18 @@ class Described(Transformer):
         return batch.drop_columns(["raw"]).append_column("length", lengths)
 
 
+class Sums(Transformer):
+    """Makes one column ``i`` of all, their sum."""
+
+    version = "1"
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        return pa.schema({"i": pa.int64()})
+
+    def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
+        return pa.record_batch({"i": [sum(row.values()) for row in batch.to_pylist()]})
+
+
 class Squares(RowTransformer):
     """Row by row: odd ones go, 10 and more stay, of the others the square."""
 

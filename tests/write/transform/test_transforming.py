@@ -127,6 +127,13 @@ def test_columns_come_and_go(client: fl.FlightClient, table: Table) -> None:
     assert rows(client, table, "length") == [1, 2]
 
 
+def test_more_columns_come_than_the_table_could_have(client: fl.FlightClient, table: Table) -> None:
+    made(client, table, "Sums", schema=pa.schema({"i": pa.int64()}))
+    wide = {f"c{n}": [n] for n in range(2_100)}
+    put(client, table, pa.record_batch(wide))
+    assert rows(client, table) == [sum(range(2_100))]
+
+
 def test_a_new_column_that_a_class_makes_is_added(client: fl.FlightClient, table: Table) -> None:
     made(client, table, "Described")
     put(client, table, numbers(0, 1, raw=pa.array(["abc"])))
