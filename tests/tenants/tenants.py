@@ -1,7 +1,8 @@
 """The tenants that behave: each writes and reads at a steady rate, and notes how long it took.
 
 Law of this file: a call that is late makes the next one late, which is counted from when it was
-due, so that a stall of the daemon is in the figures of every call that it held up.
+due, so that a stall of the daemon is in the figures of every call that it held up. The time between
+calls is random, so that no tenant's calls fall on another's all the time, or never.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ class Tenant:
                 return
             else:
                 timed.note(phase, time.monotonic() - due)
-            due = max(due + every_s, time.monotonic() - 5.0)
+            due += self._random.uniform(0.5, 1.5) * every_s
+            due = max(due, time.monotonic() - 5.0)
             self._stop.wait(max(0.0, due - time.monotonic()))
 
 
