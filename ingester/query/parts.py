@@ -19,6 +19,9 @@ AIM_BYTES = PART_BYTES * 15 // 16
 CROWD_BYTES = PART_BYTES * 4 // 8
 """A part is aimed at this size where many clients hold one each."""
 
+SMALL_BYTES = 2 * PART_BYTES
+"""A larger chunk is never joined with others: a look at it alone costs no more than the copy."""
+
 
 class Piece(NamedTuple):
     """Rows that make at most one part."""
@@ -76,23 +79,25 @@ def rows_at(chunks: Sequence[Chunk], row: int, stop: int) -> pa.RecordBatch:
 
 
 def joinable(
-    chunks: Sequence[Chunk], stop: int, most_bytes: float = PART_BYTES
-) -> list[pa.RecordBatch]:
-    """Return the batches of the first chunks that may be joined; none, or one, where few may be.
+    chunks: Sequence[Chunk], stop: int, most_bytes: int = PART_BYTES
+) -> tuple[list[pa.RecordBatch], int]:
+    """Return the first chunks that may be joined, and their bytes: less than two are not.
 
     Freshly written rows lie in many small chunks, and each part costs the same whatever its size.
     """
     batches: list[pa.RecordBatch] = []
     nbytes, schema_number = 0, chunks[0].schema_number
     if schema_number == MIXED:
-        return batches
+        return batches, nbytes
     for chunk in chunks:
-        nbytes += chunk.nbytes
         ends_inside = chunk.start + chunk.batch.num_rows <= stop
-        if nbytes > most_bytes or chunk.schema_number != schema_number or not ends_inside:
+        if chunk.nbytes > SMALL_BYTES or chunk.schema_number != schema_number or not ends_inside:
+            break
+        if nbytes + chunk.nbytes > most_bytes:
             break
         batches.append(chunk.batch)
-    return batches
+        nbytes += chunk.nbytes
+    return batches, nbytes
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,7 +1,8 @@
 """One part after another out of a larger batch: the rows that match, in the answer's columns.
 
 A part that is a view keeps the whole batch in memory for as long as the client does not move. All
-answers together may have views of :data:`VIEW_BYTES`; beyond that parts are smaller, and copied.
+answers together may have views of :data:`VIEW_BYTES`, and what they join to look at counts as well;
+beyond that parts are smaller, and copied.
 
 Law of this file: a client that stops reading holds its part in the server and nothing else, but for
 those few bytes in all. Nothing is kept between two parts.
@@ -33,6 +34,9 @@ from persist.predicate.predicate import Predicate
 VIEW_BYTES = 8 << 20
 LOOK_TIMES = 16
 """The most times a part's rows that are looked at for one part, where few match."""
+LOOK_BYTES = PART_BYTES * 3 // 4
+"""Rows of a buffer that are looked at for one part, times the former: those that match, a little
+more often than just before, still make no more than one."""
 
 
 class Views:
@@ -81,7 +85,7 @@ class Slicer:
         self._pause = pause
         self._held = 0
         self._share = 1.0
-        """The share of the rows looked at last that matched."""
+        """The share of what was looked at last that matched, in bytes."""
 
     def let_go(self) -> None:
         """Let go of what the last part is a view of: it is sent, or nobody wants it any more."""
@@ -148,7 +152,9 @@ class Slicer:
             rows = min(stop - start, int(view.batch.num_rows * self._look_times()))
             mask = self._mask(batch.slice(start, rows))
             if mask is not None:
-                return self._matching(aligned.slice(start, rows).filter(mask), mask)
+                looked_at = AIM_BYTES * rows // max(1, view.batch.num_rows)
+                found = aligned.slice(start, rows).filter(mask)
+                return self._first_part(found, mask, rows, looked_at)
         if kept <= PART_BYTES and view.batch.num_rows == batch.num_rows:
             self.let_go()  # it is no larger than a part may be
             return view.batch.num_rows, view
@@ -161,14 +167,15 @@ class Slicer:
         index = chunk_at(chunks, row)
         chunk = chunks[index]
         if row == chunk.start:
-            if self._predicate.columns and not self.lacks(chunk.batch):
-                few = joinable(chunks[index:], stop, PART_BYTES * self._look_times())
-                if len(few) > 1 and (found := self._looked_through(few)) is not None:
-                    return found
-            if len(few := joinable(chunks[index:], stop)) > 1:
-                return self.whole_or_part(pa.concat_batches(few), own=True)
+            few, nbytes = self._few(chunks[index:], stop)
+            if len(few) > 1:
+                joined = pa.concat_batches(few)
+                if self.lacks(joined):
+                    return self.part(joined, 0, joined.num_rows)
+                return self._looked_through(joined, nbytes)
         stop = min(chunk.batch.num_rows, stop - chunk.start)
-        return self.part(chunk.batch, row - chunk.start, stop, chunk.nbytes)
+        nbytes = chunk.nbytes + self._align.beside_bytes
+        return self.part(chunk.batch, row - chunk.start, stop, nbytes)
 
     def whole_or_part(self, batch: pa.RecordBatch, *, own: bool) -> tuple[int, Piece]:
         """Do as :meth:`part` with at most a part's rows, which may lack columns."""
@@ -197,35 +204,52 @@ class Slicer:
         found = self._align(copied(first))
         return rows, Piece(found, sent_bytes(found))
 
-    def _looked_through(self, batches: Sequence[pa.RecordBatch]) -> tuple[int, Piece] | None:
-        """Do as :meth:`part` with batches of one schema, none of which lacks columns.
+    def _few(self, chunks: Sequence[Chunk], stop: int) -> tuple[list[pa.RecordBatch], int]:
+        """Return the first chunks that are worth joining, and their bytes.
 
-        Each call into Arrow lets go of the interpreter, and waits for it where others compute: all
-        rows are looked at in as few as there can be. None where all match, which may be too many.
+        Each call into Arrow lets go of the interpreter, and waits for it where others compute: if
+        few rows match, those of many parts are looked at in one, as far as :class:`Views` has room.
         """
-        joined = pa.concat_batches(batches)
-        mask = self._mask(joined)
-        if mask is None:
-            self._share = 1.0
-            return None
-        return self._matching(self._align(joined).filter(mask), mask)
+        self.let_go()
+        times = self._look_times()
+        if self._predicate.columns and times > 1 and not self.lacks(chunks[0].batch):
+            few, nbytes = joinable(chunks, stop, int(LOOK_BYTES * times))
+            if nbytes > PART_BYTES and self._views.take(nbytes):
+                self._held = nbytes
+                return few, nbytes
+        return joinable(chunks, stop)
+
+    def _looked_through(self, batch: pa.RecordBatch, nbytes: int) -> tuple[int, Piece]:
+        """Return (rows looked at, the first part of the matching ones) of a batch of its own."""
+        mask, aligned = self._mask(batch), self._align(batch)
+        found = aligned if mask is None else aligned.filter(mask)
+        del aligned
+        return self._first_part(found, mask, batch.num_rows, nbytes)
 
     def _look_times(self) -> float:
         """How many times a part's rows are looked at for one part, by what matched of late."""
-        return min(LOOK_TIMES, 1 / max(self._share, 1 / LOOK_TIMES))
+        return max(1.0, min(LOOK_TIMES, 1 / max(self._share, 1 / LOOK_TIMES)))
 
-    def _matching(self, found: pa.RecordBatch, mask: pa.Array) -> tuple[int, Piece]:
-        """Return (rows looked at, the first of the matching rows that make one part)."""
-        self.let_go()
-        rows = len(mask)
-        self._share = found.num_rows / rows
-        nbytes = found.get_total_buffer_size()  # a filter's rows have no others beside them
-        if nbytes > PART_BYTES:
-            nbytes = sent_bytes(found)
+    def _first_part(
+        self, found: pa.RecordBatch, mask: pa.Array | None, rows: int, looked_at: int
+    ) -> tuple[int, Piece]:
+        """Return (rows looked at, the first of the matching rows that make one part).
+
+        Args:
+            mask: of the rows; None where all match.
+            looked_at: the bytes of the rows, of which the next look's size is reckoned.
+        """
+        nbytes = sent_bytes(found) if found.num_rows else 0
+        self._share = nbytes / max(1, looked_at)
         if nbytes > PART_BYTES and found.num_rows > 1:
             first, nbytes = window(found, 0, found.num_rows, nbytes)
-            numbers = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
-            rows, found = int(numbers[first.num_rows - 1]) + 1, copied(first)
+            if mask is None:
+                rows = first.num_rows
+            else:
+                numbers = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+                rows = int(numbers[first.num_rows - 1]) + 1
+            found = copied(first)
+        self.let_go()
         return rows, Piece(found, nbytes)
 
     def _mask(self, batch: pa.RecordBatch) -> pa.Array | None:

@@ -29,6 +29,8 @@ class Aligner:
         self._number_of_kind = [numbers.setdefault(kind, len(numbers)) for kind in self._kinds]
         self._null_bytes = [null_bytes(kind) + VALIDITY_BYTES for kind in self._kinds]
         self._beside = [_described_bytes(kind) for kind in self._kinds]
+        self.beside_bytes = sum(self._beside)
+        """The bytes on the wire of a batch with all columns, beside its rows."""
         self._last: tuple[list[str] | None, tuple[float, int]] = (None, (0.0, 0))
 
     def absent_bytes(self, schema: pa.Schema) -> tuple[float, int]:

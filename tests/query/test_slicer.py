@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from ingester.buffer import BufferedRows
 from ingester.query.parts import PART_BYTES, sent_bytes
-from ingester.query.slicer import Slicer, Views
+from ingester.query.slicer import VIEW_BYTES, Slicer, Views
 from ingester.query.ticket import predicate_of
+from persist.predicate.predicate import Predicate
 
 SCHEMA = pa.schema({"n": pa.int64(), "text": pa.string()})
 
@@ -34,7 +35,7 @@ def _all(cutter: Slicer, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         rows, part = cutter.part(batch, row, batch.num_rows)
         assert rows > 0
         row += rows
-        assert part.nbytes == sent_bytes(part.batch) or part.nbytes <= PART_BYTES
+        assert not part.batch.num_rows or part.nbytes == sent_bytes(part.batch)
         assert part.batch.num_rows <= 1 or sent_bytes(part.batch) <= PART_BYTES
         found.append(part.batch)
     cutter.let_go()
@@ -98,6 +99,83 @@ def test_a_buffer_of_many_chunks_where_nothing_matches_is_looked_at_in_few_piece
     while row < 50_000:
         row, looks = row + cutter.buffered(rows.chunks(), row, 50_000)[0], looks + 1
     assert looks <= 4  # 6 MB; with a look for each part there would be 24
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.list_(pa.string()), pa.bool_()])
+def test_parts_of_many_columns_are_no_larger_than_others(kind: pa.DataType) -> None:
+    names = ["n", *(f"c{number}" for number in range(1_500))]
+    schema = pa.schema([("n", pa.int64()), *((name, kind) for name in names[1:])])
+    value = {pa.int64(): 1, pa.string(): "x", pa.bool_(): True}.get(kind, ["x"])
+    columns = [pa.array([value] * 8, kind)] * 1_500
+    rows = BufferedRows()
+    for seq in range(40):
+        batch = pa.record_batch([pa.array(range(8 * seq, 8 * seq + 8)), *columns], schema=schema)
+        rows.append(batch, seq=seq, nbytes=batch.nbytes, schema_number=0)
+    predicate = predicate_of([[["n", ">=", 90]]], schema)
+    cutter = Slicer(schema, pa.schema([schema.field("n")]), predicate, Views())
+    found, row = list[int](), 0
+    while row < 320:
+        looked_at, piece = cutter.buffered(rows.chunks(), row, 320)
+        assert piece.batch.num_rows <= 1 or sent_bytes(piece.batch) <= PART_BYTES
+        assert not piece.batch.num_rows or piece.nbytes == sent_bytes(piece.batch)
+        found, row = found + piece.batch["n"].to_pylist(), row + looked_at
+    assert found == list(range(90, 320))
+
+
+@pytest.mark.parametrize("wanted", [[["large", "=", True]], [["large", "=", False]], []])
+def test_each_row_is_looked_at_about_once_whichever_rows_match(wanted: Any) -> None:
+    schema = pa.schema({"large": pa.bool_(), "text": pa.string()})
+    large = [n % 16 == 0 for n in range(64)]
+    texts = ["x" * (4_000 if each else 5) for each in large]
+    rows = BufferedRows()
+    for seq in range(400):
+        batch = pa.record_batch([large, texts], schema=schema)
+        rows.append(batch, seq=seq, nbytes=sent_bytes(batch), schema_number=0)
+    compared = 0
+
+    class Counted(Predicate):
+        def mask(self, batch: pa.RecordBatch, *args: Any) -> pa.Array | None:
+            nonlocal compared
+            compared += batch.num_rows
+            return super().mask(batch, *args)
+
+    everything = wanted or [["large", "in", [True, False]]]
+    predicate = Counted(predicate_of([everything], schema).conjunctions)
+    cutter, row, found = Slicer(schema, schema.remove(1), predicate, Views()), 0, 0
+    while row < rows.rows:
+        looked_at, piece = cutter.buffered(rows.chunks(), row, rows.rows)
+        row, found = row + looked_at, found + piece.batch.num_rows
+    every = {True: 4, False: 60}.get(wanted[0][2], 64) if wanted else 64
+    assert found == 400 * every
+    assert compared < 1.3 * rows.rows
+
+
+def test_what_is_joined_to_be_looked_at_is_bounded_for_all_answers_together() -> None:
+    batch, rows, views = _batch([100] * 50_000), BufferedRows(), Views()
+    for seq in range(500):
+        rows.append(batch.slice(100 * seq, 100), seq=seq, nbytes=12_000, schema_number=0)
+    largest = 0
+
+    def nested(depth: int) -> None:
+        """Begin another answer in the middle of a look."""
+        nonlocal largest
+        looks = 0
+
+        def pause() -> None:
+            nonlocal largest, looks
+            largest, looks = max(largest, views.nbytes), looks + 1
+            if looks == 2 and depth:
+                nested(depth - 1)
+
+        predicate = predicate_of([[["n", "<", 0]]], SCHEMA)
+        cutter = Slicer(SCHEMA, pa.schema([SCHEMA.field("n")]), predicate, views, pause)
+        row = 0
+        while row < 50_000:
+            row += cutter.buffered(rows.chunks(), row, 50_000)[0]
+
+    nested(8)
+    assert PART_BYTES < largest <= VIEW_BYTES
+    assert views.nbytes == 0
 
 
 def test_views_are_sent_while_all_of_them_together_keep_little() -> None:
