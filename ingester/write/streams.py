@@ -91,10 +91,7 @@ class Writes:
         """
         namespace, name, origin, deletes = target
         admission = self._path.admission
-        if admission.stopping:
-            raise admission.refusal()
-        era, use = admission.era, admission.namespaces.of(namespace)
-        self._check_streams(use)
+        era, use = admission.era, self._entered(namespace)
         if origin is not None:
             self._origins.check_room(origin)
         if checked is not None:
@@ -133,8 +130,9 @@ class Writes:
         None where transformers make others of those that are sent.
 
         Raises:
-            InvalidRequest, UnknownTable, StoreAway: as :meth:`open`.
+            InvalidRequest, UnknownTable, StoreAway, Stopping, OverQuota: as :meth:`open`.
         """
+        self._entered(target.namespace)
         table = await self._catalog.find(target.namespace, target.table)
         if self._others(target, table, None) is not None:
             return None
@@ -202,6 +200,15 @@ class Writes:
         if chain is not None or table.definition.transformers:
             used = () if chain is None else chain.used
             await self._catalog.record_transformers(table, used)
+
+    def _entered(self, namespace: str) -> NamespaceUse:
+        """Return the use of a namespace that may have another stream now."""
+        admission = self._path.admission
+        if admission.stopping:
+            raise admission.refusal()
+        use = admission.namespaces.of(namespace)
+        self._check_streams(use)
+        return use
 
     def _check_streams(self, use: NamespaceUse) -> None:
         self._path.admission.namespaces.check_streams(use, use.writers)
