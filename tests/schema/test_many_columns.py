@@ -10,7 +10,7 @@ import pytest
 from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser
 from ingester.schema.definition import automatic_definition, widened
-from ingester.schema.limits import LARGEST, check_schema
+from ingester.schema.limits import LARGEST, ShapeLimits, check_schema, check_sent
 
 
 def cost_s(columns: int) -> float:
@@ -41,3 +41,12 @@ def test_fields_inside_any_kind_of_type_count(kind: str) -> None:
     }[kind]()
     with pytest.raises(InvalidRequest, match="more than 10000 fields"):
         check_schema("the schema", pa.schema([("a", outer)]), LARGEST)
+
+
+@pytest.mark.parametrize("kind", [pa.null(), pa.dictionary(pa.int8(), pa.null())])
+def test_columns_that_the_table_will_not_keep_do_not_count(kind: pa.DataType) -> None:
+    sent = pa.schema([("i", pa.int64()), *((f"n{number}", kind) for number in range(30))])
+    check_sent(("a", "b"), 0, sent, ShapeLimits(columns=20))
+    with pytest.raises(InvalidRequest, match="would have 31 columns"):
+        typed = pa.schema([(field.name, pa.int64()) for field in sent])
+        check_sent(("a", "b"), 0, typed, ShapeLimits(columns=20))
