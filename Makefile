@@ -141,7 +141,7 @@ crash: setup java ## 300 times kill -9, with pauses, full disks, a lying store (
 
 .PHONY: follow
 follow: setup java ## 50 times kill -9 of followers and daemons under load (3 min; ARGS="--kills 300")
-	@$(PY) -m tests.follower $(ARGS)
+	@$(PY) -m tests.followers $(ARGS)
 
 .PHONY: push
 push: setup java ## Pushes to three regions, 40 times kill -9 (10 min; ARGS="--kills 100 --seed 2")

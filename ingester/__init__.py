@@ -46,7 +46,8 @@ table takes, ``observability`` what is told, ``quotas`` what a namespace may hav
 ``memory`` and ``errors`` are for all. ``transform`` is what a user's class is that changes batches
 on their way in; ``shown_text`` says how the text of others is shown, and ``secret_texts`` what is
 never shown.
-Beside the daemon: ``client``, and on it ``spark`` and ``postgres``; and ``lifecycle``, which leads
+Beside the daemon: ``client``, and on it ``followers`` (copies of tables), ``spark`` and
+``postgres``; and ``lifecycle``, which leads
 the push of a table's version through its regions. `wal` and `persist` are
 packages of their own and know nothing of the daemon. ``__main__`` is ``python -m ingester``. A
 room imports only from lower ones.

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from ingester.client.follower import Follower, FollowOptions, Seek, Status
-from ingester.client.follower.destination import open_destination
 from ingester.config.sources import load
+from ingester.followers import Follower, FollowOptions, Seek, Status
+from ingester.followers.destination import open_destination
 from ingester.shown_text import escaped
 
 from .connecting import connect, connection_options, dialled

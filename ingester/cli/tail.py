@@ -25,10 +25,10 @@ import pyarrow as pa
 from ingester.client import ClientError
 from ingester.client.connection import Connection
 from ingester.client.filter_parser import Disjunction
-from ingester.client.follower.feed import OPERATION, DaemonFeed, LiveAnswer
-from ingester.client.follower.state import Position
 from ingester.client.retry import is_retryable
 from ingester.client.wire import QueryRequest, SnapshotInfo, encode_filter
+from ingester.followers.feed import OPERATION, DaemonFeed, LiveAnswer
+from ingester.followers.state import Position
 from persist.backoff import Backoff
 
 from .connecting import connect, connections

@@ -42,8 +42,7 @@ another database go through a ``sync_stream``, and a whole table of one, as it i
 ``copying``. ``awaiting`` makes an awaited client of the blocking one, ``aio`` and ``trio_client``
 give it a loop. ``lifetime`` guards gRPC against forks and the interpreter's end, ``errors`` turns
 what pyarrow raises into ours, and ``cancelled_calls`` keeps it from raising a Ctrl-C that nobody
-has pressed. ``follower`` keeps local copies of tables; it alone reads the store, and nothing here
-imports it.
+has pressed.
 
 This library never imports the daemon, its log or its settings. Start reading at ``client`` for
 calls, at ``writer`` for writing.

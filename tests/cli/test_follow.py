@@ -26,7 +26,7 @@ from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 
 USER_CLASS = """
-from ingester.client.follower import FollowerSink
+from ingester.followers import FollowerSink
 class Printing(FollowerSink):
     def __init__(self, table): self.file = open("told.txt", "a")
     def on_start_version(self, partitions, is_current): print("start", file=self.file)

@@ -11,11 +11,11 @@ from pathlib import Path
 from ingester.client import Client
 from tests.cli.conftest import check_refused, run_command
 from tests.cli.test_follow import following, says, seen, write
-from tests.client.follower.test_duckdb_file import small_disk
 from tests.crash.worlds import FILE_SYSTEM_BYTES
 from tests.drivers.daemon import Daemon
 from tests.drivers.ports import steady_flight
 from tests.drivers.waiting import until
+from tests.followers.test_duckdb_file import small_disk
 
 __all__ = ["small_disk"]  # a fixture
 

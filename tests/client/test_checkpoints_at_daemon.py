@@ -21,8 +21,8 @@ from ingester.client import (
 )
 from ingester.client.checkpoints import CheckpointStore, DaemonCheckpointStore, PartitionKey
 from ingester.client.connection import Connection
-from ingester.client.follower.daemon_states import DaemonStates
 from ingester.client.trio_client import TrioClient
+from ingester.followers.daemon_states import DaemonStates
 from persist.store import open_store
 from persist.switching import switch_version
 from tests.client.wire_cutter import WireCutter

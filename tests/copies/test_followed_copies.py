@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from ingester.client import Client
-from ingester.client.follower import Follower, FollowOptions, open_copy
-from ingester.client.follower.duckdb_sink import DuckDBDatabase
+from ingester.followers import Follower, FollowOptions, open_copy
+from ingester.followers.duckdb_sink import DuckDBDatabase
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 from tests.drivers.wire import Table

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingester.client import Client
-from ingester.client.follower import open_copy
+from ingester.followers import open_copy
 from ingester.lifecycle.push_config import RegionSettings
 from ingester.spark import read_table
 from persist.manifest import Manifest

@@ -72,7 +72,7 @@ class World(NamedTuple):
 
     def follower(self) -> subprocess.Popen[bytes]:
         """Start the follower of the last region; who calls this kills it."""
-        command = [sys.executable, "-m", "tests.follower.follower_process"]
+        command = [sys.executable, "-m", "tests.followers.follower_process"]
         endpoint = self.regions[-1].daemon.flight
         with (self.folder / "follower.stderr").open("ab") as stderr:
             return subprocess.Popen(

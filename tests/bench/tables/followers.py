@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from ingester.client import Client
-from ingester.client.follower import Follower, FollowOptions
-from ingester.client.follower.duckdb_sink import DuckDBDatabase, DuckDBSink
-from ingester.client.follower.sink import FollowedTable, Rows
+from ingester.followers import Follower, FollowOptions
+from ingester.followers.duckdb_sink import DuckDBDatabase, DuckDBSink
+from ingester.followers.sink import FollowedTable, Rows
 from tests.bench.asking import fill
 from tests.bench.asking import persist as persist_now
 from tests.bench.effort import Bench

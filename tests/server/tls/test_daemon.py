@@ -27,15 +27,15 @@ from cryptography import x509
 
 from ingester.client import NEVER, Client, ClientError, ConnectionOptions, RetryPolicy
 from ingester.client.aio import AsyncClient
-from ingester.client.follower import Follower, FollowOptions
 from ingester.client.trio_client import TrioClient
+from ingester.followers import Follower, FollowOptions
 from ingester.lifecycle.store_region.daemons import RegionDaemons
 from ingester.spark.read.tail import read_tail
 from tests.cli.conftest import check_refused, run_command
 from tests.drivers.certificates import Authority, Pair
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
-from tests.follower.memory_sink import Disk, MemorySink
+from tests.followers.memory_sink import Disk, MemorySink
 
 ROWS = pa.record_batch({"a": [1, 2, 3]})
 

@@ -1,0 +1,160 @@
+"""Pushes of a table's versions through a real region, and who reads a copy of it all the while."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ingester.client import Client
+from ingester.followers import open_copy
+from ingester.lifecycle.driver import utc_now
+from ingester.lifecycle.push_config import push_config
+from ingester.lifecycle.record import PushPlan, PushRecord, new_push
+from ingester.lifecycle.store_region.region import open_regions
+from ingester.lifecycle.store_region.shapes import with_schema
+from tests.drivers.daemon import Daemon
+from tests.drivers.pushing import write_rows
+from tests.drivers.waiting import until
+
+PUSHED = 100
+STREAMED_FROM = 1000
+Row = tuple[int, str]
+
+
+def pushed_rows(label: str) -> pa.RecordBatch:
+    """The rows of a push."""
+    ids = pa.array(range(PUSHED), pa.int64())
+    return pa.record_batch({"id": ids, "v": [label] * PUSHED})
+
+
+class Pushes:
+    """The pushes of one table, in a region with one daemon."""
+
+    def __init__(self, daemon: Daemon, namespace: str, table: str) -> None:
+        url = f"file://{daemon.data_dir / 'store'}"
+        regions = {"here": {"url": url, "endpoints": [daemon.flight]}}
+        config = push_config({"regions": regions})
+        self.region = open_regions(config.regions)["here"]
+        self.table = (namespace, table)
+        self._order = config.order()
+
+    def begin(self, push_id: str) -> PushRecord:
+        """A version without data."""
+        plan = with_schema(PushPlan(), pushed_rows("").schema)
+        record = new_push(push_id, self.table, self._order, {}, utc_now(), plan)
+        self.region.register_schema(record)
+        self.region.create_version(record)
+        return record
+
+    def fill(self, record: PushRecord) -> None:
+        """The data of a push, all at once."""
+        rows = pushed_rows(record.push_id)
+        self.region.commit_data(record, write_rows([self.region], record, rows))
+
+    def made(self, push_id: str) -> PushRecord:
+        """A version with its data, that nobody was told of."""
+        record = self.begin(push_id)
+        self.fill(record)
+        return record
+
+    def prepare(self, record: PushRecord) -> None:
+        """Return when all followers have confirmed it."""
+        self.region.start_followers(record)
+        until(lambda: not self.region.lagging_followers(record), "followers to confirm")
+
+
+def check_view(rows: Sequence[Row]) -> str:
+    """Fail unless these are all rows of one push, and streamed ones without a gap; that push."""
+    by_label: dict[str, list[int]] = defaultdict(list)
+    for id_, label in rows:
+        by_label[label].append(id_)
+    streamed = sorted(by_label.pop("streamed", []))
+    assert streamed == list(range(streamed[0], streamed[-1] + 1)) if streamed else True, streamed
+    assert len(by_label) == 1, {label: len(ids) for label, ids in by_label.items()}
+    ((label, ids),) = by_label.items()
+    assert sorted(ids) == list(range(PUSHED)), f"{len(ids)} rows of {label}"
+    return label
+
+
+def in_duckdb(path: Path, table: str) -> list[Row]:
+    """The rows that a reader of a file finds."""
+    with open_copy(path, wait_s=30.0) as reader:
+        return reader.execute(f"SELECT id, v FROM {table}").fetchall()
+
+
+def in_parquet(path: Path, table: str) -> list[Row]:
+    """The rows that a reader of a folder finds, which looks once where its name leads.
+
+    It looks again where two commits were faster than it.
+    """
+    while True:
+        folder = (path / table).resolve(strict=True)
+        try:
+            found = [pq.read_table(file) for file in folder.glob("*.parquet")]
+        except FileNotFoundError:
+            continue
+        return [(row["id"], row["v"]) for each in found for row in each.to_pylist()]
+
+
+class Reading:
+    """Reads a copy all the time, and sees a whole one each time."""
+
+    def __init__(self, read: Callable[[], list[Row]]) -> None:
+        self._read = read
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.labels: list[str] = []
+        """The pushes that were seen, one after another."""
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> Reading:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60.0)
+        if self.error is not None:
+            raise self.error
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(0.03):
+                label = check_view(self._read())
+                if label not in self.labels[-1:]:
+                    self.labels.append(label)
+        except BaseException as exc:
+            self.error = exc
+
+
+@contextmanager
+def streaming(endpoint: str, namespace: str, table: str) -> Iterator[Callable[[], int]]:
+    """Writes rows with rising ids all the while; gives how many are acknowledged."""
+    stop, written = threading.Event(), [0]
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with Client(endpoint) as client:
+                while not stop.wait(0.005):
+                    ids = list(range(STREAMED_FROM + written[0], STREAMED_FROM + written[0] + 3))
+                    client.write(namespace, table, {"id": ids, "v": ["streamed"] * 3})
+                    written[0] += 3
+        except BaseException as exc:
+            errors.append(exc)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield lambda: written[0]
+    finally:
+        stop.set()
+        thread.join(30.0)
+    assert not errors, errors

@@ -1,0 +1,115 @@
+"""A sink whose state is kept at the daemon, and the daemon loses its disk, the state with it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingester.client import Client, Unavailable
+from ingester.followers import Follower, FollowOptions
+from ingester.followers.feed import LiveAnswer
+from ingester.followers.state import Position
+from tests.drivers.daemon import Daemon
+from tests.drivers.ports import steady_flight
+from tests.followers.memory_sink import Disk, PlainSink, StatefulSink, content
+from tests.followers.test_real_daemon import equal_soon, rows_of, write
+from tests.followers.world import World, WorldFeed, copy_of
+
+
+class TakingBack(PlainSink):
+    """A sink that takes rows back, without transactions and states of its own."""
+
+    def take_back(self, part: str, groups: Sequence[int]) -> None:
+        kept = self.disk.target
+        kept.rows = [row for row in kept.rows if row[0] != part or row[1] not in groups]
+
+    def take_back_all(self, part: str, keep: Sequence[int] = ()) -> None:
+        kept = self.disk.target
+        kept.rows = [row for row in kept.rows if row[0] != part or row[1] in keep]
+
+
+def lost(daemon: Daemon) -> Daemon:
+    daemon.kill()
+    shutil.rmtree(daemon.data_dir)
+    return daemon.again(recovery__accept_lost_log="true")
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["it runs", "it is started anew"])
+def test_rows_that_were_told_and_lost_are_not_in_the_copy(tmp_path: Path, runs: bool) -> None:
+    disk = Disk()
+
+    def following(daemon: Daemon) -> Follower:
+        options = FollowOptions(name="reports", wait_s=0.5)
+        follower = Follower(daemon.flight, lambda of: TakingBack(of, disk), options=options)
+        follower.follow("n", "t")
+        return follower
+
+    settings: dict[str, Any] = {"store": f"file://{tmp_path}/store", "persist__max_age": "1h"}
+    with Daemon.start(tmp_path / "d", arguments=steady_flight(), **settings) as daemon:
+        with Client(daemon.flight) as client:
+            write(client, "t", 0)
+            with following(daemon) as follower:
+                follower.wait_current(20)
+                client.persist()  # the state, too, is in object storage
+                write(client, "t", 10)
+                equal_soon(client, disk, "t")
+                if runs:
+                    daemon = lost(daemon)
+                    equal_soon(client, disk, "t")
+            if not runs:
+                daemon = lost(daemon)
+                with following(daemon) as follower:
+                    follower.wait_current(20)
+                    assert content(disk, keyed=False) == rows_of(client, "t")
+            assert sum(rows_of(client, "t").values()) == 10
+        daemon.kill()
+
+
+class KeepingStates(TakingBack, StatefulSink):
+    """The same, and its states are its own, beside its rows and not with them."""
+
+
+class Losing(WorldFeed):
+    """The feed of a daemon that loses its disk before one of the questions."""
+
+    lost_before = 0
+    """Which, from now on; 0 is none."""
+
+    def ask(self, after: Position | None, version: int | None, wait_s: float) -> LiveAnswer:
+        self.lost_before -= 1
+        if self.lost_before == 0:
+            self.world.lose_disk()
+        return super().ask(after, version, wait_s)
+
+
+@pytest.mark.parametrize("resyncs", [True, False], ids=["all anew", "live"])
+@pytest.mark.parametrize("question", [1, 2, 3])
+def test_a_disk_lost_between_two_questions_leaves_no_row_behind_a_state(
+    question: int, resyncs: bool
+) -> None:
+    world, disk = World(keyed=False), Disk()
+    copy = copy_of(world, disk, kind=KeepingStates)
+    for _ in range(3):
+        copy.advance(0.0)
+    before = dict(disk.states)
+    for number in (1, 2):
+        world.write({number: ([{"p": number, "id": number, "v": "a"}], [])})
+    copy.advance(0.0)
+    assert content(disk, keyed=False).total() == 2
+    # The follower is killed after the rows were put, and before their state was.
+    disk.states = before
+    feed = Losing(world)
+    copy = copy_of(world, disk, kind=KeepingStates, feed=feed)
+    if resyncs:
+        copy.show_again()
+    world.at_most, feed.lost_before = 1, question
+    for _ in range(8):
+        with suppress(Unavailable):
+            copy.advance(0.0)
+    assert world.epoch == 2
+    assert content(disk, keyed=False) == world.truth()
