@@ -43,7 +43,8 @@ of work, ``write``, ``query``, ``flush``, ``maintenance`` and ``copies``, blind 
 ``tables`` is the catalogue and the one gate to each table's manifest; ``buffer`` holds the recent
 rows; ``dml`` is what an operation is; ``origins`` knows who has written what, ``schema`` what a
 table takes, ``observability`` what is told, ``quotas`` what a namespace may have; ``config``,
-``memory`` and ``errors`` are for all. ``transform`` is what a user's class is that changes batches
+``memory`` and ``errors`` are for all; ``reports`` is what replicators and push controllers tell the
+daemon about their work. ``transform`` is what a user's class is that changes batches
 on their way in; ``shown_text`` says how the text of others is shown, and ``secret_texts`` what is
 never shown.
 Beside the daemon: ``client``, and on it ``followers`` (copies of tables), ``spark`` and

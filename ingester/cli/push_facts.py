@@ -1,6 +1,6 @@
 """What the commands tell of a push: as JSON, in the words of `/api/status`, and as tables.
 
-push_id … regions, events     as in ``ingester.lifecycle.push_status``
+push_id … regions, events     as in ``ingester.reports.pushes``
 led, led_by, told_s           whether somebody leads it, who did last, and how long ago
 requests                      what was asked for it, and which of that was taken in
 """
@@ -13,9 +13,13 @@ import msgspec
 
 from ingester.lifecycle.driver import utc_now
 from ingester.lifecycle.leading import HEARTBEAT, Lead
-from ingester.lifecycle.push_status import KeptIn, Leader, push_status
+from ingester.lifecycle.push_status import push_status
 from ingester.lifecycle.push_store import Request, Saved
 from ingester.lifecycle.record import PushRecord
+from ingester.reports.pushes import (
+    KeptIn,
+    Leader,
+)
 
 LIST_HEADINGS = ("push", "table", "status", "since", "began", "regions", "led by")
 Facts = dict[str, Any]

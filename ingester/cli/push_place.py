@@ -12,13 +12,16 @@ from pathlib import Path
 from ingester.lifecycle.leading import Leadership, controller_name
 from ingester.lifecycle.loading import load_hooks
 from ingester.lifecycle.push_config import PushConfig, PushConfigError, read_push_config
-from ingester.lifecycle.push_status import KeptIn, status_path
 from ingester.lifecycle.push_store import PushDamaged, PushNotFound, PushStore
 from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
 from ingester.lifecycle.runner import HookFailure, HookRunner
 from ingester.lifecycle.settings import HookConfigError
 from ingester.lifecycle.store_region.region import open_regions
 from ingester.lifecycle.store_region.store import RegionStore
+from ingester.reports.pushes import (
+    KeptIn,
+    status_path,
+)
 from persist.store import ObjectStore, StoreError, StoreRetry, StoreUnavailable
 
 from .exits import FAILED, REFUSED, USAGE, CommandFailed

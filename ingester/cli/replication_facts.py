@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ingester.postgres.report import PHASES, plain
 from ingester.postgres.states import BadState, Place, TableState, decode_state
+from ingester.reports.replications import PHASES, plain
 
 UNKNOWN = "unknown"
 """The phase of a table whose state cannot be read."""
@@ -23,7 +23,7 @@ Json = Mapping[str, Any]
 
 
 class ReplicatedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of a replication; see :class:`ingester.postgres.report.TableReport`."""
+    """A table of a replication; see :class:`ingester.reports.replications.TableReport`."""
 
     table: str
     source: str = ""

@@ -17,9 +17,13 @@ from typing import NamedTuple
 import structlog
 import trio
 
-from ingester.lifecycle.answers import readable
-from ingester.lifecycle.push_status import FOLDER, PushStatus, decode_push_status
 from ingester.observability.status import PushReading, SeenPush, UnreadablePush
+from ingester.reports.pushes import (
+    FOLDER,
+    PushStatus,
+    decode_push_status,
+)
+from ingester.shown_text import escaped
 from persist.store import NotFound, ObjectInfo, ObjectStore, StoreError
 
 log = structlog.get_logger(__name__)
@@ -107,7 +111,7 @@ class PushReader:
 
     def _content(self, info: ObjectInfo) -> PushStatus | UnreadablePush:
         name = info.path.removeprefix(f"{FOLDER}/")
-        refuse = partial(UnreadablePush, path=readable(info.path))
+        refuse = partial(UnreadablePush, path=escaped(info.path))
         if info.bytes > MAX_BYTES:
             return refuse(reason=f"it has {info.bytes} bytes, a push status at most {MAX_BYTES}")
         try:

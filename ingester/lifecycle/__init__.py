@@ -22,8 +22,8 @@ version's data.
 
 **What acts.** ``regions`` is what a region has to be able to do, ``push_store`` where records are
 kept so that two controllers cannot both act, ``driver`` does what is due in threads.
-``push_status`` is what the daemons of every region are told of a push, and ``status_publisher``
-tells it.
+``push_status`` makes the status of a push (`ingester.reports`), and ``status_publisher`` publishes
+it in every region.
 
 **Regions that are real** have a room of their own, ``store_region``: stores, and daemons.
 

@@ -27,12 +27,14 @@ import msgspec
 from ingester.lifecycle.driver import PACE, HookPanel, Pace, PushDriver, utc_now
 from ingester.lifecycle.kept_json import decoded
 from ingester.lifecycle.push_folders import LEADER
-from ingester.lifecycle.push_status import Leader
 from ingester.lifecycle.push_store import FOLDER, Deposed, HeldPush, PushStore, Saved
 from ingester.lifecycle.record import PushRecord
 from ingester.lifecycle.regions import Region
 from ingester.lifecycle.status_publisher import published
 from ingester.lifecycle.tasks import Rules
+from ingester.reports.pushes import (
+    Leader,
+)
 from persist.store import NotFound, ObjectStore, StoreError
 
 Hear = Callable[[PushRecord], None]

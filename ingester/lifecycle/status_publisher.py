@@ -15,18 +15,18 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from ingester.lifecycle.driver import Hear, utc_now
-from ingester.lifecycle.push_status import (
-    TELL_EVERY_S,
-    KeptIn,
-    Leader,
-    encode_push_status,
-    push_status,
-    status_path,
-)
+from ingester.lifecycle.push_status import push_status
 from ingester.lifecycle.record import PushRecord
 from ingester.lifecycle.regions import Region, RegionUnreachable
 from ingester.lifecycle.store_region.region import StoreRegion
 from ingester.lifecycle.store_region.store import RegionStore
+from ingester.reports.pushes import (
+    TELL_EVERY_S,
+    KeptIn,
+    Leader,
+    encode_push_status,
+    status_path,
+)
 from persist.store import ObjectStore
 
 _LAST_S = 3.0

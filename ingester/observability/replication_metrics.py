@@ -12,7 +12,7 @@ from itertools import islice
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from ingester.observability.status import ReplicationStatus
-from ingester.postgres.report import PHASES
+from ingester.reports.replications import PHASES
 
 MOST_SERIES = 1_000
 _ORIGIN = ("namespace", "origin")

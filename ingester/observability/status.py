@@ -15,13 +15,15 @@ from typing import Literal
 
 import msgspec
 
-from ingester.lifecycle.push_status import PushStatus
 from ingester.observability.log_levels import LogLevelStatus
 from ingester.observability.logs import Problem
 from ingester.observability.standing import Alarm as Alarm
 from ingester.observability.standing import DiskStatus as DiskStatus
 from ingester.observability.standing import StoreState as StoreState
-from ingester.postgres.report import Phase, ReplicationReport
+from ingester.reports.pushes import (
+    PushStatus,
+)
+from ingester.reports.replications import Phase, ReplicationReport
 
 State = Literal["starting", "ready", "draining", "drained", "stopping", "fenced"]
 AdoptionState = Literal["held", "absent", "waiting", "adopting", "adopted", "failed", "refused"]

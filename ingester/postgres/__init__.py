@@ -28,8 +28,8 @@ its rows, which ``copy_blocks`` has from the server and ``copy_batches`` makes r
 ``wide_rows`` reads large rows in pieces.
 ``statement_thread`` ends what the server is still at work on, ``blockers`` says who it waits for.
 
-``report`` is what it tells the daemon about itself, for people to see, ``reporting`` makes one, and
-``report_sender`` sends it without ever standing in its way. The room ``verify`` compares a source
+``reporting`` makes the report of `ingester.reports`, for people to see, and ``report_sender`` sends
+it without ever blocking replication. The room ``verify`` compares a source
 with its copy.
 
 Started as ``ingester replicate postgres``; needs ``ingester[postgres]``.

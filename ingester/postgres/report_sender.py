@@ -28,7 +28,7 @@ from ingester.client import (
     Unimplemented,
     Unreachable,
 )
-from ingester.postgres.report import ReplicationReport, bounded
+from ingester.reports.replications import ReplicationReport, bounded
 
 EVERY_S = 1.0
 """A report is sent so often, and where one takes long (very many tables) less often."""

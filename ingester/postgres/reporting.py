@@ -10,8 +10,8 @@ import time
 from ingester.postgres.conditions import notes
 from ingester.postgres.planning import Wanted
 from ingester.postgres.replicator import Replicator
-from ingester.postgres.report import Phase, ReplicationReport, State, TableReport
 from ingester.postgres.starting import lsn_text
+from ingester.reports.replications import Phase, ReplicationReport, State, TableReport
 
 
 def report_of(replicator: Replicator, *, ended: str | None = None) -> ReplicationReport:

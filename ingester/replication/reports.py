@@ -17,7 +17,7 @@ import msgspec
 
 from ingester.errors import InvalidRequest
 from ingester.observability.status import ReplicationStatus
-from ingester.postgres.report import ReplicationReport, bounded
+from ingester.reports.replications import ReplicationReport, bounded
 
 ALIVE_S = 30.0
 """The time after its last report in which a replicator counts as alive; it may wait for its source,

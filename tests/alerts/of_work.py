@@ -13,16 +13,16 @@ import pyarrow.flight as fl
 
 from ingester.lifecycle.answers import wait
 from ingester.lifecycle.asking import Patience
-from ingester.lifecycle.push_status import (
+from ingester.lifecycle.push_status import push_status
+from ingester.lifecycle.record import PushRecord
+from ingester.lifecycle.tasks import Rules
+from ingester.reports.pushes import (
     KeptIn,
     Leader,
     PushStatus,
     encode_push_status,
-    push_status,
     status_path,
 )
-from ingester.lifecycle.record import PushRecord
-from ingester.lifecycle.tasks import Rules
 from persist.store import open_store
 from tests.alerts.befalling import WRITTEN, Settings, Stops, comes_and_goes, raised
 from tests.alerts.site import Site

@@ -24,7 +24,7 @@ import typer
 
 from ingester.cli.app import app
 from ingester.client import Client, InvalidRequest
-from ingester.postgres.report import ReplicationReport, TableReport
+from ingester.reports.replications import ReplicationReport, TableReport
 from persist.manifest import Checkpoint, Manifest, Proposal, Writer, WriterIdentity, commit
 from persist.partitioning import PartitionSpec
 from persist.store import open_store

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from ingester.client import Client
 from ingester.postgres.facts import TableFacts
-from ingester.postgres.report import ReplicationReport, TableReport
 from ingester.postgres.states import Place, TableState, encode_state
+from ingester.reports.replications import ReplicationReport, TableReport
 from tests.cli.conftest import Run, check_refused
 from tests.drivers.daemon import Daemon
 

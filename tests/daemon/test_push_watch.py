@@ -17,16 +17,16 @@ import trio
 
 from ingester.daemon.push_watch import LED_S, MAX_BYTES, SHOWN, PushReader, PushWatch
 from ingester.lifecycle.orders import Order
-from ingester.lifecycle.push_status import (
+from ingester.lifecycle.push_status import push_status
+from ingester.lifecycle.record import new_push
+from ingester.observability.status import UnreadablePush
+from ingester.reports.pushes import (
     KeptIn,
     Leader,
     PushStatus,
     encode_push_status,
-    push_status,
     status_path,
 )
-from ingester.lifecycle.record import new_push
-from ingester.observability.status import UnreadablePush
 from persist.store import ObjectStore, StoreUnavailable, open_store
 from tests.cli.conftest import run_command
 from tests.drivers.daemon import Daemon

@@ -10,15 +10,15 @@ import pytest
 from ingester.lifecycle.answers import Decision
 from ingester.lifecycle.asking import Asked, HookStep
 from ingester.lifecycle.orders import Order
-from ingester.lifecycle.push_status import (
+from ingester.lifecycle.push_status import push_status
+from ingester.lifecycle.record import PushRecord, new_push, noted, with_region
+from ingester.reports.pushes import (
     EVENTS,
     KeptIn,
     Leader,
     decode_push_status,
     encode_push_status,
-    push_status,
 )
-from ingester.lifecycle.record import PushRecord, new_push, noted, with_region
 from tests.lifecycle.world import BEGAN
 
 HERE = KeptIn(region="a", url="s3://lake/a")

@@ -11,13 +11,18 @@ import pytest
 
 from ingester.lifecycle.answers import rollback
 from ingester.lifecycle.orders import Order
-from ingester.lifecycle.push_status import KeptIn, PushStatus, decode_push_status, status_path
 from ingester.lifecycle.record import PushPlan, new_push
 from ingester.lifecycle.regions import RegionFailed
 from ingester.lifecycle.status import Status
 from ingester.lifecycle.status_publisher import StatusPublisher
 from ingester.lifecycle.store_region.pushed_table import replay_version
 from ingester.lifecycle.store_region.store import RegionStore
+from ingester.reports.pushes import (
+    KeptIn,
+    PushStatus,
+    decode_push_status,
+    status_path,
+)
 from persist.manifest import list_tables, list_versions
 from persist.store import PutInfo
 from persist.switching import load_current

@@ -8,7 +8,7 @@ from prometheus_client.metrics_core import Metric
 
 from ingester.observability.replication_metrics import MOST_SERIES, replication_metrics
 from ingester.observability.status import ReplicationStatus
-from ingester.postgres.report import Phase, ReplicationReport, TableReport
+from ingester.reports.replications import Phase, ReplicationReport, TableReport
 
 
 def status(*tables: TableReport, alive: bool = True, **more: Any) -> ReplicationStatus:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ingester.client import Client
 from ingester.observability.status import ReplicationStatus
 from ingester.observability.status_lists import PageRequest, StatusPage, page_of, top_of
-from ingester.postgres.report import PHASES, TableReport
+from ingester.reports.replications import PHASES, TableReport
 from tests.drivers.daemon import Daemon
 from tests.drivers.wire import create, http, numbers, put
 

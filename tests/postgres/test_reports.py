@@ -10,7 +10,8 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.client import Client
-from ingester.postgres.report import (
+from ingester.postgres.report_sender import ReportSender
+from ingester.reports.replications import (
     MAX_REPORT_BYTES,
     MOST_TABLES,
     Phase,
@@ -19,7 +20,6 @@ from ingester.postgres.report import (
     bounded,
     plain,
 )
-from ingester.postgres.report_sender import ReportSender
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ingester.lifecycle.push_folders import LEADER
-from ingester.lifecycle.push_status import FOLDER as STATUSES
+from ingester.reports.pushes import (
+    FOLDER as STATUSES,
+)
 from persist.store import ObjectStore, PutInfo
 
 

@@ -26,7 +26,7 @@ from ingester.observability.replication_metrics import MOST_SERIES
 from ingester.observability.standing_metrics import standing_metrics
 from ingester.observability.tracing.counts import SpanCounts, SpanMetrics
 from ingester.observability.transformer_metrics import MAX_CLASSES, OUTCOMES
-from ingester.postgres.report import PHASES
+from ingester.reports.replications import PHASES
 
 LABELS: dict[str, tuple[str, str]] = {
     "namespace": (

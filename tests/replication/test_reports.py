@@ -8,9 +8,9 @@ import pytest
 
 from ingester.errors import InvalidRequest
 from ingester.observability.status import ReplicationStatus
-from ingester.postgres.report import ReplicationReport, TableReport
 from ingester.replication import reports as reports_module
 from ingester.replication.reports import ALIVE_S, FORGOTTEN_S, MOST_ORIGINS, ReplicationReports
+from ingester.reports.replications import ReplicationReport, TableReport
 
 
 class Clock:

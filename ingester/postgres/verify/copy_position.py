@@ -20,8 +20,8 @@ import msgspec
 
 from ingester.client import Client, NotFound
 from ingester.postgres.connection import ask
-from ingester.postgres.report import ReplicationReport
 from ingester.postgres.states import TableState, decode_state, partition_of
+from ingester.reports.replications import ReplicationReport
 
 REPORT_EVERY_S = 0.5
 

@@ -19,9 +19,9 @@ from ingester.copies.table_copy import CopyName
 from ingester.errors import InvalidRequest, NotAvailable
 from ingester.observability.status import OriginStatus
 from ingester.observability.status_lists import PageRequest
-from ingester.postgres.report import ReplicationReport
 from ingester.query.live_followers import Coming
 from ingester.query.ticket import no_flight_sql
+from ingester.reports.replications import ReplicationReport
 from ingester.schema.definition import define_table
 from ingester.schema.names import check_shown
 from ingester.server.auth.access import Permit

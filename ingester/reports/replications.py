@@ -1,13 +1,12 @@
-"""What a replicator tells the daemon about itself, about once a second, for people to see.
+"""The report that a replicator sends the daemon about once a second.
 
     waiting ─▶ copying ─▶ catching_up ─▶ following
-       ▲                                     ├──▶ left: the source has it no more
-       └──── set_aside ◀─ a reason to see to ┘
+       ▲                                     ├──▶ left: dropped at the source
+       └──────── set_aside ◀─ an error ──────┘
 
-Law of this file: pure. A report is for people and decides nothing; the tables' states do
-(:mod:`ingester.postgres.states`). It has bounds, whoever made it: names and reasons are cut, what a
-terminal or a page would take for an order is shown by its number, and of very many tables those
-that follow are counted and not named.
+A report is for people and decides nothing; the tables' states do (:mod:`ingester.postgres.states`).
+Its size is bounded by :func:`bounded`, which both sides call: names and reasons are cut, control
+characters are escaped, and tables beyond the limit are counted rather than named.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ import msgspec
 
 Phase = Literal["set_aside", "copying", "catching_up", "waiting", "left", "following"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-"""All phases, in the order in which people want to see their tables."""
+"""All phases, in the order in which tables are shown."""
 State = Literal["running", "trying_again", "ended"]
 MOST_TABLES = 2_000
-"""So many tables are named in a report; the others are counted."""
+"""The most tables that a report names; the others are counted."""
 MAX_REPORT_BYTES = 1 << 20
-"""The limit of a report's JSON; tables that would go beyond it are counted."""
+"""The largest JSON of a report; tables beyond it are counted."""
 MOST_TEXTS = 5
-"""So many helps, and so many notes, a table has."""
+"""The most helps, and the most notes, of a table."""
 _COUNTS_BYTES = 200
-"""The room for the counts of tables that are left out."""
+"""Space reserved for the counts of omitted tables."""
 _NAME, _TEXT = 255, 600
-"""The most characters of a name, and of a sentence."""
+"""The longest name and the longest sentence, in characters."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -40,21 +39,21 @@ _Number = TypeVar("_Number", int, float)
 
 
 class TableReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One table of a replication. What is not known is null.
+    """One table of a replication; unknown values are null.
 
     Attributes:
-        table: Its name here.
+        table: Its name in the daemon.
         source: Its name at the source, as ``public.orders``.
-        reason: Why it is in this phase; of one that is set aside, what was wrong.
+        reason: Why it is in this phase; for ``set_aside``, the error.
         since: When the phase began, ISO 8601 in UTC.
-        helps: What somebody can do about it, a sentence or a command each.
-        rows_done: Rows that the copy under way has taken.
-        rows_total: Rows that it will have, as the source estimates them.
-        bytes_done: Bytes that it has taken.
-        lag_bytes: Bytes of the source's log that the table lacks.
-        lag_s: Age of the table: seconds by which it is behind the source.
-        rows: Changes of rows that were applied to it since the replicator began.
-        notes: What is not as at the source, as a generated column that is left out.
+        helps: What an operator can do, a sentence or a command each.
+        rows_done: Rows copied so far.
+        rows_total: Rows of the whole copy, as the source estimates.
+        bytes_done: Bytes copied so far.
+        lag_bytes: Bytes of the source's log not yet applied to the table.
+        lag_s: Seconds by which the table is behind its source.
+        rows: Row changes applied since the replicator started.
+        notes: Differences from the source, such as an omitted generated column.
     """
 
     table: str
@@ -73,20 +72,20 @@ class TableReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ReplicationReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One replicator: what it follows, and where each table stands.
+    """One replicator: its source, its progress, and its tables.
 
     Attributes:
         source: The server and the database, without secrets.
-        state: Whether it has a session at the source, tries to get one, or has ended.
-        reason: Why it tries again, or has ended.
-        position: The place in the source's log up to which all is durable here, as ``0/16B3748``.
-        applied: The place up to which queries see what the log has of every table that follows.
-        lag_bytes: Bytes of the source's log that were not applied yet.
-        lag_s: Age of the copy: seconds by which it is behind the source.
-        slot_bytes: Bytes of its log that the source keeps for the slot.
-        retries: Sessions that have failed since the replicator began.
-        reporter: Tells two replicators of one origin apart; whoever sends the report fills it in.
-        left_out: Tables that are not named, by phase.
+        state: ``running`` with a session at the source, ``trying_again``, or ``ended``.
+        reason: Why it is trying again, or has ended.
+        position: Everything in the source's log up to here is durable, as ``0/16B3748``.
+        applied: Queries see every followed table up to this position in the source's log.
+        lag_bytes: Bytes of the source's log not yet applied.
+        lag_s: Seconds by which the copy is behind its source.
+        slot_bytes: Bytes of log that the source retains for the slot.
+        retries: Sessions that have failed since the replicator started.
+        reporter: Distinguishes two replicators of one origin; the sender fills it in.
+        left_out: The number of tables not named, by phase.
     """
 
     origin: str
@@ -106,7 +105,7 @@ class ReplicationReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     left_out: dict[Phase, Count] = {}
 
     def count_phases(self) -> dict[Phase, int]:
-        """Count the tables of each phase, those that are not named among them."""
+        """Count the tables of each phase, including those not named."""
         counts = {phase: self.left_out.get(phase, 0) for phase in PHASES}
         for table in self.tables:
             counts[table.phase] += 1
@@ -114,10 +113,7 @@ class ReplicationReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 def bounded(report: ReplicationReport) -> ReplicationReport:
-    """Return the report within its bounds, tables that do not follow first, by name in each phase.
-
-    Twice gives what once gives.
-    """
+    """Return the report within its bounds, with tables in order of phase and name. Idempotent."""
     order = {phase: number for number, phase in enumerate(PHASES)}
     tables = sorted(report.tables, key=lambda each: (order[each.phase], each.table, each.source))
     head = msgspec.structs.replace(
@@ -152,15 +148,15 @@ def _count(left_out: dict[Phase, int], tables: Iterable[TableReport]) -> None:
 
 
 def _fitting(tables: Iterable[TableReport], most_bytes: int) -> int:
-    """Count the first tables whose JSON, with commas between, has so many bytes."""
+    """Return how many of the first tables fit into ``most_bytes`` of JSON."""
     sizes = accumulate(len(msgspec.json.encode(each)) + 1 for each in tables)
     return sum(nbytes <= most_bytes for nbytes in sizes)
 
 
 def plain(text: str, most: int = _TEXT) -> str:
-    """Return a text in one line, with what does not print by its number, of at most ``most`` + 1.
+    """Return a text on one line, escaped, of at most ``most`` + 1 characters.
 
-    Ends of lines and tabs become spaces.
+    Line breaks and tabs become spaces.
     """
     if not text.isprintable():
         text = " ".join(text[: 2 * most].split())
@@ -169,7 +165,7 @@ def plain(text: str, most: int = _TEXT) -> str:
 
 
 def _bounded_table(table: TableReport) -> TableReport:
-    if _is_bounded(table):  # as nearly all are: reports come every second, some of 2,000 tables
+    if _is_bounded(table):  # the usual case; a report comes every second and may have 2,000 tables
         return table
     return TableReport(
         table=plain(table.table, _NAME),
@@ -213,7 +209,7 @@ def _texts(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _counted(number: _Number | None) -> _Number | None:
-    """Nothing is behind by less than nothing: the clocks of two machines may say so."""
+    """Clamp a number to its range: two machines' clocks can make a lag negative."""
     if number is None or not math.isfinite(number):
         return None
     return min(max(number, type(number)(0)), type(number)(2**63 - 1))
