@@ -40,9 +40,8 @@ A batch may carry a source's state; its form, and the stores of states, are in `
 A query's answer is a ``query_stream``; ``filter_parser`` makes its filter from text. Changes of
 another database go through a ``sync_stream``, and a whole table of one, as it is at one moment, by
 ``copying``. ``awaiting`` makes an awaited client of the blocking one, ``aio`` and ``trio_client``
-give it a loop. ``lifetime`` guards gRPC against forks and the interpreter's end, ``errors`` turns
-what pyarrow raises into ours, and ``cancelled_calls`` keeps it from raising a Ctrl-C that nobody
-has pressed.
+give it a loop. ``lifetime`` guards gRPC against forks and the interpreter's end, and ``errors``
+turns what pyarrow raises into ours.
 
 This library never imports the daemon, its log or its settings. Start reading at ``client`` for
 calls, at ``writer`` for writing.

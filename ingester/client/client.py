@@ -297,7 +297,11 @@ class Client:
         return self._connection.stream_rows(request, missing)
 
     def tables(self) -> list[TableSummary]:
-        """All tables, by namespace and name."""
+        """All tables, by namespace and name.
+
+        If the daemon stops or replaces its certificate during this call, pyarrow may raise a
+        KeyboardInterrupt in the main thread.
+        """
         return self._connection.tables()
 
     def schema(self, namespace: str, table: str) -> pa.Schema:

@@ -4,6 +4,7 @@ Whatever pyarrow raises becomes a :class:`ClientError`. A call is repeated while
 says that it may help: only calls that change nothing, or the same thing again, belong here.
 """
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,6 @@ import pyarrow as pa
 from pyarrow import flight
 
 from . import arguments, lifetime, tracing
-from .cancelled_calls import only_signals_interrupt
 from .connection_options import ConnectionOptions
 from .credentials import TLS, Credentials
 from .errors import (
@@ -41,7 +41,6 @@ _CHANNEL_OPTIONS = [
 ]
 
 T = TypeVar("T")
-only_signals_interrupt()
 
 
 class Process(NamedTuple):
@@ -171,7 +170,7 @@ class Connection:
         span = tracing.begin_query(ticket)
         with tracing.within(span):
             return self._call(
-                lambda: self._flight.do_get(asked, self._options(within_s, span)).read_all()
+                lambda: _read_all(self._flight.do_get(asked, self._options(within_s, span)))
             )
 
     def stream(self, ticket: bytes, timeout_s: float | None = None) -> QueryStream:
@@ -214,7 +213,9 @@ class Connection:
 
     def ping(self, within_s: float) -> None:
         """Return when the daemon has answered anything. Raises a ClientError; never repeated."""
-        self._call(lambda: list(self._flight.list_actions(self._options(within_s))), NEVER)
+        # Not list_actions: see _read_all. Clusters call this in a thread of their own.
+        request = flight.Action("store", encode({}))
+        self._call(lambda: list(self._flight.do_action(request, self._options(within_s))), NEVER)
 
     def act(
         self,
@@ -290,3 +291,16 @@ class Connection:
         self, timeout_s: float | None, span: tracing.CallSpan = tracing.NO_SPAN
     ) -> flight.FlightCallOptions:
         return self._credentials.call_options(timeout_s, span.headers())
+
+
+def _read_all(reader: flight.FlightStreamReader) -> pa.Table:
+    """All rows of an answer.
+
+    pyarrow's own ``read_all``, ``list_flights`` and ``list_actions`` take a call that the daemon
+    cancels for a Ctrl-C and raise KeyboardInterrupt in the main thread; reading by chunks does not.
+    """
+    batches = []
+    with contextlib.suppress(StopIteration):
+        while True:
+            batches.append(reader.read_chunk().data)
+    return pa.Table.from_batches(batches, reader.schema)

@@ -120,9 +120,8 @@ def _forked_child() -> None:
     if not _State.used:
         return
     _State.forked = True
-    keep: Any = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
     for thing in list(_held):
-        keep(thing)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # never destroyed, not even at exit
 
 
 def _end_all() -> None:

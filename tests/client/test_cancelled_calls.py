@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -13,43 +13,70 @@ import pytest
 from pyarrow import flight
 
 from ingester.client import NEVER, Client, RetryPolicy, Unreachable
+from ingester.client.connection import Connection
 from tests.client.small_daemon import SmallDaemon
 
 
 class Cancels(SmallDaemon):
-    """Cancels the first ``times`` listings, as gRPC does when a server is shut down."""
+    """Cancels the first ``times`` calls, as gRPC does when a server is shut down."""
 
     times = 1
 
-    def list_flights(self, context: Any, criteria: bytes) -> Iterator[flight.FlightInfo]:
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        self._cancel()
+        return super().do_get(context, ticket)
+
+    def do_action(self, context: Any, action: Any) -> Iterator[Any]:
+        self._cancel()
+        return super().do_action(context, action)
+
+    def _cancel(self) -> None:
         if self.times:
             self.times -= 1
             raise flight.FlightCancelledError("the server is shut down")
-        return iter(())
 
 
-def test_a_cancelled_call_interrupts_nobody_and_is_made_again() -> None:
+def _query(client: Client) -> None:
+    assert client.query("n", "t").num_rows == 1
+
+
+def _action(client: Client) -> None:
+    client.action("origins", {})
+
+
+@pytest.mark.parametrize("call", [_query, _action])
+def test_a_cancelled_call_interrupts_nobody_and_is_made_again(
+    call: Callable[[Client], None],
+) -> None:
     with Cancels() as daemon:
+        daemon.rows["n", "t"] = [pa.record_batch({"a": [1]})]
         with Client(daemon.endpoint, retry=NEVER) as client:
             with pytest.raises(Unreachable, match="shut down"):
-                client.tables()
+                call(client)
             # pyarrow's interrupt would come to the main thread, whoever has called.
             daemon.times = 1
             caught: list[BaseException] = []
 
-            def call() -> None:
+            def call_elsewhere() -> None:
                 try:
-                    client.tables()
+                    call(client)
                 except Unreachable as exc:
                     caught.append(exc)
 
-            thread = threading.Thread(target=call)
+            thread = threading.Thread(target=call_elsewhere)
             thread.start()
             thread.join(10)
             assert len(caught) == 1
         daemon.times = 2
         with Client(daemon.endpoint, retry=RetryPolicy(for_s=10)) as client:
-            assert client.tables() == []
+            call(client)
+
+
+def test_a_cancelled_ping_interrupts_nobody() -> None:
+    with Cancels() as daemon:
+        connection = Connection(daemon.endpoint, 10.0, NEVER)
+        with pytest.raises(Unreachable, match="shut down"):
+            connection.ping(10.0)
 
 
 class Endless(SmallDaemon):

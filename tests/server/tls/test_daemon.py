@@ -255,7 +255,7 @@ def test_a_replaced_certificate_is_shown_while_open_calls_go_on(trusted: Trusted
     def ask() -> None:
         while not stop.is_set():
             with Client(trusted.flight, options=trusted.options(), retry=patient) as newcomer:
-                newcomer.tables()
+                newcomer.status()
             asked[0] += 1
 
     asking = threading.Thread(target=ask)
