@@ -48,8 +48,8 @@ daemon about their work. ``transform`` is what a user's class is that changes ba
 on their way in; ``shown_text`` says how the text of others is shown, and ``secret_texts`` what is
 never shown.
 Beside the daemon: ``client``, and on it ``followers`` (copies of tables), ``spark`` and
-``postgres``; and ``lifecycle``, which leads
-the push of a table's version through its regions. `wal` and `persist` are
+``postgres``; and ``pushes``, which replaces a table atomically, region by region (``lifecycle`` is
+its former name). `wal` and `persist` are
 packages of their own and know nothing of the daemon. ``__main__`` is ``python -m ingester``. A
 room imports only from lower ones.
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from ingester.lifecycle.controller import LOOK_EVERY, Controller, Keeping
-from ingester.lifecycle.hook_metrics import HookMetrics
-from ingester.lifecycle.push_log import log_hook_failure
-from ingester.lifecycle.push_metrics import PushMetrics
-from ingester.lifecycle.regions import RegionUnreachable
 from ingester.observability.logs import configure_logs
+from ingester.pushes.controller import LOOK_EVERY, Controller, Keeping
+from ingester.pushes.hook_metrics import HookMetrics
+from ingester.pushes.push_log import log_hook_failure
+from ingester.pushes.push_metrics import PushMetrics
+from ingester.pushes.regions import RegionUnreachable
 from persist.store import StoreUnavailable, check_store
 
 from .exits import stopped_by_signals

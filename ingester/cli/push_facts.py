@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from ingester.lifecycle.driver import utc_now
-from ingester.lifecycle.leading import HEARTBEAT, Lead
-from ingester.lifecycle.push_status import push_status
-from ingester.lifecycle.push_store import Request, Saved
-from ingester.lifecycle.record import PushRecord
+from ingester.pushes.driver import utc_now
+from ingester.pushes.leading import HEARTBEAT, Lead
+from ingester.pushes.push_status import push_status
+from ingester.pushes.push_store import Request, Saved
+from ingester.pushes.record import PushRecord
 from ingester.reports.pushes import (
     KeptIn,
     Leader,

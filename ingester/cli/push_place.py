@@ -9,15 +9,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingester.lifecycle.leading import Leadership, controller_name
-from ingester.lifecycle.loading import load_hooks
-from ingester.lifecycle.push_config import PushConfig, PushConfigError, read_push_config
-from ingester.lifecycle.push_store import PushDamaged, PushNotFound, PushStore
-from ingester.lifecycle.regions import RegionFailed, RegionUnreachable
-from ingester.lifecycle.runner import HookFailure, HookRunner
-from ingester.lifecycle.settings import HookConfigError
-from ingester.lifecycle.store_region.region import open_regions
-from ingester.lifecycle.store_region.store import RegionStore
+from ingester.pushes.leading import Leadership, controller_name
+from ingester.pushes.loading import load_hooks
+from ingester.pushes.push_config import PushConfig, PushConfigError, read_push_config
+from ingester.pushes.push_store import PushDamaged, PushNotFound, PushStore
+from ingester.pushes.regions import RegionFailed, RegionUnreachable
+from ingester.pushes.runner import HookFailure, HookRunner
+from ingester.pushes.settings import HookConfigError
+from ingester.pushes.store_region.region import open_regions
+from ingester.pushes.store_region.store import RegionStore
 from ingester.reports.pushes import (
     KeptIn,
     status_path,

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from ingester.config.units import parse_duration
-from ingester.lifecycle.driver import utc_now
-from ingester.lifecycle.leading import Leadership, lead, led_by, needs_leading, see_through
-from ingester.lifecycle.push_store import Deposed
-from ingester.lifecycle.record import PushRecord, new_events
-from ingester.lifecycle.rollout import RequestRefused, requested
-from ingester.lifecycle.runner import HookFailure, HookRunner
-from ingester.lifecycle.status import Status
+from ingester.pushes.driver import utc_now
+from ingester.pushes.leading import Leadership, lead, led_by, needs_leading, see_through
+from ingester.pushes.push_store import Deposed
+from ingester.pushes.record import PushRecord, new_events
+from ingester.pushes.rollout import RequestRefused, requested
+from ingester.pushes.runner import HookFailure, HookRunner
+from ingester.pushes.status import Status
 
 from .exits import FAILED, REFUSED, USAGE, CommandFailed
 from .printing import print_json, print_line, say

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ingester.lifecycle.leading import leader_of
-from ingester.lifecycle.push_folders import PushFolder, push_folders
-from ingester.lifecycle.push_store import PushDamaged, PushNotFound
-from ingester.lifecycle.record import PushRecord, new_events
+from ingester.pushes.leading import leader_of
+from ingester.pushes.push_folders import PushFolder, push_folders
+from ingester.pushes.push_store import PushDamaged, PushNotFound
+from ingester.pushes.record import PushRecord, new_events
 
 from .printing import print_json, print_line, print_table, table_of
 from .push_facts import (

@@ -11,11 +11,11 @@ from datetime import timedelta
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.lifecycle.answers import wait
-from ingester.lifecycle.asking import Patience
-from ingester.lifecycle.push_status import push_status
-from ingester.lifecycle.record import PushRecord
-from ingester.lifecycle.tasks import Rules
+from ingester.pushes.answers import wait
+from ingester.pushes.asking import Patience
+from ingester.pushes.push_status import push_status
+from ingester.pushes.record import PushRecord
+from ingester.pushes.tasks import Rules
 from ingester.reports.pushes import (
     KeptIn,
     Leader,
@@ -27,8 +27,8 @@ from persist.store import open_store
 from tests.alerts.befalling import WRITTEN, Settings, Stops, comes_and_goes, raised
 from tests.alerts.site import Site
 from tests.drivers.wire import act, create, numbers, put
-from tests.lifecycle.realm import Job, in_folders, some_rows
-from tests.lifecycle.world import PATIENCE
+from tests.pushes.realm import Job, in_folders, some_rows
+from tests.pushes.world import PATIENCE
 from tests.write.transform.acme import MODULE
 
 REPORT = {"origin": "db", "namespace": "shop", "source": "h:5432/d", "slot": "ingester"}

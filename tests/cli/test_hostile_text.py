@@ -30,9 +30,9 @@ from persist.partitioning import PartitionSpec
 from persist.store import open_store
 from persist.table import TableDefinition
 from tests.cli.conftest import ROOT, run_command
-from tests.cli.test_pushes import Place
 from tests.drivers.daemon import Daemon
 from tests.drivers.warm import warm
+from tests.pushes.test_commands import Place
 
 EVIL = "a\x1b]0;owned\x07\x9b2J\u202eb\u200b\nfake row\r\x7f[/red][bold]x"
 SCHEMA = pa.schema([("host", pa.string()), (EVIL, pa.string()), ("l", pa.list_(pa.string()))])

@@ -16,10 +16,10 @@ import pytest
 import trio
 
 from ingester.daemon.push_watch import LED_S, MAX_BYTES, SHOWN, PushReader, PushWatch
-from ingester.lifecycle.orders import Order
-from ingester.lifecycle.push_status import push_status
-from ingester.lifecycle.record import new_push
 from ingester.observability.status import UnreadablePush
+from ingester.pushes.orders import Order
+from ingester.pushes.push_status import push_status
+from ingester.pushes.record import new_push
 from ingester.reports.pushes import (
     KeptIn,
     Leader,
@@ -31,7 +31,7 @@ from persist.store import ObjectStore, StoreUnavailable, open_store
 from tests.cli.conftest import run_command
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
-from tests.lifecycle.world import BEGAN
+from tests.pushes.world import BEGAN
 
 Json = dict[str, Any]
 

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ingester.lifecycle.record import PushRecord
-from ingester.lifecycle.store_region.pushed_files import PushedFile
-from ingester.lifecycle.store_region.region import StoreRegion
+from ingester.pushes.record import PushRecord
+from ingester.pushes.store_region.pushed_files import PushedFile
+from ingester.pushes.store_region.region import StoreRegion
 from persist.manifest import (
     Add,
     Manifest,

@@ -26,7 +26,7 @@ from ingester.followers import (
 )
 from ingester.followers.duckdb_sink import DuckDBDatabase
 from ingester.followers.parquet_sink import ParquetFolder
-from ingester.lifecycle.record import PushRecord
+from ingester.pushes.record import PushRecord
 from ingester.query.live_followers import ALIVE_S
 from persist.manifest import current_version
 from persist.switching import roll_back, switch_version

@@ -11,16 +11,16 @@ import sys
 import threading
 from datetime import timedelta
 
-from ingester.lifecycle.controller import Controller, Keeping
-from ingester.lifecycle.driver import Pace
-from ingester.lifecycle.leading import Heartbeat, Leadership, controller_name
-from ingester.lifecycle.loading import load_hooks
-from ingester.lifecycle.push_config import PushConfig, read_push_config
-from ingester.lifecycle.push_store import PushStore
-from ingester.lifecycle.runner import HookRunner
-from ingester.lifecycle.store_region.region import StoreRegion, open_regions
-from ingester.lifecycle.store_region.store import RegionStore
 from ingester.observability.logs import configure_logs
+from ingester.pushes.controller import Controller, Keeping
+from ingester.pushes.driver import Pace
+from ingester.pushes.leading import Heartbeat, Leadership, controller_name
+from ingester.pushes.loading import load_hooks
+from ingester.pushes.push_config import PushConfig, read_push_config
+from ingester.pushes.push_store import PushStore
+from ingester.pushes.runner import HookRunner
+from ingester.pushes.store_region.region import StoreRegion, open_regions
+from ingester.pushes.store_region.store import RegionStore
 from tests.push.dying import Death, DyingStore
 
 PACE = Pace(poll=timedelta(seconds=0.1), retry=timedelta(seconds=0.3))

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from ingester.lifecycle.record import PushRecord
-from ingester.lifecycle.status import Status
+from ingester.pushes.record import PushRecord
+from ingester.pushes.status import Status
 
 WIDTH = 920
 LEFT, RIGHT = 96, 24

@@ -1,7 +1,7 @@
 """The processes that a push needs, started again and again: its job, and who leads it.
 
     job      begins the push and writes its rows: ``tests.push.job``, or Spark's own
-    leader   an ``ingester.lifecycle`` controller: ``tests.push.leader``
+    leader   an ``ingester.pushes`` controller: ``tests.push.leader``
 
 One that is to die does so by ``kill -9``: by itself at some change in a store, or, as Spark's does
 not know of that, some time after its start.
@@ -97,7 +97,7 @@ class Starter:
         rows = self.log.with_name(f"edition-{number}.parquet")
         if not rows.exists():
             pq.write_table(edition(number, bad=bad), rows)
-        command = [sys.executable, "-m", "ingester.spark.push", "--config", self._config]
+        command = [sys.executable, "-m", "ingester.pushes.spark", "--config", self._config]
         command += [NAMESPACE, TABLE, "--parquet", str(rows), "--push-id", push_id, "--no-lead"]
         command += ["--partition-by", *PARTITIONS, "--replay-since", REPLAY]
         lives_s = self._rng.uniform(*SPARK_LIVES_S) if dies else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ingester.lifecycle.answers import PROCEED, Answer
-from ingester.lifecycle.contexts import HookContext
-from ingester.lifecycle.shipped.statistics_check import StatisticsCheck
+from ingester.pushes.answers import PROCEED, Answer
+from ingester.pushes.contexts import HookContext
+from ingester.pushes.shipped.statistics_check import StatisticsCheck
 
 
 class StatisticsBeforeTheRest(StatisticsCheck):

@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ingester.client import Client
-from ingester.lifecycle.driver import utc_now
-from ingester.lifecycle.record import PushRecord
-from ingester.lifecycle.status import Status
+from ingester.pushes.driver import utc_now
+from ingester.pushes.record import PushRecord
+from ingester.pushes.status import Status
 from tests.push.rows import NAMESPACE, TABLE, streamed
 
 EVERY_S = 0.1

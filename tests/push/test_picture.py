@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from ingester.lifecycle import rollback, wait
-from ingester.lifecycle.record import PushRecord
-from tests.lifecycle.world import Life, ScriptedPanel, World, in_order, quick_store
+from ingester.pushes import rollback, wait
+from ingester.pushes.record import PushRecord
 from tests.push.picture import Mark, Span, drawing, lane
+from tests.pushes.world import Life, ScriptedPanel, World, in_order, quick_store
 
 
 def a_bad_push() -> PushRecord:

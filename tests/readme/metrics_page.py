@@ -15,10 +15,6 @@ from prometheus_client.core import Metric
 from ingester.cli.follow_metrics import FollowMetrics
 from ingester.config.settings import NamespaceQuota
 from ingester.errors import ERRORS
-from ingester.lifecycle.controller import ControllerStatistics
-from ingester.lifecycle.hook_metrics import HookMetrics
-from ingester.lifecycle.push_metrics import PushMetrics
-from ingester.lifecycle.status import Status
 from ingester.observability.gauges import GaugeCollector
 from ingester.observability.metrics import FREEZE_REASONS, LIMITS, MAX_TABLES, Metrics
 from ingester.observability.namespace_metrics import MAX_NAMESPACES
@@ -26,6 +22,10 @@ from ingester.observability.replication_metrics import MOST_SERIES
 from ingester.observability.standing_metrics import standing_metrics
 from ingester.observability.tracing.counts import SpanCounts, SpanMetrics
 from ingester.observability.transformer_metrics import MAX_CLASSES, OUTCOMES
+from ingester.pushes.controller import ControllerStatistics
+from ingester.pushes.hook_metrics import HookMetrics
+from ingester.pushes.push_metrics import PushMetrics
+from ingester.pushes.status import Status
 from ingester.reports.replications import PHASES
 
 LABELS: dict[str, tuple[str, str]] = {

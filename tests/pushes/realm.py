@@ -1,0 +1,192 @@
+"""Regions with real stores, and a small job that fills them, for the tests of whole pushes.
+
+:class:`Realm` leads pushes as a controller does, in threads and by the clock (``lead``), or step by
+step with a clock of its own (``step``): so it can be killed anywhere, and an hour takes no time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+from ingester.pushes.driver import Pace, PushDriver, utc_now
+from ingester.pushes.leading import Leadership, lead_held
+from ingester.pushes.orders import Order
+from ingester.pushes.push_config import push_config
+from ingester.pushes.push_store import HeldPush, PushStore
+from ingester.pushes.record import PushPlan, PushRecord, new_push
+from ingester.pushes.store_region.daemons import RegionDaemons
+from ingester.pushes.store_region.plans import plan_for, tables_of
+from ingester.pushes.store_region.pushed_files import PushedFile
+from ingester.pushes.store_region.region import StoreRegion, open_regions
+from ingester.pushes.store_region.shapes import with_schema
+from ingester.pushes.store_region.store import RegionStore
+from ingester.pushes.tasks import Rules
+from persist.manifest import Manifest, TableNotFound
+from persist.store import ObjectStore
+from tests.drivers.memory_store import MemoryStore
+from tests.drivers.pushing import write_rows
+from tests.pushes.world import ONCE, ScriptedPanel
+
+TABLE = ("shop", "visits")
+PACE = Pace(poll=timedelta(seconds=0.02), retry=timedelta(seconds=0.05))
+Hear = Callable[[PushRecord], None]
+
+
+def some_rows(first: int, count: int) -> pa.RecordBatch:
+    """Rows of a push, by their numbers."""
+    numbers = range(first, first + count)
+    return pa.record_batch({"n": pa.array(numbers, pa.int64()), "s": [f"row {n}" for n in numbers]})
+
+
+def in_folders(
+    path: Path, names: Sequence[str], endpoints: Mapping[str, str] | None = None
+) -> Realm:
+    """Regions whose stores are folders, which are made here."""
+    regions = {}
+    for name in names:
+        (path / name).mkdir(parents=True, exist_ok=True)
+        daemons = [endpoints[name]] if endpoints else []
+        regions[name] = {"url": f"file://{path / name}", "endpoints": daemons}
+    return Realm(open_regions(push_config({"regions": regions}).regions))
+
+
+def in_stores(stores: Mapping[str, ObjectStore]) -> Realm:
+    """Regions over stores, made anew as another process would."""
+    homes = [RegionStore(name, store) for name, store in stores.items()]
+    return Realm(
+        {
+            home.name: StoreRegion(
+                home, RegionDaemons(()), [each for each in homes if each != home]
+            )
+            for home in homes
+        }
+    )
+
+
+def copied(store: ObjectStore) -> ObjectStore:
+    """Another store with the same objects."""
+    copy = MemoryStore()
+    for info in store.list(""):
+        copy.put(info.path, store.get(info.path))
+    return copy
+
+
+@dataclass
+class Realm:
+    """Some regions, and pushes through them, one region after another."""
+
+    regions: dict[str, StoreRegion]
+    panel: ScriptedPanel = field(default_factory=ScriptedPanel)
+    rules: Rules = Rules()  # noqa: RUF009 (frozen)
+    ahead: timedelta = timedelta()
+    """So much later than the clock says it is here, as steps do not wait."""
+
+    @property
+    def now(self) -> datetime:
+        """The time."""
+        return utc_now() + self.ahead
+
+    @property
+    def first(self) -> ObjectStore:
+        """The store of the first region, in which pushes are kept."""
+        return next(iter(self.regions.values())).home.store
+
+    @property
+    def pushes(self) -> PushStore:
+        """What is kept of pushes."""
+        return PushStore(self.first, ONCE)
+
+    def begin(
+        self,
+        rows: pa.RecordBatch,
+        push_id: str = "p1",
+        plan: PushPlan | None = None,
+        order: Order | None = None,
+    ) -> HeldPush:
+        """A push that has begun, one region after another by default; nothing of it is done."""
+        plan = with_schema(plan or PushPlan(), rows.schema)
+        plan = plan_for(tables_of([each.home for each in self.regions.values()], *TABLE), plan)
+        order = order or Order(tuple(self.regions), "in_order")
+        record = new_push(push_id, TABLE, order, {}, self.now, plan)
+        return self.pushes.begin(record, "c1", self.now)
+
+    def lead(
+        self, held: HeldPush, hear: Hear | None = None, stop: threading.Event | None = None
+    ) -> PushRecord:
+        """Lead a push as a controller does, to its end, or until it is told to stop."""
+        leadership = Leadership(
+            store=self.first,
+            controller="c1",
+            regions=lambda: self.regions,
+            panel=self.panel,
+            rules=self.rules,
+            pace=PACE,
+        )
+        return lead_held(leadership, held, stop or threading.Event(), hear)
+
+    def push(self, rows: pa.RecordBatch, push_id: str = "p1") -> PushRecord:
+        """A whole push: a job writes once all versions are made."""
+        return self.lead(self.begin(rows, push_id), Job(self, rows).hear)
+
+    def step(
+        self, held: HeldPush, hear: Hear, until: Callable[[PushRecord], bool] | None = None
+    ) -> PushRecord:
+        """Lead a push step by step in this thread, until it is over, or something is so."""
+        driver = PushDriver(held, self.regions, self.panel, self.rules)
+        driver.hear = hear
+        hear(held.record)
+        for _ in range(5000):
+            jobs = driver.ready(self.now)
+            if driver.record.over or (until is not None and until(driver.record)):
+                return driver.record
+            for job in jobs:
+                driver.took(job, driver.do(job), self.now)
+            if not jobs:
+                now = self.now
+                self.ahead += max(timedelta(milliseconds=1), driver.next_at(now) - now)
+        raise AssertionError(f"no end in sight: {driver.record}")
+
+    def state(self, name: str) -> tuple[int, int] | None:
+        """The table version that counts in a region, and how many rows it has."""
+        try:
+            state = Manifest(self.regions[name].home.store, *TABLE).load()
+        except TableNotFound:
+            return None
+        return state.table_version, state.rows
+
+    def states(self) -> list[tuple[int, int] | None]:
+        """The same of all regions, in their order."""
+        return [self.state(name) for name in self.regions]
+
+
+@dataclass
+class Job:
+    """Writes a push's rows once its versions are made, unless a region lists them already."""
+
+    realm: Realm
+    rows: pa.RecordBatch
+    into: Sequence[str] | None = None
+    """The regions that get the files; all by default."""
+    listed: Sequence[str] | None = None
+    """The regions in which they are listed; those that get the files by default."""
+    files: list[PushedFile] | None = None
+
+    def hear(self, record: PushRecord) -> None:
+        """Do the work, once, in the driver's thread."""
+        into = list(self.realm.regions if self.into is None else self.into)
+        if self.files is not None or record.ending is not None:
+            return
+        if not all(record.region(name).table_version for name in into):
+            return
+        regions = [self.realm.regions[name] for name in into]
+        self.files = []
+        if not any(region.written(record) for region in regions):
+            self.files = write_rows(regions, record, self.rows)
+            for name in into if self.listed is None else self.listed:
+                self.realm.regions[name].commit_data(record, self.files)

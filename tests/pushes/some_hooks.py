@@ -1,0 +1,162 @@
+"""Hooks as users write them, good ones and bad ones, for the tests of this folder."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ingester.pushes import (
+    PROCEED,
+    Answer,
+    ConfigContext,
+    HookContext,
+    LifecycleHooks,
+    abort,
+    rollback,
+    wait,
+)
+from ingester.pushes.methods import METHODS
+
+let_go = threading.Event()
+running: list[str] = []
+most: list[int] = [0, 0]
+made: list[int] = []
+
+
+class Gate(LifecycleHooks):
+    """One that waits for ``gate.open``."""
+
+    options: ClassVar[Mapping[str, str] | None] = {"gate.open": "yes or no"}
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        super().__init__(config)
+        made.append(id(self))
+
+    def validate_hook_config(self, context: ConfigContext) -> Answer:
+        said = self.config.get("gate.open", "no")
+        return PROCEED if said in ("yes", "no") else abort(f"gate.open: {said!r} is neither")
+
+    def pre_version_swap(self, context: HookContext) -> Answer:
+        return PROCEED if self.config.get("gate.open") == "yes" else wait("the gate is shut")
+
+
+class Raises(LifecycleHooks):
+    """One with a fault."""
+
+    def pre_version_swap(self, context: HookContext) -> Answer:
+        raise ZeroDivisionError("oh")
+
+    def post_version_swap(self, context: HookContext) -> Answer:
+        raise SystemExit(3)
+
+
+class Hangs(LifecycleHooks):
+    """One that does not come back before it is let go."""
+
+    def pre_version_swap(self, context: HookContext) -> Answer:
+        let_go.wait(60)
+        return PROCEED
+
+
+class SaysWhatItMayNot(LifecycleHooks):
+    """One whose answers are none."""
+
+    def pre_start_of_push_job(self, context: HookContext) -> Answer:
+        return wait("for ever")
+
+    def post_version_creation(self, context: HookContext) -> Any:
+        return abort("too late")
+
+    def pre_version_swap(self, context: HookContext) -> Any:
+        return None
+
+    def post_version_swap(self, context: HookContext) -> Any:
+        return True
+
+
+class SaysNonsense(LifecycleHooks):
+    """One whose answers, errors and reasons are not what they should be."""
+
+    def pre_version_swap(self, context: HookContext) -> Any:
+        answers: dict[str, Callable[[], Any]] = {
+            "text": lambda: Answer("abort", "x"),  # type: ignore[arg-type]
+            "number": lambda: abort(17),  # type: ignore[arg-type]
+            "nothing": lambda: wait(None),  # type: ignore[arg-type]
+            "error": lambda: 1 / 0,
+            "unshown": Unshown,
+            "raised": lambda: UnshownError(),
+            "no_unicode": lambda: abort("file \udc80 \x1b[31m is bad"),
+            "long": lambda: abort("x" * 2000),
+        }
+        return answers[context.push.table]()
+
+
+class Unshown:
+    """Something that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class UnshownError(Unshown, Exception):
+    """An error that cannot be shown."""
+
+
+class Meets(LifecycleHooks):
+    """One that sees how many run beside it."""
+
+    def pre_version_swap(self, context: HookContext) -> Answer:
+        running.append(context.push.table)
+        most[0] = max(most[0], len(running))
+        most[1] = max(most[1], running.count(context.push.table))
+        let_go.wait(0.02)
+        running.remove(context.push.table)
+        return PROCEED
+
+
+class Sits(LifecycleHooks):
+    """One that stops where the file ``stop`` of its folder says, until it is let go.
+
+    It makes a file for each call, as ``pre_version_swap.b``; with ``sits.bad`` it says rollback
+    there.
+    """
+
+    options: ClassVar[Mapping[str, str] | None] = {"sits.folder": "a path", "sits.bad": "a call"}
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith(("pre_", "post_")):
+            return lambda context: self._sits(context)
+        return super().__getattribute__(name)
+
+    def _sits(self, context: HookContext) -> Answer | None:
+        call = f"{context.method}.{context.region or ''}".rstrip(".")
+        folder = Path(self.config["sits.folder"])
+        (folder / call).touch()
+        while (folder / "stop").read_text() == call:
+            time.sleep(0.01)
+        if call == self.config.get("sits.bad"):
+            return rollback("bad")
+        return PROCEED if METHODS[context.method].answers else None
+
+
+class CannotBeMade(LifecycleHooks):
+    """One whose constructor fails."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        raise OSError("no model there")
+
+
+class WrongSignature(LifecycleHooks):
+    """One that takes too little."""
+
+    def pre_version_swap(self) -> Answer:  # type: ignore[override]
+        return PROCEED
+
+
+class NoHook:
+    """Something else."""

@@ -1,0 +1,151 @@
+"""Three regions in folders, and what is in them after a push, by Spark and without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from ingester.pushes import PROCEED, Answer, HookContext, LifecycleHooks, wait
+from ingester.pushes.push_config import PushConfig, push_config
+from ingester.pushes.push_store import PushStore
+from ingester.pushes.record import PushRecord
+from ingester.pushes.spark import PushProgress, RegionSettings
+from ingester.spark import read_table
+from persist.manifest import Manifest, TableState, verify
+from persist.store import ObjectStore, open_store
+from persist.table import TableKey
+from tests.drivers.s3_server import S3Server
+
+NAMES = ("a", "b", "c")
+
+
+def regions_in(
+    folder: Path, order: str = "at_once", bucket: S3Server | None = None, **hooks: object
+) -> PushConfig:
+    """Three regions in this order, whose stores are there; the last one in a bucket."""
+    for name in NAMES:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    regions: dict[str, Any] = {name: {"url": f"file://{folder / name}"} for name in NAMES}
+    if bucket is not None:
+        bucket.make_bucket("lake")
+        regions["c"] = {"url": "s3://lake/c", "storage_options": bucket.storage_options}
+    return push_config({"regions": regions, "pushes": {"order": order}, "hooks": hooks})
+
+
+def store_of(region: RegionSettings) -> ObjectStore:
+    """The store of a region."""
+    return open_store(region.url, **region.storage_options)
+
+
+def state_of(region: RegionSettings, table: TableKey) -> TableState:
+    """The version that counts in a region, which is found to be sound."""
+    manifest = Manifest(store_of(region), *table)
+    assert verify(manifest).findings == ()
+    return manifest.load()
+
+
+def frame_of(spark: SparkSession, region: RegionSettings, table: TableKey) -> DataFrame:
+    """A region's table through Spark, without what its folders say."""
+    frame = read_table(spark, region.url, *table, storage_options=region.storage_options)
+    made = [name for name in frame.columns if "_" in name]
+    return frame.drop(*made)
+
+
+def assert_same_rows(one: DataFrame, other: DataFrame) -> None:
+    """The same rows, each as often."""
+    other = other.select(*one.columns)
+    assert one.exceptAll(other).count() == 0
+    assert other.exceptAll(one).count() == 0
+
+
+def plain_rows(region: RegionSettings, table: TableKey) -> pa.Table:
+    """The rows of the files that are listed, by pyarrow alone."""
+    store, state = store_of(region), state_of(region, table)
+    root = Manifest(store, *table).root
+    files = [pa.BufferReader(store.get(f"{root}/{path}")) for path in state.files]
+    tables = [pq.ParquetFile(file).read() for file in files]
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def assert_same_files(config: PushConfig, table: TableKey) -> dict[str, bytes]:
+    """The listed files of all regions are the same, byte for byte; those of one."""
+    found = []
+    for region in config.regions:
+        state = state_of(region, table)
+        store = store_of(region)
+        root = Manifest(store, *table).root
+        found.append({path: store.get(f"{root}/{path}") for path in state.files})
+    assert found[0] == found[1] == found[2]
+    return found[0]
+
+
+def pushes_of(config: PushConfig) -> PushStore:
+    """Where pushes are kept."""
+    return PushStore(open_store(config.regions[0].url))
+
+
+def everything(config: PushConfig) -> dict[str, bytes]:
+    """All objects of all regions."""
+    roots = [Path(region.url.removeprefix("file://")) for region in config.regions]
+    paths = [path for root in roots for path in root.rglob("*") if path.is_file()]
+    return {str(path): path.read_bytes() for path in paths}
+
+
+class Died(BaseException):
+    """The driver has ended here."""
+
+
+def dying_at(what: str) -> Callable[[PushProgress], None]:
+    """A driver that ends when it hears that this has happened."""
+    return on(what, lambda record: _die(what))
+
+
+def on(what: str, do: Callable[[PushRecord], object]) -> Callable[[PushProgress], None]:
+    """A driver that does something, once, when it hears that this has happened.
+
+    Whoever leads the push may be further by then.
+    """
+    done: list[str] = []
+
+    def hear(progress: PushProgress) -> None:
+        events = [f"{e.region or ''} {e.what}".strip() for e in progress.record.history]
+        if not done and any(event.startswith(what) for event in events):
+            done.append(what)
+            do(progress.record)
+
+    return hear
+
+
+def _die(what: str) -> None:
+    raise Died(what)
+
+
+class KillOnce(LifecycleHooks):
+    """Kills the process that leads the push, once, before region b goes live."""
+
+    def pre_version_swap(self, context: HookContext) -> Answer:
+        """Kill, unless that was done before."""
+        done = Path(self.config["kill.once"])
+        if context.region == "b" and not done.exists():
+            done.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return PROCEED
+
+
+class FailsAfterwards(LifecycleHooks):
+    """Waits once before the swap of b, and fails after each swap."""
+
+    def pre_version_swap(self, context: HookContext) -> Answer:
+        """Say wait to the first call of b."""
+        return wait("a moment") if (context.region, context.call) == ("b", 1) else PROCEED
+
+    def post_version_swap(self, context: HookContext) -> Answer:
+        """Fail."""
+        raise OSError("the disk is full")

@@ -1,0 +1,380 @@
+"""The hooks that are there: delay, window, health, Prometheus, statistics, webhook, remote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingester.pushes import (
+    PROCEED,
+    Answer,
+    Comparison,
+    Decision,
+    LifecycleHooks,
+    RegionView,
+    Status,
+    VersionStatistics,
+)
+from ingester.pushes.contexts import HookContext
+from ingester.pushes.loading import load_hook, load_hooks
+from ingester.pushes.settings import HookConfigError, HookSettings
+from ingester.pushes.shipped.health_check import HealthCheck, PrometheusCheck
+from ingester.pushes.shipped.http_calls import NoAnswer
+from ingester.pushes.shipped.minimum_delay import MinimumDelay
+from ingester.pushes.shipped.remote import Remote
+from ingester.pushes.shipped.statistics_check import StatisticsCheck
+from ingester.pushes.shipped.time_window import TimeWindow
+from ingester.pushes.shipped.webhook import Webhook
+from tests.pushes.http_server import Answers, serving
+from tests.pushes.test_hooks import a_context
+from tests.pushes.world import BEGAN, Life, ScriptedPanel, World, in_order
+
+AWAY = "http://127.0.0.1:1"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "lifecycle.md"
+ROOM = "ingester.pushes.shipped"
+ALL = {
+    f"{ROOM}.minimum_delay:MinimumDelay": {"minimum_delay.delay": "15m"},
+    f"{ROOM}.time_window:TimeWindow": {"time_window.days": "mon-fri"},
+    f"{ROOM}.health_check:HealthCheck": {"health.url": AWAY},
+    f"{ROOM}.health_check:PrometheusCheck": {
+        "prometheus.url": AWAY,
+        "prometheus.query": "up",
+        "prometheus.min": "1",
+    },
+    f"{ROOM}.statistics_check:StatisticsCheck": {},
+    f"{ROOM}.webhook:Webhook": {"webhook.url": AWAY},
+    f"{ROOM}.remote:Remote": {"remote.url": AWAY},
+}
+
+
+@pytest.fixture
+def server() -> Iterator[Answers]:
+    with serving() as answers:
+        yield answers
+
+
+def after_swap(seconds: float = 0, **changes: Any) -> HookContext:
+    now = BEGAN + timedelta(seconds=seconds)
+    serving = RegionView("a", Status.SERVING, BEGAN, 2, 1)
+    return a_context("post_version_swap", regions=(serving,), now=now, **changes)
+
+
+def test_all_of_them_are_configured_at_once_and_are_on_the_page() -> None:
+    config = {key: value for each in ALL.values() for key, value in each.items()}
+    loaded = load_hooks(HookSettings(classes=tuple(ALL), config=config))
+    told = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", PAGE.read_text()))
+    for hook in loaded:
+        assert f"`{hook.name.removeprefix(ROOM + '.')}`" in PAGE.read_text()
+        assert hook.make.options is not None
+        assert set(hook.make.options) <= told
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "says"),
+    [
+        ("minimum_delay:MinimumDelay", {"minimum_delay.delay": "soon"}, "not a duration: 'soon'"),
+        ("time_window:TimeWindow", {"time_window.zone": "Mars/Base"}, "'Mars/Base' is no time"),
+        ("time_window:TimeWindow", {"time_window.days": "mo"}, "time_window.days: 'mo' is not as"),
+        ("time_window:TimeWindow", {"time_window.hours": "9-17"}, "'9-17' is not as 09:00-17:00"),
+        ("time_window:TimeWindow", {"time_window.hours": "09:00-25:00"}, "a time that no day has"),
+        ("time_window:TimeWindow", {"time_window.hours": "09:00-09:00"}, "is empty"),
+        ("health_check:HealthCheck", {}, "health.url is not set"),
+        ("health_check:HealthCheck", {"health.url": "ftp://x"}, "is not http:// or https://"),
+        ("health_check:HealthCheck", {"health.url": AWAY, "health.after": "cry"}, "'cry' is none"),
+        ("health_check:HealthCheck", {"health.url": AWAY, "health.tries": "0"}, "at least once"),
+        ("health_check:PrometheusCheck", {"prometheus.url": AWAY}, "prometheus.query is not set"),
+        (
+            "health_check:PrometheusCheck",
+            {"prometheus.url": AWAY, "prometheus.query": "up"},
+            "neither prometheus.min nor prometheus.max is set",
+        ),
+        ("statistics_check:StatisticsCheck", {"statistics.row_loss": "-1"}, "'-1' is not a number"),
+        ("webhook:Webhook", {}, "webhook.url is not set"),
+        ("remote:Remote", {"remote.url": AWAY, "remote.methods": "swap"}, "'swap' is none of"),
+        ("minimum_delay:MinimumDelay", {"minimum_delay.dely": "1h"}, "no hook knows minimum_delay"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_refused_by_key(
+    name: str, config: dict[str, str], says: str
+) -> None:
+    with pytest.raises(HookConfigError) as refused:
+        load_hooks(HookSettings(classes=(f"{ROOM}.{name}",), config=config))
+    assert says in str(refused.value)
+
+
+# ------------------------------------------------------------------------------------- by the clock
+
+
+def test_a_delay_lies_between_the_swaps_of_all_regions(world: World, life: Life) -> None:
+    panel = life.panel
+    hook = MinimumDelay({"minimum_delay.delay": "10m"})
+    panel.script = lambda name, context: (
+        hook.pre_version_swap(context) if context.method == "pre_version_swap" else PROCEED
+    )
+    life.begin(in_order())
+    life.run()
+    times = [region.since for region in life.record.regions]
+    assert [(at - times[0]).total_seconds() for at in times] == [0, 600, 1200, 1800]
+
+
+BERLIN = {"time_window.zone": "Europe/Berlin"}
+FRIDAY_NIGHT = {"time_window.hours": "22:00-04:00", "time_window.days": "fri"}
+
+
+@pytest.mark.parametrize(
+    ("config", "moment", "inside"),
+    [
+        ({"time_window.days": "mon-fri"}, "2026-11-26T00:00", True),  # a Thursday
+        ({"time_window.days": "mon-fri"}, "2026-11-28T12:00", False),
+        ({"time_window.days": "sat-mon"}, "2026-11-29T12:00", True),
+        ({"time_window.days": "mon,thu"}, "2026-11-26T23:59", True),
+        ({"time_window.hours": "09:00-17:00"}, "2026-11-26T09:00", True),
+        ({"time_window.hours": "09:00-17:00"}, "2026-11-26T17:00", False),
+        ({"time_window.hours": "09:00-17:00", **BERLIN}, "2026-11-26T08:00", True),
+        ({"time_window.hours": "09:00-17:00", **BERLIN}, "2026-07-02T07:00", True),  # summer time
+        ({"time_window.hours": "09:00-17:00", **BERLIN}, "2026-07-02T15:00", False),
+        ({"time_window.hours": "23:00-00:00"}, "2026-11-26T23:30", True),
+        ({"time_window.hours": "23:00-00:00"}, "2026-11-26T00:00", False),
+        ({"time_window.hours": "22:00-04:00", "time_window.days": "fri"}, "2026-11-28T03:59", True),
+        (
+            {"time_window.hours": "22:00-04:00", "time_window.days": "fri"},
+            "2026-11-27T03:59",
+            False,
+        ),
+        ({}, "2026-11-29T23:59", True),
+    ],
+)
+def test_a_window_is_one_of_its_zone_and_of_the_day_on_which_it_begins(
+    config: dict[str, str], moment: str, inside: bool
+) -> None:
+    now = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+    answer = TimeWindow(config).pre_version_swap(a_context(now=now))
+    assert answer.decision is (Decision.PROCEED if inside else Decision.WAIT)
+
+
+def test_a_window_is_said_whole_where_it_is_waited_for() -> None:
+    now = datetime(2026, 11, 26, 8, tzinfo=UTC)
+    answer = TimeWindow({"time_window.hours": "11:00-14:00"}).pre_version_swap(a_context(now=now))
+    assert answer.reason == "outside of the window: mon-sun, 11:00-14:00 UTC"
+
+
+# ------------------------------------------------------------------------------------------- health
+
+
+def health(server: Answers, **config: str) -> HealthCheck:
+    more = {f"health.{key}": value for key, value in config.items()}
+    return HealthCheck(
+        {"health.url": server.url + "/{region}/{table}", "health.pause": "0s"} | more
+    )
+
+
+def test_a_healthy_region_goes_on_and_is_watched_for_a_while(server: Answers) -> None:
+    hook = health(server, watch="2m")
+    assert hook.pre_version_swap(a_context()) == PROCEED
+    assert hook.post_version_swap(after_swap(119)).decision is Decision.WAIT
+    assert hook.post_version_swap(after_swap(120)) == PROCEED
+    assert {asked.path for asked in server.asked} == {"/a/visits"}
+
+
+def test_an_unhealthy_region_waits_before_its_swap_and_goes_back_after_it(server: Answers) -> None:
+    server.answers = [(503, {})]
+    hook = health(server)
+    assert hook.pre_version_swap(a_context()).decision is Decision.WAIT
+    answer = hook.post_version_swap(after_swap())
+    assert answer.decision is Decision.ROLLBACK
+    assert answer.reason == f"{server.url}/a/visits has answered 503"
+    assert len(server.asked) == 6
+    stern = health(server, before="abort", after="abort")
+    assert stern.pre_version_swap(a_context()).decision is Decision.ABORT
+    assert stern.post_version_swap(after_swap()).decision is Decision.ABORT
+
+
+def test_one_bad_answer_is_not_enough(server: Answers) -> None:
+    server.answers = [(503, {}), (503, {}), (200, {})]
+    assert health(server).pre_version_swap(a_context()) == PROCEED
+
+
+def test_nobody_at_all_is_not_healthy() -> None:
+    hook = HealthCheck({"health.url": AWAY, "health.pause": "0s", "health.tries": "1"})
+    answer = hook.post_version_swap(after_swap())
+    assert answer.decision is Decision.ROLLBACK
+    assert AWAY in answer.reason
+
+
+def vector(*values: str) -> dict[str, Any]:
+    result = [{"metric": {}, "value": [1700000000.0, value]} for value in values]
+    return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
+SCALAR = {"resultType": "scalar", "result": [1.0, "0.5"]}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (200, vector("0.5"), None),
+        (
+            200,
+            {"status": "success", "data": {"resultType": "scalar", "result": [1.0, "0.5"]}},
+            None,
+        ),
+        (200, vector("0.05"), "is 0.05, below 0.1"),
+        (200, vector("1.5"), "is 1.5, above 1"),
+        (200, vector("NaN"), "is NaN"),
+        (200, vector("+Inf"), "is inf, above 1"),
+        (200, vector(), "it has no values, and one is needed"),
+        (200, vector("0.5", "0.5"), "it has 2 values, and one is needed"),
+        (200, b"<html>", "the answer is not that of a query for a value"),
+        (200, {"status": "success", "data": {"resultType": "matrix", "result": [{}]}}, "not that"),
+        (422, {"status": "error"}, "the server has answered 422"),
+    ],
+)
+def test_a_query_is_healthy_by_one_value_within_its_bounds(
+    server: Answers, status: int, body: object, says: str | None
+) -> None:
+    server.answers = [(status, body)]
+    config = {
+        "prometheus.url": server.url,
+        "prometheus.query": 'errors{region="{region}"}',
+        "prometheus.min": "0.1",
+        "prometheus.max": "1",
+        "prometheus.tries": "1",
+    }
+    answer = PrometheusCheck(config).pre_version_swap(a_context())
+    assert answer.decision is (Decision.PROCEED if says is None else Decision.WAIT)
+    assert (says or "") in answer.reason
+    assert server.asked[0].path == "/api/v1/query?query=errors%7Bregion%3D%22a%22%7D"
+
+
+# --------------------------------------------------------------------------------------- statistics
+
+
+def version(rows: int, nbytes: int, **nulls: int | None) -> VersionStatistics:
+    return VersionStatistics(1, rows, nbytes, nulls)
+
+
+CURRENT = version(1000, 100_000, a=0, b=500)
+
+
+@pytest.mark.parametrize(
+    ("new", "says"),
+    [
+        (version(1000, 100_000, a=0, b=500), None),
+        (version(900, 100_000, a=0, b=450), None),
+        (version(5000, 500_000, a=0, b=2500), None),
+        (version(899, 90_000, a=0, b=450), "899 rows, and 1000 before"),
+        (version(0, 0, a=0, b=0), "0 rows, and 1000 before"),
+        (version(1000, 100_000, a=1000, b=500), "column 'a' is null in 100.0% of the rows"),
+        (version(1000, 100_000, a=51, b=500), "column 'a' is null in 5.1% of the rows"),
+        (version(1000, 100_000, a=50, b=500), None),
+        (version(1000, 100_000, a=0, b=500, c=1000), None),
+        (version(1000, 100_000, a=0), "column 'b' is null in 100.0% of the rows, and was in 50.0%"),
+        (version(1000, 100_000, a=None, b=500), "column 'a': the new version does not say"),
+        (version(1000, 200_001, a=0, b=500), "200 bytes a row, and 100 before"),
+    ],
+)
+def test_a_version_that_differs_too_much_does_not_go_live(
+    new: VersionStatistics, says: str | None
+) -> None:
+    answer = StatisticsCheck({}).pre_version_swap(a_context(statistics=Comparison(new, CURRENT)))
+    assert answer.decision is (Decision.PROCEED if says is None else Decision.ABORT)
+    assert (says or "") in answer.reason
+
+
+def test_a_first_version_has_nothing_to_be_compared_to() -> None:
+    first = a_context(statistics=Comparison(version(10, 100, a=10), None))
+    assert StatisticsCheck({}).pre_version_swap(first) == PROCEED
+    nothing = StatisticsCheck({"statistics.answer": "rollback"}).pre_version_swap(a_context())
+    assert nothing == Answer(Decision.ROLLBACK, "there are no statistics of the new version")
+
+
+def test_statistics_stop_a_bad_push_before_the_second_region(
+    world: World, life: Life, panel: ScriptedPanel
+) -> None:
+    """The column is null in the second region's data alone; the first one goes back."""
+    world.regions["b"].nulls = 100
+    panel.statistics = True
+    hook: LifecycleHooks = StatisticsCheck({"statistics.answer": "rollback"})
+    panel.script = lambda name, context: (
+        hook.pre_version_swap(context) if context.method == "pre_version_swap" else PROCEED
+    )
+    life.begin(in_order())
+    assert life.run().status is Status.ROLLED_BACK
+    assert world.log == ["swap a", "back a"]
+    assert life.record.ending is not None
+    assert "column 'v' is null in 100.0% of the rows" in life.record.ending.reason
+
+
+# ------------------------------------------------------------------------------- webhook and remote
+
+
+def test_a_webhook_is_told_of_what_was_done(server: Answers, life: Life) -> None:
+    hook = Webhook({"webhook.url": server.url})
+    life.panel.script = lambda name, context: getattr(hook, context.method)(context) or PROCEED
+    life.begin(in_order("a"))
+    life.run()
+    assert [asked.body["event"] for asked in server.asked] == [
+        "post_start_of_push_job",
+        "post_schema_registration",
+        "post_version_creation",
+        "post_version_leader_replication",
+        "post_version_swap",
+        "post_end_of_push_job",
+    ]
+    assert server.asked[-1].body["context"]["push"]["status"] == "SERVING"
+    assert server.asked[-1].key == "p1/post_end_of_push_job//SERVING"
+    assert server.asked[2].key == "p1/post_version_creation/a"
+    server.answers = [(500, {})]
+    with pytest.raises(NoAnswer, match="has answered 500"):
+        hook.post_version_creation(a_context("post_version_creation"))
+
+
+def remote(server: Answers, context: HookContext, **config: str) -> Answer:
+    more: Mapping[str, str] = {f"remote.{key}": value for key, value in config.items()}
+    return Remote({"remote.url": server.url, **more}).pre_version_swap(context)
+
+
+def test_a_remote_hook_is_sent_the_question_once_and_asked_afterwards(server: Answers) -> None:
+    server.answers = [(202, {}), (202, {}), (200, {"answer": "rollback", "reason": "no"})]
+    assert remote(server, a_context()).decision is Decision.WAIT
+    assert remote(server, a_context(call=2)).decision is Decision.WAIT
+    assert remote(server, a_context(call=3)) == Answer(Decision.ROLLBACK, "no")
+    assert [asked.method for asked in server.asked] == ["POST", "GET", "GET"]
+    assert server.asked[0].body["context"]["push"]["params"] == {"ticket": "42"}
+    assert server.asked[0].key == "p1/pre_version_swap/a"
+    assert server.asked[1].path == "/?push_id=p1&method=pre_version_swap&region=a"
+
+
+def test_a_remote_hook_that_has_forgotten_is_sent_the_question_again(server: Answers) -> None:
+    server.answers = [(404, {}), (200, {"answer": "proceed"})]
+    assert remote(server, a_context(call=2)) == PROCEED
+    assert [asked.method for asked in server.asked] == ["GET", "POST"]
+
+
+def test_a_remote_hook_that_is_away_is_waited_for(server: Answers) -> None:
+    server.answers = [(503, {})]
+    assert remote(server, a_context()).decision is Decision.WAIT
+    with pytest.raises(NoAnswer):
+        remote(server, a_context(), away="fail")
+    assert remote(server, a_context(), url=AWAY).decision is Decision.WAIT
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(200, {}), (200, {"answer": "yes"}), (200, b"proceed"), (204, b""), (403, {}), (400, {})],
+)
+def test_nothing_but_an_answer_counts_as_one(server: Answers, status: int, body: object) -> None:
+    server.answers = [(status, body)]
+    with pytest.raises(ValueError, match="the remote hook has"):
+        remote(server, a_context())
+
+
+def test_a_remote_hook_is_asked_in_its_methods_alone(server: Answers) -> None:
+    hook = load_hook(f"{ROOM}.remote:Remote").make({"remote.url": server.url})
+    assert hook.post_version_swap(after_swap()) == PROCEED
+    assert server.asked == []
