@@ -19,7 +19,7 @@ from ingester.config.secret_values import secret_value
 from ingester.secret_texts import remember_options
 from ingester.shown_text import escaped
 from ingester.spark.compaction.api import compact, rewrite
-from ingester.spark.compaction.report import TARGET_FILE_BYTES, CompactionReport
+from ingester.spark.compaction.plan import TARGET_FILE_BYTES, CompactionReport
 from ingester.spark.errors import require_pyspark
 from ingester.spark.options import storage_value
 from persist.manifest import Manifest, ManifestError, list_tables

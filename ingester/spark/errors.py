@@ -1,10 +1,10 @@
-"""The errors that keep a table from being read with Spark, by who must act.
+"""Errors of reads and writes with Spark, by who must act.
 
-The caller installs or asks for something else: ``PySparkMissing``, ``RequestRefused``,
+The caller must install or ask for something else: ``PySparkMissing``, ``RequestRefused``,
 ``ReaderUnsuitable``, ``StreamUnsuitable``, ``WriteRefused``.
-The caller tries again later: ``TailUnavailable``; with a newer version: ``TailStale``.
+The caller may try again later: ``TailUnavailable``; with a newer version: ``TailStale``.
 
-What is wrong with the table itself comes from ``persist.manifest`` and ``persist.store``.
+Errors of the table itself come from ``persist.manifest`` and ``persist.store``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TailUnavailable(RuntimeError):
         self.code = code
 
     @property
-    def is_away(self) -> bool:
+    def is_unreachable(self) -> bool:
         """Whether the daemon is gone, or about to go."""
         return self.code in (None, "stopping", "fenced", "unavailable")
 

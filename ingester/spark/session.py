@@ -1,7 +1,7 @@
-"""A Spark session on this machine alone, for demos, tests and a first look.
+"""Spark sessions: a local one for demos and tests, and the data source registered with any.
 
-Law of this file: nothing listens beyond the loopback, nothing is left behind in the working
-directory, and only what goes wrong is logged. Times are UTC.
+The local session listens on the loopback only, leaves nothing in the working directory, logs errors
+only, and uses UTC (``tests/spark/test_session.py``).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ingester.spark.errors import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 # The JVM logs its start before any log level can be set from here.
 _QUIET = """\
@@ -72,3 +73,27 @@ def local_session(
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("ingester")`` known to a session, and let it push filters.
+
+    Sets ``spark.sql.python.filterPushdown.enabled``, which the option ``pushdown`` needs and which
+    is off by default; Spark 4.0 does not know it.
+
+    Raises:
+        PySparkMissing: ``pip install 'ingester[spark]'``.
+    """
+    require_pyspark()
+    from ingester.spark.read.arrow_scan import parallelism  # everything below imports PySpark
+    from ingester.spark.source.source import IngesterSource
+    from ingester.spark.versions import PUSHES_FILTERS
+
+    # Planning runs in a process of its own, which does not know the session.
+    facts = {"parallelism": parallelism(spark)}
+    if PUSHES_FILTERS:
+        spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(type(IngesterSource.__name__, (IngesterSource,), facts))

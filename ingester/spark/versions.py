@@ -1,11 +1,11 @@
-"""The differences of PySpark's versions from 4.0 on, as far as the data source needs them.
+"""Differences between PySpark 4.0 and later versions that the data source depends on.
 
-Law of this file: whatever came after 4.0 is taken from here. Where a version lacks it, something
-that does exactly the same stands in, or there is a flag here by which the option is refused.
+    4.1    filters that Spark pushes down; streaming writes of Arrow batches; rows without columns,
+           which 4.0 loses
+    4.2    a stream's reader is told where a batch begins and how large it may become
 
-    4.1    filters that Spark pushes down; streaming writes that take Arrow batches; rows without
-           columns, which 4.0 loses on their way
-    4.2    a stream's reader is told where a batch begins, and how large it may become
+An API newer than 4.0 is imported from here. Where a version lacks it, an equivalent stands in, or a
+flag lets the caller refuse the option (``make spark-versions`` runs the tests on each version).
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ from pyspark.sql import SparkSession
 
 from ingester.spark import WriteRefused, compact, expire, read_table, rewrite
 from ingester.spark.compaction import api as compaction
-from ingester.spark.compaction.plan import FileGroup, plan_compaction
-from ingester.spark.compaction.report import CompactionReport
+from ingester.spark.compaction.plan import CompactionReport, FileGroup, plan_compaction
 from ingester.spark.compaction.run import Rewriting
 from persist.manifest import Add, Manifest, TableNotFound, verify
 from persist.store import open_store

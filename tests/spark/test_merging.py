@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from ingester.spark.read.merge import last_of_each_key, local_rows, merged
+from ingester.spark.read.scan import last_of_each_key, local_rows, merged
 
 Operation = tuple[int, str, str, int]
 

@@ -15,9 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ingester.spark import StreamUnsuitable, read_table, register
 from ingester.spark.options import SourceOptions
-from ingester.spark.source.new_columns import NewColumns
 from ingester.spark.source.rows import SourceRows
-from ingester.spark.source.stream import TableStream
+from ingester.spark.source.stream import NewColumns, TableStream
 from ingester.spark.versions import ReadAllAvailable, ReadMaxFiles
 from persist.manifest import Manifest
 from persist.store import open_store

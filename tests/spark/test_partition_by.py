@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import ingester.spark.compaction.run
 from ingester.spark import compact, read_table, register, rewrite
-from ingester.spark.compaction.report import CompactionReport
+from ingester.spark.compaction.plan import CompactionReport
 from persist.exports.spark_metadata import lies_in_one_way
 from persist.manifest import Manifest, TableState, verify
 from persist.store import open_store

@@ -15,10 +15,10 @@ from ingester.schema.definition import define_table
 from ingester.spark import register
 from ingester.spark.errors import RequestRefused, plainly
 from ingester.spark.options import SourceOptions
-from ingester.spark.source import source, stream_limits
+from ingester.spark.source import source, stream_offsets
 from ingester.spark.source.source import IngesterSource
 from ingester.spark.source.stream import RefusedStream
-from ingester.spark.source.stream_limits import batch_limit
+from ingester.spark.source.stream_offsets import batch_limit
 from persist.manifest import Manifest, Proposal, WriterIdentity, commit
 from persist.store import open_store
 from tests.drivers.wire import Table, create, events, persist, put
@@ -134,7 +134,7 @@ def test_what_a_version_of_spark_lacks_is_refused_by_name(
     put(client, table, events(0, 1))
     persist(client, table)
     path = f"{url}/{table[0]}/{table[1]}"
-    monkeypatch.setattr(stream_limits, "LIMITS_BATCHES", False)
+    monkeypatch.setattr(stream_offsets, "LIMITS_BATCHES", False)
     limited = SourceOptions.stream({"path": path, "max_rows_per_trigger": "1"})
     with pytest.raises(RequestRefused, match=r"max_rows_per_trigger: PySpark 4\..* leave it out"):
         batch_limit(limited)

@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingester.spark import ReaderUnsuitable
-from ingester.spark.read.native import s3a_options
-from ingester.spark.read.s3a import check_version
+from ingester.spark.read.native import check_version, s3a_options
 from tests.s3a.__main__ import hadoop_version
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,10 +15,8 @@ from pyspark.sql.types import StructType
 
 from ingester.spark import StreamUnsuitable, register
 from ingester.spark.options import SourceOptions
-from ingester.spark.source.batch import FilesPartition
-from ingester.spark.source.new_columns import NewColumns
-from ingester.spark.source.rows import SourceRows
-from ingester.spark.source.stream import IDLE_VERSIONS, TableStream
+from ingester.spark.source.rows import FilesPartition, SourceRows
+from ingester.spark.source.stream import IDLE_VERSIONS, NewColumns, TableStream
 from ingester.spark.versions import ReadAllAvailable, ReadMaxFiles
 from persist.manifest import (
     Horizon,

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingester.spark import TailStale, read_table
-from ingester.spark.read.read_table import ATTEMPTS
+from ingester.spark.read.tail import ATTEMPTS
 from tests.drivers.daemon import Daemon
 from tests.drivers.wire import Table, numbers, persist, put
 

@@ -124,7 +124,7 @@ def _pushed(spark: SparkSession, config: PushConfig, asked: argparse.Namespace) 
 
 def _frame(spark: SparkSession, config: PushConfig, asked: argparse.Namespace) -> DataFrame:
     from ingester.spark.read.read_table import read_table
-    from ingester.spark.register import register
+    from ingester.spark.session import register
 
     if asked.parquet is not None:
         return spark.read.parquet(*asked.parquet)

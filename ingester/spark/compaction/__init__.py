@@ -1,9 +1,8 @@
-"""A table's files made anew on Spark, beside its daemons.
+"""A table's files rewritten with Spark, beside its daemons.
 
-    ``api`` ─▶ ``plan`` (which files become which) ─▶ ``run`` (rounds, waves, commits)
-                                                        └▶ ``task`` on executors
-    ``report``: what was done, and the sizes that it goes by
+    ``api`` ─▶ ``plan`` (groups of files, the report) ─▶ ``run`` (rounds, waves, commits)
+                                                          └▶ ``task`` on executors
 
-All of a group of files is replaced in one version, or nothing is. It touches no daemon. Start
-reading at ``run``.
+A group of files is replaced in one version or not at all. No daemon is contacted. Start reading at
+``run``.
 """

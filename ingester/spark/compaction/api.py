@@ -1,12 +1,18 @@
-"""``compact``, ``rewrite``, ``expire``: a table's files made anew on Spark, beside its daemons."""
+"""``compact``, ``rewrite`` and ``expire``. PySpark is imported when one of them needs it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ingester.spark.compaction.plan import plan_compaction, plan_move, plan_rewrite
-from ingester.spark.compaction.report import TARGET_FILE_BYTES, CompactionReport, Progress
+from ingester.spark.compaction.plan import (
+    TARGET_FILE_BYTES,
+    CompactionReport,
+    Progress,
+    plan_compaction,
+    plan_move,
+    plan_rewrite,
+)
 from ingester.spark.errors import require_pyspark
 from persist.manifest import CleanUp, Manifest, Retention, clean_up
 from persist.parquet.pages import ZSTD, Compression

@@ -1,14 +1,15 @@
-"""The plan of a compaction: small files that lie together become few of the target size.
+"""The plan of a compaction, and its report.
 
-Law of this file: pure, and a function of the state alone. A group has the rows of its files and no
-others, so groups are independent of each other, and of what daemons add. It lies in one partition,
-but for files that an earlier partition spec laid out: they are put together by where their rows
-will go, whatever their size. Others that are large enough stay as they are.
+Small files of one partition are grouped up to the target size; larger files stay. Files that an
+earlier partition spec laid out are grouped by where their rows will go, whatever their size. A plan
+is a function of the table's state alone, so groups do not depend on each other or on what daemons
+add meanwhile (``tests/spark/test_compaction_plan.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from persist.manifest import Add, PartitionKey, TableState
@@ -126,3 +127,43 @@ def _begin(add: Add, columns: Sequence[str]) -> tuple[str, str, float]:
         if stats.min is not None:
             return (name, "", float(stats.min))
     return ("", "", 0.0)
+
+
+TARGET_FILE_BYTES = 128 << 20
+WAVE_BYTES = 4 << 30
+"""The bytes that one commit has at most: a driver that dies loses no more of its work, and no
+clean-up takes new files for forgotten ones before they are committed, minutes later."""
+ROUNDS = 10
+"""The number of times that what is left is planned anew, where others are faster."""
+
+
+@dataclass(slots=True)
+class CompactionReport:
+    """The outcome of a rewrite. Bytes are those of files.
+
+    Attributes:
+        version: The table's newest version afterwards.
+        rows: Rows that were written anew.
+        conflicts: Groups that somebody else had touched, and that were planned anew.
+        left: Groups that could not be committed in the end; the next run takes them.
+        refused: Why one of them will not be then either, where that is so: a value that no folder
+            of its partition can have as a name. Its file stays as it is, and is read.
+    """
+
+    namespace: str
+    table: str
+    version: int
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    rows: int = 0
+    commits: int = 0
+    conflicts: int = 0
+    left: int = 0
+    refused: str | None = None
+    seconds: float = 0.0
+
+
+Progress = Callable[[CompactionReport, int, int], None]
+"""A callback after each wave: told the report so far, the groups done, and those planned."""

@@ -1,13 +1,12 @@
-"""The rounds, waves and commits of a rewrite; see :mod:`ingester.spark.compaction.api`.
+"""Rounds, waves and commits of a rewrite; see :mod:`ingester.spark.compaction.api`.
 
-    plan from the manifest ─▶ waves of groups ─▶ one task a group ─▶ one commit a wave
-              ▲                                                        │ files that are gone:
-              └────────────────── what is left ◀───────────────────────┘ their groups fall out
+    plan from the manifest ─▶ waves of groups ─▶ one task per group ─▶ one commit per wave
+              ▲                                                        │ a file is gone:
+              └────────────── groups that were dropped ◀───────────────┘ its group is dropped
 
-Law of this file: a commit takes files out and puts files with the same rows in, all of a group or
-nothing; if one of its files has gone meanwhile, the group is planned anew. So no row is lost or
-doubled, whoever writes, compacts or cleans up at the same time, and a driver that dies leaves
-garbage for clean-up and every committed wave as it is.
+A commit removes files and adds files with the same rows, for a whole group or not at all. If one of
+a group's files has been removed meanwhile, the group is planned again. A driver that dies leaves
+garbage and all committed waves (``tests/spark/test_compaction.py``).
 """
 
 from __future__ import annotations
@@ -19,13 +18,19 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ingester.spark.compaction.plan import FileGroup, waves
-from ingester.spark.compaction.report import ROUNDS, WAVE_BYTES, CompactionReport, Progress
+from ingester.spark.compaction.plan import (
+    ROUNDS,
+    WAVE_BYTES,
+    CompactionReport,
+    FileGroup,
+    Progress,
+    waves,
+)
 from ingester.spark.compaction.task import RESULT, CompactionJob, decode_adds
 from ingester.spark.errors import WriteRefused
 from ingester.spark.read.arrow_scan import parallelism
 from ingester.spark.read.columns import Columns
-from ingester.spark.read.filter_option import pruning, said
+from ingester.spark.read.filters import pruning, said
 from ingester.spark.read.types import spark_schema
 from ingester.spark.sink.commits import commit_patiently, identity
 from persist.manifest import (

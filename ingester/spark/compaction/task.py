@@ -1,7 +1,7 @@
-"""One group of files becomes its new files. Runs on executors.
+"""Rewriting one group of files, on an executor.
 
-Law of this file: reads, sorts, writes under fresh names; what it has written is nobody's until the
-driver commits it. All rows of a group are in memory at once.
+All rows of the group are in memory at once. The new files have fresh names and belong to no version
+until the driver commits them.
 """
 
 from __future__ import annotations

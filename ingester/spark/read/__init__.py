@@ -1,11 +1,10 @@
-"""``read_table``: a version of a table as a DataFrame, with the buffered tail if wanted.
+"""``read_table``: one version of a table as a DataFrame, optionally with buffered rows.
 
-    ``read_table`` ─▶ ``scan`` ─┬▶ ``native``      Spark's own Parquet reader, ``s3a`` for a bucket
-         │                      ├▶ ``arrow_scan``  pyarrow on the executors, where there is no S3A
-         │                      └▶ ``tail`` ─▶ ``merge``: buffered rows, each row once
-         ├ ``filter_option`` ─▶ ``pruning``: files that cannot have a row are not read
-         ├ ``nan_statistics``: filters on columns that may hold NaN
-         └ ``columns``, ``types``, ``nanoseconds``: what Spark sees of a table's types
+    ``read_table`` ─▶ ``scan`` ─┬▶ ``native``      Spark's own Parquet reader, S3A for a bucket
+         │                      └▶ ``arrow_scan``  pyarrow on the executors, where S3A is missing
+         ├▶ ``tail``      buffered rows of daemons; ``scan`` merges them, each row once
+         ├  ``filters``   the filter option: prunes files, selects rows
+         └  ``columns``, ``types``   the table's columns and types as Spark sees them
 
-It never guesses: what a reader cannot give exactly is refused. Start reading at ``read_table``.
+A reader that cannot give exact values refuses. Start reading at ``read_table``.
 """

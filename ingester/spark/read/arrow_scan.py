@@ -1,12 +1,10 @@
-"""The files of a manifest version through pyarrow on the executors: for sessions without a
-connector for the store, so that ``s3://`` needs no jar.
+"""Files of a manifest version read by pyarrow on the executors, for sessions without S3A.
 
-Law of this file: a task is a list of whole files, chosen by their sizes, and a function of the plan
-alone, so that a task that runs again reads the same rows. Its store is opened inside the task:
-connections do not survive the fork of Spark's Python workers. What runs there is ``persist.store``
-(s3fs) and pyarrow. Where no column of the files is wanted, none is opened: the manifest knows how
-many rows each has. Files of an earlier partition spec are opened for what the columns of today's
-are made from.
+A task is a list of whole files, chosen by size. It is a function of the plan alone, so a task that
+runs again reads the same rows. Each task opens its own store: connections do not survive the fork
+of Spark's Python workers. If no column of a file is wanted the file is not opened, because the
+manifest knows its number of rows. Files of an earlier partition spec are opened for the columns
+that today's partition columns are made from.
 """
 
 from __future__ import annotations

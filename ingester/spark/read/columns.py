@@ -1,7 +1,7 @@
-"""The columns of a table as Spark sees them: its own, then those that its partition spec makes.
+"""The columns of a table as Spark sees them: its own, then those of its partition spec.
 
-Law of this file: a partition column has the same type and the same values whoever makes them: the
-folder's name through Spark, the manifest through pyarrow, or this file for a buffered row.
+A partition column has the same type and values whether Spark reads the folder's name, pyarrow reads
+the manifest, or this module computes it from a buffered row (``tests/spark/test_partition_by.py``).
 
     day(time)         time_day      date
     hour(time)        time_hour     string, 2026-11-21-15
@@ -32,6 +32,8 @@ from persist.partitioning import (
 )
 from persist.table import TableDefinition
 
+OPERATION = "_op"
+"""The column of a keyed table's buffered or written rows: ``upsert`` or ``delete``."""
 _TRANSFORMED = {
     "day": pa.date32(),
     "hour": pa.string(),

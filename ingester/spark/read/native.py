@@ -1,13 +1,20 @@
-"""The files of a manifest version through Spark's own vectorised Parquet reader.
+"""Files of a manifest version read by Spark's own vectorised Parquet reader.
 
-Law of this file: exactly the files given are read, whatever else lies beside them; nothing about
-them is guessed: schema, partition columns and their types are all said. A file that is missing or
-broken fails the read, whatever the session ignores otherwise.
+Exactly the given files are read, whatever lies beside them: schema, partition columns and their
+types are explicit. A missing or damaged file fails the read, whatever the session ignores
+otherwise.
 
-Two things that Spark does to names need care. It takes ``* ? [ ] { } \\`` in a path for patterns,
-so they are escaped (they can only be in the store's URL: folders are percent-encoded). And it
-decodes a folder's percent signs byte by byte, as Latin-1, so that ``é`` arrives as ``Ã©``: names
-and text that are not ASCII are decoded once more, which leaves pruning by them intact.
+Three things in Spark need care:
+
+- It takes ``* ? [ ] { } \\`` in a path as patterns, so they are escaped. They can only be in the
+  store's URL: folders are percent-encoded.
+- It decodes percent signs of a folder byte by byte, as Latin-1, so ``é`` arrives as ``Ã©``. Names
+  and text that are not ASCII are decoded a second time, which keeps pruning by them.
+- It skips row groups by statistics, and files written before such statistics were omitted (see
+  :mod:`persist.parquet.leaf_stats`) may have bounds that ignore a NaN. A filter on an expression is
+  not pushed down, so a column that may hold NaN becomes an expression. For a top-level column the
+  manifest tells: it has no bounds where a NaN is. It knows nothing of fields inside structs. Fields
+  inside lists and maps are never pushed down.
 """
 
 from __future__ import annotations
@@ -22,11 +29,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ingester.spark.errors import ReaderUnsuitable
 from ingester.spark.read.columns import Columns
-from ingester.spark.read.merge import quoted
-from ingester.spark.read.nan_statistics import not_skipped
-from ingester.spark.read.s3a import has_file_system
-from ingester.spark.read.types import spark_schema
+from ingester.spark.read.types import quoted, spark_schema, spark_type
 from persist.exports.spark_metadata import hadoop_url
 from persist.manifest import Add
 
@@ -42,7 +47,7 @@ _DISCOVERY = "spark.sql.sources.parallelPartitionDiscovery"
 # Below this many paths Spark asks for each file's size in the driver, one by one.
 _LOCAL_THRESHOLD = 1_000_000
 _TASKS_AT_ONCE = 256
-_setting = threading.Lock()
+_conf_lock = threading.Lock()
 
 
 def can_read(spark: SparkSession, url: str) -> bool:
@@ -135,7 +140,7 @@ def _discovery(spark: SparkSession, root: str) -> Iterator[None]:
         wanted = {f"{_DISCOVERY}.threshold": str(_LOCAL_THRESHOLD)}
     else:
         wanted = {f"{_DISCOVERY}.parallelism": str(_TASKS_AT_ONCE)}
-    with _setting:
+    with _conf_lock:
         before = {name: spark.conf.get(name) for name in wanted}
         try:
             for name, value in wanted.items():
@@ -144,3 +149,92 @@ def _discovery(spark: SparkSession, root: str) -> Iterator[None]:
         finally:
             for name, old in before.items():
                 spark.conf.set(name, str(old))
+
+
+_JAR = re.compile(r"hadoop-aws-([0-9][^/]*?)\.jar$")
+
+
+def setting(spark: SparkSession) -> str:
+    """The setting with which this Spark is started so that it has the connector."""
+    try:
+        return _setting(_hadoop(spark))
+    except Exception:  # no JVM behind a Connect session
+        return _setting("<the version of Spark's Hadoop>")
+
+
+def _setting(hadoop: str) -> str:
+    return f"spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop}"
+
+
+def _hadoop(spark: SparkSession) -> str:
+    jvm: Any = spark._jvm
+    return str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
+
+
+def has_file_system(spark: SparkSession, scheme: str) -> bool:
+    """True where the session can open URLs of a scheme, such as ``s3a``.
+
+    Raises:
+        ReaderUnsuitable: the connector is of another version than Hadoop.
+    """
+    try:
+        jvm: Any = spark._jvm
+        configuration = spark.sparkContext._jsc.hadoopConfiguration()
+        found = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
+        source = found.getProtectionDomain().getCodeSource()
+    except Exception:  # no JVM behind a Connect session; no such class in this one
+        return False
+    if source is not None:
+        check_version(str(source.getLocation().getPath()), _hadoop(spark))
+    return True
+
+
+def check_version(jar: str, hadoop: str) -> None:
+    """Refuse a connector whose jar's name has another version than Hadoop; others have none.
+
+    Raises:
+        ReaderUnsuitable: with the coordinates that fit.
+    """
+    version = _JAR.search(jar)
+    if version and version[1] != hadoop:
+        raise ReaderUnsuitable(
+            f"this Spark session has hadoop-aws {version[1]} beside Hadoop {hadoop}; start it with"
+            f" {_setting(hadoop)}"
+        )
+
+
+def not_skipped(field: pa.Field, adds: Sequence[Add]) -> Column:
+    """A column of the files, such that filters on it keep the rows that Spark would keep."""
+    name = quoted(field.name)
+    column = F.col(name)
+    if pa.types.is_floating(field.type):
+        may_hold = any(_may_hold_nan(add, field.name) for add in adds)
+        return _same(column, field.type).alias(field.name) if may_hold else column
+    for path, kind in _floats_in(field.type):
+        inner = F.col(".".join((name, *path)))
+        column = column.withField(".".join(path), _same(inner, kind)).alias(field.name)
+    return column
+
+
+def _same(column: Column, kind: pa.DataType) -> Column:
+    return F.nanvl(column, F.lit(float("nan")).cast(spark_type(kind)))
+
+
+def _may_hold_nan(add: Add, name: str) -> bool:
+    stats = add.stats.get(name)
+    if stats is None or stats.nulls == add.rows:
+        return False  # there is no such column in the file, or no value in it
+    return stats.min is None or stats.max is None
+
+
+def _floats_in(kind: pa.DataType) -> list[tuple[tuple[str, ...], pa.DataType]]:
+    """Paths inside a struct, quoted, and what lies there."""
+    if not pa.types.is_struct(kind):
+        return []
+    found: list[tuple[tuple[str, ...], pa.DataType]] = []
+    for field in kind:
+        name = quoted(field.name)
+        if pa.types.is_floating(field.type):
+            found.append(((name,), field.type))
+        found += [((name, *path), inner) for path, inner in _floats_in(field.type)]
+    return found

@@ -1,7 +1,7 @@
-"""One table version as a DataFrame: its files, by one reader or the other, and buffered rows.
+"""One table version as a DataFrame: its files, and buffered rows merged into them.
 
-Law of this file: every source gives the columns of ``Columns.fields()``, in that order and those
-types; they are put together in this form, and only then cut to what was asked for.
+Every source gives the columns of ``Columns.fields()`` in that order and with those types. Sources
+are combined in this form, and then reduced to the requested columns.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingester.spark.errors import ReaderUnsuitable
 from ingester.spark.read import arrow_scan, native
-from ingester.spark.read.columns import Columns, asked_columns
-from ingester.spark.read.filter_option import condition, pruning, said
-from ingester.spark.read.merge import OPERATION, added, merged, quoted
-from ingester.spark.read.nanoseconds import restored
-from ingester.spark.read.pruning import Pruning
-from ingester.spark.read.s3a import setting
-from ingester.spark.read.types import spark_schema
+from ingester.spark.read.columns import OPERATION, Columns, asked_columns
+from ingester.spark.read.filters import Pruning, condition, pruning, said
+from ingester.spark.read.native import setting
+from ingester.spark.read.types import quoted, restored, spark_schema
 from persist.exports.spark_metadata import hadoop_url
 from persist.manifest import Manifest, TableState
 from persist.table import TableDefinition
@@ -125,3 +123,50 @@ def _shaped(tails: Sequence[pa.Table], columns: Columns) -> pa.Table:
     schema = pa.schema([*fields, *(pa.field(name, pa.string()) for name in extra)])
     parts = [columns.of_any(batch, extra) for tail in tails for batch in tail.to_batches()]
     return pa.Table.from_batches(parts, schema)
+
+
+# Sent to every executor instead of shuffling the files' rows, as far as it is small.
+_BROADCAST_BYTES = 32 * 1024 * 1024
+
+
+def local_rows(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Rows that the driver holds, as a DataFrame with the same columns."""
+    return spark.createDataFrame(table, spark_schema(list(table.schema)))
+
+
+def added(spark: SparkSession, files: DataFrame, tail: pa.Table) -> DataFrame:
+    """The rows of both; for tables without a primary key."""
+    return files if tail.num_rows == 0 else files.union(local_rows(spark, tail))
+
+
+def merged(
+    spark: SparkSession, files: DataFrame, tail: pa.Table, primary_key: Sequence[str]
+) -> DataFrame:
+    """The last state of each key.
+
+    Args:
+        tail: In write order, with a column ``_op``; where a key comes again its last row counts.
+    """
+    if tail.num_rows == 0:
+        return files
+    tail = last_of_each_key(tail, primary_key)
+    # No column of a table begins with '_', so these meet none.
+    aliases = [f"_key_{index}" for index in range(len(primary_key))]
+    keys = local_rows(spark, tail.select(list(primary_key)).rename_columns(aliases))
+    if tail.nbytes <= _BROADCAST_BYTES:
+        keys = F.broadcast(keys)
+    same = [
+        F.col(quoted(name)) == F.col(quoted(alias))
+        for name, alias in zip(primary_key, aliases, strict=True)
+    ]
+    older = files.join(keys, same, "left_anti")
+    kept = tail.filter(pc.equal(tail[OPERATION], "upsert")).drop_columns([OPERATION])
+    return added(spark, older, kept)
+
+
+def last_of_each_key(rows: pa.Table, primary_key: Sequence[str]) -> pa.Table:
+    """The last of each set of rows with equal keys, in the order of the rows."""
+    numbers = pa.array(range(rows.num_rows), pa.int64())
+    keys = rows.select(list(primary_key)).append_column("_row", numbers)
+    last = keys.group_by(list(primary_key)).aggregate([("_row", "max")])["_row_max"]
+    return rows.take(last.combine_chunks().sort())

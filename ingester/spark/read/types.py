@@ -1,17 +1,25 @@
-"""Spark's types of a table's columns, by the Arrow types that carry them (``schema.carried``).
+"""Spark's types for a table's columns, by the Arrow types that carry them.
 
-Law of this file: pure, and no value changes but in its type. What Spark has no type for travels in
-the one that Spark's own Parquet reader gives it:
+A value changes its type only. Types that Spark lacks travel as Spark's own Parquet reader gives
+them:
 
     uint8, uint16, uint32, uint64       int16, int32, int64, decimal(20, 0)
     timestamp[us, any time zone]        TimestampType: an instant
     timestamp[us]                       TimestampNTZType: a wall clock
-    timestamp[ns], with zone or not     int64 nanoseconds, made a timestamp by ``nanoseconds``
+    timestamp[ns], with zone or not     int64 nanoseconds, converted by :func:`restored`
+
+Spark's timestamps have microseconds. Nanoseconds are rounded down (towards the past, also before
+1970) by all readers alike and at any depth (``tests/spark/test_types.py``); an integer column keeps
+them exactly. As the conversion comes last, a filter on such a column is not pushed into the files;
+one on its partition column is.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ingester.schema.carried import carrier as carrier
@@ -33,6 +41,12 @@ _PLAIN = {
     pa.timestamp("us"): T.TimestampNTZType(),
     pa.timestamp("us", "UTC"): T.TimestampType(),
 }
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark's expressions take it, whatever is in it."""
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
 
 
 def spark_type(kind: pa.DataType) -> T.DataType:
@@ -76,3 +90,45 @@ def holds_nanoseconds(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return any(holds_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
     return is_nanoseconds(kind)
+
+
+def restored(column: Column, kind: pa.DataType) -> Column:
+    """A column whose integers stand for the timestamps that ``kind``, the table's type, has."""
+    if not holds_nanoseconds(kind):
+        return column
+    if is_nanoseconds(kind):
+        return _timestamp(column, with_zone=kind.tz is not None)
+    if pa.types.is_list(kind):
+        return F.transform(column, lambda item: restored(item, kind.value_type))
+    if pa.types.is_map(kind):
+        return _restored_map(column, kind)
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    made = [restored(column.getField(f.name), f.type).alias(f.name) for f in fields]
+    return F.when(column.isNotNull(), F.struct(*made))
+
+
+def floored(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Integers that stand for nanoseconds as timestamps, for who has no Spark between."""
+    instants = column.cast(pa.timestamp("ns", kind.tz and "UTC"))
+    whole = pc.floor_temporal(instants, unit="microsecond")
+    return whole.cast(pa.timestamp("us", kind.tz and "UTC"))
+
+
+def _restored_map(column: Column, kind: pa.MapType) -> Column:
+    if holds_nanoseconds(kind.item_type):
+        column = F.transform_values(column, lambda _, item: restored(item, kind.item_type))
+    if holds_nanoseconds(kind.key_type):
+        column = F.transform_keys(column, lambda key, _: restored(key, kind.key_type))
+    return column
+
+
+def _timestamp(nanoseconds: Column, *, with_zone: bool) -> Column:
+    # `div` rounds towards zero; a double has too few digits for floor().
+    thousand = F.lit(1000).cast("bigint")
+    below = F.when(nanoseconds % thousand < 0, F.lit(1)).otherwise(F.lit(0))
+    microseconds = F.call_function("div", nanoseconds, thousand) - below
+    if with_zone:
+        return F.timestamp_micros(microseconds)
+    # Not by way of an instant: that would ask the session's time zone twice.
+    epoch = F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'")
+    return F.timestamp_add("MICROSECOND", microseconds, epoch)

@@ -1,10 +1,10 @@
-"""DataFrames into tables, all of a write or nothing, each batch once.
+"""DataFrames written to tables: a write is visible as a whole or not at all, each batch once.
 
     ``writers`` (batch, stream) ─┬▶ ``append`` ─▶ ``data_files`` ─▶ ``commits``
                                  │     a table without a key: files in its layout, one commit
-                                 └▶ ``upsert`` ─▶ ``staging`` ─▶ the daemon that owns the table
+                                 └▶ ``upsert`` ─▶ the daemon that owns the table
                                        a table with a key: staged rows, one transaction
-    ``columns``: which column goes where, or why not
+    ``columns``: checks and converts the frame's columns
 
-It deletes no file that a commit may list. Start reading at ``writers``.
+Files that a commit may list are never deleted here. Start reading at ``writers``.
 """

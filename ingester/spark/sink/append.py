@@ -1,8 +1,9 @@
-"""Rows for a table without a key: files in its layout, and one commit of all of them.
+"""Rows for a table without a primary key: files in its layout, and one commit of all of them.
 
-Law of this file: rows become visible together, once. What is in the manifest already is not
-committed again, and files of losers and of twins are garbage for clean-up. Nothing is deleted here:
-who cannot tell whether a commit was made must not take its files away.
+The rows of a write become visible together, once: a write that the manifest already has is not
+committed again. Files of failed or speculative attempts are garbage. Nothing is deleted here, as a
+writer that does not know whether its commit succeeded must not delete its files
+(``tests/spark/test_append_writer.py``).
 """
 
 from __future__ import annotations

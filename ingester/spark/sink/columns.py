@@ -1,8 +1,8 @@
-"""A DataFrame's columns as the columns of a table that it is written to.
+"""A DataFrame's columns as the columns of the table it is written to.
 
-Law of this file: nothing is guessed and nothing is lost. Columns go by their names; one that the
-table has and the frame lacks is null; one that the table lacks is refused, unless the partition
-spec makes it anyway. A value that the table's type cannot hold is refused with its column.
+Columns are matched by name. A column that the frame lacks is null; one that the table lacks is
+refused, unless the partition spec computes it. A value that the table's type cannot hold is refused
+with its column's name (``tests/spark/test_refusals.py``).
 """
 
 from __future__ import annotations

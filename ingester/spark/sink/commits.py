@@ -1,8 +1,8 @@
-"""Commits that Spark's driver makes to a table's manifest, beside daemons that make theirs.
+"""Commits that Spark's driver makes to a table's manifest, beside those of daemons.
 
-Law of this file: one proposal is committed at most once, however often its answer is lost. What a
-driver that died left undone is told by ``txn``: a version of the writer's own that is in the
-manifest is not committed again.
+One proposal is committed at most once, however often its answer is lost. After a driver has died,
+``txn`` (the writer's own version in the manifest) tells whether its commit succeeded
+(``tests/spark/test_append_writer.py``).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Rows of one task as Parquet files in a table's layout, visible to nobody until a commit.
+"""One task's rows as Parquet files in a table's layout. Runs on executors.
 
-    batches ─▶ by partition ─▶ sorted, encoded ─▶ put under a fresh name ─▶ what to list
+    batches ─▶ by partition ─▶ sorted, encoded ─▶ put under a fresh name ─▶ ``Add`` actions
 
-Law of this file: a file goes up under a name that nobody else has, so a task that runs twice, or
-dies, leaves garbage for clean-up and nothing else. What is held is bounded, however many partitions
-there are. Runs on executors.
+A task that runs twice or dies leaves only garbage, as every file has a new name and no version
+lists it before the commit. Memory is bounded, whatever the number of partitions.
 """
 
 from __future__ import annotations

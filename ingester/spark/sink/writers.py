@@ -1,10 +1,10 @@
-"""The two kinds of write that Spark knows, a batch and a stream's batch, over one kind of sink.
+"""The two kinds of write that Spark knows, batch and streaming, over one kind of sink.
 
     tasks    rows ─▶ ``Sink.write`` ─▶ message ─┐
-    driver   ``Sink.commit`` of the winners' ◀──┘  all of a write becomes visible, once
+    driver   ``Sink.commit`` of all messages ◀──┘  the whole write becomes visible, once
 
-Law of this file: a streaming batch is known by the query's id, which its checkpoint keeps, and the
-batch's number; a batch write by ``txn_app_id`` and ``txn_version``, where they are given.
+A streaming batch is identified by the query's id, which its checkpoint keeps, and the batch's
+number; a batch write by ``txn_app_id`` and ``txn_version``, if given.
 """
 
 from __future__ import annotations

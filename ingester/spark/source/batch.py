@@ -1,12 +1,12 @@
-"""The data source's batch read: files of one version, pruned by the manifest, spread by size.
+"""The data source's batch read: files of one version, pruned by the manifest, balanced by size.
 
-Law of this file: planning reads the manifest, executors read files; what travels between them has
-the files of one task and nothing of the state.
+Planning reads the manifest, executors read files. A task receives its files and nothing else of the
+table's state.
 
-Filters that Spark pushes down are taken only where that was asked for. Spark 4.3 keeps what a query
-has pushed with the relation, and reads by it in whatever query comes next: of
-``df.where(a).union(df.where(b))`` both sides would have the files of ``b``. A filter that is said
-as an option belongs to the relation, and has no such trap.
+Filters that Spark pushes down are used only with the option ``pushdown``. Spark 4.3 keeps a query's
+pushed filters with the relation and applies them to the next query: both sides of
+``df.where(a).union(df.where(b))`` would read the files of ``b``. The option ``filter`` belongs to
+the relation and does not have this problem.
 """
 
 from __future__ import annotations
@@ -17,33 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import LongType, StructField, StructType
 
 from ingester.spark.errors import plainly_each
-from ingester.spark.read.arrow_scan import FileToRead, ScanPlan, balanced
-from ingester.spark.source.rows import SourceRows
+from ingester.spark.read.arrow_scan import ScanPlan, scan
+from ingester.spark.source.rows import FilesPartition, SourceRows, partitions_of
 from ingester.spark.versions import PUSHES_FILTERS, arrow_schema
 from persist.manifest import Add, Manifest, TableState
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
-
-
-class FilesPartition(InputPartition):
-    """The files of one task."""
-
-    def __init__(self, files: tuple[FileToRead, ...]) -> None:
-        super().__init__(None)
-        self.files = files
-
-
-def partitions_of(
-    adds: Sequence[Add], manifest: Manifest, parallelism: int
-) -> list[FilesPartition]:
-    """Tasks of about equal size; a function of the files alone."""
-    return [
-        FilesPartition(tuple(FileToRead.of(add, manifest.root) for add in group))
-        for group in balanced(adds, parallelism)
-    ]
 
 
 class _PushFilters:
@@ -120,3 +103,35 @@ class TableReader(DataSourceReader):
         files = partition.files
         schema = arrow_schema(self._rows.schema())
         yield from self._rows.read(self._plan, files, schema)
+
+
+SCHEMA = StructType([StructField("count", LongType(), nullable=False)])
+
+
+class Counted(InputPartition):
+    """Rows of files that need not be opened."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(None)
+        self.rows = rows
+
+
+class CountReader(TableReader):
+    """One version's rows, or those that a filter leaves, counted."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks: one for all that is known, or several that have to look into files."""
+        if self._plan.rows:
+            return super().partitions()
+        return [Counted(sum(add.rows for add in self._wanted()))]
+
+    @plainly_each
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The count of a task, as one row. On an executor."""
+        rows = 0  # also where Spark asks once although there is nothing to read
+        if isinstance(partition, Counted):
+            rows = partition.rows
+        elif isinstance(partition, FilesPartition):
+            rows = sum(batch.num_rows for batch in scan(self._plan, partition.files))
+        schema = pa.schema([pa.field("count", pa.int64(), nullable=False)])
+        yield pa.record_batch([pa.array([rows], pa.int64())], schema=schema)

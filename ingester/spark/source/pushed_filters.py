@@ -1,11 +1,11 @@
-"""Spark's pushed-down filters, as far as they say what can be left out.
+"""Spark's pushed-down filters as predicates for pruning.
 
-Law of this file: pure. What comes of a filter keeps every row that Spark would keep: Spark looks at
-all filters again. So what is not understood prunes nothing. Spark orders NaN above all numbers and
-Arrow nowhere: comparisons of floating-point columns prune files, whose bounds know nothing of a
-column with a NaN in it, and are not put to rows.
+Every row that Spark would keep is kept: Spark evaluates all filters again, and a filter that is not
+understood prunes nothing. Spark orders NaN above all numbers and Arrow does not order it, so
+comparisons of floating-point columns prune only files, whose bounds are missing where a NaN is
+(``tests/spark/test_source_filters.py``).
 
-A nanosecond is its microsecond to Spark, rounded down: a comparison becomes one with a range.
+To Spark a nanosecond is its microsecond, rounded down: a comparison becomes one with a range.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 )
 
 from ingester.spark.read.columns import Columns
-from ingester.spark.read.pruning import Pruning
+from ingester.spark.read.filters import Pruning
 from ingester.spark.read.types import is_nanoseconds
 from persist.predicate.predicate import Predicate, Term
 

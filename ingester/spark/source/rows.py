@@ -1,7 +1,6 @@
-"""A table's rows as a data source gives them to Spark: asked columns, in Spark's Arrow types.
+"""A table's rows as the data source gives them to Spark: requested columns in Spark's Arrow types.
 
-Law of this file: a schema that the user gave says which columns are wanted and must not say
-anything else; nothing is cast to what the table does not have.
+A schema that the user gives selects columns. It must agree with the table's types: nothing is cast.
 """
 
 from __future__ import annotations
@@ -10,16 +9,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from ingester.spark.errors import ReaderUnsuitable, RequestRefused
-from ingester.spark.read.arrow_scan import FileToRead, ScanPlan, scan
+from ingester.spark.read.arrow_scan import FileToRead, ScanPlan, balanced, scan
 from ingester.spark.read.columns import Columns, asked_columns
-from ingester.spark.read.filter_option import pruning, said
-from ingester.spark.read.nanoseconds import floored
-from ingester.spark.read.pruning import Pruning
-from ingester.spark.read.types import holds_nanoseconds, is_nanoseconds, seen_type, spark_schema
-from persist.manifest import TableState
+from ingester.spark.read.filters import Pruning, pruning, said
+from ingester.spark.read.types import (
+    floored,
+    holds_nanoseconds,
+    is_nanoseconds,
+    seen_type,
+    spark_schema,
+)
+from persist.manifest import Add, Manifest, TableState
 from persist.table import TableDefinition
 
 
@@ -106,3 +110,21 @@ class SourceRows:
                 column = floored(column, table.field(field.name).type)
             arrays.append(column if column.type == field.type else column.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class FilesPartition(InputPartition):
+    """The files of one task."""
+
+    def __init__(self, files: tuple[FileToRead, ...]) -> None:
+        super().__init__(None)
+        self.files = files
+
+
+def partitions_of(
+    adds: Sequence[Add], manifest: Manifest, parallelism: int
+) -> list[FilesPartition]:
+    """Tasks of about equal size; a function of the files alone."""
+    return [
+        FilesPartition(tuple(FileToRead.of(add, manifest.root) for add in group))
+        for group in balanced(adds, parallelism)
+    ]

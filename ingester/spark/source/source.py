@@ -1,14 +1,15 @@
-"""``spark.read.format("ingester")``: a table as a Python data source, without any jar.
+"""``spark.read.format("ingester")``: a table as a Python data source, without a jar.
 
     from ingester.spark import register
     register(spark)
     spark.read.format("ingester").load("s3://lake/prefix/demo/flights").where("time > …")
 
-Law of this file: what is loaded is a fixed set of rows. The version is settled when the relation is
-made (``load()``, ``CREATE TEMP VIEW``), however often and however late it is read; with a schema of
-the caller's own, Spark makes it when it is read first.
+A loaded DataFrame is a fixed set of rows: its version is chosen when the relation is made
+(``load()``, ``CREATE TEMP VIEW``), whenever and however often it is read. If the caller gives a
+schema, Spark makes the relation at the first read (``tests/spark/test_source.py``).
 
-Spark plans queries in a Python process of its own: what only some of them need is imported there.
+Spark plans queries in a separate Python process, so modules that only some queries need are
+imported where they are used.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class IngesterSource(DataSource):
         options, version = self._settle(SourceOptions.any(self.options))
         _, state = options.state(version)
         if options.counts:
-            from ingester.spark.source.count import SCHEMA
+            from ingester.spark.source.batch import SCHEMA
 
             return SCHEMA
         schema = SourceRows.all(state, options.columns, options.filter).schema()
@@ -87,7 +88,7 @@ class IngesterSource(DataSource):
         manifest, state = options.state(version)
         tasks = options.number("tasks", 1) or self.parallelism
         if options.counts:
-            from ingester.spark.source.count import CountReader
+            from ingester.spark.source.batch import CountReader
 
             rows = SourceRows.all(state, (), options.filter)
             return CountReader(manifest, state, rows, options.storage, tasks, takes_filters=False)
@@ -113,8 +114,7 @@ class IngesterSource(DataSource):
             return RefusedStream(str(exc))
 
     def _stream(self, schema: StructType) -> DataSourceStreamReader:
-        from ingester.spark.source.new_columns import NewColumns
-        from ingester.spark.source.stream import TableStream
+        from ingester.spark.source.stream import NewColumns, TableStream
 
         options = SourceOptions.stream(self.options)
         manifest, head = options.existing()

@@ -1,19 +1,22 @@
-"""The data source's streaming read: a table's files as versions add them, each once.
+"""The data source's streaming read: a table's files in the order in which versions add them.
 
-Law of this file: what lies between two offsets is a function of the offsets alone, so that a batch
-that runs again has the same rows. Spark keeps the end of a batch before it runs it, and asks for
-the first start anew after a crash: so that start says nothing but where to begin. Files that a
-rewrite puts in the place of others have no new rows, and are none. No batch has a file with columns
-that the stream lacks (:mod:`ingester.spark.source.new_columns`).
+The files between two offsets are a function of the offsets alone, so a batch that runs again has
+the same rows. Spark stores the end of a batch before it runs it and asks for the first start again
+after a crash, so the first start only says where to begin. Files that a rewrite adds have no new
+rows and are skipped (``tests/spark/test_source_stream.py``).
 
-Spark before 4.2 does not say where a batch begins: it begins where the one that was planned last
-ended, and before the first plan it ends with the newest version.
+Spark fixes a stream's columns when it is loaded, so a column that is added later has no place in
+the stream's rows. Unless the stream was given its columns, it stops before the first file that may
+have another one (``tests/spark/test_new_columns.py``). Column types never change.
+
+Before 4.2 Spark does not say where a batch begins: it begins where the previously planned batch
+ended, and the first plan ends at the newest version.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NoReturn, cast
 
 import pyarrow as pa
@@ -22,11 +25,15 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from ingester.spark.errors import StreamUnsuitable, plainly, plainly_each
 from ingester.spark.options import SourceOptions
 from ingester.spark.read.arrow_scan import ScanPlan
-from ingester.spark.source.batch import FilesPartition, partitions_of
-from ingester.spark.source.new_columns import NewColumns
-from ingester.spark.source.rows import SourceRows
-from ingester.spark.source.stream_limits import Room, batch_limit
-from ingester.spark.source.stream_offsets import BEGINNING, FROM_NOW, Offset, beginning
+from ingester.spark.source.rows import FilesPartition, SourceRows, partitions_of
+from ingester.spark.source.stream_offsets import (
+    BEGINNING,
+    FROM_NOW,
+    Offset,
+    Room,
+    batch_limit,
+    beginning,
+)
 from ingester.spark.versions import (
     ReadAllAvailable,
     ReadLimit,
@@ -34,7 +41,58 @@ from ingester.spark.versions import (
     arrow_schema,
 )
 from persist.manifest import Add, CommittedVersion, Manifest, TableState, VersionNotKept
-from persist.table import TableDefinition
+from persist.table import TableDefinition, read_schema
+
+
+class NewColumns:
+    """Finds the files with columns that a stream would leave out.
+
+    Attributes:
+        known: The columns that the stream has; None where it was told which ones it wants.
+    """
+
+    def __init__(
+        self, manifest: Manifest, state: TableState, known: Collection[str] | None
+    ) -> None:
+        self._manifest = manifest
+        self._state = state
+        self._known = None if known is None else frozenset(known)
+        self._found: dict[int, tuple[str, ...]] = {}
+
+    def of(self, add: Add) -> tuple[str, ...]:
+        """Columns of the file's schema that the stream lacks, in the table's order."""
+        if self._known is None:
+            return ()
+        found = self._found.get(add.schema_id)
+        if found is None:
+            found = self._found[add.schema_id] = self._look(add.schema_id, self._known)
+        return found
+
+    def refuse(self, add: Add) -> None:
+        """Return if the stream has all columns of the file.
+
+        Raises:
+            StreamUnsuitable: It lacks some; the message names them, and says how to go on.
+        """
+        found = self.of(add)
+        if found:
+            names = ", ".join(repr(name) for name in found)
+            came = f"column {names} has" if len(found) == 1 else f"columns {names} have"
+            raise StreamUnsuitable(
+                f"{came} come to table {self._manifest.namespace}/"
+                f"{self._manifest.table} since this stream was loaded, which has no place for"
+                " what rows have there: it stops before the first of these rows. Load it anew"
+                " (spark.readStream, with the same options) and start it with the same checkpoint:"
+                " it goes on where it stopped. (A stream with the option columns, or with a schema"
+                " of its own, goes on without new columns.)"
+            )
+
+    def _look(self, schema_id: int, known: frozenset[str]) -> tuple[str, ...]:
+        if schema_id not in self._state.schemas:
+            self._state = self._manifest.refresh(self._state)
+        schema = read_schema(self._state.schemas[schema_id])
+        return tuple(name for name in schema.names if name not in known)
+
 
 IDLE_VERSIONS = 5
 """Versions without a new row that are left to be looked at again; clean-up always keeps more."""

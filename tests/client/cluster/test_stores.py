@@ -12,8 +12,7 @@ import pytest
 from ingester.client import Client, InvalidRequest, RetryPolicy
 from ingester.client.cluster.stores import ASK_AGAIN_S, Stores
 from ingester.spark.errors import RequestRefused
-from ingester.spark.read.read_table import _Asked, _tails
-from ingester.spark.read.tail import daemons_of
+from ingester.spark.read.tail import TailRequest, daemons_of, tails_of
 from persist.manifest import Manifest
 from persist.store import open_store
 from tests.cli.conftest import check_refused, run_command
@@ -79,15 +78,15 @@ def test_every_read_and_write_of_both_is_refused_and_names_them(
 def test_spark_refuses_a_daemon_of_another_store_than_the_files(two: list[Daemon]) -> None:
     one, other = two
     manifest = Manifest(open_store(f"file://{one.data_dir.parent}/store-y"), "ns", "t")
-    asked = _Asked(None, None, None, False)
-    assert [tail["n"].to_pylist() for tail in _read(manifest, [one.flight], asked)] == [[10]]
+    assert [tail["n"].to_pylist() for tail in _read(manifest, [one.flight])] == [[10]]
     for endpoints in ([one.flight, other.flight], [other.flight]):
         with pytest.raises(RequestRefused, match=f"{other.flight} writes to store .*store-y"):
-            _read(manifest, endpoints, asked)
+            _read(manifest, endpoints)
 
 
-def _read(manifest: Manifest, endpoints: list[str], asked: _Asked) -> list[pa.Table]:
-    return _tails(manifest, manifest.load().version, None, daemons_of(endpoints, None), asked)
+def _read(manifest: Manifest, endpoints: list[str]) -> list[pa.Table]:
+    request = TailRequest(daemons_of(endpoints, None))
+    return tails_of(manifest, manifest.load().version, None, request)
 
 
 def test_a_writer_does_not_move_to_a_daemon_of_another_store(two: list[Daemon]) -> None:

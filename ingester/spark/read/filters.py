@@ -1,17 +1,17 @@
-"""A filter that the caller says, in the words of ``ingester query``: ``host = 'h1' and v > 3``.
+"""The filter option, in the language of ``ingester query``: ``host = 'h1' and v > 3``.
 
-    text ─▶ predicate in the table's own types ─┬─▶ which files     which rows, through pyarrow
-                                                └─▶ a condition for Spark's own reader
+    text ─▶ predicate in the table's types ─┬─▶ Pruning: files by the manifest, rows by pyarrow
+                                            └─▶ a condition for Spark's own reader
 
-Law of this file: all readers keep the same rows. As in the daemon, comparisons with null are never
-true, and NaN is above and below nothing (to Spark it is above everything).
+All readers keep the same rows: a comparison with null is never true, and NaN compares false with
+everything, whereas Spark itself orders it above all numbers (``tests/spark/test_four_ways.py``).
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -22,9 +22,10 @@ from pyspark.sql import functions as F
 
 from ingester.spark.errors import RequestRefused
 from ingester.spark.read.columns import Columns, partition_type
-from ingester.spark.read.merge import quoted
-from ingester.spark.read.pruning import Pruning
-from ingester.spark.read.types import is_nanoseconds
+from ingester.spark.read.types import is_nanoseconds, quoted
+from persist.manifest import Add, ColumnStats
+from persist.parquet.stats import stat_value
+from persist.partitioning.bounds import partition_bounds
 from persist.predicate.parse import BadFilter, parse_predicate
 from persist.predicate.points import Points
 from persist.predicate.predicate import Condition, Predicate
@@ -150,3 +151,44 @@ def _literal(value: pa.Scalar) -> Column:
     if value.type.tz is not None:
         return F.timestamp_micros(ticks)
     return F.timestamp_add("MICROSECOND", ticks, F.expr(_EPOCH))
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Predicates that all of the wanted rows match.
+
+    Attributes:
+        files: Looked at with bounds of files, which are in the table's own types.
+        rows: Looked at with bounds of row groups, and row by row, in the types that carry them.
+    """
+
+    columns: Columns
+    files: tuple[Predicate, ...] = ()
+    rows: tuple[Predicate, ...] = ()
+
+    def and_also(self, other: Pruning) -> Pruning:
+        """The pruning that leaves what both leave."""
+        return Pruning(self.columns, self.files + other.files, self.rows + other.rows)
+
+    def may_match(self, add: Add) -> bool:
+        """True where the file can have rows that are wanted."""
+        if not self.files:
+            return True
+        definition = self.columns.definition
+        known = [add.stats]
+        if add.spec_id <= definition.spec_id:
+            spec = definition.spec_of(add.spec_id)
+            known.append(partition_bounds(spec, add.values, definition.schema))
+        if definition.lies_as_now(add.spec_id):
+            known.append(self._partition_columns(add))
+        return all(
+            predicate.may_match(bounds, add.rows) for bounds in known for predicate in self.files
+        )
+
+    def _partition_columns(self, add: Add) -> dict[str, ColumnStats]:
+        found = {}
+        fields = self.columns.partition_fields()
+        for field, scalar in zip(fields, self.columns.partition_scalars(add.values), strict=True):
+            value, nulls = stat_value(scalar), 0 if scalar.is_valid else add.rows
+            found[field.name] = ColumnStats(min=value, max=value, nulls=nulls)
+        return found
