@@ -36,8 +36,7 @@ from persist.manifest import Add, PartitionKey
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
-    from ingester.observability.tracing.flushes import FlushTrace
-    from ingester.observability.tracing.writes import WriteTrace
+    from ingester.observability.tracing.writes import FlushTrace, WriteTrace
     from ingester.origins.tenure import Tenure
 
 MAX_TRACED = 32

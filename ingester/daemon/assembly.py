@@ -56,7 +56,6 @@ from ingester.observability.rates import RateCounter
 from ingester.observability.status import DrainStatus, State, Status
 from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.observability.tracing.collector import open_traces
-from ingester.observability.tracing.counts import SPAN_BYTES, SpanCounts, SpanMetrics
 from ingester.origins.registry import Origins
 from ingester.query.buffer_spill import spill_handle
 from ingester.query.live_feed import LiveFeed
@@ -174,8 +173,6 @@ class Runtime:
         self.heap_trim = HeapTrim()
         self.namespaces = Namespaces(settings.quotas, self.metrics.quota_refused)
         self.traces = open_traces(settings.tracing, self.writer)
-        self.registry.register(SpanMetrics(self.span_counts))
-        self.ledger.gauge("spans", lambda: self.span_counts().waiting * SPAN_BYTES)
 
     def _make_connections(self, settings: Settings) -> None:
         limits, most_bytes = settings.limits, settings.memory.limit // DICTIONARY_SHARE
@@ -501,10 +498,6 @@ class Runtime:
             said = {"ingester.partition": job.partition_name, "ingester.freeze_reason": why}
             handle.flush_trace = self.traces.flush(job.table.key, said, handle.traced)
         self.flusher.enqueue(job)
-
-    def span_counts(self) -> SpanCounts:
-        """Count what became of spans; zeros where nothing is traced."""
-        return SpanCounts() if self.traces is None else self.traces.counts()
 
     def _group_applied(
         self, operations: int, nbytes: int, traced: Sequence[WriteTrace] = ()

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 TWICE_S = 0.5
 SPANS_S = 2.0
-"""The time to send the last spans: a receiver that is away does not keep the stop."""
+"""The time to send the last spans: an unreachable receiver does not hold up the stop."""
 LISTS_S = 5.0
 """The time to tell others of the last versions, once everything is closed: nobody needs it."""
 
@@ -85,10 +85,9 @@ async def drain_and_stop(runtime: Runtime, request: StopRequest | None = None) -
     except LogError as exc:
         # The next start judges the open segment; everything acknowledged is in it.
         log.warning("log not sealed", error=str(exc), runbook="disk-full")
-    if runtime.traces is not None:
-        lost = await trio.to_thread.run_sync(runtime.traces.close, SPANS_S)
-        if lost:
-            log.warning("spans lost at the stop", spans=lost, runbook="spans-lost")
+    traces = runtime.traces
+    if traces is not None and not await trio.to_thread.run_sync(traces.close, SPANS_S):
+        log.warning("last spans not sent", within_s=SPANS_S, runbook="spans-lost")
     left = sum(1 for _ in runtime.tree.unreleased())
     if deadline.cancelled_caught:
         log.warning(

@@ -38,6 +38,8 @@ Format = Literal["auto", "json", "console"]
 EventDict = MutableMapping[str, Any]
 
 _PROBLEM_LEVELS = frozenset({"warning", "error", "critical"})
+_LIBRARY_RUNBOOK = {"opentelemetry": "spans-lost"}
+"""The runbook entries of libraries' warnings, where it is not ``library-warning``."""
 # Fields that a problem shows in its own places, or not at all.
 _NOT_IN_MESSAGE = frozenset({"at", "event", "level", "runbook", "exception", "stack"})
 
@@ -253,13 +255,15 @@ class _ToStructlog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log ``record`` with its logger's name."""
+        library = record.name.partition(".")[0]
+        runbook = _LIBRARY_RUNBOOK.get(library, "library-warning")
         try:
             structlog.get_logger(record.name).log(
                 min(max(record.levelno // 10 * 10, logging.DEBUG), logging.ERROR),
                 " ".join(record.getMessage().split()),
                 logger=record.name,
                 exc_info=record.exc_info or None,
-                **({"runbook": "library-warning"} if record.levelno >= logging.WARNING else {}),
+                **({"runbook": runbook} if record.levelno >= logging.WARNING else {}),
             )
         except Exception:
             self.handleError(record)

@@ -20,7 +20,6 @@ from ingester.observability.metrics import FREEZE_REASONS, LIMITS, MAX_TABLES, M
 from ingester.observability.namespace_metrics import MAX_NAMESPACES
 from ingester.observability.replication_metrics import MOST_SERIES
 from ingester.observability.standing_metrics import standing_metrics
-from ingester.observability.tracing.counts import SpanCounts, SpanMetrics
 from ingester.observability.transformer_metrics import MAX_CLASSES, OUTCOMES
 from ingester.pushes.controller import ControllerStatistics
 from ingester.pushes.hook_metrics import HookMetrics
@@ -94,7 +93,6 @@ def daemon_metrics() -> list[MetricRow]:
     """Those of ``ingester serve``."""
     registry = CollectorRegistry()
     Metrics(registry).watch(_never)
-    registry.register(SpanMetrics(SpanCounts))
     registry.register(GaugeCollector(_never, standing_metrics))
     return sorted(_rows(registry))
 

@@ -1,21 +1,19 @@
-"""Traces: what becomes of one batch, one query, one flush, as spans of OpenTelemetry.
+"""Traces: what happens to one batch, one query, one flush, as OpenTelemetry spans.
 
-    the caller's span
-      └ ``writes``     write      prepare ─ log ─ apply …………… persist (when it is in files)
-                                            ┆ link          ┆ link
-                       group commit ◀───────┘               ▼
-      ``flushes``      flush      queue ─ order ─ put ─ linger ─ commit
-      └ ``queries``    query      parse ─ snapshot ─ scan ─ send ─ scan ─ send …
-      └ ``calls``      any other call; reads what the caller says of its span (``traceparent``)
+    the caller's span (``traceparent``)
+      └ ``writes``    write      prepare ─ log ─ apply …………… persist (when its rows are in files)
+                                           ┆ link          ┆ link
+                      group commit ◀───────┘               ▼
+                      flush      queue ─ order ─ put ─ linger ─ commit
+      └ ``calls``     query      parse ─ snapshot ─ scan ─ send ─ scan ─ send …
+                      sync, copy, action: one span each
 
-    ``tracer``      who is traced, and how a span is made: all of the above go through it
-    ``collector``   the provider and its exporter of OTLP, from settings and ``OTEL_*`` variables
-    ``delivery``    the bounded queue of spans, and what is told when a receiver is away
-    ``counts``      what became of the spans, for ``/metrics``
+    ``tracer``      makes spans; all of the above go through it
+    ``collector``   decides whether to trace, from settings and ``OTEL_*`` variables
+    ``provider``    the SDK's provider, sampler, batch processor and OTLP exporter
 
-Law of this room: nobody waits for a span. Where nothing is traced there is no tracer, and parts
-hold None; a batch that is not sampled costs one random number. A span is made when it is over,
-from times that were noted on the way, and waits in a bounded queue for a thread that sends it.
-OpenTelemetry is imported when it is set up, and not before: of this room only ``collector`` and
-``counts`` may be imported where nothing is traced. Start reading at ``calls``.
+Sampling, queueing and sending are the SDK's. A part never waits for a span: each span is made once
+its times are known and goes into the SDK's bounded queue. OpenTelemetry is imported only when
+something is traced (``tests/observability/tracing``), so a module outside this room may import
+``collector`` alone, except for type checking. Start reading at ``calls``.
 """

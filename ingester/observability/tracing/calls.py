@@ -1,21 +1,22 @@
-"""A call of a client: the span that the client has sent with it, and the traces that it begins.
+"""The traces of one call: the caller's span, and the spans of what the call does.
 
-Law of this file: one object for each call, in the thread that serves it. A part holds
-:class:`Traces`, or None where nothing is traced.
+A part holds :class:`Traces`, or None where nothing is traced. A query's trace:
+
+    parse ─▶ snapshot ─▶ scan ─▶ send ─▶ scan ─▶ send …
+
+The first ``PART_SPANS`` parts of an answer have spans; the query's span has the sums of all.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
-from opentelemetry.trace import SpanContext, SpanKind
+from opentelemetry.trace import Span, SpanContext, SpanKind
 
-from ingester.observability.tracing.counts import SpanCounts
-from ingester.observability.tracing.flushes import FlushTrace
-from ingester.observability.tracing.queries import QueryTrace
 from ingester.observability.tracing.tracer import (
     Attributes,
     Tracer,
@@ -24,12 +25,18 @@ from ingester.observability.tracing.tracer import (
     trace_id_of,
 )
 from ingester.observability.tracing.writes import (
+    FlushTrace,
     GroupCommit,
     StreamTraces,
     WriteTrace,
     group_committed,
 )
 
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+PART_SPANS = 16
+"""The parts of an answer that have spans of their own."""
 _SERVICE = {
     "rpc.system": "grpc",
     "rpc.service": "arrow.flight.protocol.FlightService",
@@ -38,10 +45,15 @@ _SERVICE = {
 
 
 class Traces:
-    """Everything that a daemon traces. Any thread, but for flushes and groups: the loop's."""
+    """Everything that a daemon traces. Any thread, but flushes and groups on the loop only.
 
-    def __init__(self, tracer: Tracer) -> None:
+    Args:
+        close: sends the queued spans within so many seconds; returns whether all were handled.
+    """
+
+    def __init__(self, tracer: Tracer, close: Callable[[float], bool] = lambda _: True) -> None:
         self._tracer = tracer
+        self.close = close
 
     def call(self, traceparent: Sequence[str], tracestate: Sequence[str]) -> CallTrace:
         """The traces of a call with these headers."""
@@ -49,10 +61,8 @@ class Traces:
 
     def flush(
         self, table: tuple[str, str], attributes: Attributes, writes: Sequence[SpanContext]
-    ) -> FlushTrace | None:
-        """Begin the trace of a flush: of one with rows of traced batches, or by chance."""
-        if not writes and not self._tracer.wanted():
-            return None
+    ) -> FlushTrace:
+        """Begin the trace of a flush; one with rows of traced batches is always sampled."""
         return FlushTrace(self._tracer, {**_names(*table), **attributes}, writes)
 
     def group(
@@ -62,26 +72,18 @@ class Traces:
         operations: int,
         nbytes: int,
     ) -> None:
-        """Tell traced batches of one group that the log has them, and that they are applied."""
+        """Record that the traced batches of one group are in the log and applied."""
         group_committed(self._tracer, writes, GroupCommit(between_ns, operations, nbytes))
-
-    def counts(self) -> SpanCounts:
-        """Count what became of the spans so far."""
-        return self._tracer.counts()
-
-    def close(self, within_s: float) -> int:
-        """Send what waits, but not for longer than that; returns the spans lost. Blocks."""
-        return self._tracer.close(within_s)
 
 
 class CallTrace:
-    """What is traced of one call."""
+    """The traces of one call, in the thread that serves it."""
 
     def __init__(self, tracer: Tracer, remote: SpanContext | None) -> None:
         self._tracer = tracer
         self._remote = remote
         self.trace_id = None if remote is None else trace_id_of(remote)
-        """The id that the call's errors and log lines name; None where it is in no trace."""
+        """The id in the call's errors and log lines; None outside of a trace."""
 
     def stream(self, method: str, namespace: str, table: str, **attributes: str) -> StreamTraces:
         """The traces of a stream's batches; ``method`` is ``write`` or ``delete``."""
@@ -89,9 +91,7 @@ class CallTrace:
         return StreamTraces(self._tracer, {**said, "db.operation.name": method}, self._remote)
 
     def query(self, namespace: str, table: str, scope: str, began_ns: int) -> QueryTrace | None:
-        """Begin the trace of a query whose ticket is read; None for one that is not traced."""
-        if not self._tracer.wanted(self._remote):
-            return None
+        """Begin the trace of a query whose ticket is parsed; None where it is not sampled."""
         said = {**_SERVICE, "rpc.method": "DoGet", **_names(namespace, table)}
         span = self._tracer.begin(
             f"query {namespace}.{table}",
@@ -109,13 +109,11 @@ class CallTrace:
 
     @contextmanager
     def span(self, method: str, name: str, attributes: Attributes | None = None) -> Iterator[None]:
-        """Trace what is done inside as one span, if the call is traced."""
-        span = None
-        if self._tracer.wanted(self._remote):
-            said = {**_SERVICE, "rpc.method": method, **(attributes or {})}
-            span = self._tracer.begin(
-                name, said, parent=self._remote, kind=SpanKind.SERVER, at_ns=time.time_ns()
-            )
+        """Trace the body as one span."""
+        said = {**_SERVICE, "rpc.method": method, **(attributes or {})}
+        span = self._tracer.begin(
+            name, said, parent=self._remote, kind=SpanKind.SERVER, at_ns=time.time_ns()
+        )
         if span is None:
             yield
             return
@@ -130,12 +128,100 @@ class CallTrace:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Have the log's lines name the trace, of what is done inside."""
+        """Add the trace's id to the log lines of the body."""
         if self.trace_id is None:
             yield
             return
         with structlog.contextvars.bound_contextvars(trace_id=self.trace_id):
             yield
+
+
+class Part(Protocol):
+    """A part of an answer."""
+
+    @property
+    def batch(self) -> RecordBatch:
+        """The rows."""
+
+    @property
+    def partition(self) -> str:
+        """The partition of the rows."""
+
+    @property
+    def source(self) -> str:
+        """Where the rows come from: ``buffer`` or ``file``."""
+
+
+P = TypeVar("P", bound=Part)
+
+
+class QueryTrace:
+    """The trace of one query, whose span has begun."""
+
+    def __init__(self, tracer: Tracer, span: Span, began_ns: int) -> None:
+        self._tracer = tracer
+        self._span = span
+        self._context = span.get_span_context()
+        self._at_ns = began_ns
+        self._rows = self._parts = self._scan_ns = self._send_ns = 0
+
+    def step(self, name: str, attributes: Attributes | None = None) -> None:
+        """Make the span of a step that ends now and began when the previous one ended."""
+        began_ns, self._at_ns = self._at_ns, time.time_ns()
+        between = (began_ns, self._at_ns)
+        self._tracer.past(name, between, attributes or {}, parent=self._context)
+
+    def watched(self, parts: Iterator[P]) -> Iterator[P]:
+        """Yield the parts, and end the span after the last. Holds no part while it is sent."""
+        self._at_ns = time.time_ns()
+        try:
+            while (part := next(parts, None)) is not None:
+                held = [part]
+                self._scanned(part)
+                del part
+                yield held.pop()
+                self._sent()
+        except BaseException as exc:
+            failed(self._span, exc)
+            raise
+        finally:
+            self._end()
+
+    def refused(self, error: BaseException) -> None:
+        """End the span of a query without an answer."""
+        failed(self._span, error)
+        self._span.end()
+
+    def _scanned(self, part: Part) -> None:
+        began_ns = self._at_ns
+        self._parts += 1
+        rows = part.batch.num_rows
+        self._rows += rows
+        if self._parts <= PART_SPANS:
+            facts = {"ingester.partition": part.partition, "ingester.source": part.source}
+            self.step("scan", {**facts, "ingester.rows": rows})
+        else:
+            self._at_ns = time.time_ns()
+        self._scan_ns += self._at_ns - began_ns
+
+    def _sent(self) -> None:
+        began_ns = self._at_ns
+        if self._parts <= PART_SPANS:
+            self.step("send")
+        else:
+            self._at_ns = time.time_ns()
+        self._send_ns += self._at_ns - began_ns
+
+    def _end(self) -> None:
+        self._span.set_attributes(
+            {
+                "db.response.returned_rows": self._rows,
+                "ingester.parts": self._parts,
+                "ingester.scan": self._scan_ns / 1e9,
+                "ingester.send": self._send_ns / 1e9,
+            }
+        )
+        self._span.end()
 
 
 def _names(namespace: str, table: str) -> dict[str, str]:

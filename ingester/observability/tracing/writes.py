@@ -1,11 +1,13 @@
-"""A batch on its way: what its trace notes, from the thread that reads it to the loop.
+"""The traces of a batch and of a flush.
 
-    begin ─ prepare ─▶ submitted ─ log ─▶ logged ─ apply ─▶ answered
-                                    ┆ link
-                              group commit ┄ links to the batches that are traced, up to 32
+    batch  begin ─ prepare ─▶ submitted ─ log ─▶ logged ─ apply ─▶ answered
+                                           ┆ link
+                                     group commit ┄ links to its traced batches, up to 32
+    flush  frozen ─ queue ─▶ ─ order ─▶ ─ put ─▶ ─ linger ─▶ ─ commit ─▶ committed
 
-Law of this file: each method is called by one thread at a time, in this order. Spans below that of
-the batch are made when they are over.
+Each method of a batch's trace is called by one thread at a time, in this order; a flush's on the
+loop. A flush links to the batches whose rows it writes, up to 32, and each of these batches gets a
+span ``persist`` in its own trace, with a link to the flush.
 """
 
 from __future__ import annotations
@@ -25,15 +27,17 @@ from ingester.observability.tracing.tracer import (
 )
 
 CALL_BATCHES = 32
-"""The batches of one stream that belong to the trace of whoever opened it: a stream may stay open
-for days. Later ones have traces of their own, with a link."""
+"""The batches of one stream that belong to the trace of its call. A stream may stay open for days:
+later batches have traces of their own, with a link."""
+MAX_STEPS = 64
+"""The most steps of a flush that are kept: an unreachable store causes many."""
 
 
 class GroupCommit(NamedTuple):
-    """One group of the log, which was written and synced together."""
+    """One group of the log, written and synced together."""
 
     between_ns: tuple[int, int]
-    """The times at which its write began, and at which it was stored."""
+    """When its write began, and when it was durable."""
     operations: int
     nbytes: int
 
@@ -53,17 +57,17 @@ class WriteTrace:
 
     @property
     def trace_id(self) -> str:
-        """The trace's id, in hexadecimal digits."""
+        """The trace's id in hexadecimal digits."""
         return trace_id_of(self.context)
 
     def submitted(self) -> None:
-        """Note that the batch is prepared, and queued for the log."""
+        """Note that the batch is prepared and queued for the log."""
         self._submitted_ns = time.time_ns()
         between = (self.began_ns, self._submitted_ns)
         self._tracer.past("prepare", between, {}, parent=self.context)
 
     def logged(self, group: GroupCommit, applied_ns: int, commit: SpanContext | None) -> None:
-        """Note the group that the batch was written with, once it is applied."""
+        """Note the batch's group commit, once it is applied."""
         began_ns, self.stored_ns = group.between_ns
         waited_s = max(0, began_ns - self._submitted_ns) / 1e9
         self._tracer.past(
@@ -86,10 +90,10 @@ class WriteTrace:
 
 
 class StreamTraces:
-    """The traces of one stream's batches. In the thread that reads it.
+    """The traces of one stream's batches, in the thread that reads it.
 
     Args:
-        remote: the span of whoever opened the stream.
+        remote: the span of the call that opened the stream.
     """
 
     def __init__(self, tracer: Tracer, attributes: Attributes, remote: SpanContext | None) -> None:
@@ -101,16 +105,14 @@ class StreamTraces:
         self._left = 0 if remote is None else CALL_BATCHES
 
     def begin(self, traceparent: str | None = None) -> WriteTrace | None:
-        """Begin the trace of a batch that was read; None for one that is not traced.
+        """Begin the trace of a batch that was read; None where it is not sampled.
 
         Args:
-            traceparent: what the batch itself says of its caller's span.
+            traceparent: the caller's span from the batch itself.
         """
         remote = None
         if traceparent is not None or self._left:
             remote = self._caller(traceparent)
-        if not self._tracer.wanted(remote):
-            return None
         began_ns = time.time_ns()
         span = self._tracer.begin(
             self._name,
@@ -131,7 +133,7 @@ class StreamTraces:
 
 
 def group_committed(tracer: Tracer, writes: Sequence[WriteTrace], group: GroupCommit) -> None:
-    """Tell the batches of a group that are traced that they are in the log, and applied."""
+    """Record the group commit, and note it in each traced batch of the group."""
     attributes = {
         "ingester.group.operations": group.operations,
         "ingester.bytes": group.nbytes,
@@ -142,3 +144,50 @@ def group_committed(tracer: Tracer, writes: Sequence[WriteTrace], group: GroupCo
     applied_ns = time.time_ns()
     for write in writes:
         write.logged(group, applied_ns, commit)
+
+
+class FlushTrace:
+    """The trace of one frozen buffer; it records nothing where it is not sampled.
+
+    Args:
+        writes: the spans of the traced batches with rows in the buffer.
+    """
+
+    def __init__(
+        self, tracer: Tracer, attributes: Attributes, writes: Sequence[SpanContext]
+    ) -> None:
+        self._tracer = tracer
+        self._writes = writes
+        self._frozen_ns = time.time_ns()
+        table = f"{attributes['db.namespace']}.{attributes['db.collection.name']}"
+        self._span = tracer.begin(f"flush {table}", attributes, links=writes, at_ns=self._frozen_ns)
+        self._steps: list[tuple[str, int, BaseException | None]] = []
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace's id in hexadecimal digits; None where it is not sampled."""
+        return None if self._span is None else trace_id_of(self._span.get_span_context())
+
+    def step(self, name: str, error: BaseException | None = None) -> None:
+        """Note the end of a step, with its error if it failed."""
+        if self._span is not None and len(self._steps) < MAX_STEPS:
+            self._steps.append((name, time.time_ns(), error))
+
+    def committed(self, attributes: Attributes) -> None:
+        """Make the spans: a manifest version has the buffer's files."""
+        if self._span is None:
+            return
+        flush, began_ns = self._span.get_span_context(), self._frozen_ns
+        for name, ended_ns, error in self._steps:
+            span = self._tracer.begin(name, {}, parent=flush, at_ns=began_ns)
+            if span is not None:
+                if error is not None:
+                    failed(span, error)
+                span.end(ended_ns)
+            began_ns = ended_ns
+        ended_ns = time.time_ns()
+        self._span.set_attributes(attributes)
+        self._span.end(ended_ns)
+        for write in self._writes:
+            between = (self._frozen_ns, ended_ns)
+            self._tracer.past("persist", between, attributes, parent=write, links=(flush,))

@@ -37,8 +37,7 @@ from ingester.server.portal import Portal
 from ingester.server.services import Services
 
 if TYPE_CHECKING:
-    from ingester.observability.tracing.calls import CallTrace
-    from ingester.observability.tracing.queries import QueryTrace
+    from ingester.observability.tracing.calls import CallTrace, QueryTrace
 
 _encode = msgspec.json.Encoder().encode
 _ensure = ctypes.pythonapi.PyGILState_Ensure

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import pytest
-from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler
 from opentelemetry.trace import SpanContext, TraceFlags
 from structlog.testing import capture_logs
 
@@ -14,7 +15,8 @@ from ingester.config.otel_variables import tracing_choice
 from ingester.config.settings import ConfigError, TracingSettings
 from ingester.config.sources import load
 from ingester.observability.tracing.collector import check_tracing, open_traces
-from ingester.observability.tracing.tracer import Sampling, Tracer, remote_span
+from ingester.observability.tracing.provider import make_sampler
+from ingester.observability.tracing.tracer import Tracer, remote_span
 from persist.manifest import WriterIdentity
 
 HERE = TracingSettings(endpoint="http://here:4317", sample=0.25)
@@ -97,22 +99,33 @@ def _caller(flags: int) -> SpanContext:
     return SpanContext(1, 1, is_remote=True, trace_flags=TraceFlags(flags))
 
 
+def _traced(sampler: Sampler) -> Callable[..., bool]:
+    """Return what says whether a span with this parent and these links is recorded."""
+    tracer = Tracer(TracerProvider(sampler=sampler).get_tracer("test"))
+    return lambda parent=None, links=(): (
+        tracer.begin("a span", {}, parent=parent, links=links) is not None
+    )
+
+
 def test_callers_decide_for_themselves_up_to_a_bound() -> None:
-    tracer = Tracer(trace.NoOpTracer(), Sampling(0.0, 5))
-    assert not tracer.wanted() and not tracer.wanted(_caller(0))
+    traced = _traced(make_sampler(0.0, 5))
+    assert not traced() and not traced(_caller(0))
     # Of one second, or of two where the test meets the change.
-    assert 5 <= sum(tracer.wanted(_caller(1)) for _ in range(100)) <= 10
-    everything = Tracer(trace.NoOpTracer(), Sampling(1.0, 0))
-    assert everything.wanted() and everything.wanted(_caller(1))
-    assert not everything.wanted(_caller(0))
+    assert 5 <= sum(traced(_caller(1)) for _ in range(100)) <= 10
+    traced = _traced(make_sampler(1.0, 0))
+    assert traced() and traced(_caller(1))
+    assert not traced(_caller(0))
+
+
+def test_work_for_traced_batches_is_traced_and_a_link_of_a_caller_decides_nothing() -> None:
+    traced = _traced(make_sampler(0.0, 5))
+    batch = SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(1))
+    assert traced(links=(batch,)) and traced(batch)
+    assert not traced(links=(_caller(1),))
 
 
 def test_a_sampler_of_the_environment_has_its_say() -> None:
-    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-
-    provider = TracerProvider(sampler=ALWAYS_OFF)
-    tracer = Tracer(provider.get_tracer("test"), Sampling(None, 5))
-    assert tracer.wanted()
+    tracer = Tracer(TracerProvider(sampler=ALWAYS_OFF).get_tracer("test"))
     assert tracer.begin("never", {}) is None
     assert tracer.past("never", (1, 2), {}, parent=None) is None
 
