@@ -48,7 +48,7 @@ LABELS: dict[str, tuple[str, str]] = {
     ),
     "outcome": (
         f"of transformers: {', '.join(OUTCOMES)}; of hooks: a decision, failed, timed_out;"
-        " of spans: sent, failed, dropped; of the store: what it answered",
+        " of the store: what it answered",
         "some 10 each",
     ),
     "origin": ("who writes a replication", "as many as replicators report, 100 at most"),
