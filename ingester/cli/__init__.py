@@ -19,11 +19,10 @@ is imported when it runs:
     ``log_level``                        which events a daemon's log has
     ``wal_tools``                        the log of a daemon that is stopped
     ``manifest_tools``, ``manifest_facts``   tables in a store, without a daemon
-    ``replicate``, ``replicate_options``   another database's changes, until a signal;
-                                         ``replicate_check``: what could be followed
-    ``replication_status``               where that stands: ``replication_facts`` as the daemon has
-                                         them, ``replication_rows`` for people
-    ``replicate_verify``                 a source compared with its copy
+    ``replicate``                        follow another database's changes, until a signal;
+                                         ``replicate_check``: a dry run
+    ``replication_status``               the replicators and their tables
+    ``replicate_verify``                 compare a source with its copy
     ``tokens``                           the file of tokens that a daemon lets callers in by
     ``follow``, ``follow_metrics``       copies of tables, until a signal
     ``controller``                       pushes that nobody leads, until a signal

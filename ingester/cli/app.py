@@ -385,7 +385,7 @@ def postgres(
     Needs wal_level = logical and a primary key on each table. Start it again and it goes on.
     """
     do_without_pandas()
-    from .replicate_options import run_postgres
+    from .replicate import run_postgres
 
     options = {
         "tables": tables,

@@ -1,21 +1,84 @@
-"""``ingester replicate postgres``: run the replicator until a signal, and say what it did."""
+"""The options of ``ingester replicate postgres``, read before anything is asked of anybody.
+
+-----
+
+``ingester replicate postgres``: run the replicator until a signal, and say what it did."""
 
 import signal
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from ingester.client import RetryPolicy
-from ingester.postgres.connection import SourceFailed
+from ingester.config.secret_values import secret_value
 from ingester.postgres.options import Options
 from ingester.postgres.replicator import Replicator
-from ingester.postgres.report_sender import ReportSender
-from ingester.postgres.reporting import report_of
-from ingester.postgres.resyncing import asked_another
+from ingester.postgres.reporting import ReportSender, report_of
+from ingester.postgres.resync import asked_another
+from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.states import BadState
 
 from .connecting import connect, connection_options, dialled
-from .exits import FAILED, CommandFailed
+from .exits import FAILED, USAGE, CommandFailed
 from .printing import print_json, print_line, say
+
+
+def read_dsn(given: str) -> str:
+    """Return the DSN, which may stand in a variable or a file; CommandFailed where it does not."""
+    try:
+        return secret_value(given)
+    except ValueError as exc:
+        raise CommandFailed(f"DSN: {exc}", USAGE) from exc
+
+
+def run_postgres(
+    dsn: str, namespace: str, given: Mapping[str, Any], endpoint: str | None, as_json: bool
+) -> None:
+    """Run the replicator, or look at what it could do.
+
+    Args:
+        given: The options by their names, as texts.
+        endpoint: The daemon's; None to look only.
+        as_json: Whether to print what was done as JSON.
+    """
+    try:
+        import psycopg2  # noqa: F401
+    except ImportError as exc:
+        message = 'psycopg2 is missing: pip install "ingester[postgres]"'
+        raise CommandFailed(message, FAILED) from exc
+    from ingester.postgres.names import BadRename, Names, split_name
+    from ingester.postgres.options import BadOption, Options, parse_pairs, parse_policies
+
+    if given["on_removed"] not in ("keep", "empty"):
+        raise CommandFailed(f"--on-removed {given['on_removed']}: keep or empty", USAGE)
+    try:
+        options = Options(
+            dsn=read_dsn(dsn),
+            namespace=namespace,
+            tables=tuple(name.strip() for name in given["tables"].split(",") if name.strip()),
+            publication=given["publication"],
+            slot=given["slot"],
+            origin=given["origin"],
+            renames=parse_pairs("--rename", given["rename"]),
+            policies=parse_policies(given["values"]),
+            on_removed=given["on_removed"],
+            resync=frozenset(given["resync"]),
+            resync_all=given["resync_all"],
+        )
+        Names(options.renames)
+        for name in options.tables:
+            split_name(name)
+    except (BadOption, BadRename) as exc:
+        raise CommandFailed(str(exc), USAGE) from exc
+    if endpoint is None:
+        from .replicate_check import check_postgres
+
+        check_postgres(options, as_json)
+        return
+    from .replicate import follow_postgres
+
+    follow_postgres(options, endpoint, as_json)
 
 
 def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:

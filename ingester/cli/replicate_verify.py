@@ -11,17 +11,17 @@ import msgspec
 
 from ingester.client import RetryPolicy
 from ingester.config.units import parse_duration
-from ingester.postgres.connection import SourceFailed
 from ingester.postgres.names import BadRename, Names
+from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.states import BadState
-from ingester.postgres.verify.verdicts import RowDifference, TableVerdict, all_equal
+from ingester.postgres.verify.differences import RowDifference, TableVerdict, all_equal
 from ingester.postgres.verify.verifying import NothingToCompare, VerifyPlan, verify
 from ingester.shown_text import escaped
 
 from .connecting import connect
 from .exits import DONE, FAILED, UNREACHABLE, USAGE, CommandFailed
 from .printing import print_json, print_line, print_table
-from .replicate_options import read_dsn
+from .replicate import read_dsn
 
 COLUMNS = ("table", "source", "verdict", "rows there", "rows here", "differ", "why")
 _EVERY_S = 0.2
@@ -52,7 +52,7 @@ def run_verify(endpoint: str, arguments: VerifyArguments, as_json: bool) -> NoRe
     except ImportError as exc:
         raise CommandFailed('psycopg2 is missing: pip install "ingester[postgres]"') from exc
     plan = _plan(arguments)
-    progress = _Progress()
+    progress = _VerifyProgress()
     began = time.monotonic()
     with connect(endpoint, RetryPolicy()) as client:
         try:
@@ -155,7 +155,7 @@ def _value(value: str | None) -> str:
     return "null" if value is None else repr(value)
 
 
-class _Progress:
+class _VerifyProgress:
     """A line on standard error that says how far it is, if a terminal is there to see it."""
 
     def __init__(self) -> None:

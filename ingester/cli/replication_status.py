@@ -1,17 +1,252 @@
-"""``replicate status``: where replications into a namespace stand, as the daemon knows it."""
+"""What is known of replications: by their replicators' reports, else by their tables' states.
+
+Law of this file: pure. A report tells more and is newer; states are what is left where nobody
+reports, after a restart of the daemon for one. What a daemon of another version leaves out is not
+known, and what it says beyond this is passed over.
+
+
+-----
+
+Replications as lines and rows for people.
+
+Law of this file: pure. Tables that do not follow come first and in full; of those that do, few are
+shown and the rest is counted.
+
+
+-----
+
+``replicate status``: where replications into a namespace stand, as the daemon knows it."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
 
 from ingester.client import Client, ListedCheckpoint, NotFound
-from ingester.postgres.states import PREFIX
+from ingester.postgres.states import PREFIX, BadState, ReplicaState, SlotPlace, decode_state
+from ingester.reports.replications import PHASES, plain
 
 from .connecting import connect
 from .exits import FAILED, CommandFailed
-from .printing import print_json, print_line, print_table
-from .replication_facts import KeptState, Replication, by_states, reported
-from .replication_rows import TABLES, lines, rows
+from .printing import Lines, print_json, print_line, print_table, size
+
+UNKNOWN = "unknown"
+"""The phase of a table whose state cannot be read."""
+
+Json = Mapping[str, Any]
+
+
+class ReplicatedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of a replication; see :class:`ingester.reports.replications.TableReport`."""
+
+    table: str
+    source: str = ""
+    phase: str = ""
+    reason: str = ""
+    since: str = ""
+    helps: tuple[str, ...] = ()
+    rows_done: int | None = None
+    rows_total: int | None = None
+    bytes_done: int | None = None
+    lag_bytes: int | None = None
+    lag_s: float | None = None
+    rows: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class ShownReplication(msgspec.Struct, frozen=True, kw_only=True):
+    """A replication into a namespace.
+
+    Attributes:
+        known_by: ``report`` or ``states``.
+        alive: Whether its replicator reports.
+        heard_at: When it was heard last; of one that is known by states, when the newest was kept.
+    """
+
+    namespace: str
+    origin: str
+    known_by: str = "report"
+    alive: bool = False
+    heard_at: str | None = None
+    heard_s: float | None = None
+    source: str = ""
+    slot: str = ""
+    state: str = "running"
+    reason: str = ""
+    position: str | None = None
+    lag_bytes: int | None = None
+    lag_s: float | None = None
+    slot_bytes: int | None = None
+    retries: int = 0
+    rivals: int = 0
+    phases: dict[str, int] = {}
+    tables: tuple[ReplicatedTable, ...] = ()
+    left_out: dict[str, int] = {}
+
+    @property
+    def is_well(self) -> bool:
+        """Whether a replicator reports, and no table is set aside."""
+        return self.alive and not self.phases.get("set_aside")
+
+
+class KeptState(NamedTuple):
+    """A state as the daemon keeps it: its table, its origin, what is in it, and since when."""
+
+    table: str
+    origin: str
+    content: bytes
+    at: str | None
+
+
+def reported(status: Json) -> list[ShownReplication]:
+    """Return the replications that a daemon's status tells of; none if it is an older one's."""
+    found = status.get("replications")
+    return msgspec.convert(found if isinstance(found, list) else [], list[ShownReplication])
+
+
+def by_states(namespace: str, states: Iterable[KeptState]) -> list[ShownReplication]:
+    """Return the replications that states tell of, by origin."""
+    origins: dict[str, list[KeptState]] = {}
+    for each in states:
+        origins.setdefault(each.origin, []).append(each)
+    return [_by_states(namespace, origin, each) for origin, each in sorted(origins.items())]
+
+
+def _by_states(namespace: str, origin: str, kept: Sequence[KeptState]) -> ShownReplication:
+    states = {each.table: _read(each.content) for each in kept}
+    tables = [_table(name, state) for name, state in states.items()]
+    places = [state.place for state in states.values() if isinstance(state, ReplicaState)]
+    counts = Counter(each.phase for each in tables)
+    return ShownReplication(
+        namespace=namespace,
+        origin=origin,
+        known_by="states",
+        heard_at=max((each.at for each in kept if each.at is not None), default=None),
+        source=plain(_source(places[0])) if places else "a source that cannot be read",
+        slot=plain(places[0].slot) if places else "",
+        state="ended",
+        phases={phase: counts[phase] for phase in (*PHASES, UNKNOWN)},
+        tables=in_order(tables),
+    )
+
+
+def _source(place: SlotPlace) -> str:
+    return f"database {place.database}, system {place.system_identifier}"
+
+
+def _table(name: str, state: ReplicaState | BadState) -> ReplicatedTable:
+    if isinstance(state, BadState):
+        return ReplicatedTable(table=plain(name), phase=UNKNOWN, reason=plain(str(state)))
+    return ReplicatedTable(
+        table=plain(name),
+        source=plain(state.facts.full_name),
+        phase=state.phase,
+        reason=plain(state.reason),
+        since=plain(state.since),
+        helps=tuple(plain(each) for each in state.helps),
+    )
+
+
+def in_order(tables: Iterable[ReplicatedTable]) -> tuple[ReplicatedTable, ...]:
+    """Return the tables by phase, those that do not follow first, and by name."""
+    order: dict[str, int] = {phase: number for number, phase in enumerate(PHASES)}
+    return tuple(sorted(tables, key=lambda each: (order.get(each.phase, -1), each.table)))
+
+
+def _read(content: bytes) -> ReplicaState | BadState:
+    try:
+        return decode_state(content)
+    except BadState as exc:
+        return exc
+
+
+SUMMARY = ("namespace", "source", "origin", "replicator", "behind by", "tables", "last heard")
+TABLES = ("table", "source", "phase", "since", "behind by", "why, and what to do")
+FOLLOWING_SHOWN = 20
+
+Row = tuple[object, ...]
+
+
+def summary(of: ShownReplication) -> Row:
+    """Return the row of a replication in a list of several."""
+    heard = None if of.heard_s is None else f"{of.heard_s:,.0f} s ago"
+    lag = _lag(of.lag_s, of.lag_bytes)
+    return of.namespace, of.source, of.origin, _replicator(of), lag, phases(of.phases), heard
+
+
+def lines(of: ShownReplication) -> Iterator[str]:
+    """Yield what there is to say of a replication before its tables."""
+    yield f"{of.namespace} from {of.source}: {_replicator(of)}"
+    yield f"  origin {of.origin}, slot {of.slot or '-'}; durable here up to {of.position or '-'}"
+    if of.known_by == "states":
+        yield (
+            f"  no replicator reports; the newest of its tables' states is of {of.heard_at or '-'}"
+        )
+    elif not of.alive:
+        ago = f"{of.heard_s or 0:,.0f} s ago"
+        yield f"  last heard {of.heard_at} ({ago}): below is what it said then"
+    else:
+        kept = "" if of.slot_bytes is None else f"; the source keeps {size(of.slot_bytes)} of log"
+        lag, ago = _lag(of.lag_s, of.lag_bytes), f"{of.heard_s or 0:,.0f} s ago"
+        yield f"  behind by {lag} (heard {ago}){kept}"
+    if of.reason:
+        retries = f" ({of.retries:,} failed sessions)" if of.retries else ""
+        yield f"  {of.state.replace('_', ' ')}: {of.reason}{retries}"
+    if of.rivals:
+        yield f"  {of.rivals + 1} replicators report this origin in turns: stop all but one"
+    yield f"  tables: {phases(of.phases)}"
+
+
+def rows(of: ShownReplication) -> list[Row]:
+    """Return the rows of its tables, and one that counts those without a row."""
+    others = [each for each in of.tables if each.phase != "following"]
+    following = [each for each in of.tables if each.phase == "following"]
+    shown = [*others, *following[:FOLLOWING_SHOWN]]
+    left = dict(of.left_out)
+    if len(following) > FOLLOWING_SHOWN:
+        left["following"] = left.get("following", 0) + len(following) - FOLLOWING_SHOWN
+    found = [_row(each) for each in shown]
+    if any(left.values()):
+        found.append((f"and {phases(left)}", "", "", "", "", ""))
+    return found
+
+
+def phases(counts: Mapping[str, int]) -> str:
+    """Return how many tables are in each phase, as ``1 set aside, 40 following``."""
+    told = (f"{count:,} {phase.replace('_', ' ')}" for phase, count in counts.items() if count)
+    return ", ".join(told) or "none"
+
+
+def _row(table: ReplicatedTable) -> Row:
+    helps, notes = (f"to do: {each}" for each in table.helps), (f"note: {n}" for n in table.notes)
+    why = [part for part in (table.reason, *helps, *notes) if part]
+    phase = table.phase.replace("_", " ") + _progress(table)
+    lag = _lag(table.lag_s, table.lag_bytes)
+    return table.table, table.source, phase, table.since or "-", lag, Lines(why or ["-"])
+
+
+def _progress(table: ReplicatedTable) -> str:
+    if table.rows_done is None or table.phase != "copying":
+        return ""
+    whole = f" of about {table.rows_total:,}" if table.rows_total else ""
+    read = f", {size(table.bytes_done)}" if table.bytes_done is not None else ""
+    return f": {table.rows_done:,}{whole} rows{read}"
+
+
+def _lag(seconds: float | None, nbytes: int | None) -> str:
+    parts = ["" if seconds is None else f"{seconds:,.1f} s", "" if nbytes is None else size(nbytes)]
+    return ", ".join(part for part in parts if part) or "-"
+
+
+def _replicator(of: ShownReplication) -> str:
+    if of.alive:
+        return of.state.replace("_", " ")
+    if of.known_by == "states":
+        return "not running"
+    return "ended" if of.state == "ended" else "not heard of"
 
 
 def print_replications(
@@ -74,7 +309,7 @@ def _state(client: Client, of: ListedCheckpoint) -> bytes | None:
         return None  # dropped since the listing
 
 
-def _print(replication: Replication) -> None:
+def _print(replication: ShownReplication) -> None:
     for line in lines(replication):
         print_line(line)
     if found := rows(replication):

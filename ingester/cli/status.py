@@ -11,8 +11,7 @@ from .connecting import connect
 from .exits import USAGE, CommandFailed
 from .printing import print_json, print_line, print_table, shown, size
 from .push_rows import HEADINGS, rows_of_pushes
-from .replication_facts import reported
-from .replication_rows import SUMMARY, summary
+from .replication_status import SUMMARY, reported, summary
 
 
 def print_tables(endpoint: str, as_json: bool) -> None:

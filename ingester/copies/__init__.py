@@ -1,13 +1,12 @@
-"""Copies of whole tables: rows that go straight into files, and become the table at once.
+"""Copies of whole tables: rows go straight into files, and become the table in one commit.
 
-    streams of batches ─▶ ``table_copy`` ─▶ ``copy_files``: held by partition, sorted, encoded in
-        the threads of ``encoders``, put into the folder of a version that does not count yet
+    streams of batches ─▶ ``table_copy`` ─▶ ``copy_files``: held by partition, sorted, encoded by a
+        few threads, put into the folder of a version that nobody sees
 
     finish ─▶ ``copies`` ─▶ all rows in files, no key twice ─▶ ``takeover``: the version gets its
         first commit (columns, files, the source's state) and takes the table over
 
-``plan`` says which table a copy makes: that of its columns and key, laid out as the table that is
-there where that can be. Nothing of a copy is in the log or in a buffer, and nothing shows before
-its finish; it ends with the process. How a version is committed is in
-``ingester.tables.new_version`` and ``persist.switching``. Start reading at ``copies``.
+A copy is neither in the log nor in a buffer; it is invisible before its finish and ends with the
+process. ``ingester.tables.new_version`` and ``persist.switching`` commit the version. Start reading
+at ``copies``.
 """

@@ -1,8 +1,7 @@
 """All copies of a daemon: begun by their first stream, finished or given up.
 
-Law of this file: a copy is the process's. Whoever finds it unknown begins anew, or finds in the
-table what it has become. What is under way towards the table goes on, whether or not somebody waits
-for it. Loop only.
+A copy belongs to the process. A client whose copy is unknown starts again, or finds the finished
+copy's state in the table. A finish continues even if the client stops waiting. Loop only.
 """
 
 from __future__ import annotations
@@ -18,10 +17,15 @@ import structlog
 import trio
 
 from ingester.buffer import TableBuffer
-from ingester.copies.copy_files import HELD_BYTES, CopyFiles, CopyPlace
-from ingester.copies.encoders import Encoders
-from ingester.copies.plan import copy_definition
-from ingester.copies.table_copy import CopyDone, CopyName, CopyState, CopyTarget, TableCopy
+from ingester.copies.copy_files import HELD_BYTES, CopyFiles, CopyPlace, Encoders
+from ingester.copies.table_copy import (
+    CopyDone,
+    CopyName,
+    CopyState,
+    CopyTarget,
+    IncomingCopy,
+    copy_definition,
+)
 from ingester.copies.takeover import Takeover
 from ingester.errors import (
     IngesterError,
@@ -98,7 +102,7 @@ class Copies:
         self._encoders = encoders
         self._takeover = takeover
         self._options = options
-        self._copies: dict[CopyName, TableCopy] = {}
+        self._copies: dict[CopyName, IncomingCopy] = {}
         self._opening: dict[TableKey, trio.Lock] = {}
         """One copy of a table is begun at a time: another gives up versions of those not known."""
         self._nursery: trio.Nursery | None = None
@@ -120,7 +124,7 @@ class Copies:
 
     async def open(
         self, name: CopyName, primary_key: tuple[str, ...], sent: pa.Schema
-    ) -> TableCopy:
+    ) -> IncomingCopy:
         """The copy, begun unless it is there; the caller brings a stream of it, and closes it.
 
         Raises:
@@ -143,7 +147,7 @@ class Copies:
             if not lock.locked():
                 self._opening.pop(name.table, None)
 
-    def closed(self, copy: TableCopy) -> None:
+    def closed(self, copy: IncomingCopy) -> None:
         """Note that a stream of the copy has ended."""
         copy.streams -= 1
         copy.touch()
@@ -191,7 +195,7 @@ class Copies:
 
     async def _begin(
         self, name: CopyName, primary_key: tuple[str, ...], sent: pa.Schema
-    ) -> TableCopy:
+    ) -> IncomingCopy:
         if sum(copy.state is not CopyState.DONE for copy in self._copies.values()) >= MOST:
             raise TooManyStreams(f"{MOST} copies are under way already", retry_after_s=10.0)
         table = await self._catalog.find(*name.table)
@@ -207,7 +211,7 @@ class Copies:
             self._writer,
             min(self._options.target_bytes, HELD_BYTES, self._encoders.most_held),
         )
-        copy = TableCopy(name, target, sent, CopyFiles(place, self._encoders))
+        copy = IncomingCopy(name, target, sent, CopyFiles(place, self._encoders))
         copy.normaliser()  # refuses what the table cannot keep
         self._copies[name] = copy
         log.info("copy begun", table=name.table, copy=name.copy, table_version=target.number)
@@ -244,7 +248,7 @@ class Copies:
 
     # Finishing
 
-    async def _finish(self, copy: TableCopy, rows: int, checkpoint: Checkpoint) -> None:
+    async def _finish(self, copy: IncomingCopy, rows: int, checkpoint: Checkpoint) -> None:
         """Try to finish a copy, whose ``attempt`` is set then."""
         copy.error = None
         try:
@@ -268,7 +272,7 @@ class Copies:
         if copy.error is not None and not isinstance(copy.error, Refused):
             self._end(copy, copy.error)
 
-    async def _finished(self, copy: TableCopy, rows: int, checkpoint: Checkpoint) -> CopyDone:
+    async def _finished(self, copy: IncomingCopy, rows: int, checkpoint: Checkpoint) -> CopyDone:
         files = copy.files
         if copy.state is CopyState.OPEN:
             copy.become(CopyState.COMPLETE)
@@ -296,7 +300,7 @@ class Copies:
 
     # Ending
 
-    def _known(self, name: CopyName) -> TableCopy:
+    def _known(self, name: CopyName) -> IncomingCopy:
         copy = self._copies.get(name)
         if copy is None:
             raise UnknownTable(
@@ -305,7 +309,7 @@ class Copies:
             )
         return copy
 
-    def _end(self, copy: TableCopy, why: IngesterError) -> None:
+    def _end(self, copy: IncomingCopy, why: IngesterError) -> None:
         """Forget a copy; what there is of it in the store goes in a thread."""
         self._copies.pop(copy.name, None)
         copy.become(CopyState.ENDED)
@@ -313,7 +317,7 @@ class Copies:
         if self._nursery is not None:
             self._nursery.start_soon(self._clean_up, copy, why)
 
-    async def _clean_up(self, copy: TableCopy, why: IngesterError) -> None:
+    async def _clean_up(self, copy: IncomingCopy, why: IngesterError) -> None:
         target = copy.target
         try:
             # Once it was tried to commit them, a version may list the files, whatever failed then.

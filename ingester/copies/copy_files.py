@@ -1,25 +1,26 @@
-"""The rows of one copy, on their way into files of a table version that nobody sees yet.
+"""The rows of a copy become files of an invisible table version.
 
-    add ─▶ held, by partition ─▶ enough for a file, or for memory ─▶ a thread: sorted, encoded, put
+    add ─▶ held by partition ─▶ enough for a file, or memory short ─▶ a thread: sorted, encoded, put
 
-Law of this file: a file goes up under a name that nobody else has, and is listed by nobody before
-the copy's one commit. A key stands in a file once, or the copy fails. The first failure is that of
-the copy: nothing is taken after it. Any thread; whoever brings rows waits where they come faster
-than files are made.
+A file has a unique name, and no manifest lists it before the copy's single commit. A repeated key
+fails the copy; after a failure it takes no more rows. :class:`Encoders` runs a few threads for all
+copies together, which bounds their memory. Any thread; a client that sends faster than files are
+written waits.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
-from ingester.copies.encoders import Encoders
 from ingester.errors import IngesterError, InternalFailure, InvalidRequest, MemoryFull, StoreAway
+from ingester.memory.ledger import MemoryLedger
 from persist.manifest import Add, WriterIdentity
 from persist.parquet.copy_on_write import stretch_of
 from persist.parquet.encode import encode_ordered
@@ -30,6 +31,59 @@ from persist.parquet.sparse_rows import SparseRows
 from persist.partitioning import PartitionValues
 from persist.store import ObjectStore, StoreError, StoreRetry, retry
 from persist.table import TableDefinition
+
+THREADS = 2
+"""A file is sorted and encoded by one thread, mostly outside of the interpreter's lock."""
+SHARE = 16
+"""The divisor of the memory's limit: a copy holds no more rows than that for one file."""
+
+
+class Encoders:
+    """Runs what makes files, and counts the bytes of all copies.
+
+    Args:
+        ledger: Says how much memory there is; what copies hold is one of its kinds.
+    """
+
+    def __init__(self, ledger: MemoryLedger, threads: int = THREADS) -> None:
+        self._ledger = ledger
+        self._free = threading.Semaphore(threads)
+        self._lock = threading.Lock()
+        self.nbytes = 0
+        """The bytes of rows that copies hold, and of files that are being made of them."""
+        self.most_held = ledger.watermarks.limit // SHARE
+        ledger.gauge("copies", lambda: self.nbytes)
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have a thread do the work as soon as one is free; waits until then.
+
+        Args:
+            work: It raises nothing.
+        """
+        self._free.acquire()
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                self._free.release()
+
+        # It ends with the process, whatever the store does.
+        threading.Thread(target=run, name="copy-encoder", daemon=True).start()
+
+    def hold(self, nbytes: int) -> None:
+        """Count bytes that are held more; fewer where that is negative."""
+        with self._lock:
+            self.nbytes += nbytes
+
+    def take_room(self, nbytes: int) -> bool:
+        """Count bytes that are held more, if all that is held then is below the high watermark."""
+        with self._lock:
+            if self._ledger.used + nbytes > self._ledger.watermarks.high:
+                return False
+            self.nbytes += nbytes
+            return True
+
 
 log = structlog.get_logger(__name__)
 

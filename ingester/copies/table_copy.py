@@ -1,17 +1,20 @@
-"""One copy of a table, from its first batch until it is the table, or given up.
+"""One copy of a table: its definition, and its states until it is the table or given up.
 
     OPEN ──finish──▶ COMPLETE ──take over──▶ DONE      complete: all rows are in files
-      │                  │ ▲ │                         a failure that a retry helps: finish again
+      │                  │ ▲ │                         a retryable failure: finish again
       └───── end ────────┘ └─┘
              ▼
-            ENDED                                      failed, aborted or forgotten; files go
+            ENDED                                      failed, aborted or forgotten; files deleted
 
-Law of this file: which states follow which is in :data:`TRANSITIONS`. Loop only, but for its files.
+:data:`TRANSITIONS` lists the legal transitions. The copied table has the copy's columns and no
+others; where it exists and its layout still fits (partitions, sort order, unit of times), it keeps
+it. Loop only, except for its files.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -21,8 +24,52 @@ import trio
 from ingester.copies.copy_files import CopyFiles
 from ingester.errors import IngesterError, InvalidRequest
 from ingester.schema import Normaliser
+from ingester.schema.definition import define_table
+from ingester.schema.normalise import kept_schema
 from ingester.tables.new_version import WholeTable
 from persist.table import TableDefinition, TableKey
+
+
+def copy_definition(
+    sent: pa.Schema, primary_key: Sequence[str], there: TableDefinition | None
+) -> TableDefinition:
+    """The definition of the table that a copy makes.
+
+    Args:
+        sent: The schema of the copy's batches.
+        there: The table that it takes the place of; None where there is none.
+
+    Raises:
+        InvalidRequest: A name, a type or a key that no table takes.
+    """
+    if not primary_key:
+        raise InvalidRequest("copy: a table that is copied has a primary key, and none is named")
+    unit = "us" if there is None else there.timestamp_unit
+    fields = [field.with_nullable(True) for field in kept_schema(sent, unit, ())]
+    schema = pa.schema(fields)
+    if there is None:
+        return define_table(schema, primary_key=primary_key, partition_by=[], timestamp_unit=unit)
+    return _laid_out(schema, primary_key, there).anew(there)
+
+
+def _laid_out(
+    schema: pa.Schema, primary_key: Sequence[str], there: TableDefinition
+) -> TableDefinition:
+    names, unit = set(schema.names), there.timestamp_unit
+    spec = there.spec.texts() if names.issuperset(there.spec.columns) else ()
+    sort_by = there.sort_by if names.issuperset(there.sort_by) else ()
+    for partition_by, order in ((spec, sort_by), (spec, ()), ((), sort_by)):
+        try:
+            return define_table(
+                schema,
+                primary_key=primary_key,
+                partition_by=partition_by,
+                sort_by=order,
+                timestamp_unit=unit,
+            )
+        except InvalidRequest:
+            continue  # as one of the two needs what the new columns or the key do not have
+    return define_table(schema, primary_key=primary_key, partition_by=[], timestamp_unit=unit)
 
 
 class CopyState(Enum):
@@ -46,7 +93,7 @@ TRANSITIONS: dict[CopyState, frozenset[CopyState]] = {
 }
 
 
-class IllegalTransition(RuntimeError):
+class IllegalCopyTransition(RuntimeError):
     """A copy was told to do what its state does not allow: a defect in this code."""
 
 
@@ -90,7 +137,7 @@ class CopyDone:
     rows: int
 
 
-class TableCopy:
+class IncomingCopy:
     """A copy. Loop only, but for ``files`` and what says otherwise."""
 
     def __init__(
@@ -146,7 +193,7 @@ class TableCopy:
     def become(self, state: CopyState) -> None:
         """Go on to another state; IllegalTransition where the table does not allow it."""
         if state not in TRANSITIONS[self.state]:
-            raise IllegalTransition(f"a copy that is {self.state.value} became {state.value}")
+            raise IllegalCopyTransition(f"a copy that is {self.state.value} became {state.value}")
         self.state = state
 
 

@@ -1,11 +1,11 @@
-"""A copy that is complete becomes the table.
+"""A complete copy becomes the table.
 
-    persist ─▶ latch: nobody writes ─▶ persist what came meanwhile ─▶ the version's first commit
-        ─▶ switch ─▶ answer from the new version ─▶ latch given back
+    persist ─▶ write latch ─▶ persist the rest ─▶ the version's first commit
+        ─▶ switch ─▶ answer from the new version ─▶ latch released
 
-Law of this file: from before the switch until it is known to be made or refused, nobody writes to
-the table: a row that was laid out for the table as it was would get into the table as it is. Where
-the store is away at that moment, writers are refused until it is back. Loop only.
+No writer changes the table from before the switch until its outcome is known: a row laid out for
+the old definition would reach the new one. If the store is unreachable during the switch, writers
+are refused until it is back. Loop only.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from ingester.buffer import (
 )
 from ingester.config.settings import ReplicationSettings, Settings
 from ingester.copies.copies import Copies, CopyOptions
-from ingester.copies.encoders import Encoders
+from ingester.copies.copy_files import Encoders
 from ingester.copies.takeover import Takeover
 from ingester.daemon.descriptors import raise_descriptors, share_descriptors
 from ingester.daemon.instrumentation import Instrumentation
@@ -67,10 +67,9 @@ from ingester.query.row_group_cache import CACHE_BYTES, RowGroupCache
 from ingester.query.ticket import FilterLimits
 from ingester.quotas.namespaces import Namespaces
 from ingester.recovery.left_logs import LeftLogs, adopt_into
-from ingester.replication.commit import TransactionCommit, TransactionPath
+from ingester.replication.commit import PointLookup, TransactionCommit, TransactionPath
 from ingester.replication.dedup import TransactionDedup
 from ingester.replication.open_transactions import OpenTransactions
-from ingester.replication.point_lookup import PointLookup
 from ingester.replication.reports import ReplicationReports
 from ingester.replication.service import Replication
 from ingester.server.auth.access import Access

@@ -1,12 +1,12 @@
-"""What a server, a publication and its tables are, read from PostgreSQL's catalogues.
+"""Reads a server, a slot, a publication and its tables from PostgreSQL's system catalogs.
 
     read_server ──▶ ServerFacts     read_publication ──▶ PublicationFacts
     read_slot   ──▶ SlotFacts       read_tables      ──▶ TableFacts
-    (the structs are in ``facts``)
+    (the structs are in ``facts``, the queries of tables in ``catalog_tables``)
 
-Law of this file: the catalogues are read by plain SELECTs, one for each catalogue, whatever the
-number of tables: inside a transaction with a snapshot they say what was then. A function that
-looks into the server's caches would say what is now; only names for people come from those.
+Catalogs are read by plain SELECTs, one per catalog: within a snapshot they show the state at that
+snapshot. Functions such as ``format_type`` read the server's caches and show the present;
+only names for people come from those.
 """
 
 from __future__ import annotations
@@ -15,8 +15,14 @@ from typing import Any
 
 import msgspec
 
-from ingester.postgres.attributes import Columns, Index, read_columns, read_indexes
-from ingester.postgres.classes import Class, Classes
+from ingester.postgres.catalog_tables import (
+    Class,
+    Classes,
+    Index,
+    TableColumns,
+    read_columns,
+    read_indexes,
+)
 from ingester.postgres.connection import ask, one_snapshot
 from ingester.postgres.facts import (
     ColumnFacts,
@@ -26,19 +32,6 @@ from ingester.postgres.facts import (
     SlotFacts,
     TableFacts,
 )
-
-__all__ = [
-    "ColumnFacts",
-    "Leaf",
-    "PublicationFacts",
-    "ServerFacts",
-    "SlotFacts",
-    "TableFacts",
-    "read_publication",
-    "read_server",
-    "read_slot",
-    "read_tables",
-]
 
 OURS = "made by ingester replicate: it adds tables, and leaves out what cannot be followed"
 """The comment of a publication that ``publication`` has made."""
@@ -194,7 +187,7 @@ def _read_tables(
     return found
 
 
-def _table(each: Class, columns: Columns, indexes: list[Index]) -> TableFacts:
+def _table(each: Class, columns: TableColumns, indexes: list[Index]) -> TableFacts:
     """The facts that are not of the publication."""
     key, deferrable = _key(each.identity, indexes)
     could_be = [i.name for i in indexes if i.is_immediate and i.is_not_null and not i.is_primary]
@@ -220,7 +213,7 @@ def _table(each: Class, columns: Columns, indexes: list[Index]) -> TableFacts:
 
 
 def _published(
-    table: TableFacts, columns: Columns, classes: Classes, facts: PublicationFacts
+    table: TableFacts, columns: TableColumns, classes: Classes, facts: PublicationFacts
 ) -> TableFacts:
     """The table with what the publication says of it."""
     entry = classes.entry(table.oid)
@@ -242,7 +235,7 @@ def _published(
     )
 
 
-def _leaf(leaf: Class, classes: Classes, columns: Columns, indexes: list[Index]) -> Leaf:
+def _leaf(leaf: Class, classes: Classes, columns: TableColumns, indexes: list[Index]) -> Leaf:
     born = classes.is_born(leaf.oid, columns.created_by, columns.created_in)
     return Leaf(
         leaf.oid,

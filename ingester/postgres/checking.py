@@ -1,9 +1,8 @@
-"""What would be followed, without a change to anything: ``ingester replicate postgres --check``.
+"""A dry run of a start: ``ingester replicate postgres --check``.
 
-    connect ──▶ facts ──▶ what stands in the way of all, and table by table ──▶ Check
+    connect ──▶ facts ──▶ problems of the server, and of each table ──▶ Check
 
-Law of this file: it reads. The walsender of its replication connection is asked nothing that makes
-something.
+The source is only read; its replication connection runs no command that creates anything.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from contextlib import closing
 
 import msgspec
 
-from ingester.postgres import server_conditions
 from ingester.postgres.catalog import read_publication, read_server, read_slot, read_tables
-from ingester.postgres.conditions import Hindrance, breaks_writes, notes
-from ingester.postgres.connection import SourceFailed, ask, connect, source_text
+from ingester.postgres.conditions import Hindrance, breaks_writes, notes, server_hindrances
+from ingester.postgres.connection import ask, connect, source_text
 from ingester.postgres.facts import PublicationFacts, ServerFacts, SlotFacts, TableFacts
 from ingester.postgres.names import Names, choose
-from ingester.postgres.publication import commands, plan, why_not
+from ingester.postgres.publication import commands, plan_publication, why_not
+from ingester.postgres.server_errors import SourceFailed
 
 
 class CheckedTable(msgspec.Struct, frozen=True):
@@ -73,7 +72,7 @@ def check(
         standing = read_slot(connection, slot)
         found = read_tables(connection, publication, everything=True)
     chosen, unknown = choose(found, tables)
-    problems = [*server_conditions.hindrances(server, published, standing)]
+    problems = [*server_hindrances(server, published, standing)]
     if not problems:
         problems += _reached(dsn, server)
     problems += [Hindrance(f"there is no table {text}", ("correct --tables",)) for text in unknown]
@@ -89,7 +88,9 @@ def check(
         standing,
         tuple(problems),
         tuple(_checked(table, server, published, names, clashes) for table in chosen),
-        tuple(commands(publication, plan(server, published, chosen), server.version_num)),
+        tuple(
+            commands(publication, plan_publication(server, published, chosen), server.version_num)
+        ),
     )
 
 

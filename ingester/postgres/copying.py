@@ -1,33 +1,200 @@
-"""The copies that wait are made, one after another, beside the stream.
+"""Rounds of copies, beside the stream, and the copy of one table into a new version.
 
-    orders that are due ─▶ a snapshot for all of them ─▶ table by table: copied, switched, told
-                                                      └▶ failed: set aside, or tried again later
+    orders that are due ─▶ one snapshot ─▶ table by table: copied, switched, reported
+                                        └▶ failed: set aside, or retried later
 
-Law of this file: one round at a time, in a thread of its own. While a round runs, and until the
-stream has begun anew after it, the slot stays where it was when the round began: what came since is
-read again for the tables that were copied.
+    Snapshot.locked ──▶ copy_stream ──▶ client.copy ──▶ files ──▶ the version and its state
+                        a thread        this thread
+
+One round runs at a time, in its own thread. Until the stream has restarted after a round, the slot
+stays where it was when the round began: the stream then repeats what the copied tables lack. A copy
+contains all rows of the snapshot, as many as the server says that it sent, or it fails and leaves
+no row, version or slot (``tests/postgres/test_table_copy.py``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from ingester.client import Client, ClientError, InvalidRequest
+from ingester.client.copying import TableCopy
 from ingester.postgres.catalog import read_publication, read_server, read_tables
-from ingester.postgres.connection import SourceFailed
-from ingester.postgres.looking import shape_of, wanted_of
+from ingester.postgres.connection import Stopped, ask
+from ingester.postgres.copy_stream import (
+    CopyBlocks,
+    find_wide,
+    read_block,
+    read_wide,
+    rows_at_most,
+    source_of,
+    wide_condition,
+)
+from ingester.postgres.facts import TableFacts
 from ingester.postgres.options import Options
-from ingester.postgres.planning import Wanted
-from ingester.postgres.snapshot import ChangedMeanwhile, Snapshot
-from ingester.postgres.statement_thread import Stopped
-from ingester.postgres.states import BadState, Place, TableState, encode_state, partition_of
-from ingester.postgres.table_copy import copy_table
+from ingester.postgres.planning import WantedTable, wanted_of
+from ingester.postgres.server_errors import SourceFailed
+from ingester.postgres.shape import Shape, shape_of
+from ingester.postgres.snapshot import ChangedMeanwhile, SourceSnapshot
+from ingester.postgres.states import BadState, ReplicaState, SlotPlace, encode_state, partition_of
 from ingester.postgres.tables import Tables, now
 from ingester.postgres.types import ValueNotKept
+from persist.prefetch import one_ahead
+
+Progress = Callable[[int, int, int | None], None]
+"""Told the rows so far, the bytes of their texts, and how many rows there may be in all."""
+
+
+class CopiedTable(NamedTuple):
+    """A table that was copied."""
+
+    table_version: int
+    rows: int
+    bytes: int
+    """The texts' bytes, as the server sent them."""
+
+
+def copy_table(
+    snapshot: SourceSnapshot,
+    facts: TableFacts,
+    shape: Shape,
+    client: Client,
+    namespace: str,
+    partition: str,
+    state: Callable[[], bytes],
+    progress: Progress = lambda rows, nbytes, total: None,
+) -> CopiedTable:
+    """Copy a table as it is in the snapshot; it is a version of the table here when this returns.
+
+    Args:
+        facts: what the table is in the snapshot.
+        shape: the columns that are wanted, and what they become.
+        partition: of the checkpoint that is committed with the rows.
+        state: its state, asked for when all rows are there.
+        progress: told after each batch, in this thread.
+
+    Raises:
+        ValueNotKept: with the table's name here, the row's key and the column.
+        ChangedMeanwhile: the table is not what it is in the snapshot: take another one.
+        Stopped: the snapshot was to end.
+        SourceFailed: the source refuses, and no retry helps.
+        psycopg2.OperationalError: the source is lost; a retry may help.
+        ClientError: the daemon refuses, or is lost: InvalidRequest is what no retry helps.
+    """
+    names = {column.source: column.name for column in shape.columns}
+    key = [names[name] for name in shape.key]
+    with client.copy(namespace, shape.target, key) as copy:
+        copy.write(_no_rows(shape))
+        with snapshot.locked(facts):
+            nbytes = _copy_rows(snapshot, facts, shape, copy, progress)
+        return CopiedTable(copy.finish(partition, state()), copy.rows, nbytes)
+
+
+def _copy_rows(
+    snapshot: SourceSnapshot, facts: TableFacts, shape: Shape, copy: TableCopy, progress: Progress
+) -> int:
+    """Write all rows; the bytes of their texts."""
+    total = estimate_rows(snapshot.connection, facts)
+    progress(0, 0, total)
+    wide = find_wide(snapshot, facts, shape)
+    nbytes = 0
+    with contextlib.closing(_batches(snapshot, facts, shape, wide=bool(wide))) as batches:
+        for batch, size in batches:
+            copy.write(batch)
+            nbytes += size
+            progress(copy.rows, nbytes, total)
+    largest = (0, "")
+    for row in wide:
+        batch, size, where = read_wide(snapshot, facts, shape, row)
+        largest = max(largest, (batch.nbytes, where))
+        try:
+            copy.write(batch)
+        except InvalidRequest as exc:
+            raise InvalidRequest(_too_large(shape, *largest, exc)) from exc
+        nbytes += size
+        del batch  # Not kept while the next one is read.
+        progress(copy.rows, nbytes, total)
+    return nbytes
+
+
+def _too_large(shape: Shape, nbytes: int, where: str, exc: InvalidRequest) -> str:
+    """What the daemon has said of a large row, if it was about its size."""
+    if "max_batch_bytes" not in str(exc):
+        return str(exc)
+    return (
+        f"table {shape.target!r}, {where}: the row has {nbytes} bytes, more than the daemon takes"
+        " at once: raise its flight.max_batch_bytes"
+    )
+
+
+def estimate_rows(connection: Any, facts: TableFacts) -> int | None:
+    """How many rows the table may have; None where it was never analysed.
+
+    As the server's planner does: by the rows on a page when that was last counted.
+
+    Raises:
+        SourceFailed, psycopg2.OperationalError
+    """
+    oids = [leaf.oid for leaf in facts.leaves] or [facts.oid]
+    [(rows,)] = ask(
+        connection,
+        "SELECT sum(reltuples::float8 / relpages * pg_relation_size(oid)"
+        " / current_setting('block_size')::int) FROM pg_class"
+        " WHERE oid = ANY (%s::oid[]) AND relpages > 0 AND reltuples >= 0",
+        oids,
+    )
+    return None if rows is None else round(rows)
+
+
+def copy_statement(facts: TableFacts, shape: Shape, *, wide: bool = False) -> Any:
+    """The statement that sends the rows of a table, as psycopg2's ``Composed``.
+
+    Args:
+        wide: leave out the rows that are wide.
+    """
+    from psycopg2 import sql
+
+    columns = sql.SQL(", ").join(sql.Identifier(column.source) for column in shape.columns)
+    which = sql.SQL("")
+    if wide:
+        which = sql.SQL(" WHERE NOT ({})").format(wide_condition(facts, shape))
+    return sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT (FORMAT csv)").format(
+        columns, source_of(facts), which
+    )
+
+
+def _batches(
+    snapshot: SourceSnapshot, facts: TableFacts, shape: Shape, *, wide: bool
+) -> Generator[tuple[pa.RecordBatch, int], None, None]:
+    """The table's rows, with the bytes of their texts."""
+    statement = copy_statement(facts, shape, wide=wide)
+    blocks = CopyBlocks(snapshot.connection, statement, rows_at_most(shape), snapshot.stopped)
+    rows = 0
+    read = ((read_block(block, shape), len(block)) for block in blocks)
+    with contextlib.closing(one_ahead(read)) as batches:
+        try:
+            for batch, size in batches:
+                rows += batch.num_rows
+                yield batch, size
+            sent = blocks.rows
+        finally:
+            blocks.end()  # First: the thread of the next batch waits for blocks.
+    if rows != sent:
+        raise SourceFailed(
+            f"table {facts.full_name}: the source sent {sent} rows, of which {rows} were read;"
+            " nothing was kept. This is a fault of ingester: report it"
+        )
+
+
+def _no_rows(shape: Shape) -> pa.RecordBatch:
+    """What says the columns of a table that may have no rows."""
+    return pa.schema([(column.name, column.type.arrow) for column in shape.columns]).empty_table()
 
 
 class Copying(NamedTuple):
@@ -69,7 +236,7 @@ class Copier:
         """Whether a round is under way."""
         return self._thread is not None and self._thread.is_alive()
 
-    def begin(self, place: Place) -> bool:
+    def begin(self, place: SlotPlace) -> bool:
         """Begin a round if a copy is due and none is under way; return whether it did."""
         if self.busy or not (due := self.tables.due()):
             return False
@@ -97,7 +264,7 @@ class Copier:
         if self._thread is not None:
             self._thread.join(timeout_s)
 
-    def _run(self, place: Place, due: Sequence[str]) -> None:
+    def _run(self, place: SlotPlace, due: Sequence[str]) -> None:
         import psycopg2
 
         self._at = None
@@ -127,10 +294,10 @@ class Copier:
             self.say(text)
         self.waits = text
 
-    def _round(self, place: Place, due: Sequence[str]) -> None:
+    def _round(self, place: SlotPlace, due: Sequence[str]) -> None:
         options = self.options
         name = f"{options.slot[:40]}_copy"
-        with Snapshot.take(options.dsn, name, self.stopped, self._waiting) as snapshot:
+        with SourceSnapshot.take(options.dsn, name, self.stopped, self._waiting) as snapshot:
             wanted = self._wanted(snapshot.connection)
             for target in due:
                 if self.stopped():
@@ -142,15 +309,15 @@ class Copier:
                     continue
                 self._copy(snapshot, place, table)
 
-    def _wanted(self, connection: Any) -> dict[str, Wanted]:
+    def _wanted(self, connection: Any) -> dict[str, WantedTable]:
         publication = read_publication(connection, self.options.publication)
         tables = read_tables(connection, self.options.publication)
         found = wanted_of(tables, read_server(connection), publication, self.options)
         return {each.target: each for each in found}
 
-    def _copy(self, snapshot: Snapshot, place: Place, table: Wanted) -> None:
+    def _copy(self, snapshot: SourceSnapshot, place: SlotPlace, table: WantedTable) -> None:
         target, facts = table.target, table.facts
-        state = TableState(
+        state = ReplicaState(
             place=place,
             publication=self.options.publication,
             facts=facts,

@@ -1,9 +1,9 @@
-"""What a server, a publication and its tables are, as values that ``catalog`` has read.
+"""Descriptions of a server, a publication and its tables, as ``catalog`` reads them.
 
     TableFacts ─┬▶ ColumnFacts
                 └▶ Leaf: the partitions that hold its rows
 
-Law of this file: pure. The state of a table has its facts as JSON.
+The state of a table stores its ``TableFacts`` as JSON.
 """
 
 from __future__ import annotations

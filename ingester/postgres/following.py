@@ -1,10 +1,10 @@
-"""A session of the stream: from where the slot stands, until something has to be seen to first.
+"""One session of the stream: reads from the slot's position until something has to be decided.
 
     Begin ─▶ changes of tables that lack the transaction ─▶ Commit ─▶ … ─▶ sent as one
 
-Law of this file: a change is applied to a table exactly if its transaction ends behind what the
-table has, which its state and the daemon say; so a session may begin as early as it likes. What
-cannot be applied changes the table's state, and ends the session. Transactions are sent whole.
+A change is applied to a table exactly if its transaction ends behind the table's position, which
+its state and the daemon have; a session may therefore begin at any earlier position. What cannot
+be applied changes the table's state and ends the session. Transactions are sent whole.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ingester.client import InvalidRequest, Restarted
-from ingester.postgres.collector import Collector, Shape, ShapeDiffers, SyncMessage, TruncatedTable
-from ingester.postgres.connection import SourceFailed
-from ingester.postgres.looking import shape_of
-from ingester.postgres.pgoutput import Begin, Change, Commit, Relation, Truncate
+from ingester.postgres.collector import Collector, TruncatedTable
+from ingester.postgres.pgoutput import BeginMessage, Change, CommitMessage, Relation, Truncate
 from ingester.postgres.positions import Positions, Sent
-from ingester.postgres.sending import Sending
+from ingester.postgres.sending import Sending, TooManyRows, deletes_of_all
+from ingester.postgres.server_errors import SourceFailed
+from ingester.postgres.shape import Shape, ShapeDiffers, shape_then
 from ingester.postgres.slot import Read, SlotStream
-from ingester.postgres.states import TableState
+from ingester.postgres.states import ReplicaState
+from ingester.postgres.sync_messages import SyncMessage
 from ingester.postgres.tables import Tables
-from ingester.postgres.truncating import TooManyRows, deletes_of_all
 from ingester.postgres.types import ValueNotKept
 
 SEND_BYTES = 8 << 20
@@ -32,8 +32,6 @@ SEND_CHANGES = 50_000
 """Transactions are sent together until they have so much, or the source has no more for now."""
 MOST_BYTES = 96 << 20
 """A transaction that has more is not taken apart: its tables are copied anew."""
-NUMERIC = 1700
-"""The type whose digits make another type here."""
 IDLE_S = 0.2
 ASK_EVERY_S = 1.0
 
@@ -42,7 +40,7 @@ class NewSession(Exception):
     """The session is over: a table is followed no more, or one more is."""
 
 
-class Turns(Protocol):
+class SessionTurns(Protocol):
     """What is done beside the stream, between transactions."""
 
     def turn(self) -> None:
@@ -62,17 +60,17 @@ class Followed:
     """
 
     target: str
-    state: TableState
+    state: ReplicaState
     has: int
     relation: Relation | None = None
     fresh: bool = False
 
 
 @dataclass
-class Transaction:
+class ReadTransaction:
     """The transaction that is being read."""
 
-    begin: Begin
+    begin: BeginMessage
     oids: set[int] = field(default_factory=set)
     """The tables that it has changed."""
 
@@ -89,7 +87,7 @@ class Session:
         tables: Tables,
         stream: SlotStream,
         positions: Positions,
-        turns: Turns,
+        turns: SessionTurns,
         say: Callable[[str], None],
     ) -> None:
         self._tables = tables
@@ -100,19 +98,19 @@ class Session:
         self._followed: dict[int, Followed] = {}
         self._shapes: dict[int, Shape] = {}
         self._collector = Collector(self._shapes)
-        self._transaction: Transaction | None = None
+        self._transaction: ReadTransaction | None = None
         self._asked_at = 0.0
         self.truncated: dict[int, set[int]] = {}
         """The transactions (32 bits) that have truncated each table."""
 
-    def follow(self, target: str, state: TableState, has: int) -> None:
+    def follow(self, target: str, state: ReplicaState, has: int) -> None:
         """Apply changes to a table from now on, or by another shape. Between transactions."""
         old = self._followed.get(state.facts.oid)
         self._followed[state.facts.oid] = Followed(target, state, has)
         if old is not None and old.relation is not None:
             self._relation(old.relation)
 
-    def reshape(self, target: str, state: TableState) -> None:
+    def reshape(self, target: str, state: ReplicaState) -> None:
         """Take note that a followed table has other facts now. Between transactions."""
         for each in self._followed.values():
             if each.target == target:
@@ -167,18 +165,18 @@ class Session:
         message = read.message
         if isinstance(message, Change):
             self._change(message)
-        elif isinstance(message, Begin):
+        elif isinstance(message, BeginMessage):
             if self._collector.upto is not None and not self._same_origin(message):
                 self.send()
-            self._transaction = Transaction(message)
-        elif isinstance(message, Commit):
+            self._transaction = ReadTransaction(message)
+        elif isinstance(message, CommitMessage):
             self._commit(message)
         elif isinstance(message, Relation):
             self._relation(message)
         elif isinstance(message, Truncate):
             self._truncate(message)
 
-    def _same_origin(self, begin: Begin) -> bool:
+    def _same_origin(self, begin: BeginMessage) -> bool:
         positions, upto = self._positions, self._collector.upto
         return upto is None or positions.is_ahead(upto) == positions.is_ahead(begin.final_lsn + 1)
 
@@ -239,7 +237,7 @@ class Session:
                 self.truncated.setdefault(oid, set()).add(self._transaction.begin.xid)
                 self._collector.truncate(oid)
 
-    def _commit(self, message: Commit) -> None:
+    def _commit(self, message: CommitMessage) -> None:
         transaction, self._transaction = self._transaction, None
         assert transaction is not None
         positions = self._positions
@@ -357,26 +355,3 @@ class Session:
         lsn = positions.confirmable(self._turns.hold())
         if lsn > positions.confirmed or self._is_time():
             positions.confirmed = max(positions.confirmed, self._stream.confirm(lsn))
-
-
-def shape_then(target: str, state: TableState, relation: Relation) -> Shape:
-    """Return the shape of a table as it was when the stream says that it had these columns.
-
-    Columns that it has got since, with null in all rows that were there, are not in it.
-
-    Raises:
-        ShapeDiffers: it cannot have been this table.
-    """
-    known = {column.name: column for column in state.facts.sent_columns}
-    for column in relation.columns:
-        facts = known.get(column.name)
-        if facts is None:
-            raise ShapeDiffers(relation.oid, target, f"column {column.name!r} is new")
-        if facts.type_oid != column.type_oid or (
-            facts.type_modifier != column.type_modifier and facts.base_oid == NUMERIC
-        ):
-            raise ShapeDiffers(relation.oid, target, f"column {column.name!r} has another type")
-    there = {column.name for column in relation.columns}
-    kept = [column for column in state.columns if column.source in there]
-    shape = shape_of(target, state.facts, kept)
-    return shape._replace(full_identity=relation.identity == "f")

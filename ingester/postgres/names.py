@@ -1,11 +1,11 @@
-"""What the source's tables and columns are called here.
+"""Names: of the source's tables and columns here, and of identifiers in SQL.
 
     public.orders ─▶ orders          sales.orders ─▶ sales.orders      public."a.b" ─▶ a-2e-b
     public._jobs  ─▶ x--5f-jobs      public."Ü 1" ─▶ x--dc--20-1       _id ─▶ x_id
 
-Law of this file: pure. Two tables never have one name: a character that a name here cannot have
-becomes ``-<hex of its code point>-``, and so does ``-`` itself; what is cut ends in a hash of the
-whole. Only renaming can make a clash, and a clash is told.
+Two tables never get the same name (``tests/postgres/test_names.py``): a character that names here
+cannot contain becomes ``-<hex of its code point>-``, and so does ``-`` itself; a name that is cut
+ends in a hash of the whole. Only renames can clash, and clashes are reported.
 """
 
 from __future__ import annotations
@@ -18,6 +18,36 @@ from collections.abc import Iterable, Mapping
 from ingester.errors import InvalidRequest
 from ingester.postgres.facts import TableFacts
 from ingester.schema.names import check_column_names, check_shown, check_table_name
+
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_WORDS = """
+all analyse analyze and any array as asc asymmetric authorization between bigint binary bit
+boolean both case cast char character check coalesce collate collation column concurrently
+constraint create cross current_catalog current_date current_role current_schema current_time
+current_timestamp current_user dec decimal default deferrable desc distinct do else end except
+exists extract false fetch float for foreign freeze from full grant greatest group grouping
+having ilike in initially inner inout int integer intersect interval into is isnull join json
+lateral leading least left like limit localtime localtimestamp national natural nchar none
+normalize not notnull null nullif numeric offset on only or order out outer overlaps overlay
+placing position precision primary real references returning right row select session_user setof
+similar smallint some substring symmetric system_user table tablesample then time timestamp to
+trailing treat trim true union unique user using values varchar variadic verbose when where
+window with xmlattributes
+"""
+_RESERVED = frozenset(_WORDS.split())
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it."""
+    if _PLAIN.fullmatch(name) and name not in _RESERVED:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_table(schema: str, name: str) -> str:
+    """A table's name with its schema."""
+    return f"{quoted(schema)}.{quoted(name)}"
+
 
 DEFAULT_SCHEMA = "public"
 MAX_BYTES = 128

@@ -1,7 +1,4 @@
-"""What a replication is asked to do: from which database, which tables, into which names.
-
-Law of this file: values only; what is no option is refused with its text.
-"""
+"""The options of a replication, and the parsers of their texts."""
 
 from __future__ import annotations
 

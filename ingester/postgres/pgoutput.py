@@ -1,7 +1,7 @@
-"""Messages of PostgreSQL's `pgoutput` plugin, protocol version 1.
+"""Messages of PostgreSQL's ``pgoutput`` plugin, protocol version 1.
 
-Law of this file: pure; bytes become values, whatever is not known is refused. A change stays as it
-came: the rows of many changes are read at once, column by column, by ``tuple_data``.
+A change keeps its bytes; ``sync_messages`` reads the rows of many changes at once. Unknown messages
+are refused.
 
 Source: PostgreSQL's documentation, "Logical Replication Message Formats".
 """
@@ -38,7 +38,7 @@ Cell = bytes | None | _Unchanged
 Cells = tuple[Cell, ...]
 
 
-class Column(NamedTuple):
+class RelationColumn(NamedTuple):
     """A column as the source has it."""
 
     name: str
@@ -52,14 +52,14 @@ class Relation(NamedTuple):
     oid: int
     schema: str
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[RelationColumn, ...]
     key: tuple[str, ...] = ()
     """The columns that changes have of old rows; all of them under REPLICA IDENTITY FULL."""
     identity: str = "d"
     """The table's REPLICA IDENTITY: 'd' default, 'n' nothing, 'f' full, 'i' an index."""
 
 
-class Begin(NamedTuple):
+class BeginMessage(NamedTuple):
     """The beginning of a transaction that has been committed."""
 
     final_lsn: int
@@ -69,7 +69,7 @@ class Begin(NamedTuple):
     """The time of the commit by the source's clock, in seconds of Unix time."""
 
 
-class Commit(NamedTuple):
+class CommitMessage(NamedTuple):
     """The end of a transaction, which is all that came since the last one."""
 
     end_lsn: int
@@ -110,7 +110,7 @@ class Truncate(NamedTuple):
     restart: bool = False
 
 
-Message = Relation | Begin | Commit | Change | Truncate
+Message = Relation | BeginMessage | CommitMessage | Change | Truncate
 
 
 def parse(data: bytes) -> Message | None:
@@ -121,12 +121,12 @@ def parse(data: bytes) -> Message | None:
     try:
         if data[0] in _CHANGES:
             return Change(_U32.unpack_from(data, 1)[0], data)
-        return _parse(_Reader(data))
+        return _parse(_MessageReader(data))
     except (struct.error, IndexError, ValueError) as exc:
         raise UnknownMessage(f"pgoutput: {data[:40]!r}: {exc}") from exc
 
 
-class _Reader:
+class _MessageReader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
@@ -171,17 +171,17 @@ class _Reader:
             raise ValueError(f"{len(self._data) - self._at} bytes too many")
 
 
-def _parse(reader: _Reader) -> Message | None:
+def _parse(reader: _MessageReader) -> Message | None:
     kind = reader.letter()
     message: Message
     if kind == "R":
         message = _relation(reader)
     elif kind == "B":
         final_lsn, microseconds, xid = reader.unpack(_BEGIN)
-        message = Begin(final_lsn, xid, _EPOCH_S + microseconds / 1e6)
+        message = BeginMessage(final_lsn, xid, _EPOCH_S + microseconds / 1e6)
     elif kind == "C":
         _, _, end_lsn, _ = reader.unpack(_COMMIT)
-        message = Commit(end_lsn)
+        message = CommitMessage(end_lsn)
     elif kind == "T":
         (count,) = reader.unpack(_U32)
         options = ord(reader.letter())
@@ -199,7 +199,7 @@ def _parse(reader: _Reader) -> Message | None:
     return message
 
 
-def _relation(reader: _Reader) -> Relation:
+def _relation(reader: _MessageReader) -> Relation:
     (oid,) = reader.unpack(_U32)
     schema, name = reader.name(), reader.name()
     identity = reader.letter()
@@ -210,14 +210,14 @@ def _relation(reader: _Reader) -> Relation:
     for _ in range(count):
         flagged = ord(reader.letter()) & _FLAGGED_KEY
         column = reader.name()
-        columns.append(Column(column, *reader.unpack(_COLUMN_TYPE)))
+        columns.append(RelationColumn(column, *reader.unpack(_COLUMN_TYPE)))
         key += [column] if flagged else []
     # The catalogue's own schema is told as an empty name.
     return Relation(oid, schema or "pg_catalog", name, tuple(columns), tuple(key), identity)
 
 
 def _rows(data: bytes) -> tuple[Cells | None, Cells | None]:
-    reader = _Reader(data)
+    reader = _MessageReader(data)
     kind = reader.letter()
     reader.unpack(_U32)
     part = reader.letter()

@@ -1,29 +1,38 @@
-"""What is to be done with each table: what the source has now beside what is here.
+"""What the source has now, and what to do with each table because of it.
 
-    state, facts ─▶ follow       nothing has happened
-                    widen        a column more, null in all old rows: go on
-                    ask          the file of its rows is another: TRUNCATE, or written anew
+    look ─▶ server, publication, tables ─▶ names, conditions, types ─▶ WantedTable, one per table
+
+    state, facts ─▶ follow       unchanged
+                    widen        a new column, null in all old rows: continue
+                    ask          its rows are in a new file: TRUNCATE, or rewritten
                     copy         anything else: a new version of the table
-                    set_aside    it cannot be followed
-                    leave        the source has no such table any more
+                    set_aside    cannot be followed
+                    leave        no longer published at the source
 
-Law of this file: pure. Rows alone come by the stream; whatever changes what is there without a
-row's message is told by the catalogue: an oid, a column's number, the file of the rows, the
-partitions. In doubt the answer is ``copy``.
+The stream contains changes of rows only. Everything else that changes a table's rows shows in the
+catalog: an oid, a column's number, the file of the rows, the partitions. In doubt :func:`plan`
+decides ``copy`` (``tests/postgres/test_planning.py``). A look changes only a publication of ours.
+Its position in the log is read first, so all that the stream has up to there is older.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from ingester.postgres.facts import ColumnFacts, TableFacts
-from ingester.postgres.states import KeptColumn, Place, TableState
+from ingester.postgres.catalog import read_publication, read_server, read_tables
+from ingester.postgres.facts import ColumnFacts, PublicationFacts, ServerFacts, TableFacts
+from ingester.postgres.names import Names, choose
+from ingester.postgres.options import Options
+from ingester.postgres.publication import Made, ensure, why_not
+from ingester.postgres.slot import current_lsn, kept_from
+from ingester.postgres.states import KeptColumn, ReplicaState, SlotPlace
+from ingester.postgres.types import column_type
 
 Action = Literal["follow", "widen", "ask", "copy", "set_aside", "leave"]
 
 
-class Wanted(NamedTuple):
+class WantedTable(NamedTuple):
     """A table of the source as it is now, under its name here.
 
     Attributes:
@@ -38,7 +47,7 @@ class Wanted(NamedTuple):
     helps: tuple[str, ...] = ()
 
 
-class Step(NamedTuple):
+class TableStep(NamedTuple):
     """What is to be done with a table here, and why."""
 
     target: str
@@ -47,43 +56,45 @@ class Step(NamedTuple):
     helps: tuple[str, ...] = ()
 
 
-def plan(place: Place, have: Mapping[str, TableState], wanted: Sequence[Wanted]) -> dict[str, Step]:
+def plan(
+    place: SlotPlace, have: Mapping[str, ReplicaState], wanted: Sequence[WantedTable]
+) -> dict[str, TableStep]:
     """Return a step for each table that is here, or that the source has.
 
     Args:
         place: The slot as it is now.
         have: The states of the tables here, by name.
     """
-    steps: dict[str, Step] = {}
+    steps: dict[str, TableStep] = {}
     for table in wanted:
         steps[table.target] = _step(place, have.get(table.target), table)
     named = {table.facts.oid: table.target for table in wanted}
     for target, state in have.items():
         if target not in steps:
             reason = state.reason if state.phase == "left" else _gone(state, named)
-            steps[target] = Step(target, "leave", reason)
+            steps[target] = TableStep(target, "leave", reason)
     return steps
 
 
-def _step(place: Place, state: TableState | None, table: Wanted) -> Step:
+def _step(place: SlotPlace, state: ReplicaState | None, table: WantedTable) -> TableStep:
     if table.hindrance:
-        return Step(table.target, "set_aside", table.hindrance, table.helps)
+        return TableStep(table.target, "set_aside", table.hindrance, table.helps)
     if state is None:
-        return Step(table.target, "copy", "it is new")
+        return TableStep(table.target, "copy", "it is new")
     if state.phase == "set_aside":
-        return Step(table.target, "copy", f"it was set aside: {state.reason}")
+        return TableStep(table.target, "copy", f"it was set aside: {state.reason}")
     if state.phase == "left":
-        return Step(table.target, "copy", "it has come back")
+        return TableStep(table.target, "copy", "it has come back")
     if state.place != place:
-        return Step(table.target, "copy", "the slot was made anew")
+        return TableStep(table.target, "copy", "the slot was made anew")
     if (reason := _changed(state, table)) is not None:
-        return Step(table.target, "copy", reason)
+        return TableStep(table.target, "copy", reason)
     if other_files(state.facts, table.facts):
         reason = "its rows were written anew (ALTER TABLE, VACUUM FULL, CLUSTER)"
-        return Step(table.target, "ask", reason)
+        return TableStep(table.target, "ask", reason)
     if state.facts != table.facts or state.columns != table.columns:
-        return Step(table.target, "widen")
-    return Step(table.target, "follow")
+        return TableStep(table.target, "widen")
+    return TableStep(table.target, "follow")
 
 
 def other_files(old: TableFacts, new: TableFacts) -> set[int]:
@@ -106,7 +117,7 @@ def truncated_by(old: TableFacts, new: TableFacts, transactions: Collection[int]
     return all(by[oid] in transactions for oid in other_files(old, new))
 
 
-def _changed(state: TableState, table: Wanted) -> str | None:
+def _changed(state: ReplicaState, table: WantedTable) -> str | None:
     """Return what has changed that no message of a row has told; None where nothing has."""
     old, new = state.facts, table.facts
     if old.oid != new.oid:
@@ -120,7 +131,7 @@ def _changed(state: TableState, table: Wanted) -> str | None:
     return _columns_changed(state, table) or _partitions_changed(old, new)
 
 
-def _columns_changed(state: TableState, table: Wanted) -> str | None:
+def _columns_changed(state: ReplicaState, table: WantedTable) -> str | None:
     before = {each.number: each for each in state.facts.columns}
     now = {each.number: each for each in table.facts.columns}
     for number, column in before.items():
@@ -176,8 +187,109 @@ def _partitions_changed(old: TableFacts, new: TableFacts) -> str | None:
     return "a partition was detached or dropped" if before else None
 
 
-def _gone(state: TableState, named: Mapping[int, str]) -> str:
+def _gone(state: ReplicaState, named: Mapping[int, str]) -> str:
     facts = state.facts
     if facts.oid in named:
         return f"{facts.schema}.{facts.name} is followed as {named[facts.oid]} now"
     return f"the publication has no table {facts.schema}.{facts.name} any more"
+
+
+class SourceLook(NamedTuple):
+    """What the source had at a position of its log.
+
+    Attributes:
+        kept_from: The position from which on it kept the log for the slot.
+    """
+
+    lsn: int
+    kept_from: int | None
+    server: ServerFacts
+    publication: PublicationFacts
+    tables: tuple[WantedTable, ...]
+    unused: tuple[str, ...] = ()
+    """Options that name what is not there."""
+
+
+def look(connection: Any, options: Options) -> SourceLook:
+    """Look at the source; a publication of ours is given the tables that it lacks before.
+
+    Raises:
+        SourceFailed: the role may not.
+        psycopg2.OperationalError: the server cannot be reached.
+    """
+    server = read_server(connection)
+    publish(connection, options)
+    lsn = current_lsn(connection)
+    publication = read_publication(connection, options.publication)
+    tables = read_tables(connection, options.publication, everything=True)
+    wanted = wanted_of(tables, server, publication, options)
+    kept = kept_from(connection, options.slot)
+    return SourceLook(lsn, kept, server, publication, wanted, unused(tables, options))
+
+
+def unused(tables: Sequence[TableFacts], options: Options) -> tuple[str, ...]:
+    """Return the names that options have and no table or column has, with their options."""
+    known = {"*"}
+    for table in tables:
+        name = f"{table.schema}.{table.name}"
+        known |= {name, *(f"{name}.{column.name}" for column in table.columns)}
+    return (
+        *(f"--rename {name}" for name in Names(options.renames).unused(tables)),
+        *(f"--values {name}" for name in sorted(options.policies.keys() - known)),
+    )
+
+
+def publish(connection: Any, options: Options) -> Made:
+    """Have a publication of ours with all tables that are wanted and can be followed.
+
+    Raises:
+        SourceFailed, psycopg2.OperationalError
+    """
+    tables = read_tables(connection, options.publication, everything=True)
+    return ensure(connection, options.publication, wanted_tables(tables, options))
+
+
+def wanted_tables(tables: Sequence[TableFacts], options: Options) -> list[TableFacts]:
+    """Return those that the options name; views and foreign tables by name alone."""
+    return choose(tables, options.tables)[0]
+
+
+def wanted_of(
+    tables: Sequence[TableFacts],
+    server: ServerFacts,
+    publication: PublicationFacts,
+    options: Options,
+) -> tuple[WantedTable, ...]:
+    """Return what is wanted of tables: those that the options name, under their names here."""
+    names = Names(options.renames)
+    named = wanted_tables(tables, options)
+    if not (publication.ours or options.tables):
+        named = [table for table in named if table.published]
+    clashes = names.clashes(named)
+    found = []
+    for table in named:
+        target = names.table(table.schema, table.name)
+        hindered = why_not(table, server, publication)
+        if hindered is not None:
+            found.append(WantedTable(target, table, (), hindered.reason, hindered.helps))
+        elif not table.published:
+            continue  # It is added at the next look.
+        elif table.oid in clashes:
+            helps = (f"--rename {table.full_name}=ANOTHER_NAME",)
+            found.append(WantedTable(target, table, (), clashes[table.oid], helps))
+        else:
+            found.append(WantedTable(target, table, kept_columns(table, names, options)))
+    # Of two with one name the one that can be followed has it.
+    found.sort(key=lambda each: (not each.hindrance, each.facts.full_name))
+    return tuple(found)
+
+
+def kept_columns(table: TableFacts, names: Names, options: Options) -> tuple[KeptColumn, ...]:
+    """Return how each column that the stream has is kept."""
+    found = []
+    for column in table.sent_columns:
+        policy = options.policy(table.schema, table.name, column.name)
+        kind = column_type(column, policy)
+        name = names.column(table.schema, table.name, column.name)
+        found.append(KeptColumn(column.name, name, str(kind.arrow), policy))
+    return tuple(found)

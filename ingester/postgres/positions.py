@@ -1,25 +1,41 @@
-"""How far the changes are: read, sent, and in object storage.
+"""How far changes are read, sent and stored, and how far the slot may advance.
 
-    read_upto    all up to here was read, and what is wanted of it sent
+    read_upto    everything up to here was read, and its wanted changes were sent
     main         the origin of all tables, in the order of the log
-    catch_up     an origin of each table that was copied, until it is where the others are
+    catch_up     an origin for each copied table, until it is where the others are
     bound        what a start will find to be safe: the slot is never told more
 
-Law of this file: the slot is told of what is in object storage alone. ``bound`` is known after the
-loss of this process, and of the daemon's disk: it is how a slot is told from another of its name.
-All of a session counts on one process of the daemon: another one may have lost what that had.
+The slot is told only positions that are in object storage. ``bound`` survives the loss of this
+process and of the daemon's disk; by it a start recognizes a slot of the same name that was created
+again. A session depends on one process of the daemon: another one may have lost rows.
+
+    nothing to send ─▶ IdleSlot: a message into the source's log ─▶ it returns by the stream ─▶
+    ``upto`` is put into a table's state ─▶ once that is in object storage ─▶ the slot may advance
+
+    a copy is ordered, or a table set aside ─▶ SlotHold ─▶ its copy is committed, or its state
+                                               says in object storage that it is not followed
+
+Invariant: the source drops the log that a table was not given only when no start, whatever was
+lost here, takes that table for one that is followed (``tests/postgres/test_holding.py``).
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
-from ingester.client import Client, Restarted
+import msgspec
+
+from ingester.client import Client, NotFound, Restarted, TimedOut
 from ingester.client.sync_stream import SyncAnswer, SyncStream
-from ingester.postgres.slot import FoundSlot
+from ingester.postgres.slot import FoundSlot, current_lsn, send_heartbeat
+from ingester.postgres.states import decode_state, encode_state
+from ingester.postgres.tables import Tables, now
 
 
 @dataclass
@@ -173,3 +189,135 @@ class Positions:
 def catch_up_name(origin: str, target: str) -> str:
     """Return the name of the origin of a table that catches up."""
     return f"{origin}.catch-up-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
+
+
+SETTLE_EVERY_S = 3.0
+
+
+class SlotHold:
+    """Holds the slot for the tables of one origin. One thread."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._lsn: int | None = None
+        self._settled_at = 0.0
+
+    def begin(self, confirmed: int) -> int:
+        """Hold the slot where it is, unless it is held, and return where."""
+        if self._lsn is None:
+            self._lsn = confirmed
+        return self._lsn
+
+    def at(self, confirmed: int) -> int | None:
+        """Return what the slot may not pass; it is ``confirmed`` if a table needs that now."""
+        return self.begin(confirmed) if self._tables.unsaid else self._lsn
+
+    def end(self) -> None:
+        """Hold the slot no more, as no copy is under way, unless a state has to be kept first."""
+        if not self._tables.unsaid:
+            self._lsn = None
+
+    def settle(self) -> None:
+        """Have it said that tables are not followed, while none is being copied.
+
+        Raises:
+            ClientError: the daemon does not answer.
+        """
+        if time.monotonic() - self._settled_at >= SETTLE_EVERY_S:
+            self._settled_at = time.monotonic()
+            for target in sorted(self._tables.unsaid):
+                try:
+                    self._settle(target)
+                except NotFound:
+                    self._tables.said(target)  # Somebody has dropped it here.
+
+    def _settle(self, target: str) -> None:
+        tables = self._tables
+        state, order = tables.have.get(target), tables.orders.get(target)
+        if state is None:
+            tables.said(target)
+        elif state.phase != "following":
+            stored = tables.stored(target)
+            if stored.state != encode_state(state):
+                tables.put(target, state)  # The daemon has lost it.
+            elif stored.durable:
+                tables.said(target)
+        elif order is None or order.tries:
+            reason = "its copy was given up" if order is None else order.reason
+            aside = msgspec.structs.replace(state, phase="set_aside", reason=reason, since=now())
+            tables.put(target, aside)
+
+
+UPTO_EVERY_S = 30.0
+ASK_EVERY_S = 3.0
+PERSIST_S = 5.0
+WORTH_BYTES = 256 << 10
+"""An idle slot is moved when the log has grown by so much."""
+
+
+class IdleSlot:
+    """Moves the bound of a session's positions. One thread."""
+
+    def __init__(self, tables: Tables, positions: Positions, heartbeat_s: float) -> None:
+        self._tables = tables
+        self._positions = positions
+        self._heartbeat_s = heartbeat_s
+        self._beat_at = 0.0
+        self._upto_at = 0.0
+        self._asked_at = 0.0
+        self._waits: tuple[str, int] | None = None
+
+    def keep(self, connection: Any, hurry: bool) -> None:
+        """Do what is due, where all that was read was sent; ``hurry``: somebody waits for it.
+
+        Raises:
+            SourceFailed, ClientError, psycopg2.OperationalError
+        """
+        at, positions = time.monotonic(), self._positions
+        if at - self._beat_at >= (1.0 if hurry else self._heartbeat_s):
+            self._beat_at = at
+            if hurry or current_lsn(connection) - positions.read_upto >= WORTH_BYTES:
+                send_heartbeat(connection)
+        following = self._tables.following()
+        if not following:
+            # Nothing here depends on what the slot has: all will be copied from later on.
+            positions.bound = max(positions.bound, positions.safe)
+        elif self._waits is not None:
+            self._look_after(at)
+        elif self._is_worth(at):
+            self._upto_at = at
+            target = min(following)
+            upto = positions.safe
+            state = following[target]
+            self._tables.put(target, msgspec.structs.replace(state, upto=upto))
+            # A state without rows waits for rows, or for ``persist.max_age``.
+            with suppress(TimedOut):
+                self._tables.client.persist(self._tables.namespace, target, timeout_s=PERSIST_S)
+            self._waits = (target, upto)
+
+    def _is_worth(self, at: float) -> bool:
+        positions = self._positions
+        known = max(positions.bound, positions.main.durable)
+        return (
+            positions.settled
+            and at - self._upto_at >= UPTO_EVERY_S
+            and positions.safe - known >= WORTH_BYTES
+        )
+
+    def _look_after(self, at: float) -> None:
+        assert self._waits is not None
+        if at - self._asked_at < ASK_EVERY_S:
+            return
+        self._asked_at = at
+        target, upto = self._waits
+        # What the daemon had in its log only is gone with its disk, and what is left is durable.
+        stored = self._tables.stored(target)
+        if stored.durable_state is not None and _upto(stored.durable_state) >= upto:
+            self._positions.bound = max(self._positions.bound, upto)
+            self._waits = None
+        elif stored.state is None or _upto(stored.state) < upto:
+            self._waits = None
+
+
+def _upto(state: bytes) -> int:
+    return decode_state(state).upto

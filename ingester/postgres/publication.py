@@ -1,11 +1,11 @@
-"""The publication: which tables it is to have, made and kept so, and taken back.
+"""The publication: which tables it should contain, and how it is created, altered and restored.
 
-    tables ──▶ plan ──▶ Plan: adds, drops, left out ──▶ ensure ──▶ Made ──▶ undo
+    tables ──▶ plan_publication ──▶ PublicationPlan ──▶ ensure ──▶ Made ──▶ undo
 
-Law of this file: nothing is published that cannot be followed, as PostgreSQL refuses UPDATE and
-DELETE of a published table without a replica identity. A publication that somebody else has made is
-used as it is. One of ours is known by its comment: tables are added to it, and those are dropped
-whose writes it would break.
+Only tables that can be replicated are published: PostgreSQL refuses UPDATE and DELETE of a
+published table without a replica identity. A publication created by somebody else is used as it
+is. Ours is recognized by its comment; tables are added to it, and those are dropped whose writes
+it would break.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ingester.postgres.catalog import OURS, read_publication, read_server
-from ingester.postgres.conditions import Hindrance, breaks_writes, hindrance, obstacle
-from ingester.postgres.connection import SourceFailed, told
+from ingester.postgres.conditions import (
+    MAX_NAME_BYTES,
+    Hindrance,
+    breaks_writes,
+    hindrance,
+    obstacle,
+)
+from ingester.postgres.connection import told
 from ingester.postgres.facts import PublicationFacts, ServerFacts, TableFacts
-from ingester.postgres.server_conditions import MAX_NAME_BYTES
-from ingester.postgres.sql_names import quoted, quoted_table
+from ingester.postgres.names import quoted, quoted_table
+from ingester.postgres.server_errors import SourceFailed
 
 VIA_ROOT_SINCE = 130_000
 _LOCK_S = 1
@@ -28,7 +34,7 @@ _LOCK_S = 1
 LeftOut = tuple[TableFacts, Hindrance]
 
 
-class Plan(NamedTuple):
+class PublicationPlan(NamedTuple):
     """What is to be done to a publication."""
 
     create: bool
@@ -70,7 +76,7 @@ class Made:
                 self._try(table, "DROP")
         self.created, self.added = False, []
 
-    def do(self, plan: Plan, version: int) -> None:
+    def do(self, plan: PublicationPlan, version: int) -> None:
         """Do what is planned.
 
         Raises:
@@ -114,7 +120,9 @@ class Made:
         return None
 
 
-def plan(server: ServerFacts, publication: PublicationFacts, tables: Iterable[TableFacts]) -> Plan:
+def plan_publication(
+    server: ServerFacts, publication: PublicationFacts, tables: Iterable[TableFacts]
+) -> PublicationPlan:
     """What is to be done so that the publication has all of these tables that can be followed."""
     changes = not publication.exists or (publication.ours and publication.owned)
     adds, drops = [], []
@@ -129,7 +137,7 @@ def plan(server: ServerFacts, publication: PublicationFacts, tables: Iterable[Ta
             adds.append(table)
         elif breaks_writes(table, publication):
             drops.append(table)
-    return Plan(not publication.exists, tuple(adds), tuple(drops), tuple(left_out))
+    return PublicationPlan(not publication.exists, tuple(adds), tuple(drops), tuple(left_out))
 
 
 def why_not(
@@ -169,7 +177,7 @@ def ensure(connection: Any, name: str, tables: Iterable[TableFacts]) -> Made:
     if len(name.encode()) > MAX_NAME_BYTES:
         raise SourceFailed(f"publication {name!r}: a name has at most {MAX_NAME_BYTES} bytes")
     server, publication = read_server(connection), read_publication(connection, name)
-    planned = plan(server, publication, tables)
+    planned = plan_publication(server, publication, tables)
     made = Made(connection, name, planned.left_out)
     if planned.create and not server.may_create:
         tables = [each for each in tables if obstacle(each, server, publication) is None]
@@ -186,7 +194,7 @@ def ensure(connection: Any, name: str, tables: Iterable[TableFacts]) -> Made:
     return made
 
 
-def commands(name: str, planned: Plan, version: int) -> list[str]:
+def commands(name: str, planned: PublicationPlan, version: int) -> list[str]:
     """The commands that :func:`ensure` would run."""
     if planned.create:
         return list(creation(name, planned.adds, version))

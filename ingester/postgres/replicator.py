@@ -1,12 +1,12 @@
-"""The replicator: from the source to the daemon, over restarts of both, each change once.
+"""The replicator: follows the source across restarts of both sides, each change applied once.
 
-    start ─▶ look, plan ─▶ copies that wait, beside it: the stream ─▶ something changed ─┐
-               ▲                                                                         │
-               ├─────────────────────────────────────────────────────────────────────────┘
-               └──── a connection is lost, or the daemon is a new one
+    start ─▶ look, plan ─▶ copies that are due, beside the stream ─▶ something changed ─┐
+               ▲                                                                        │
+               ├────────────────────────────────────────────────────────────────────────┘
+               └──── a connection is lost, or the daemon has restarted
 
-Law of this file: a table that cannot be followed is set aside by name, and the others go on. What a
-look finds is applied between transactions, with all that was read before it sent.
+Unsupported tables are skipped and reported; the others continue. The result of a look is applied
+between transactions, after everything read before it was sent.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ from typing import Any
 import msgspec
 
 from ingester.client import Client, Restarted, TimedOut, Unavailable, UnknownOutcome, Unreachable
-from ingester.postgres.connection import SourceFailed, connect
+from ingester.postgres.connection import connect
 from ingester.postgres.copying import Copier
 from ingester.postgres.following import NewSession, Session
-from ingester.postgres.holding import Holding
-from ingester.postgres.keeping import Keeper
-from ingester.postgres.looking import Look, look
 from ingester.postgres.options import Options
-from ingester.postgres.planning import Step, Wanted, plan, truncated_by
-from ingester.postgres.positions import Positions, catch_up_name
+from ingester.postgres.planning import SourceLook, TableStep, WantedTable, look, plan, truncated_by
+from ingester.postgres.positions import IdleSlot, Positions, SlotHold, catch_up_name
+from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.slot import FoundSlot, SlotStream, end_sender, find_slot, send_heartbeat
 from ingester.postgres.starting import Started, start
-from ingester.postgres.states import TableState
+from ingester.postgres.states import ReplicaState
 from ingester.postgres.tables import now
 
 PASSING = (Unreachable, TimedOut, Unavailable, UnknownOutcome)
@@ -43,7 +41,7 @@ TOGETHER_S = 60.0
 
 
 @dataclass
-class Progress:
+class ReplicatorProgress:
     """The progress since the start; positions are of the source's log."""
 
     changes: int = 0
@@ -74,10 +72,10 @@ class Replicator:
         told: Callable[[Replicator], None] = lambda replicator: None,
     ) -> None:
         self.options = options
-        self.progress = Progress()
+        self.progress = ReplicatorProgress()
         self.retries = 0
         self.reason = ""
-        self.looked: Look | None = None
+        self.looked: SourceLook | None = None
         self.positions: Positions | None = None
         self.server_lsn = 0
         self._client = client
@@ -88,13 +86,13 @@ class Replicator:
         self._connection: Any = None
         self._session: Session | None = None
         self._stream: SlotStream | None = None
-        self._keeper: Keeper | None = None
+        self._keeper: IdleSlot | None = None
         self._looked_at = self._session_at = 0.0
         self._known: dict[str, int] = {}
         """What each table has that the session before followed to its end."""
         self._truncated: dict[int, set[int]] = {}
         self._doubts: dict[str, int] = {}
-        self._holding: Holding | None = None
+        self._holding: SlotHold | None = None
         self._copied = 0
         self._said_once: set[str] = set()
         self.started: Started | None = None
@@ -133,7 +131,7 @@ class Replicator:
             self.copier = Copier(
                 self.options, started.tables, self._client, self._say, self._stopped
             )
-            self._holding = Holding(started.tables)
+            self._holding = SlotHold(started.tables)
             self._order_resyncs(started)
         if self._connection is None:
             self._connection = connect(self.options.dsn)
@@ -204,7 +202,7 @@ class Replicator:
             raise NewSession
         known = self._begin_positions(slot)
         assert self.positions is not None
-        self._keeper = Keeper(tables, self.positions, options.heartbeat_s)
+        self._keeper = IdleSlot(tables, self.positions, options.heartbeat_s)
         send_heartbeat(self._connection)  # The first message of the stream: see ``slot``.
         self._stream = SlotStream(options.dsn, options.slot, options.publication)
         self._session = session = Session(tables, self._stream, self.positions, self, self._say)
@@ -246,7 +244,7 @@ class Replicator:
         self.positions = positions
         return known
 
-    def _has(self, target: str, state: TableState) -> int | None:
+    def _has(self, target: str, state: ReplicaState) -> int | None:
         """What a table has: all transactions that end at or before it.
 
         None where it is copied anew: its partitions have come to different places, or nobody knows,
@@ -359,7 +357,9 @@ class Replicator:
         for target in list(tables.orders):
             session.leave(target)
 
-    def _apply(self, session: Session, step: Step, table: Wanted | None, lsn: int) -> None:
+    def _apply(
+        self, session: Session, step: TableStep, table: WantedTable | None, lsn: int
+    ) -> None:
         assert self.started is not None
         tables, target = self.started.tables, step.target
         if step.action != "ask" or target in tables.orders:
@@ -387,7 +387,7 @@ class Replicator:
             tables.put(target, new)
             session.reshape(target, new)
 
-    def _ask(self, session: Session, step: Step, table: Wanted, lsn: int) -> None:
+    def _ask(self, session: Session, step: TableStep, table: WantedTable, lsn: int) -> None:
         """Decide, once the stream is where the look was, whether a TRUNCATE explains new files."""
         assert self.started is not None and self.positions is not None
         tables, target = self.started.tables, step.target

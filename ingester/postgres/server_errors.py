@@ -1,10 +1,10 @@
-"""What PostgreSQL refuses: what a retry helps, and what has to be changed first.
+"""Classification of PostgreSQL's errors: retry, or fail with what helps.
 
-    psycopg2.Error ──▶ failure_of ─┬▶ psycopg2.OperationalError   passing: try again
-                                   └▶ SourceFailed                 with what helps
+    psycopg2.Error ──▶ failure_of ─┬▶ psycopg2.OperationalError   transient: retry
+                                   └▶ SourceFailed                 with commands that help
 
-Law of this file: told by SQLSTATE. Only what fails while connecting has none, as libpq does not
-hand it on, and is told by the server's words in English; other words are taken as passing.
+Errors are classified by SQLSTATE. libpq does not pass one on for a failed connection, so those are
+recognized by the server's English message; an unknown message counts as transient.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The slot: the place in the source's log from which its changes are read.
+"""The replication slot: found, created, read as a stream, and advanced.
 
-    find ─▶ make, unless it is there ─▶ stream ─▶ messages
-                                          └ confirm: the server need not keep what is before
+    find_slot ─▶ make_slot if missing ─▶ SlotStream ─▶ messages
+                                             └ confirm: the server may drop the log before it
 
-Law of this file: the slot moves where it is told, and nowhere else. psycopg2 moves it by itself to
-wherever the server is, once it was told of a position behind the last message; so it is never told
-of one that is not before that. It does so, too, while no message has come at all: a heartbeat is
-sent before a stream is begun, and is there before the server first asks how far we are: a server
-that has nothing for us for long asks before, so where a stream leaves out what the slot has, it is
-told not to.
+The slot moves only where it is told to. psycopg2 moves it by itself to the server's current
+position once it was told a position behind the last message, so it is never told one that is not
+before that. It also does so while no message has arrived at all. Therefore a heartbeat is sent
+before a stream begins and arrives before the server first asks for our position. A server that
+has nothing to send for long asks earlier; a stream that skips part of the slot's log turns that
+off.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from __future__ import annotations
 import select
 from typing import Any, NamedTuple
 
-from ingester.postgres.connection import SourceFailed, as_bytes, connect, told
+from ingester.postgres.connection import as_bytes, connect, told
 from ingester.postgres.pgoutput import Message, parse
+from ingester.postgres.server_errors import SourceFailed
 
 MESSAGES_SINCE = 140_000
 """The server's version, as libpq says it, from which on it sends messages of ours, too."""

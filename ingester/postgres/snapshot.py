@@ -1,14 +1,15 @@
-"""A snapshot of the source at a known position of its log, from which tables are read.
+"""A snapshot of the source at a known position of its log, from which tables are copied.
 
     temporary slot ──▶ position S and snapshot ──▶ slot dropped ──▶ facts ──▶ locked ──▶ COPY …
-                                                                     │ the same now? │
+                                                                     │ unchanged now? │
                                                                      └▶ ChangedMeanwhile
 
-Law of this file: a transaction whose commit ends at or before S is in the snapshot; each other one
-is in the stream of any slot that was made before. A snapshot does not see that a table was
-rewritten or emptied after it was taken: the table looks empty in it. So a table is read only under
-a lock, and only if it is by then what it is in the snapshot. Neither a slot's creation nor a lock
-waits without a word, and the application's statements queue behind no lock that is waited for here.
+A transaction whose commit ends at or before S is in the snapshot; every other one is in the stream
+of any slot created before. A table that is rewritten or truncated after S looks empty in the
+snapshot. So a table is read only under a lock, and only if its facts are still those of the
+snapshot (``tests/postgres/test_snapshot.py``). While a slot's creation or a lock waits, the
+blocking sessions are reported, and statements of the application never queue behind our lock for
+long.
 
 Source: PostgreSQL's documentation, "Streaming Replication Protocol", CREATE_REPLICATION_SLOT.
 """
@@ -23,10 +24,74 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ingester.postgres.blockers import blockers_of, blockers_of_tables
-from ingester.postgres.catalog import TableFacts, read_tables
-from ingester.postgres.connection import ask, connect, told
-from ingester.postgres.statement_thread import StatementThread, Stopped
+from ingester.postgres.catalog import read_tables
+from ingester.postgres.connection import StatementThread, Stopped, ask, connect, told
+from ingester.postgres.facts import TableFacts
+
+_SHOWN = 10
+
+
+def blockers_of(connection: Any, pid: int) -> tuple[str, ...]:
+    """What the server's process ``pid`` waits for, as another connection sees it.
+
+    Raises:
+        SourceFailed, psycopg2.OperationalError
+    """
+    sessions = ask(connection, f"{_SESSIONS} WHERE pid = ANY (pg_blocking_pids(%s))", pid)
+    prepared = ask(
+        connection,
+        f"{_PREPARED} WHERE transaction IN (SELECT transactionid FROM pg_locks"
+        " WHERE pid = %s AND NOT granted)",
+        pid,
+    )
+    return _told(sessions, prepared)
+
+
+def blockers_of_tables(connection: Any, oids: set[int]) -> tuple[str, ...]:
+    """Who has these tables for itself, or waits to have them.
+
+    Raises:
+        SourceFailed, psycopg2.OperationalError
+    """
+    locks = (
+        "FROM pg_locks l WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'"
+        " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        " AND l.relation = ANY (%s::oid[])"
+    )
+    wanted = sorted(oids)
+    sessions = ask(connection, f"{_SESSIONS} WHERE pid IN (SELECT l.pid {locks})", wanted)
+    # A prepared transaction's locks have the number of its virtual one, which ends in it.
+    prepared = ask(
+        connection,
+        f"{_PREPARED} WHERE EXISTS (SELECT {locks} AND l.pid IS NULL"
+        " AND l.virtualtransaction LIKE '%%/' || transaction)",
+        wanted,
+    )
+    return _told(sessions, prepared)
+
+
+_SESSIONS = (
+    "SELECT pid, usename::text, application_name, state,"
+    " to_char(xact_start, 'YYYY-MM-DD HH24:MI:SS') FROM pg_stat_activity"
+)
+_PREPARED = (
+    "SELECT gid, owner::text, to_char(prepared, 'YYYY-MM-DD HH24:MI:SS') FROM pg_prepared_xacts"
+)
+
+
+def _told(sessions: list[tuple[Any, ...]], prepared: list[tuple[Any, ...]]) -> tuple[str, ...]:
+    found = []
+    for pid, role, program, state, since in sessions[:_SHOWN]:
+        what = f"pid {pid}, role {role}"
+        what += f", program {program!r}" if program else ""
+        what += f", {state}" if state else ""
+        what += f", in a transaction since {since} UTC" if since else ""
+        found.append(what)
+    for gid, owner, since in prepared[:_SHOWN]:
+        what = f"prepared transaction {gid!r} of {owner}, since {since} UTC"
+        found.append(f"{what}: COMMIT PREPARED or ROLLBACK PREPARED ends it")
+    return tuple(found)
+
 
 LOCK_TIMEOUT_MS = 300
 """So long the application's statements may queue behind a lock that is waited for here."""
@@ -41,7 +106,7 @@ class ChangedMeanwhile(Exception):
     """A table is not any more what it is in the snapshot: take another snapshot."""
 
 
-class Snapshot:
+class SourceSnapshot:
     """What the source's tables were at ``lsn``. Made by :meth:`take`; one thread at a time."""
 
     def __init__(
@@ -69,7 +134,7 @@ class Snapshot:
         slot_name: str,
         stopped: Callable[[], bool],
         waiting: Callable[[str], None] = lambda text: None,
-    ) -> Iterator[Snapshot]:
+    ) -> Iterator[SourceSnapshot]:
         """Take a snapshot; it lasts as long as the ``with`` block.
 
         The server waits for the end of all transactions that write at that moment, prepared ones

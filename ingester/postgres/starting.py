@@ -1,11 +1,11 @@
-"""The start: what has to hold before anything is made, and what is made then.
+"""The start: all checks first, then the publication and the slot.
 
-    server, states, slot ─▶ checked ─▶ publication ─▶ slot ─▶ the place that changes come from
-                               └ refused: nothing was made     └ refused: the publication goes
+    server, states, slot ─▶ checked ─▶ publication ─▶ slot ─▶ SlotPlace
+                               └ refused: nothing created    └ refused: publication restored
 
-Law of this file: everything is checked before anything is made, and what is checked is not what a
-start makes: a slot alone lets no start through. What a start has made goes again unless a table is
-followed by it.
+Checks never depend on what an earlier, refused start has created: an existing slot alone lets no
+start through. What a start has created is removed unless a table is followed by it
+(``tests/postgres/test_replicating.py``).
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from typing import Any
 
 from ingester.client import Client
 from ingester.postgres.catalog import read_server, read_tables
-from ingester.postgres.connection import SourceFailed, connect
+from ingester.postgres.conditions import before_start
+from ingester.postgres.connection import connect
 from ingester.postgres.facts import ServerFacts
-from ingester.postgres.looking import publish
 from ingester.postgres.names import choose, split_name
 from ingester.postgres.options import Options
+from ingester.postgres.planning import publish
 from ingester.postgres.positions import catch_up_name
 from ingester.postgres.publication import Made
-from ingester.postgres.server_conditions import before_start
+from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.slot import FoundSlot, current_lsn, drop_slot, find_slot, make_slot
-from ingester.postgres.states import Place, TableState
+from ingester.postgres.states import ReplicaState, SlotPlace
 from ingester.postgres.tables import Tables, newest_place
 
 
@@ -39,7 +40,7 @@ class Started:
     connection: Any
     server: ServerFacts
     tables: Tables
-    place: Place
+    place: SlotPlace
     made_slot: bool
     made: Made | None
 
@@ -71,7 +72,7 @@ class Started:
         newest = newest_place(tables.states().values())
         if newest != self.place:
             return slot.lost  # No table is followed from here yet: all will be copied.
-        at = Place(server.system_identifier, server.database, self.options.slot, 0)
+        at = SlotPlace(server.system_identifier, server.database, self.options.slot, 0)
         return _wrong(at, newest, tables, slot) is not None
 
 
@@ -113,7 +114,7 @@ def _start(
         if slot is None:
             lsn = interruptible(connection, stopped, lambda: make_slot(connection, options.slot))
             made_slot = True
-            place = Place(server.system_identifier, server.database, options.slot, lsn)
+            place = SlotPlace(server.system_identifier, server.database, options.slot, lsn)
     except BaseException:
         with suppress(Exception):
             made.undo()
@@ -142,10 +143,12 @@ def check_tables(connection: Any, options: Options, tables: Tables) -> None:
         raise SourceFailed(f"there is no table {', '.join(missing)}", helps=("correct --tables",))
 
 
-def _place(options: Options, server: ServerFacts, tables: Tables, slot: FoundSlot | None) -> Place:
+def _place(
+    options: Options, server: ServerFacts, tables: Tables, slot: FoundSlot | None
+) -> SlotPlace:
     """The place that tables are followed from; where no slot is there yet, one that none has."""
     confirmed = -1 if slot is None else slot.confirmed_lsn
-    fresh = Place(server.system_identifier, server.database, options.slot, confirmed)
+    fresh = SlotPlace(server.system_identifier, server.database, options.slot, confirmed)
     elsewhere = tables.elsewhere()
     if elsewhere:
         raise SourceFailed(
@@ -175,7 +178,9 @@ def _check_end(end: int, tables: Tables) -> None:
         )
 
 
-def _wrong(fresh: Place, newest: Place, tables: Tables, slot: FoundSlot | None) -> str | None:
+def _wrong(
+    fresh: SlotPlace, newest: SlotPlace, tables: Tables, slot: FoundSlot | None
+) -> str | None:
     """Why changes may be missing between what tables have and what the slot will give."""
     if not fresh.is_of(newest):
         return (
@@ -197,10 +202,10 @@ def _wrong(fresh: Place, newest: Place, tables: Tables, slot: FoundSlot | None) 
     return None
 
 
-def safe_bound(tables: Tables, place: Place) -> int:
+def safe_bound(tables: Tables, place: SlotPlace) -> int:
     """Return the position up to which the daemon has all changes that the slot has given."""
     found = [0]
-    states: list[TableState] = [s for s in tables.have.values() if s.place == place]
+    states: list[ReplicaState] = [s for s in tables.have.values() if s.place == place]
     found += [max(state.from_lsn, state.upto) for state in states]
     for name in (tables.origin, *(catch_up_name(tables.origin, target) for target in tables.have)):
         # What is durable may be less after a daemon's restart, until it has looked at all tables.

@@ -1,12 +1,11 @@
-"""The state of a replicated table: a checkpoint of it, which travels with its rows.
+"""The state of a replicated table: a checkpoint that is committed with its rows.
 
-    where it comes from    system, database, slot and its age, publication, oid
-    what it was            the catalogue's facts, and the columns as they are kept here
-    how far it is          phase, ``from_lsn``; ``upto`` for the slot as a whole
+    origin of the table    system, database, slot and its age, publication, oid
+    its definition         the catalog's facts, and the columns as they are kept here
+    its position           phase, ``from_lsn``; ``upto`` for the slot as a whole
 
-Law of this file: pure. What a table here has is told by its state and by the sequences that the
-daemon has of the origin, and by nothing else: no file, no further table. A state that cannot be
-read is refused, never taken for none.
+A table's state and the daemon's sequences of the origin are all that a replicator stores. An
+unreadable state is refused and never taken for a missing one.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class KeptColumn(msgspec.Struct, frozen=True):
     policy: Policy = "refuse"
 
 
-class Place(msgspec.Struct, frozen=True):
+class SlotPlace(msgspec.Struct, frozen=True):
     """The slot that changes come from; ``slot_lsn`` tells one from another of the same name."""
 
     system_identifier: str
@@ -46,13 +45,13 @@ class Place(msgspec.Struct, frozen=True):
     slot: str
     slot_lsn: int
 
-    def is_of(self, other: Place) -> bool:
+    def is_of(self, other: SlotPlace) -> bool:
         """Return whether it is the same slot by name, of whatever age."""
         mine = (self.system_identifier, self.database, self.slot)
         return mine == (other.system_identifier, other.database, other.slot)
 
 
-class TableState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReplicaState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The state of one table here.
 
     Attributes:
@@ -65,7 +64,7 @@ class TableState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         helps: What makes it follow again.
     """
 
-    place: Place
+    place: SlotPlace
     publication: str
     facts: TableFacts
     columns: tuple[KeptColumn, ...]
@@ -87,7 +86,7 @@ def partition_of(origin: str) -> str:
     return f"{PREFIX}{origin}"
 
 
-def encode_state(state: TableState) -> bytes:
+def encode_state(state: ReplicaState) -> bytes:
     """Return the state as JSON.
 
     Raises:
@@ -102,13 +101,13 @@ def encode_state(state: TableState) -> bytes:
     return data
 
 
-def decode_state(data: bytes) -> TableState:
+def decode_state(data: bytes) -> ReplicaState:
     """Return the state that JSON has.
 
     Raises:
         BadState: it is of another version, or damaged.
     """
     try:
-        return msgspec.json.decode(data, type=TableState)
+        return msgspec.json.decode(data, type=ReplicaState)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise BadState(f"a state that this version cannot read: {exc}") from exc

@@ -1,11 +1,11 @@
-"""The tables of a replication: their states at the daemon, and what waits to be copied.
+"""The tables of a replication: their states at the daemon, and the copies that are due.
 
-    have       states, as the daemon has them
-    aside      what cannot be followed, with the reason; it may have no rows here
-    orders     what waits to be copied, and from when on
+    have       the states, as the daemon has them
+    aside      tables that cannot be followed, with the reason; they may have no rows here
+    orders     copies that are due, each from a time on
 
-Law of this file: a state is changed here once the daemon has it in its log. A table with an order
-is not followed. What fails again and again is tried more and more seldom.
+A state changes here only when the daemon has logged it. A table with an order is not followed.
+Failing copies are retried with increasing pauses.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import msgspec
 
 from ingester.client import Client, NotFound, StoredCheckpoint
 from ingester.postgres.states import (
-    PREFIX,
-    Place,
-    TableState,
+    ReplicaState,
+    SlotPlace,
     decode_state,
     encode_state,
     partition_of,
@@ -35,7 +34,7 @@ FIRST_RETRY_S, LAST_RETRY_S, SHARE = 2.0, 30.0, 50
 """What fails is tried again ever more seldom, but in a 50th of the time at most."""
 
 
-class Aside(NamedTuple):
+class SetAsideReason(NamedTuple):
     """Why a table is set aside, since when (ISO 8601), and what helps."""
 
     reason: str
@@ -44,7 +43,7 @@ class Aside(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Order:
+class CopyOrder:
     """A copy that waits.
 
     Attributes:
@@ -65,9 +64,9 @@ class Tables:
     client: Client
     namespace: str
     origin: str
-    have: dict[str, TableState] = field(default_factory=dict)
-    aside: dict[str, Aside] = field(default_factory=dict)
-    orders: dict[str, Order] = field(default_factory=dict)
+    have: dict[str, ReplicaState] = field(default_factory=dict)
+    aside: dict[str, SetAsideReason] = field(default_factory=dict)
+    orders: dict[str, CopyOrder] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
@@ -83,7 +82,7 @@ class Tables:
             ClientError: the daemon does not answer.
         """
         partition = partition_of(self.origin)
-        have: dict[str, TableState] = {}
+        have: dict[str, ReplicaState] = {}
         for name in self._listed(partition):
             stored = self.client.checkpoint(self.namespace, name, partition)
             if stored.state is not None:
@@ -94,7 +93,7 @@ class Tables:
             self.have = have
             for name, state in have.items():
                 if state.phase == "set_aside" and name not in self.aside:
-                    self.aside[name] = Aside(state.reason, state.since, state.helps)
+                    self.aside[name] = SetAsideReason(state.reason, state.since, state.helps)
 
     def elsewhere(self) -> list[str]:
         """Return the other namespaces that have tables of the origin."""
@@ -102,7 +101,7 @@ class Tables:
         listed = self.client.checkpoints()
         return sorted({e.namespace for e in listed if e.partition == partition} - {self.namespace})
 
-    def put(self, target: str, state: TableState) -> None:
+    def put(self, target: str, state: ReplicaState) -> None:
         """Have the daemon keep a state, which is in its log when this returns."""
         data = encode_state(state)
         self.client.put_checkpoint(self.namespace, target, partition_of(self.origin), data)
@@ -131,14 +130,14 @@ class Tables:
             if known is not None and known.reason == reason:
                 return
             since = now() if known is None else known.since
-            self.aside[target] = Aside(reason, since, helps)
+            self.aside[target] = SetAsideReason(reason, since, helps)
         if state is not None and state.phase != "left":
             aside = msgspec.structs.replace(
                 state, phase="set_aside", reason=reason, since=since, helps=helps
             )
             self.put(target, aside)
 
-    def copied(self, target: str, state: TableState) -> None:
+    def copied(self, target: str, state: ReplicaState) -> None:
         """Take note that a table was copied, with this state."""
         with self.lock:
             self.have[target] = state
@@ -153,9 +152,9 @@ class Tables:
             known = self.orders.get(target)
             if known is not None:
                 if known.oid != oid:
-                    self.orders[target] = Order(reason, oid)
+                    self.orders[target] = CopyOrder(reason, oid)
                 return False
-            self.orders[target] = Order(reason, oid)
+            self.orders[target] = CopyOrder(reason, oid)
             if target in self.have and self.have[target].phase == "following":
                 self.unsaid.add(target)
             return True
@@ -185,12 +184,12 @@ class Tables:
             at = time.monotonic()
             return sorted(name for name, order in self.orders.items() if order.due <= at)
 
-    def states(self) -> dict[str, TableState]:
+    def states(self) -> dict[str, ReplicaState]:
         """Return all states as they are now."""
         with self.lock:
             return dict(self.have)
 
-    def following(self) -> dict[str, TableState]:
+    def following(self) -> dict[str, ReplicaState]:
         """Return the states of the tables that changes are applied to."""
         with self.lock:
             return {
@@ -207,7 +206,7 @@ class Tables:
             self.client.delete_checkpoint(self.namespace, name, partition)
         return found
 
-    def empty(self, target: str, state: TableState) -> None:
+    def empty(self, target: str, state: ReplicaState) -> None:
         """Make a table empty, by a version of it that has no rows, and put its state."""
         facts = state.facts
         by_source = {column.source: column.name for column in state.columns}
@@ -241,10 +240,7 @@ def now() -> str:
     return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
 
 
-def newest_place(states: Iterable[TableState]) -> Place | None:
+def newest_place(states: Iterable[ReplicaState]) -> SlotPlace | None:
     """Return the newest slot that tables are followed by; None where none is."""
     places = [state.place for state in states if state.phase == "following"]
     return max(places, key=lambda place: place.slot_lsn, default=None)
-
-
-__all__ = ["PREFIX", "Aside", "Order", "Tables", "newest_place", "now"]

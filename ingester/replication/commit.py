@@ -1,9 +1,11 @@
-"""A transaction becomes operations of its tables: folded, filled, split, encoded, logged.
+"""Commits a transaction: folded, completed, split by partition, encoded and logged.
 
-    messages ─ fold ─▶ one change per key ─ look up what rows keep ─▶ whole rows ─▶ one log record
+    messages ─ fold ─▶ one change per key ─ look up kept values ─▶ whole rows ─▶ one log record
 
-Law of this file: what a transaction keeps is what stands in the log before it: nobody else writes
-to a table between the look-up and the log. Work per row runs in threads.
+Kept values are looked up under the tables' write latches: no other writer changes a table between
+the look-up and the log record. :class:`PointLookup` reads rows of a keyed table by key from files
+and buffers; it skips files and row groups whose bounds exclude the keys. Work per row runs in
+threads.
 """
 
 from __future__ import annotations
@@ -12,27 +14,99 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import trio
 
+from ingester.buffer import TableBuffer
 from ingester.dml.operation import Transaction
 from ingester.dml.origin_record import encode_opened
 from ingester.dml.record import LoggedSchema, TableRows, split_rows
 from ingester.dml.transaction_record import make_transaction
 from ingester.errors import InvalidRequest
+from ingester.query.read_context import Selection
+from ingester.query.reader import PartReader
+from ingester.query.row_group_cache import RowGroupCache
+from ingester.query.snapshot import snapshot_all
+from ingester.query.stream import AnswerStream
+from ingester.query.ticket import predicate_of
 from ingester.replication.dedup import NewChanges, TransactionDedup
-from ingester.replication.fill_unchanged import kept_keys, whole_rows
-from ingester.replication.fold import Changes, Folded, fold
-from ingester.replication.normalise import joined
+from ingester.replication.fold import Changes, Folded, fold, kept_keys, whole_rows
+from ingester.replication.messages import joined
 from ingester.replication.open_transactions import TableChanges
-from ingester.replication.point_lookup import PointLookup
 from ingester.write.covered_rows import without_covered
 from ingester.write.partition_room import PartitionRoom
 from ingester.write.wal_sink import WalSink
+from persist.parquet.sparse_rows import SparseRows, concatenated
 from persist.partitioning import PartitionValueTooLong, split_batch
 from persist.table import TableDefinition, TableKey
 from wal import Entry, RecordKind
+
+JOINED = 16
+"""The number of parts whose rows are held with all of their nulls."""
+FEW = 256
+"""The most keys that are looked for by value; more are between the lowest and the highest."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointLookup:
+    """Reads rows by their keys."""
+
+    row_groups: RowGroupCache
+    applied_seq: Callable[[], int]
+    """Tells the newest sequence of this daemon that is visible."""
+
+    def rows_with_keys(self, table: TableBuffer, keys: pa.Table) -> pa.Table:
+        """The rows with these keys, whole, in any order; a key without a row has none.
+
+        Columns without a value share their nulls.
+
+        Raises:
+            StoreAway: a file cannot be read now.
+        """
+        snapshot = snapshot_all(table, self.applied_seq)
+        definition = snapshot.definition
+        key = list(definition.primary_key)
+        selection = Selection(
+            schema=definition.schema,
+            predicate=predicate_of(_around(keys, definition), definition.schema),
+            limit=None,
+        )
+        reader = PartReader(snapshot, selection, self.row_groups, table.key)
+        found: list[pa.RecordBatch] = []
+        kept: list[SparseRows] = []
+        for part in AnswerStream(table.key, reader, on_close=lambda stream: None):
+            numbered = pa.table(
+                [*(part.batch.column(name) for name in key), np.arange(part.batch.num_rows)],
+                names=[*key, "_row"],
+            )
+            rows = numbered.join(keys, keys=key, join_type="left semi")["_row"]
+            if len(rows):
+                found.append(part.batch.take(rows.combine_chunks()))
+                if len(found) >= JOINED:
+                    kept.append(SparseRows.of(found, definition.schema))
+                    found.clear()
+        kept.append(SparseRows.of(found, definition.schema))
+        return concatenated(kept).table()
+
+
+def _around(keys: pa.Table, definition: TableDefinition) -> list[list[list[Any]]] | None:
+    """A filter that all the keys pass, and perhaps others."""
+    terms: list[list[Any]] = []
+    for name in definition.primary_key:
+        kind = definition.schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+            continue
+        column = keys.column(name)
+        if keys.num_rows <= FEW:
+            terms.append([name, "in", pc.unique(column).to_pylist()])
+        else:
+            bounds = pc.min_max(column).as_py()
+            terms += [[name, ">=", bounds["min"]], [name, "<=", bounds["max"]]]
+    return [terms] if terms else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Deduplication of transactions: a sequence is applied once in each table.
+"""Deduplication of transactions: each table applies a sequence once.
 
-Law of this file: a transaction is under way in all of its tables or in none; whoever waits for one
-of its sequences hears of its fate. Loop only.
+A transaction is in progress in all of its tables or in none. Others that wait for the sequence get
+its outcome. Loop only.
 """
 
 from __future__ import annotations

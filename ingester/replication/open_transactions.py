@@ -1,8 +1,7 @@
-"""Open transactions: messages of an origin that wait for the one that commits them.
+"""Open transactions: messages of an origin that precede the one that commits them.
 
-Law of this file: what is open is nobody's yet; it is in memory alone and ends with the process. A
-transaction stays as it was where a message is refused for now, and is gone where one is refused for
-what it is. Loop only.
+Open transactions are in memory only and end with the process. A message that is refused for now
+leaves its transaction as it was; an invalid one discards it. Loop only.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class TypedMessage(NamedTuple):
     """The memory that it counts for, at most."""
 
 
-class Identity(NamedTuple):
+class StreamIdentity(NamedTuple):
     """The client that a message is of."""
 
     origin: str
@@ -45,7 +44,7 @@ class Identity(NamedTuple):
 class Message(NamedTuple):
     """One message of an origin."""
 
-    identity: Identity
+    identity: StreamIdentity
     commits_as: int | None
     """The transaction's sequence, in its last message; None in those before."""
     rows: TypedMessage | None
@@ -130,12 +129,12 @@ class OpenTransactions:
         """Find the origin's transaction."""
         return self._open.get(origin)
 
-    def own(self, identity: Identity) -> OpenTransaction | None:
+    def own(self, identity: StreamIdentity) -> OpenTransaction | None:
         """Find the transaction that the client of a message has open."""
         opened = self._open.get(identity.origin)
         return opened if opened is not None and opened.name == identity.transaction else None
 
-    def grown(self, identity: Identity, rows: TypedMessage) -> OpenTransaction | None:
+    def grown(self, identity: StreamIdentity, rows: TypedMessage) -> OpenTransaction | None:
         """Make an origin's transaction with one message more; None where there is no room for it.
 
         Raises:

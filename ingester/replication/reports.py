@@ -1,11 +1,11 @@
-"""What replicators tell of themselves: the last report of each origin, and who is there.
+"""The latest report of each replicator, and which replicators are alive.
 
     replication_report ─▶ the newest of its replicator ─▶ /api/status, the page, /metrics
 
-Law of this file: nothing here outlives the process, decides anything or is asked for: a replicator
-reports again within seconds. One that does not report any more stays, with the time when it was
-heard last, for a day. A replicator is known by the name that it has drawn for itself; two that
-report one origin, in turns, are both there, and that is told.
+Reports are kept in memory only and decide nothing; after a restart replicators report again within
+seconds. A silent replicator is shown for a day, with the time of its last report. Each replicator
+draws a random name for itself, so two that report the same origin are recognized
+(``tests/replication/test_reports.py``).
 """
 
 from __future__ import annotations

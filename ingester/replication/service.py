@@ -1,11 +1,10 @@
-"""The replication stream: messages of origins become transactions, each of them applied once.
+"""The replication stream: messages of origins become transactions, each applied once.
 
     message ─▶ open transaction of its origin ─ a message with the sequence ─▶ commit ─▶ answer
 
-Law of this file: messages of one origin are taken one at a time; origins do not wait for each
-other. What is refused for now changes nothing: the same message may come again. A transaction is a
-duplicate in every table that has its sequence already, in buffers or files, and applied in the
-others. Loop only.
+Messages of one origin are processed one at a time; origins do not wait for each other. A retryable
+refusal changes nothing: the same message may be sent again. A table that has the transaction's
+sequence, in buffers or files, skips it; the others apply it. Loop only.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from ingester.errors import (
 from ingester.replication.commit import TransactionCommit
 from ingester.replication.messages import SyncLayout
 from ingester.replication.open_transactions import (
-    Identity,
     Message,
     OpenTransaction,
     OpenTransactions,
+    StreamIdentity,
 )
 from ingester.schema.definition import widened
 from ingester.tables.catalog import Catalog
@@ -43,7 +42,7 @@ IDLE_S = 60.0
 """The time that a client may leave its transaction alone before others may have its room."""
 
 
-class Standing(NamedTuple):
+class OriginProgress(NamedTuple):
     """The standing of an origin, as clients are told it."""
 
     sequence: int
@@ -98,7 +97,7 @@ class Replication:
         return sorted(self._logged_open | self._interrupted)
 
     async def plan(
-        self, identity: Identity, table: TableKey, layout: SyncLayout
+        self, identity: StreamIdentity, table: TableKey, layout: SyncLayout
     ) -> TableDefinition:
         """Find the definition that a message's changes have to be brought to.
 
@@ -115,7 +114,7 @@ class Replication:
         self._commit.check_plain(table, definition)
         return definition
 
-    async def take(self, message: Message) -> Standing:
+    async def take(self, message: Message) -> OriginProgress:
         """Take a message; the transaction that it commits is durable and visible then.
 
         Raises:
@@ -148,16 +147,16 @@ class Replication:
                 self._drop(origin)
                 raise
 
-    async def give_up(self, identity: Identity) -> None:
+    async def give_up(self, identity: StreamIdentity) -> None:
         """Forget what an origin has open: a message of it was no good."""
         async with self._one_at_a_time(identity.origin):
             if identity.begin or self._open.own(identity) is not None:
                 self._drop(identity.origin)
 
-    async def stand(self, origin: str) -> Standing:
+    async def stand(self, origin: str) -> OriginProgress:
         """Tell how far an origin has come, which may be one that there is no room for."""
         if self._origins.find(origin) is None:
-            return Standing(self._commit.newest_seq, False, None, None, True)
+            return OriginProgress(self._commit.newest_seq, False, None, None, True)
         return self._standing(origin)
 
     def drop_idle(self) -> None:
@@ -186,7 +185,7 @@ class Replication:
             " of the origin has begun one, or closed it; begin anew"
         )
 
-    async def _take(self, message: Message) -> Standing:
+    async def _take(self, message: Message) -> OriginProgress:
         origin, begin = message.identity.origin, message.identity.begin
         sequence = message.commits_as
         opened = self._open.get(origin)
@@ -300,10 +299,10 @@ class Replication:
 
     def _standing(
         self, name: str, sequence: int | None = None, *, duplicate: bool = False
-    ) -> Standing:
+    ) -> OriginProgress:
         origin = self._origins.get(name)
         first, origin.answered = not origin.answered, True
-        return Standing(
+        return OriginProgress(
             sequence=self._commit.newest_seq if sequence is None else sequence,
             duplicate=duplicate,
             memory_sequence=origin.memory_sequence,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ingester.client import Client
 from ingester.postgres.facts import TableFacts
-from ingester.postgres.states import Place, TableState, encode_state
+from ingester.postgres.states import ReplicaState, SlotPlace, encode_state
 from ingester.reports.replications import ReplicationReport, TableReport
 from tests.cli.conftest import Run, check_refused
 from tests.drivers.daemon import Daemon
@@ -26,9 +26,9 @@ def tell(served: Daemon, namespace: str, *tables: TableReport, **more: Any) -> N
         client.action("replication_report", msgspec.to_builtins(report))
 
 
-def state(name: str, **more: Any) -> TableState:
+def state(name: str, **more: Any) -> ReplicaState:
     facts = TableFacts(1, "public", name, "r", "d", ("id",), False, (), 1)
-    return TableState(Place("743", "shop", "ingester", 17), "ingester", facts, (), 17, **more)
+    return ReplicaState(SlotPlace("743", "shop", "ingester", 17), "ingester", facts, (), 17, **more)
 
 
 def following(number: int) -> TableReport:

@@ -15,8 +15,8 @@ import trio.testing
 from ingester.buffer import BufferTree, FreezeLimits, TreeHooks
 from ingester.copies import copies as room
 from ingester.copies.copies import Copies, CopyOptions
-from ingester.copies.encoders import Encoders
-from ingester.copies.table_copy import CopyName, CopyState, IllegalTransition, TableCopy
+from ingester.copies.copy_files import Encoders
+from ingester.copies.table_copy import CopyName, CopyState, IllegalCopyTransition, IncomingCopy
 from ingester.copies.takeover import Takeover
 from ingester.errors import InvalidRequest, NotAvailable, Stopping, TooManyStreams, UnknownTable
 from ingester.memory.ledger import MemoryLedger, Watermarks
@@ -67,7 +67,7 @@ class Room:
             yield
             nursery.cancel_scope.cancel()
 
-    async def bring(self, name: CopyName, rows: int = 10) -> TableCopy:
+    async def bring(self, name: CopyName, rows: int = 10) -> IncomingCopy:
         """Rows of a copy."""
         copy = await self.copies.open(name, ("id",), SCHEMA)
         batch = pa.record_batch([pa.array(range(rows), pa.int64())], schema=SCHEMA)
@@ -193,7 +193,7 @@ def test_a_copy_goes_from_state_to_state_as_drawn() -> None:
         there = Room()
         async with there.running():
             copy = await there.copies.open(CopyName(("ns", "t"), "one"), ("id",), SCHEMA)
-            with pytest.raises(IllegalTransition):
+            with pytest.raises(IllegalCopyTransition):
                 copy.become(CopyState.DONE)
             copy.become(CopyState.COMPLETE)
             with pytest.raises(InvalidRequest, match="is complete"):

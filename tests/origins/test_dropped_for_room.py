@@ -12,14 +12,14 @@ import trio.testing
 from ingester.config.settings import MemorySettings, Settings
 from ingester.daemon.assembly import Runtime, log_settings
 from ingester.errors import Refused
-from ingester.replication.open_transactions import Identity, Message, OpenTransaction
+from ingester.replication.open_transactions import Message, OpenTransaction, StreamIdentity
 from ingester.replication.service import IDLE_S, Replication
 from persist.manifest import WriterIdentity
 from persist.store.local import LocalStore
 from wal import Log
 
 ORIGIN = "A"
-ASKS = Message(Identity(ORIGIN, None, begin=False), commits_as=None, rows=None)
+ASKS = Message(StreamIdentity(ORIGIN, None, begin=False), commits_as=None, rows=None)
 ENDS = ASKS._replace(commits_as=7)
 
 

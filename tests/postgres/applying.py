@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ingester.postgres.collector import SyncMessage, TruncatedTable
+from ingester.postgres.collector import TruncatedTable
+from ingester.postgres.sync_messages import SyncMessage
 
 Row = dict[str, Any]
 Tables = dict[str, dict[tuple[Any, ...], Row]]

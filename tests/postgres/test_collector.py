@@ -8,24 +8,17 @@ from collections.abc import Iterable
 import pytest
 
 from ingester.client.sync_stream import SyncColumn
-from ingester.postgres.collector import (
-    MESSAGE_BYTES,
-    MESSAGE_ROWS,
-    Collector,
-    Shape,
-    ShapeColumn,
-    ShapeDiffers,
-    SyncMessage,
-    TruncatedTable,
-)
-from ingester.postgres.pgoutput import UNCHANGED, Change, Column, Relation, UnknownMessage
+from ingester.postgres.collector import MESSAGE_BYTES, MESSAGE_ROWS, Collector, TruncatedTable
+from ingester.postgres.pgoutput import UNCHANGED, Change, Relation, RelationColumn, UnknownMessage
+from ingester.postgres.shape import Shape, ShapeColumn, ShapeDiffers
+from ingester.postgres.sync_messages import SyncMessage
 from ingester.postgres.types import ValueNotKept, column_type
 from tests.postgres.applying import Tables, apply_messages
 from tests.postgres.messages import deleted, inserted, updated
 from tests.postgres.test_types import BOOL, DATE, INT4, Typed
 
 TEXT = 25
-INT, NAME = Column("id", INT4, -1), Column("name", TEXT, -1)
+INT, NAME = RelationColumn("id", INT4, -1), RelationColumn("name", TEXT, -1)
 RELATION = Relation(7, "public", "t", (INT, NAME), ("id",))
 
 
@@ -51,7 +44,7 @@ def test_transactions_are_collected_by_table() -> None:
         collector.add(change)
     collector.commit(5)
     # Another column from here on: another message, behind the first.
-    wider = RELATION._replace(columns=(INT, NAME, Column("more", BOOL, -1)))
+    wider = RELATION._replace(columns=(INT, NAME, RelationColumn("more", BOOL, -1)))
     shapes[7] = shape(wider)
     collector.relation(wider)
     collector.add(inserted(7, ["3", "c", "t"]))
@@ -181,7 +174,7 @@ def test_partitions_of_one_table_keep_their_order_whatever_theirs_is() -> None:
     ("relation", "reason"),
     [
         (RELATION._replace(columns=(INT,)), "column 'name' is not there any more"),
-        (RELATION._replace(columns=(INT, NAME, Column("n", 25, -1))), "column 'n' is new"),
+        (RELATION._replace(columns=(INT, NAME, RelationColumn("n", 25, -1))), "column 'n' is new"),
         (RELATION._replace(key=("name",)), "column 'id' is not in the REPLICA IDENTITY"),
         (FULL, "its REPLICA IDENTITY is another one"),
     ],
@@ -215,7 +208,7 @@ def test_a_table_whose_shape_comes_late_is_followed_from_there() -> None:
 
 def test_a_column_that_is_not_wanted_is_left_out() -> None:
     collector = Collector({7: shape(RELATION)._replace(left_out=("extra",))})
-    collector.relation(RELATION._replace(columns=(Column("extra", 600, -1), INT, NAME)))
+    collector.relation(RELATION._replace(columns=(RelationColumn("extra", 600, -1), INT, NAME)))
     collector.add(inserted(7, ["(1,2)", "1", "a"]))
     collector.commit(1)
     assert rows_of(collector.take()) == {"t": {(1,): {"xid": 1, "xname": "a"}}}
@@ -230,7 +223,9 @@ def test_a_partition_that_sends_no_whole_rows_is_refused() -> None:
         collector.commit(1)
 
 
-DAYS = RELATION._replace(columns=(INT, Column("day", DATE, -1), Column("n", INT4, -1)))
+DAYS = RELATION._replace(
+    columns=(INT, RelationColumn("day", DATE, -1), RelationColumn("n", INT4, -1))
+)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ import psycopg2
 import pytest
 
 from ingester.postgres.catalog import read_slot
-from ingester.postgres.connection import PINNED, SourceFailed, ask, connect, source_text, told
+from ingester.postgres.connection import PINNED, ask, connect, source_text, told
+from ingester.postgres.server_errors import SourceFailed
 from tests.postgres.cluster import Cluster, serve_or_skip
 
 SETTINGS = {

@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 
 from ingester.postgres.catalog import read_tables
-from ingester.postgres.collector import Collector, Shape, ShapeColumn
+from ingester.postgres.collector import Collector
 from ingester.postgres.connection import as_bytes, ask, connect
-from ingester.postgres.pgoutput import Begin, Change, Commit, Relation, Truncate, parse
+from ingester.postgres.pgoutput import (
+    BeginMessage,
+    Change,
+    CommitMessage,
+    Relation,
+    Truncate,
+    parse,
+)
+from ingester.postgres.shape import Shape, ShapeColumn
 from ingester.postgres.types import column_type
 from tests.postgres.applying import Row, Tables, apply_messages
 from tests.postgres.cluster import Cluster
@@ -128,12 +136,12 @@ class Follower:
             self.seen.add("T")
             for oid in message.relations:
                 self._collector.truncate(oid)
-        elif isinstance(message, Commit):
+        elif isinstance(message, CommitMessage):
             self._collector.commit(message.end_lsn)
             if random.random() < 0.3:
                 self._send()
         else:
-            assert isinstance(message, Begin)
+            assert isinstance(message, BeginMessage)
 
     def _send(self) -> None:
         apply_messages(self._collector.take(), self._tables)

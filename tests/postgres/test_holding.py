@@ -13,10 +13,10 @@ import pytest
 
 from ingester.client import Client
 from ingester.client.sync_stream import SyncColumn
-from ingester.postgres.looking import look
+from ingester.postgres.copying import copy_table
 from ingester.postgres.options import Options
+from ingester.postgres.planning import look
 from ingester.postgres.replicator import Replicator
-from ingester.postgres.table_copy import copy_table
 from ingester.postgres.tables import Tables
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from ingester.postgres.pgoutput import (
     UNCHANGED,
-    Begin,
+    BeginMessage,
     Change,
-    Column,
-    Commit,
+    CommitMessage,
     Relation,
+    RelationColumn,
     Truncate,
     UnknownMessage,
     parse,
@@ -24,13 +24,16 @@ from ingester.postgres.pgoutput import (
 from tests.postgres.messages import deleted, described, inserted, tuple_data, updated
 
 OID = 4_000_000_007  # Numbers of objects have no sign.
-COLUMNS = (Column("id", 23, -1), Column("name", 1043, 24))
+COLUMNS = (RelationColumn("id", 23, -1), RelationColumn("name", 1043, 24))
 RELATION = Relation(OID, "public", "t", COLUMNS, ("id",), "f")
 PACKED = struct.pack(">I", OID)
 MESSAGES: list[tuple[bytes, Any]] = [
     (described(RELATION), RELATION),
-    (b"B" + struct.pack(">QqI", 2**63, 1_500_000, 2**31), Begin(2**63, 2**31, 946_684_801.5)),
-    (b"C\0" + struct.pack(">QQq", 1, 99, 0), Commit(99)),
+    (
+        b"B" + struct.pack(">QqI", 2**63, 1_500_000, 2**31),
+        BeginMessage(2**63, 2**31, 946_684_801.5),
+    ),
+    (b"C\0" + struct.pack(">QQq", 1, 99, 0), CommitMessage(99)),
     (b"T" + struct.pack(">IB", 2, 3) + PACKED + PACKED, Truncate((OID, OID), True, True)),
     (b"T" + struct.pack(">IB", 1, 0) + PACKED, Truncate((OID,))),
 ]

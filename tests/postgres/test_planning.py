@@ -6,19 +6,18 @@ import msgspec
 import pytest
 
 from ingester.postgres.facts import ColumnFacts, Leaf, TableFacts
-from ingester.postgres.looking import unused
 from ingester.postgres.options import Options
-from ingester.postgres.planning import Action, Wanted, plan, truncated_by
+from ingester.postgres.planning import Action, WantedTable, plan, truncated_by, unused
 from ingester.postgres.states import (
     BadState,
     KeptColumn,
-    Place,
-    TableState,
+    ReplicaState,
+    SlotPlace,
     decode_state,
     encode_state,
 )
 
-PLACE = Place("7", "shop", "ingester", 100)
+PLACE = SlotPlace("7", "shop", "ingester", 100)
 ID = ColumnFacts("id", 1, 23, -1, 23, -1, "integer", not_null=True, altered_by=5)
 NAME = ColumnFacts("name", 2, 25, -1, 25, -1, "text", altered_by=5)
 MOOD = ColumnFacts("mood", 3, 99, -1, 99, -1, "mood", ((1, "sad"), (2, "happy")), altered_by=5)
@@ -34,11 +33,11 @@ def kept(facts: TableFacts) -> tuple[KeptColumn, ...]:
     return tuple(KeptColumn(c.name, c.name, kinds.get(c.base_oid, "string")) for c in facts.columns)
 
 
-def wanted(facts: TableFacts) -> Wanted:
-    return Wanted("t", facts, kept(facts))
+def wanted(facts: TableFacts) -> WantedTable:
+    return WantedTable("t", facts, kept(facts))
 
 
-STATE = TableState(PLACE, "ingester", FACTS, kept(FACTS), from_lsn=120)
+STATE = ReplicaState(PLACE, "ingester", FACTS, kept(FACTS), from_lsn=120)
 
 
 def with_column(old: ColumnFacts, **changed: object) -> TableFacts:
@@ -109,15 +108,15 @@ def test_new_files_are_explained_by_a_truncate_that_was_the_last_to_change_them(
 
 
 def test_states_decide_together_with_the_source() -> None:
-    new = Wanted("n", FACTS, kept(FACTS))
-    hindered = Wanted("h", FACTS, (), "it has no key", ("ALTER TABLE …",))
+    new = WantedTable("n", FACTS, kept(FACTS))
+    hindered = WantedTable("h", FACTS, (), "it has no key", ("ALTER TABLE …",))
     have = {
         "gone": STATE,
         "aside": change(STATE, phase="set_aside", reason="infinity"),
         "back": change(STATE, phase="left"),
         "old": change(STATE, place=change(PLACE, slot_lsn=50)),
     }
-    there = [Wanted(name, FACTS, kept(FACTS)) for name in ("aside", "back", "old")]
+    there = [WantedTable(name, FACTS, kept(FACTS)) for name in ("aside", "back", "old")]
     steps = plan(PLACE, have, [new, hindered, *there])
     assert {name: step.action for name, step in steps.items()} == {
         "n": "copy",

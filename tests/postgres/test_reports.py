@@ -10,7 +10,7 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.client import Client
-from ingester.postgres.report_sender import ReportSender
+from ingester.postgres.reporting import ReportSender
 from ingester.reports.replications import (
     MAX_REPORT_BYTES,
     MOST_TABLES,

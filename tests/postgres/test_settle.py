@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingester.postgres.collector import NotWhole, settle
 from ingester.postgres.pgoutput import UNCHANGED, Cell, Change, UnknownMessage
-from ingester.postgres.settle import NotWhole, settle
 from tests.postgres.messages import deleted, inserted, updated
 
 Row = tuple[str, str]

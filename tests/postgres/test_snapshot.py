@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ingester.postgres.catalog import TableFacts
-from ingester.postgres.pgoutput import Change, Commit, parse
-from ingester.postgres.snapshot import ChangedMeanwhile, Snapshot
-from ingester.postgres.statement_thread import Stopped
+from ingester.postgres.connection import Stopped
+from ingester.postgres.facts import TableFacts
+from ingester.postgres.pgoutput import Change, CommitMessage, parse
+from ingester.postgres.snapshot import ChangedMeanwhile, SourceSnapshot
 from tests.drivers.waiting import until
 from tests.postgres.cluster import Cluster
 from tests.postgres.versions import NEWEST, OLDEST
@@ -39,10 +39,10 @@ def never() -> bool:
 
 
 def taken(cluster: Cluster, **how: Any) -> Any:
-    return Snapshot.take(cluster.dsn, "copy", how.pop("stopped", never), **how)
+    return SourceSnapshot.take(cluster.dsn, "copy", how.pop("stopped", never), **how)
 
 
-def facts_of(snapshot: Snapshot, table: str) -> TableFacts:
+def facts_of(snapshot: SourceSnapshot, table: str) -> TableFacts:
     with snapshot.connection.cursor() as cursor:
         cursor.execute("SELECT %s::regclass::oid::bigint", (table,))
         [facts] = snapshot.facts("", [cursor.fetchone()[0]])
@@ -125,7 +125,7 @@ def streamed(cluster: Cluster) -> dict[int, int]:
             assert new is not None
             assert isinstance(new[0], bytes)
             part.append(int(new[0]))
-        elif isinstance(message, Commit):
+        elif isinstance(message, CommitMessage):
             assert not found.keys() & part
             found.update(dict.fromkeys(part, message.end_lsn))
             part = []

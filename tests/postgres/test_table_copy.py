@@ -14,13 +14,13 @@ import pytest
 
 from ingester.client import Client, ClientError, InvalidRequest, NotFound
 from ingester.client.retry import NEVER
-from ingester.postgres.catalog import TableFacts
-from ingester.postgres.collector import Shape, ShapeColumn
-from ingester.postgres.connection import SourceFailed, ask, connect
-from ingester.postgres.copy_batches import read_block, rows_at_most
-from ingester.postgres.snapshot import Snapshot
-from ingester.postgres.statement_thread import Stopped
-from ingester.postgres.table_copy import CopiedTable, copy_table
+from ingester.postgres.connection import Stopped, ask, connect
+from ingester.postgres.copy_stream import read_block, rows_at_most
+from ingester.postgres.copying import CopiedTable, copy_table
+from ingester.postgres.facts import TableFacts
+from ingester.postgres.server_errors import SourceFailed
+from ingester.postgres.shape import Shape, ShapeColumn
+from ingester.postgres.snapshot import SourceSnapshot
 from ingester.postgres.types import ColumnType, ValueNotKept, column_type
 from tests.drivers.daemon import Daemon
 from tests.postgres.cluster import Cluster
@@ -49,11 +49,11 @@ def _name_here(name: str) -> str:
 
 
 def taken(dsn: str, stopped: Callable[[], bool] = lambda: False) -> Any:
-    return Snapshot.take(dsn, "copy", stopped)
+    return SourceSnapshot.take(dsn, "copy", stopped)
 
 
 def copied(
-    snapshot: Snapshot,
+    snapshot: SourceSnapshot,
     client: Client,
     table: str,
     progress: Callable[[int, int, int | None], None] = lambda rows, nbytes, total: None,

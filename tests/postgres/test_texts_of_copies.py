@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from ingester.postgres.types import Policy, arrow_values, column_type
-from ingester.postgres.verify.copy_texts import copy_texts
-from ingester.postgres.verify.found_rows import texts_of
+from ingester.postgres.verify.compared_texts import AskedColumn, copy_texts, expression, parse_block
+from ingester.postgres.verify.differences import texts_of
 from ingester.postgres.verify.row_hashes import LONG, RangeSums, combine, hash_texts
-from ingester.postgres.verify.source_texts import Asked, expression, parse_block
 from tests.postgres.cluster import Cluster, serve_or_skip
 
 ROWS = 400
@@ -118,7 +117,7 @@ def source_and_copy(
     columns = columns_of(connection, table)
     kinds = [column_type(column, policy) for column, _ in columns]
     asked = [
-        Asked(column.name, column.base_oid, kind.arrow, kind.policy == "null")
+        AskedColumn(column.name, column.base_oid, kind.arrow, kind.policy == "null")
         for (column, _), kind in zip(columns, kinds, strict=True)
     ]
     out = io.BytesIO()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.postgres.pgoutput import UNCHANGED, Cell, Cells, Change, UnknownMessage
-from ingester.postgres.tuple_data import ChangedRows, filled
+from ingester.postgres.sync_messages import ChangedRows, filled
 from tests.postgres.messages import deleted, inserted, updated
 
 COLUMNS = 3

@@ -24,14 +24,14 @@ from ingester.postgres.facts import ColumnFacts
 from ingester.postgres.names import Names
 from ingester.postgres.states import (
     KeptColumn,
-    Place,
-    TableState,
+    ReplicaState,
+    SlotPlace,
     decode_state,
     encode_state,
     partition_of,
 )
 from ingester.postgres.types import ColumnType, arrow_values, column_type
-from ingester.postgres.verify.verdicts import TableVerdict, all_equal
+from ingester.postgres.verify.differences import TableVerdict, all_equal
 from ingester.postgres.verify.verifying import NothingToCompare, VerifyPlan, verify
 from tests.cli.conftest import check_refused, run_command
 from tests.drivers.daemon import Daemon
@@ -88,17 +88,17 @@ class Copied:
         self.client.create_table(self.namespace, table, schema, primary_key=list(facts.key))
         if rows.num_rows:
             self.client.write(self.namespace, table, rows)
-        place = Place(server.system_identifier, server.database, "ingester", 1)
-        state = TableState(place, publication, facts, columns, from_lsn)
+        place = SlotPlace(server.system_identifier, server.database, "ingester", 1)
+        state = ReplicaState(place, publication, facts, columns, from_lsn)
         self.put(table, state)
 
     def kind(self, column: ColumnFacts) -> ColumnType:
         return column_type(column, self.policies.get(column.name, "refuse"))
 
-    def put(self, table: str, state: TableState) -> None:
+    def put(self, table: str, state: ReplicaState) -> None:
         self.client.put_checkpoint(self.namespace, table, partition_of("o"), encode_state(state))
 
-    def state(self, table: str) -> TableState:
+    def state(self, table: str) -> ReplicaState:
         stored = self.client.checkpoint(self.namespace, table, partition_of("o")).state
         assert stored is not None
         return decode_state(stored)

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from ingester.errors import InvalidRequest
-from ingester.replication.messages import SyncColumn, SyncLayout
+from ingester.replication.messages import MessageColumn, SyncLayout
 
 PLAIN = [("old_pk", "id"), ("new_pk", "id"), ("changed", "v"), ("value", "v"), ("value", "w")]
 
 
 def layout(columns: list[tuple[Any, str]], *types: pa.DataType) -> SyncLayout:
     schema = pa.schema([pa.field(f"f{number}", kind) for number, kind in enumerate(types)])
-    return SyncLayout([SyncColumn(role, name) for role, name in columns], schema)
+    return SyncLayout([MessageColumn(role, name) for role, name in columns], schema)
 
 
 def test_fields_are_matched_by_position_and_keys_are_put_in_one_order() -> None:

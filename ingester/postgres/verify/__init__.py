@@ -1,16 +1,12 @@
-"""Compares a source with its copy: what ``ingester replicate verify`` does.
+"""Compares a source with its copy: ``ingester replicate verify``.
 
     ``source_rows`` ◀─ COPY ─ source        copy ─ query ─▶ ``copy_rows``
-         │ ``source_texts``                      ``copy_texts`` │
-         └──────────▶ texts ──▶ ``row_hashes`` ◀── texts ◀──────┘
-                                     │ sums by ranges of keys
+         └──────────▶ ``compared_texts`` ──▶ ``row_hashes`` ◀── ``compared_texts`` ◀──┘
+                                                  │ sums by ranges of keys
+    ``verifying``: each table ──▶ ``comparing``: sums, then keys that differ ──▶ ``differences``
 
-    ``verifying``: each table ──▶ ``comparing``: sums, keys that differ ──▶ ``confirming``
-         │ ``verdicts``                                   ``copy_position`` ◀──┘ ``found_rows``
-
-``columns`` says which columns are compared. Both sides become texts as PostgreSQL writes them, by
-ways that have nothing in common with those by which the replicator reads values. A row that differs
-is looked at by its key until it is equal, or is known not to be on its way: the copy has passed a
-place in the source's log. Nothing in here changes the source or the copy. Start reading at
-``verifying``.
+Both sides become texts as PostgreSQL writes them, by code that shares nothing with the code by
+which the replicator reads values. A row that differs is read again by its key until it is equal, or
+until the copy has passed the position at which the source had another row. The room changes neither
+side. Start reading at ``verifying``.
 """

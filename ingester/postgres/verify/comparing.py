@@ -1,31 +1,177 @@
-"""One table of the source compared with its copy: sums by ranges, then rows where those differ.
+"""Compares one table with its copy: sums by ranges of keys, then the rows of ranges that differ.
 
     all rows of both ──▶ counts and sums by ranges of hashed keys ──▶ the same: equal
-                              │ some differ: those ranges again, some 100,000 rows at a time
+                              │ those that differ, about 100,000 rows at a time
                               ▼
-                         hashes of keys and rows ──▶ keys that differ ──▶ ``confirming``
+                         hashes of keys and rows ──▶ keys that differ ──▶ confirm
 
-Law of this file: memory is bounded, whatever the table has: two numbers for each range, the rows of
-some ranges as hashes, the keys of those that differ. Never "equal" because something came to an
-end: what could not be settled is told.
+    confirm: source read ─▶ end of its log, L ─▶ the copy passes L ─▶ copy read ─▶ source read again
+
+The end of the log is read *after* the source. A snapshot sees only what was in the log before, so
+a copy that has passed L contains all of it; if L were read first, a commit in between would be seen
+and not waited for. A row of the copy is right if the source had it in one of these reads. It is
+wrong if it is not, and all reads of the source returned the same row with the same ``xmin``: no
+other version existed. Otherwise the key is read again. A row that only the copy has shows no
+``xmin``; it is wrong when found several times in a row.
+
+Memory is bounded: two numbers per range, hashes of some ranges' rows, and the keys that differ. A
+row that could not be settled is reported and never called equal
+(``tests/postgres/test_verifying.py``).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ingester.postgres.verify.confirming import Pair, confirm, unlike
-from ingester.postgres.verify.copy_position import CopyPosition
-from ingester.postgres.verify.copy_rows import CopyRows
-from ingester.postgres.verify.found_rows import Key, hash_block, key_texts
+from ingester.postgres.verify.copy_rows import ComparedCopy, CopyPosition
+from ingester.postgres.verify.differences import FoundRow, FoundRows, Key, hash_block, key_texts
 from ingester.postgres.verify.row_hashes import RANGES, U64, RangeSums, Texts
-from ingester.postgres.verify.source_rows import SourceRows
+from ingester.postgres.verify.source_rows import ComparedSource, LogEnd
+
+TRIES = 40
+FOUND_TWICE, FOUND_OFTEN = 2, 5
+"""So many times in a row a wrong row has to be found; more often where the source has none."""
+FEW_KEYS = 100
+"""The source is read again and again for so many: of a row that never rests, each state counts."""
+PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+
+
+class SourceSide(Protocol):
+    """The source's table."""
+
+    def find(self, keys: Collection[Key]) -> FoundRows: ...
+
+    def standing(self) -> LogEnd: ...
+
+
+class CopySide(Protocol):
+    """The copy's table."""
+
+    def find(self, keys: Collection[Key]) -> FoundRows: ...
+
+
+class Pair(NamedTuple):
+    """The two rows of a key; one of them may be missing."""
+
+    source: FoundRow | None
+    copy: FoundRow | None
+
+
+class Confirmed(NamedTuple):
+    """What became of keys that were in doubt; the others are equal."""
+
+    differing: dict[Key, Pair]
+    changing: set[Key]
+    """They were never still."""
+    behind: set[Key]
+    """The copy did not come to where the source was read."""
+
+
+class _SeenRows:
+    """The rows that the source had since a moment, by key."""
+
+    def __init__(self, keys: Collection[Key]) -> None:
+        self._rows: dict[Key, list[FoundRow | None]] = {key: [] for key in keys}
+
+    def add(self, found: FoundRows) -> None:
+        for key, rows in self._rows.items():
+            row = found.get(key)
+            if not rows or _facts(rows[-1]) != _facts(row):
+                rows.append(row)
+
+    def has(self, key: Key, row: FoundRow | None) -> bool:
+        mine = None if row is None else row.hashes
+        return any(mine == (None if each is None else each.hashes) for each in self._rows[key])
+
+    def only(self, key: Key) -> bool:
+        return len(self._rows[key]) == 1
+
+    def last(self, key: Key) -> FoundRow | None:
+        return self._rows[key][-1]
+
+
+def unlike(keys: Collection[Key], source: SourceSide, copy: CopySide) -> list[Key]:
+    """The keys whose rows differ just now: a change that has arrived meanwhile needs no waiting.
+
+    Raises:
+        SourceFailed, ClientError, SchemaChanged, NoText, psycopg2.OperationalError
+    """
+    wanted = set(keys)
+    seen = _SeenRows(wanted)
+    seen.add(source.find(wanted))
+    found = copy.find(wanted)
+    seen.add(source.find(wanted))
+    return [key for key in keys if not seen.has(key, found.get(key))]
+
+
+def confirm(
+    keys: Collection[Key],
+    source: SourceSide,
+    copy: CopySide,
+    position: CopyPosition,
+    patience_s: float,
+) -> Confirmed:
+    """Look at rows that differ until they are equal, or differ for good.
+
+    Args:
+        keys: some hundreds at most.
+        patience_s: how long a copy that is behind is waited for, all in all.
+
+    Raises:
+        SourceFailed, ClientError, SchemaChanged, NoText, psycopg2.OperationalError
+    """
+    waiting = set(keys)
+    times: dict[Key, int] = {}
+    differing: dict[Key, Pair] = {}
+    pause_s = PAUSE_S
+    ends_at = time.monotonic() + patience_s
+    for _ in range(TRIES):
+        seen = _SeenRows(waiting)
+        seen.add(source.find(waiting))
+        standing = source.standing()
+        passed = position.wait(
+            standing.lsn, ends_at - time.monotonic(), partial(_watch, source, waiting, seen)
+        )
+        found = copy.find(waiting)
+        seen.add(source.find(waiting))
+        still = passed and not standing.held_back
+        for key in list(waiting):
+            row = found.get(key)
+            if seen.has(key, row):
+                waiting.discard(key)
+                continue
+            times[key] = times.get(key, 0) + 1 if still and seen.only(key) else 0
+            last = seen.last(key)
+            if times[key] >= (FOUND_OFTEN if last is None else FOUND_TWICE):
+                differing[key] = Pair(last, row)
+                waiting.discard(key)
+        if not waiting:
+            break
+        if not passed:
+            return Confirmed(differing, set(), waiting)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+    return Confirmed(differing, waiting, set())
+
+
+def _watch(source: SourceSide, keys: set[Key], seen: _SeenRows) -> None:
+    if len(keys) > FEW_KEYS:
+        time.sleep(0.1)
+        return
+    seen.add(source.find(keys))
+    time.sleep(0.002)
+
+
+def _facts(row: FoundRow | None) -> tuple[str, tuple[int, ...]] | None:
+    return None if row is None else (row.version, row.hashes)
+
 
 FINE_RANGES = 1 << 20
 MANY_ROWS = 2_000_000
@@ -38,7 +184,7 @@ MOST_DIFFERING = 1_000
 """The comparison of a table ends when so many rows differ for good."""
 
 
-class Comparison(NamedTuple):
+class TableComparison(NamedTuple):
     """What was found in one table."""
 
     source_rows: int
@@ -61,14 +207,14 @@ class Doubtful(NamedTuple):
 class Sides(NamedTuple):
     """The two tables, and how far the copy is."""
 
-    source: SourceRows
-    copy: CopyRows
+    source: ComparedSource
+    copy: ComparedCopy
     position: CopyPosition
 
 
 def compare(
     sides: Sides, patience_s: float, told: Callable[[str, int], None] = lambda what, rows: None
-) -> Comparison:
+) -> TableComparison:
     """Compare all rows of both sides.
 
     Args:
@@ -83,7 +229,7 @@ def compare(
     _add_all(sides.source, sums[0], partial(told, "source"))
     _add_all(sides.copy, sums[1], partial(told, "copy"))
     ranges = sums[0].differing(sums[1])
-    found = Comparison(sums[0].rows, sums[1].rows, {}, False, 0, 0)
+    found = TableComparison(sums[0].rows, sums[1].rows, {}, False, 0, 0)
     counts = np.maximum(sums[0].counts, sums[1].counts)[ranges]
     for some in _slices(ranges, counts):
         doubtful = _keys_that_differ(sides, sums[0], some, patience_s)
@@ -112,7 +258,9 @@ def _still_unlike(sides: Sides, keys: list[Key]) -> Iterator[list[Key]]:
         yield waiting
 
 
-def _add_all(side: SourceRows | CopyRows, sums: RangeSums, told: Callable[[int], None]) -> None:
+def _add_all(
+    side: ComparedSource | ComparedCopy, sums: RangeSums, told: Callable[[int], None]
+) -> None:
     rows = 0
 
     def take(columns: list[Texts]) -> None:
@@ -163,7 +311,7 @@ def _pairs(rows: Doubtful) -> U64:
 
 
 def _doubtful(
-    side: SourceRows | CopyRows, sums: RangeSums, wanted: npt.NDArray[np.bool_]
+    side: ComparedSource | ComparedCopy, sums: RangeSums, wanted: npt.NDArray[np.bool_]
 ) -> Doubtful:
     keys: list[U64] = []
     rows: list[U64] = []

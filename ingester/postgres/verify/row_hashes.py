@@ -1,15 +1,14 @@
-"""Hashes of rows by their texts, and their sums by ranges of hashed keys.
+"""Hashes of rows, and their sums by ranges of hashed keys.
 
     Texts of each column ──▶ hash_texts ──▶ combine ─┬▶ hashes of keys: the top bits are the range
                                                      └▶ hashes of rows, added up by range
 
-Law of this file: pure, and a pass of numpy over a column, never a loop over rows (but for texts of
-more than ``LONG`` bytes, which :mod:`mmh3` hashes one by one). Equal texts have equal hashes, null
-has one of its own, and a row's hash depends on the column that a text stands in. The sums of a
-range do not depend on the order of its rows.
+numpy passes over columns; only texts of more than ``LONG`` bytes are hashed one by one, by
+:mod:`mmh3`. Null has its own hash, and a row's hash depends on the column of a text. Sums do not
+depend on the order of rows.
 
-Two different sets of rows have the same count and the same sum of a range by chance alone, once in
-about 2**64 such pairs: a check against faults, not against somebody who looks for a collision.
+Two different sets of rows have the same count and sum of a range with probability 2**-64: a check
+against faults, not against an attacker who looks for a collision.
 """
 
 from __future__ import annotations

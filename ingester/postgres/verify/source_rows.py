@@ -1,7 +1,7 @@
-"""A table of the source, read for a comparison: all of its rows, or those of some keys.
+"""A table of the source, read for a comparison: all rows, or those of some keys.
 
-Law of this file: rows come as ``COPY`` writes them, in blocks of bytes, of which one at a time is
-in memory. Nothing is changed in the source, and no lock is taken but the one of a SELECT.
+Rows arrive by ``COPY`` in blocks of bytes, one in memory at a time. Nothing is changed, and the
+only lock is that of a SELECT.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ingester.postgres.connection import SourceFailed, ask, told
-from ingester.postgres.verify.found_rows import (
+from ingester.postgres.connection import ask, told
+from ingester.postgres.server_errors import SourceFailed
+from ingester.postgres.verify.compared_texts import AskedColumn, expression, parse_block, unescaped
+from ingester.postgres.verify.differences import (
     FoundRows,
     Key,
     add_rows,
@@ -21,11 +23,10 @@ from ingester.postgres.verify.found_rows import (
     hash_keys,
 )
 from ingester.postgres.verify.row_hashes import Texts
-from ingester.postgres.verify.source_texts import Asked, expression, parse_block, unescaped
 
 Take = Callable[[list[Texts]], None]
 BLOCK_BYTES = 2 << 20
-_VERSION = Asked("xmin", 0, None, nulls=False)
+_VERSION = AskedColumn("xmin", 0, None, nulls=False)
 _BAD_VALUE = "22"
 """The class of SQLSTATE of a text that is no value of a type."""
 
@@ -33,12 +34,12 @@ _BAD_VALUE = "22"
 class SourceColumn(NamedTuple):
     """A column that is compared."""
 
-    asked: Asked
+    asked: AskedColumn
     type_name: str
     """As SQL has it."""
 
 
-class Standing(NamedTuple):
+class LogEnd(NamedTuple):
     """Where the source's log ends, and whether commits wait to be seen."""
 
     lsn: int
@@ -46,7 +47,7 @@ class Standing(NamedTuple):
     """A commit that is in the log is not visible yet: it waits for a synchronous standby."""
 
 
-class SourceRows:
+class ComparedSource:
     """One table; the key's columns are the first."""
 
     def __init__(
@@ -100,7 +101,7 @@ class SourceRows:
             self._find_in_all(keys, found)
         return {key: row for key, row in found.items() if key in keys}
 
-    def standing(self) -> Standing:
+    def standing(self) -> LogEnd:
         """Where the log ends: what was visible before ends at or before it.
 
         Raises:
@@ -112,7 +113,7 @@ class SourceRows:
             " ELSE pg_current_wal_insert_lsn() END - '0/0'::pg_lsn,"
             " EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')",
         )
-        return Standing(int(lsn), bool(waiting))
+        return LogEnd(int(lsn), bool(waiting))
 
     def _find_in_all(self, keys: Collection[Key], found: FoundRows) -> None:
         hashed = hash_keys(keys)
@@ -171,7 +172,7 @@ class SourceRows:
             )
         return sql.SQL("{} WHERE {}").format(select, where)
 
-    def _copy(self, select: Any, columns: Sequence[Asked], take: Take) -> None:
+    def _copy(self, select: Any, columns: Sequence[AskedColumn], take: Take) -> None:
         from psycopg2 import sql
 
         blocks = _Blocks(columns, take)
@@ -186,7 +187,7 @@ class SourceRows:
 class _Blocks(io.RawIOBase):
     """Cuts what COPY writes into blocks of whole lines."""
 
-    def __init__(self, columns: Sequence[Asked], take: Take) -> None:
+    def __init__(self, columns: Sequence[AskedColumn], take: Take) -> None:
         self._columns = columns
         self._take = take
         self._rest: list[bytes] = []

@@ -1,15 +1,14 @@
-"""Source and copy compared, table by table: what ``ingester replicate verify`` does.
+"""Compares source and copy table by table: ``ingester replicate verify``.
 
     states at the daemon ─┬▶ each table: facts, columns ──▶ ``comparing`` ──▶ TableVerdict
-    source's catalogue ───┘   ▲                                │
+    source's catalog ─────┘   ▲                                │
                               └── one of them has changed ◀────┘
 
-Law of this file: it changes nothing, and may run at any time beside a replicator. What is compared
-is what the state says that a table has; columns that the source has got since have to be null
-there, as they are here.
+It changes nothing and may run beside a replicator. The compared columns are those of the table's
+state; a column that the source has added since must be null in all rows.
 
-Each table is read in a transaction of its own. One for all of them would show no more, as each copy
-is read at another moment anyway, and the source would keep its dead rows all that time.
+Each table is read in its own transaction. A single one for all tables would prove no more, as each
+copy is read at another moment, and would hold back vacuum at the source.
 """
 
 from __future__ import annotations
@@ -21,19 +20,45 @@ from typing import Any, NamedTuple
 from ingester.client import Client, NotFound
 from ingester.postgres.catalog import read_publication, read_server, read_tables
 from ingester.postgres.conditions import hindrance
-from ingester.postgres.connection import SourceFailed, connect
-from ingester.postgres.facts import TableFacts
+from ingester.postgres.connection import connect
+from ingester.postgres.facts import ColumnFacts, TableFacts
 from ingester.postgres.names import Names
-from ingester.postgres.states import PREFIX, TableState, decode_state, partition_of
-from ingester.postgres.verify.columns import compared_columns
-from ingester.postgres.verify.comparing import Comparison, Sides, compare
-from ingester.postgres.verify.copy_position import CopyPosition, report_of
-from ingester.postgres.verify.copy_rows import CopyRows, SchemaChanged
-from ingester.postgres.verify.copy_texts import NoText
-from ingester.postgres.verify.found_rows import row_difference
-from ingester.postgres.verify.source_rows import SourceColumn, SourceRows
-from ingester.postgres.verify.source_texts import Asked
-from ingester.postgres.verify.verdicts import SHOWN_ROWS, TableVerdict, Verdict
+from ingester.postgres.server_errors import SourceFailed
+from ingester.postgres.states import PREFIX, ReplicaState, decode_state, partition_of
+from ingester.postgres.verify.compared_texts import AskedColumn, NoText
+from ingester.postgres.verify.comparing import Sides, TableComparison, compare
+from ingester.postgres.verify.copy_rows import ComparedCopy, CopyPosition, SchemaChanged, report_of
+from ingester.postgres.verify.differences import SHOWN_ROWS, TableVerdict, Verdict, row_difference
+from ingester.postgres.verify.source_rows import ComparedSource, SourceColumn
+
+
+class ComparedColumn(NamedTuple):
+    """A column that is compared, and what it is called here."""
+
+    facts: ColumnFacts
+    here: str
+    nulls: bool
+
+
+def compared_columns(state: ReplicaState, facts: TableFacts, names: Names) -> list[ComparedColumn]:
+    """The columns that are compared, those of the key first.
+
+    A column that the source has got since the copy is among them; what was left out is not.
+    """
+    kept = {column.source: column for column in state.columns}
+    old = {column.number for column in state.facts.columns}
+    columns: list[ComparedColumn] = []
+    for column in facts.columns:
+        mine = kept.get(column.name)
+        if mine is not None:
+            columns.append(ComparedColumn(column, mine.name, mine.policy == "null"))
+        elif column.number not in old and column.sent:
+            here = names.column(facts.schema, facts.name, column.name)
+            columns.append(ComparedColumn(column, here, False))
+    by_name = {column.facts.name: column for column in columns}
+    key = [by_name[name] for name in facts.key]
+    return key + [column for column in columns if column not in key]
+
 
 _UNDEFINED = ("42P01", "42703", "3F000", "42704", "42883")
 """SQLSTATEs of a table or column that is not there any more."""
@@ -133,7 +158,7 @@ class _Verifying:
             " --origin"
         )
 
-    def _read_states(self) -> dict[str, TableState]:
+    def _read_states(self) -> dict[str, ReplicaState]:
         """The states of the origin's tables here, by name."""
         namespace, partition = self._plan.namespace, partition_of(self._origin)
         listed = self._client.checkpoints(namespace)
@@ -174,7 +199,7 @@ class _Verifying:
             time.sleep(LOOK_AGAIN_S)
 
     def _look(
-        self, name: str, state: TableState | None, position: CopyPosition
+        self, name: str, state: ReplicaState | None, position: CopyPosition
     ) -> tuple[TableVerdict, bool]:
         """A verdict, and whether it counts at once: else another look may find something else."""
         if state is None:
@@ -203,7 +228,7 @@ class _Verifying:
                 name, facts.full_name, "failed", reason=str(exc), helps=exc.helps
             ), True
 
-    def _misfit(self, name: str, state: TableState, facts: TableFacts) -> str | None:
+    def _misfit(self, name: str, state: ReplicaState, facts: TableFacts) -> str | None:
         """Why the table here cannot be compared with this one, row by row."""
         if not facts.published:
             return f"publication {state.publication!r} has this table no more"
@@ -220,16 +245,16 @@ class _Verifying:
         return None
 
     def _compare(
-        self, name: str, state: TableState, facts: TableFacts, position: CopyPosition
+        self, name: str, state: ReplicaState, facts: TableFacts, position: CopyPosition
     ) -> tuple[TableVerdict, bool]:
         columns = compared_columns(state, facts, self._plan.names)
         here = (self._plan.namespace, name)
-        copy = CopyRows(self._client, here, [column.here for column in columns], len(facts.key))
+        copy = ComparedCopy(self._client, here, [column.here for column in columns], len(facts.key))
         asked = [
-            Asked(each.facts.name, each.facts.base_oid, copy.kept(each.here), each.nulls)
+            AskedColumn(each.facts.name, each.facts.base_oid, copy.kept(each.here), each.nulls)
             for each in columns
         ]
-        source = SourceRows(
+        source = ComparedSource(
             self._connection,
             (facts.schema, facts.name, facts.kind),
             [
@@ -283,7 +308,7 @@ class _Verifying:
 
 
 def _told(
-    name: str, facts: TableFacts, columns: Sequence[tuple[str, Asked]], found: Comparison
+    name: str, facts: TableFacts, columns: Sequence[tuple[str, AskedColumn]], found: TableComparison
 ) -> TableVerdict:
     """The verdict that a comparison of rows comes to."""
     verdict: Verdict = "equal"
@@ -311,7 +336,7 @@ def _told(
     )
 
 
-def _same(before: TableState | None, after: TableState | None) -> bool:
+def _same(before: ReplicaState | None, after: ReplicaState | None) -> bool:
     """Return whether the table here is the same copy, in the same phase."""
     if before is None or after is None:
         return before is after

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ingester.copies.copies import Copies
-from ingester.copies.table_copy import CopyName, TableCopy
+from ingester.copies.table_copy import CopyName, IncomingCopy
 from ingester.server.flight.decoding import PutLimits, Reading, moved
 from ingester.server.flight.put_reader import batch_of, next_chunk, schema_of
 from ingester.server.flight.refusals import says_answered
@@ -46,7 +46,7 @@ class CopyCall:
             finally:
                 self._portal.post(self._copies.closed, copy)
 
-    def _take(self, copy: TableCopy, reading: Reading, reader: Any, writer: Any) -> None:
+    def _take(self, copy: IncomingCopy, reading: Reading, reader: Any, writer: Any) -> None:
         normaliser, operations = copy.normaliser(), self._operations
         while (chunk := next_chunk(reader, reading)) is not None:
             batch = batch_of(chunk)

@@ -13,7 +13,7 @@ import pyarrow.flight as fl
 
 from ingester.errors import InvalidRequest
 from ingester.query.ticket import refuse_flight_sql
-from ingester.replication.messages import SyncColumn
+from ingester.replication.messages import MessageColumn
 from ingester.schema.names import check_shown
 from ingester.shown_text import shown_name, shown_names
 from ingester.write.metadata import MAX_SEQUENCE, decode_object
@@ -49,7 +49,7 @@ class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last: bool = True
     transaction: str | None = None
     epoch: int | None = None
-    columns: list[SyncColumn] = []
+    columns: list[MessageColumn] = []
 
 
 class CopyCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -13,10 +13,9 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from ingester.errors import IngesterError, InvalidRequest, Refused, kind_of, limit_of
-from ingester.replication.messages import SyncLayout
-from ingester.replication.normalise import TypedChanges
-from ingester.replication.open_transactions import Identity, Message, TypedMessage
-from ingester.replication.service import Standing
+from ingester.replication.messages import SyncLayout, TypedChanges
+from ingester.replication.open_transactions import Message, StreamIdentity, TypedMessage
+from ingester.replication.service import OriginProgress
 from ingester.schema.expansion import shown_bytes
 from ingester.schema.validation import validate_fully
 from ingester.server.flight.decoding import PutLimits, Reading, moved
@@ -43,7 +42,7 @@ class SyncCall:
         self._reading: Reading
         self._epoch = services.writer.epoch
         self._limit_refused = services.metrics.limit_refused
-        self._identity = Identity(
+        self._identity = StreamIdentity(
             command.origin, command.transaction, command.begin, command.epoch in (None, self._epoch)
         )
 
@@ -118,7 +117,7 @@ class SyncCall:
             endpoint=msgspec.UNSET if endpoint is None else str(endpoint),
         )
 
-    def _answer(self, accepted: bool, standing: Standing) -> SyncAnswer:
+    def _answer(self, accepted: bool, standing: OriginProgress) -> SyncAnswer:
         return SyncAnswer(accepted=accepted, epoch=self._epoch, **standing._asdict())
 
 

@@ -13,13 +13,13 @@ from contextlib import closing
 from pathlib import Path
 
 from ingester.client import Client
-from ingester.postgres.catalog import TableFacts, read_tables
-from ingester.postgres.collector import Shape, ShapeColumn
+from ingester.postgres.catalog import read_tables
 from ingester.postgres.connection import ask, connect
-from ingester.postgres.copy_batches import read_block, rows_at_most
-from ingester.postgres.copy_blocks import CopyBlocks
-from ingester.postgres.snapshot import Snapshot
-from ingester.postgres.table_copy import copy_statement, copy_table
+from ingester.postgres.copy_stream import CopyBlocks, read_block, rows_at_most
+from ingester.postgres.copying import copy_statement, copy_table
+from ingester.postgres.facts import TableFacts
+from ingester.postgres.shape import Shape, ShapeColumn
+from ingester.postgres.snapshot import SourceSnapshot
 from ingester.postgres.types import column_type
 from persist.prefetch import one_ahead
 from tests.bench.effort import Bench
@@ -110,7 +110,7 @@ def _read(dsn: str, *, parsed: bool) -> int:
 
 
 def _copied(dsn: str, client: Client) -> int:
-    with Snapshot.take(dsn, "bench", lambda: False) as snapshot:
+    with SourceSnapshot.take(dsn, "bench", lambda: False) as snapshot:
         facts, shape = _source(dsn)
         args = (client, "bench", "postgres:bench", lambda: b"the state")
         return copy_table(snapshot, facts, shape, *args).rows

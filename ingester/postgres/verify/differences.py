@@ -1,19 +1,87 @@
-"""Some rows by their keys: what is looked at closely where sums of ranges differ.
+"""The result of a comparison: a verdict per table, and the rows that differ.
 
-Law of this file: pure. A key is the texts of its columns, as ``COPY`` writes them; whole rows are
-kept as hashes of their columns and the first bytes of their texts, so that many of large rows fit.
+    equal        the same rows on both sides, except for changes in transit
+    differs      rows differ, by key and column; or the copy or the source's table is missing
+    changing     rows changed too often to be compared
+    behind       rows differ, and the copy did not reach the position where the source was read
+    failed       the source refuses to show the table
+    set_aside    not followed, with the reason; its rows are not compared
+    left         no longer published at the source; the copy stays as it was
+
+A key is the texts of its columns. Rows are kept as hashes of their columns with the first bytes of
+their texts, so that many large rows fit into memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
+from ingester.postgres.verify.compared_texts import AskedColumn, shown_value
 from ingester.postgres.verify.row_hashes import U64, Texts, combine, hash_texts
-from ingester.postgres.verify.source_texts import Asked, shown_value
-from ingester.postgres.verify.verdicts import ColumnDifference, RowDifference
+
+Verdict = Literal["equal", "differs", "changing", "behind", "failed", "set_aside", "left"]
+RowFault = Literal["missing", "extra", "repeated", "values"]
+SHOWN_ROWS = 20
+"""The rows of a table that are named; the others are counted."""
+
+
+class ColumnDifference(msgspec.Struct, frozen=True):
+    """A value that is not the same, as PostgreSQL would write both; the first part of long ones."""
+
+    column: str
+    source: str | None
+    copy: str | None
+
+
+class RowDifference(msgspec.Struct, frozen=True):
+    """A row that is missing here, is only here, stands here twice, or has other values."""
+
+    key: dict[str, str | None]
+    fault: RowFault
+    columns: tuple[ColumnDifference, ...] = ()
+
+
+class TableVerdict(msgspec.Struct, frozen=True):
+    """The verdict on one table.
+
+    Attributes:
+        table: Its name here.
+        source: Schema and name at the source.
+        source_rows: The rows that the source had when it was read; ``copy_rows``: those of the
+            copy, a little later. Between the two reads rows may come and go.
+        differing: The rows that differ; at least so many where ``more`` holds.
+        unsettled: The rows that differ and may yet be on their way.
+        rows: The first of those that differ.
+        reason: In words, where the rows do not say it.
+        helps: What somebody can do about it.
+    """
+
+    table: str
+    source: str
+    verdict: Verdict
+    source_rows: int | None = None
+    copy_rows: int | None = None
+    differing: int = 0
+    more: bool = False
+    unsettled: int = 0
+    rows: tuple[RowDifference, ...] = ()
+    reason: str = ""
+    helps: tuple[str, ...] = ()
+
+
+def all_equal(verdicts: Sequence[TableVerdict], *, ignores_set_aside: bool = False) -> bool:
+    """Return whether every table is equal, and there is one.
+
+    Args:
+        ignores_set_aside: whether those are fine that are not followed, set aside or left.
+    """
+    fine = {"equal", "set_aside", "left"} if ignores_set_aside else {"equal"}
+    return bool(verdicts) and all(verdict.verdict in fine for verdict in verdicts)
+
 
 Key = tuple[bytes | None, ...]
 CLIP_BYTES = 200
@@ -90,7 +158,10 @@ def add_rows(
 
 
 def row_difference(
-    columns: Sequence[tuple[str, Asked]], key: Key, source: FoundRow | None, copy: FoundRow | None
+    columns: Sequence[tuple[str, AskedColumn]],
+    key: Key,
+    source: FoundRow | None,
+    copy: FoundRow | None,
 ) -> RowDifference:
     """Return what is not the same in two rows of one key, of which one may be missing.
 
@@ -113,7 +184,7 @@ def row_difference(
     return RowDifference(named, "values", tuple(differing))
 
 
-def _shown(column: Asked, row: FoundRow, at: int) -> str | None:
+def _shown(column: AskedColumn, row: FoundRow, at: int) -> str | None:
     text, length = row.texts[at], row.lengths[at]
     if text is None:
         return None

@@ -1,14 +1,12 @@
-"""A new copy of a table, asked for while another process replicates.
-
-Law of this file: whoever replicates is asked by a state beside the table's; nothing is copied here.
-"""
+"""Requests for a new copy of a table, sent to a replicator that is already running."""
 
 from __future__ import annotations
 
 from ingester.client import Client
 from ingester.postgres.catalog import read_server
-from ingester.postgres.connection import SourceFailed, connect
+from ingester.postgres.connection import connect
 from ingester.postgres.options import Options
+from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.slot import find_slot
 from ingester.postgres.starting import default_origin
 from ingester.postgres.tables import Tables
