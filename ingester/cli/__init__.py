@@ -44,7 +44,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ingester.memory.allocator import lay_out_heap
+from ingester.memory.heap_settings import lay_out_heap
 from ingester.secret_texts import masked
 from ingester.shown_text import escaped_lines
 

@@ -13,7 +13,7 @@ import typer
 
 from ingester.config.exposure import check_exposure
 from ingester.config.sources import load, shown_values
-from ingester.memory.allocator import choose_allocator, pool_bytes
+from ingester.memory.heap_settings import choose_allocator
 
 from .exits import end_process
 from .printing import print_json, print_line, print_table
@@ -27,7 +27,7 @@ def serve(flags: Mapping[str, object], file: Path | None) -> None:
     """
     settings = load(flags, file=file).settings
     check_exposure(settings)
-    choose_allocator(pool_bytes(settings.flight.max_batch_bytes, settings.memory.limit))
+    choose_allocator()
     # What is imported stays: to look for garbage in it takes a tenth of the start.
     gc.disable()
     from ingester.daemon.process import serve as run

@@ -113,8 +113,6 @@ class FlightSettings(_Section, frozen=True, kw_only=True):
     """A larger batch is refused, by its size once it is decompressed."""
     max_unanswered: Annotated[int, Range(1, 1_000_000)] = 1024
     """The server stops reading a stream beyond so many unanswered batches (or 64 MiB of them)."""
-    idle_timeout: Annotated[float, _seconds(1, 20 * DAY_S)] = 900.0
-    """A connection to the gRPC port without a call for so long is closed; clients open it again."""
 
 
 class HttpSettings(_Section, frozen=True, kw_only=True):
@@ -178,21 +176,9 @@ class AuditSettings(_Section, frozen=True, kw_only=True):
 class LimitsSettings(_Section, frozen=True, kw_only=True):
     """How much of each thing there may be."""
 
-    connections: Annotated[int, Range(1, 1_000_000)] = 4096
-    """So many connections to the gRPC port are open at a time, or half of the process's file
-    descriptors; further ones are closed at once."""
-    connections_per_peer: Annotated[int, Range(1, 1_000_000)] = 1024
-    """And so many of them from one address."""
-    hold_back: Annotated[float, _seconds(0, DAY_S)] = 10.0
-    """An address of which a connection was cut for a flood has one new connection in a second for
-    so long. 0 where clients share an address, as behind a balancer that passes on bytes, or beside
-    a proxy on this machine: the flood's own connections are cut all the same."""
     http_connections: Annotated[int, Range(4, 100_000)] = 256
     """So many connections to the HTTP port are open at a time, or an eighth of the descriptors;
     for a further one the connection that has done nothing for longest is closed."""
-    calls: Annotated[int, Range(16, 100_000)] = 4096
-    """So many calls are under way at a time, as each takes a thread; a further one is refused, and
-    clients send it again."""
     columns: Annotated[int, Range(1, 10_000)] = 2_000
     """A table takes no further columns beyond so many; one that has more keeps them."""
     dictionaries: Annotated[int, Range(0, 10_000)] = 1_000

@@ -32,7 +32,6 @@ from ingester.config.settings import ReplicationSettings, Settings
 from ingester.copies.copies import Copies, CopyOptions
 from ingester.copies.copy_files import Encoders
 from ingester.copies.takeover import Takeover
-from ingester.daemon.descriptors import raise_descriptors, share_descriptors
 from ingester.daemon.instrumentation import Instrumentation
 from ingester.daemon.push_watch import PushWatch
 from ingester.dml.origin_record import encode_opened, encode_origins
@@ -47,7 +46,6 @@ from ingester.flush.log_truncation import LogTruncation
 from ingester.maintenance.garbage_collector import GarbageCollector
 from ingester.maintenance.manifest_snapshots import SnapshotWriter
 from ingester.maintenance.spark_metadata import SparkMetadata
-from ingester.memory.guard import MemoryGuard
 from ingester.memory.heap_trim import HeapTrim
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.observability.log_levels import LogLevels
@@ -74,11 +72,6 @@ from ingester.replication.reports import ReplicationReports
 from ingester.replication.service import Replication
 from ingester.server.auth.access import Access
 from ingester.server.auth.views import Sees
-from ingester.server.flight.connections import ConnectionLimits, Connections
-from ingester.server.flight.floods import Floods
-from ingester.server.flight.hoards import Hoards
-from ingester.server.flight.reception import largest_message
-from ingester.server.flight.unread import Unread
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.tables.catalog import Catalog
@@ -113,10 +106,6 @@ Carried = Sequence[tuple[int, tuple[bytes, ...]]]
 SETTLE_S = 0.01
 """The time that a query waits for fresh acknowledged rows to be applied, before it goes by way of
 the loop: the loop is on its way, and back from there is farther."""
-
-DICTIONARY_SHARE = 8
-"""The dictionaries of open streams may have one part in so many of ``memory.limit``, or what the
-largest batch has."""
 
 
 class Runtime:
@@ -153,7 +142,6 @@ class Runtime:
         self._spill_folder = settings.data_dir / "spill"
 
         self._make_counters(settings)
-        self._make_connections(settings)
         self._make_tables(settings)
         self._make_maintenance(settings)
         self._make_queries(settings)
@@ -172,20 +160,6 @@ class Runtime:
         self.heap_trim = HeapTrim()
         self.namespaces = Namespaces(settings.quotas, self.metrics.quota_refused)
         self.traces = open_traces(settings.tracing, self.writer)
-
-    def _make_connections(self, settings: Settings) -> None:
-        limits, most_bytes = settings.limits, settings.memory.limit // DICTIONARY_SHARE
-        most = share_descriptors(limits, raise_descriptors()).flight
-        message_bytes = largest_message(settings.flight.max_batch_bytes)
-        self.connections = Connections(
-            ConnectionLimits(most, min(most, limits.connections_per_peer), limits.hold_back),
-            self.metrics.limit_refused,
-        )
-        self.hoards = Hoards(max(most_bytes, settings.flight.max_batch_bytes), self.connections.cut)
-        self.ledger.gauge("dictionaries", lambda: self.hoards.nbytes)
-        self.unread = Unread(self.connections, self.hoards, settings.flight.max_batch_bytes)
-        self.floods = Floods(self.connections, self.hoards, message_bytes)
-        self.memory_guard = MemoryGuard(self.ledger, self.unread.cut_largest)
 
     def _make_tables(self, settings: Settings) -> None:
         self.origins = Origins(time.monotonic, settings.limits.origins)
@@ -434,10 +408,7 @@ class Runtime:
             status=status,
             status_page=status_page,
             answered=self.instrumentation.answered,
-            called=self.connections.called,
-            let_in=self.connections.let_in,
             freed=self.heap_trim.freed,
-            cut=self.connections.cut,
         )
 
     async def persist(
@@ -487,7 +458,6 @@ class Runtime:
     def _make_room(self) -> None:
         """Let go of caches, which can be had again: a batch has found no room."""
         self._shrink_caches()
-        self.hoards.free()
         self.replication.drop_idle()
 
     def _frozen(self, job: FlushJob, why: Why) -> None:

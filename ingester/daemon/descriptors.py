@@ -1,17 +1,13 @@
-"""The file descriptors of the process: as many as the system gives, shared out.
+"""The file descriptors of the process.
 
-    half of them      connections to the gRPC port
-    an eighth         connections to the HTTP port: probes have room whoever writes
-    the rest          the log, files of the store, spilled rows, connections to the store
-
-Law of this file: whoever connects can take no descriptor from the log. A limit of the settings that
-does not fit is lowered, and an operator is told.
+The daemon raises its soft limit to the hard one. The HTTP port gets at most an eighth of them; the
+log, the store's files and connections to the gRPC port share the rest. pyarrow's Flight server has
+no limit of connections: a proxy in front of an exposed port sets one (docs/security.md).
 """
 
 from __future__ import annotations
 
 import resource
-from typing import NamedTuple
 
 import structlog
 
@@ -19,16 +15,11 @@ from ingester.config.settings import LimitsSettings
 
 log = structlog.get_logger(__name__)
 
-
-class ConnectionShares(NamedTuple):
-    """The most connections to the gRPC port, and to the HTTP port."""
-
-    flight: int
-    http: int
+HTTP_SHARE = 8
 
 
 def raise_descriptors() -> int:
-    """Take as many descriptors as the system lets this process have; return their number."""
+    """Raise the soft limit of descriptors to the hard one and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -36,23 +27,14 @@ def raise_descriptors() -> int:
     return 2**31 if soft == resource.RLIM_INFINITY else soft
 
 
-def share_descriptors(limits: LimitsSettings, descriptors: int) -> ConnectionShares:
-    """Lower the limits of connections to what there are descriptors for."""
-    return ConnectionShares(
-        min(limits.connections, max(1, descriptors // 2)),
-        min(limits.http_connections, max(4, descriptors // 8)),
-    )
-
-
-def tell_shares(limits: LimitsSettings, descriptors: int) -> ConnectionShares:
-    """Tell an operator where the limits had to be lowered; return what they are."""
-    shares = share_descriptors(limits, descriptors)
-    if shares != (limits.connections, limits.http_connections):
+def http_connections(limits: LimitsSettings, descriptors: int) -> int:
+    """Return the limit of HTTP connections; lower than the setting where descriptors are few."""
+    most = min(limits.http_connections, max(4, descriptors // HTTP_SHARE))
+    if most != limits.http_connections:
         log.warning(
             "fewer connections than the settings say: the process may have too few files open",
             descriptors=descriptors,
-            connections=shares.flight,
-            http_connections=shares.http,
+            http_connections=most,
             runbook="few-descriptors",
         )
-    return shares
+    return most

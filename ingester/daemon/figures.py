@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ingester.config.settings import Settings
 from ingester.daemon.assembly import Runtime
 from ingester.errors import kind_of
-from ingester.memory.guard import KIND, resident_bytes
+from ingester.memory.machine import resident_bytes
 from ingester.observability.alarms import SLOT_BYTES
 from ingester.observability.history import STEP_S, Growth, quantile
 from ingester.observability.logs import RecentProblems
@@ -94,7 +94,6 @@ def runtime_facts(runtime: Runtime, settings: Settings) -> dict[str, object]:
         "oldest_unpersisted_s": runtime.tree.oldest_s(),
         "oldest_allowed_s": 2 * settings.persist.max_age + GRACE_S,
         "frozen_bytes": runtime.ledger.frozen,
-        "unaccounted_bytes": runtime.ledger.statistics().by_kind.get(KIND, 0),
         "unheard": sum(not each.alive or each.rivals > 0 for each in replications),
         "large_slots": sum(
             each.alive and (each.slot_bytes or 0) > SLOT_BYTES for each in replications

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp
 from ingester.config.settings import Settings, split_address
 from ingester.config.sources import notify_values
 from ingester.daemon.assembly import Runtime
-from ingester.daemon.descriptors import raise_descriptors, tell_shares
+from ingester.daemon.descriptors import http_connections, raise_descriptors
 from ingester.daemon.drain import Drain
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.flight_listener import check_address
@@ -46,7 +46,7 @@ from ingester.daemon.shutdown import StopRequest, drain_and_stop
 from ingester.daemon.startup import assemble, locked
 from ingester.daemon.status_report import StatusReport
 from ingester.daemon.watch import Watch
-from ingester.memory.allocator import set_up_allocator
+from ingester.memory.heap_settings import set_up_allocator
 from ingester.observability.log_levels import LogLevels
 from ingester.observability.logs import RecentProblems, configure_logs
 from ingester.observability.tracing.collector import check_tracing
@@ -206,9 +206,6 @@ async def _serve(runtime: Runtime, doors: _Doors, on_ready: Ready, stop: StopReq
         listener = await listen(runtime, doors.report, security, doors.drain)
         security.open_at(listener)
         _settle_memory()
-        workers.start_soon(runtime.unread.run)
-        workers.start_soon(runtime.floods.run)
-        workers.start_soon(runtime.memory_guard.run)
         runtime.state = "ready"
         on_ready(_ready_line(runtime))
         doors.manager.ready(doors.report.phase().said)
@@ -231,8 +228,8 @@ async def _serve_http(
     app: ASGIApp = create_app(report, Entrance(security.access, own_names(settings.http)))
     if settings.tls.client_ca:
         app = AskForCertificate(app)
-    shares = tell_shares(settings.limits, raise_descriptors())
-    limits = HttpLimits(shares.http, settings.http.idle_timeout)
+    most = http_connections(settings.limits, raise_descriptors())
+    limits = HttpLimits(most, settings.http.idle_timeout)
     address = split_address(settings.http.listen)
     await serve_http(app, *address, limits, tls=security.context(), task_status=task_status)
 

@@ -1,9 +1,9 @@
-"""How much memory there is, who holds it, and how it goes back.
+"""How much memory there is, who holds it, and how it is returned to the system.
 
-    ``machine``     what the process may use ─▶ ``ledger``: what it holds, by kind, and watermarks
-    ``allocator``   who holds rows for Arrow ─▶ ``heap_trim``: the C library's free memory goes back
+    ``machine``        what the process may use, and what it has in RAM
+    ``ledger``         the bytes that the daemon holds, by kind, and the watermarks
+    ``heap_settings``  environment variables of glibc and Arrow, set before either is loaded
+    ``heap_trim``      returns free memory of the C library's heap to the system
 
-    ``guard``       what is resident, in place of what is counted, where the two differ by much
-
-It never refuses anything: that is admission's. Start reading at ``ledger``.
+This room refuses nothing: admission does. Start reading at ``ledger``.
 """

@@ -1,4 +1,4 @@
-"""The memory that this process may use: the machine's RAM, or less by a control group's limit.
+"""The memory that this process may use, and the memory that it has in RAM.
 
 A container sees all of the machine's RAM in ``sysconf`` while its control group kills it far below,
 so the smallest limit on the way up the group tree counts.
@@ -12,6 +12,17 @@ FALLBACK_BYTES = 2 * 1024**3  # where the system tells neither
 
 OWN_GROUPS = Path("/proc/self/cgroup")
 GROUP_TREE = Path("/sys/fs/cgroup")
+
+
+_STATM = Path("/proc/self/statm")
+
+
+def resident_bytes() -> int:
+    """Return the bytes of this process that are in RAM; 0 where the system does not tell."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def usable_bytes(proc: Path = OWN_GROUPS, root: Path = GROUP_TREE) -> int:

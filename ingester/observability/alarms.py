@@ -58,7 +58,6 @@ class Facts:
     """Bytes of frozen buffers, which wait for their files."""
     failed_persists: int = 0
     """Attempts of persists that have failed within the last minute."""
-    unaccounted_bytes: int = 0
     """Bytes that are resident and that nothing accounts for."""
     certificate_ends_in_s: float | None = None
     certificate_problem: bool = False
@@ -184,12 +183,6 @@ def _loop_stalled(facts: Facts) -> Finding:
     )
 
 
-def _unaccounted_memory(facts: Facts) -> Finding:
-    if not facts.unaccounted_bytes:
-        return None
-    return "warning", f"{_size(facts.unaccounted_bytes)} are resident that nothing accounts for"
-
-
 def _size(nbytes: float) -> str:
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024:
@@ -221,7 +214,6 @@ ALARMS: dict[str, Callable[[Facts], Finding]] = {
     "certificate": _certificate,
     "tokens-not-read": _tokens_not_read,
     "loop-stalled": _loop_stalled,
-    "unaccounted-memory": _unaccounted_memory,
     "replicator-unheard": lambda facts: _counted(
         facts.unheard,
         "replication has not exactly one replicator that reports",

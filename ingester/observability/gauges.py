@@ -20,7 +20,6 @@ from ingester.observability.replication_metrics import replication_metrics
 from ingester.observability.status import (
     Buffered,
     CertificateStatus,
-    ConnectionStatus,
     LogStatus,
     Memory,
     NamespaceStatus,
@@ -44,7 +43,6 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     """Whether calls of any kind may be sent here."""
     accepts_writes: bool
-    connections: ConnectionStatus = ConnectionStatus()
     replications: Sequence[ReplicationStatus] = ()
     namespaces: Sequence[NamespaceStatus] = ()
     security: SecurityStatus = SecurityStatus()
@@ -72,7 +70,6 @@ _GAUGES = {
     "streams_open": ("streams.open", "Open query streams"),
     "followers_waiting": ("streams.waiting", "Calls of followers that wait for something new"),
     "streams_stalled": ("streams.stalled", "Open query streams whose client has stopped reading"),
-    "connections_open": ("connections.open", "Open connections to the gRPC port"),
     "answer_files": (
         "streams.files",
         "Files on local disk with rows of keyed answers that are sent later",

@@ -225,18 +225,6 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int = 0
 
 
-class ConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The connections to the gRPC port; all zero where this machine does not let them be seen."""
-
-    open: int = 0
-    most: int = 0
-    """The number that may be open, ``limits.connections`` if descriptors suffice."""
-    refused: int = 0
-    """The number that found no room since the start."""
-    cut: int = 0
-    """The number that the daemon has ended, as they held what others waited for."""
-
-
 class FollowerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A follower of a table, by what its calls to this daemon say."""
 
@@ -432,7 +420,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The origins, those that are open first, 100 at most."""
     checkpoints: CheckpointStatus = CheckpointStatus()
     streams: StreamStatus
-    connections: ConnectionStatus = ConnectionStatus()
     followers: list[FollowerStatus] = []
     """The followers of tables here, those that are alive first, 100 at most; one that is gone is
     kept for ten minutes."""

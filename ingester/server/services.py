@@ -64,11 +64,5 @@ class Services:
     status_page: Callable[[PageRequest, Sees | None], StatusPage]
     answered: Callable[[AnswerStream], None]
     """Is told of each query whose answer was sent to its end."""
-    called: Callable[[str], None]
-    """Is told the peer of a call when all that it is asked with has arrived."""
-    let_in: Callable[[str], None]
-    """Is told the peer of a call whose caller was let in."""
     freed: Callable[[int], None]
     """Is told of the bytes of messages that were received and refused. On the loop."""
-    cut: Callable[[str], bool]
-    """Ends the connection of a call's peer; says whether that was possible. Any thread."""

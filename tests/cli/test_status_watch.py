@@ -75,7 +75,7 @@ def test_old_figures_are_said_to_be_old_and_fields_of_a_newer_daemon_are_not_nee
     assert text.index("NOT REACHED for 12 s: connection refused") < text.index(
         "What follows is old"
     )
-    for name in ("alarms", "disk", "store_state", "oldest_unpersisted_s", "connections"):
+    for name in ("alarms", "disk", "store_state", "oldest_unpersisted_s"):
         older = status()
         del older[name]
         assert "sensors/readings" in " ".join(drawn(Look(older, 100.0, ""), 120))

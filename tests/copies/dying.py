@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ingester.memory.allocator import lay_out_heap
+from ingester.memory.heap_settings import lay_out_heap
 from tests.fencing.pausing import PausingStore
 
 CHANGES = ("put", "create", "delete")

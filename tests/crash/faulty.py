@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ingester.memory.allocator import lay_out_heap
+from ingester.memory.heap_settings import lay_out_heap
 from tests.fencing.pausing import PausingStore
 
 

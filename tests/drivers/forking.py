@@ -59,7 +59,7 @@ def serve(descriptor: int) -> None:
 
 
 def _import_all() -> None:
-    from ingester.memory.allocator import choose_allocator
+    from ingester.memory.heap_settings import choose_allocator
 
     choose_allocator()
     # Not `ingester.cli.app`: what it imports itself it imports in the environment of the command.

@@ -32,7 +32,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol
 
-from ingester.memory.allocator import heap_tunables
+from ingester.memory.heap_settings import heap_tunables
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = "from tests.drivers.forking import serve; serve({descriptor})"

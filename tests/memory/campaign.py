@@ -52,7 +52,6 @@ def campaign(folder: Path, plan: Plan) -> dict[str, Any]:
             folder / "d",
             memory__limit=limit,
             persist__max_age="2s",
-            limits__hold_back="0s",  # good and bad clients have one address
         ) as daemon,
         killed_beyond(daemon, most_bytes) as watched,
     ):

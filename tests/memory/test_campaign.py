@@ -11,7 +11,7 @@ from tests.memory.campaign import Plan, campaign
 
 
 @pytest.mark.slow
-def test_a_daemon_stays_within_its_memory_and_answers_others(
+def test_a_daemon_killed_by_its_memory_limit_loses_no_acknowledged_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Launch, "warm", False)  # its memory is laid out when it starts

@@ -60,7 +60,6 @@ TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
     ("certificate", "warning", {"certificate_problem": True}, "cannot be used"),
     ("tokens-not-read", "critical", {"token_problems": 1}, "those of before hold"),
     ("loop-stalled", "warning", {"stalled_s": 9.0}, "stood still for 9 s"),
-    ("unaccounted-memory", "warning", {"unaccounted_bytes": 3 * MIB}, "3 MiB"),
     ("replicator-unheard", "critical", {"unheard": 1}, "1 replication has"),
     ("slot-holds-log", "critical", {"large_slots": 2}, "2 sources keep more than 20 GiB"),
     ("table-set-aside", "warning", {"set_aside": 4}, "4 tables of replications are not"),

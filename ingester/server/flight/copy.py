@@ -11,8 +11,13 @@ from typing import Any
 
 from ingester.copies.copies import Copies
 from ingester.copies.table_copy import CopyName, IncomingCopy
-from ingester.server.flight.decoding import PutLimits, Reading, moved
-from ingester.server.flight.put_reader import batch_of, next_chunk, schema_of
+from ingester.server.flight.put_reader import (
+    PutLimits,
+    batch_of,
+    frames_cleared,
+    next_chunk,
+    schema_of,
+)
 from ingester.server.flight.refusals import says_answered
 from ingester.server.flight.requests import CopyCommand
 from ingester.server.portal import Portal
@@ -29,31 +34,26 @@ class CopyCall:
         self._portal = portal
         self._copies = copies
         self._command = command
-        self._decoding = limits.decoding
         self._shapes = limits.shapes
         self._operations = OperationMaker(limits.max_batch_bytes)
         self._answers = 0
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raise what ends the call."""
-        with says_answered(lambda: self._answers), self._decoding.reading() as reading:
+        with says_answered(lambda: self._answers), frames_cleared():
             command = self._command
             name = CopyName((command.namespace, command.table), command.copy)
             key, sent = tuple(command.primary_key), schema_of(reader, self._shapes)
             copy = self._portal.call(self._copies.open, name, key, sent)
             try:
-                self._take(copy, reading, reader, writer)
+                self._take(copy, reader, writer)
             finally:
                 self._portal.post(self._copies.closed, copy)
 
-    def _take(self, copy: IncomingCopy, reading: Reading, reader: Any, writer: Any) -> None:
+    def _take(self, copy: IncomingCopy, reader: Any, writer: Any) -> None:
         normaliser, operations = copy.normaliser(), self._operations
-        while (chunk := next_chunk(reader, reading)) is not None:
+        while (chunk := next_chunk(reader)) is not None:
             batch = batch_of(chunk)
-            if reading.holds_batch():
-                operations.check_size(batch)
-                operations.check_valid(batch)
-                batch = moved(batch)
             split = operations.split(normaliser, batch)
             del chunk, batch
             rows = copy.files.add(split)

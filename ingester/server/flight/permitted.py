@@ -2,7 +2,6 @@
 
     a message ─▶ the permit is renewed ─▶ the handler            or the call ends with the refusal
     the permit ends, and no message comes ─▶ an empty answer, which has the client end the call
-                                          ─▶ else its connection is cut, ``CUT_AFTER_S`` later
     a call that waits for rows ─▶ its wait is cancelled
 
 Law of this file: what the handler reads and writes is pyarrow's, through these, and by one thread
@@ -25,9 +24,6 @@ from ingester.errors import ClientGone
 from ingester.server.auth.access import Access, Permit
 from ingester.server.services import Services
 from ingester.write.answer import send_answer
-
-CUT_AFTER_S = 1.0
-"""The time that a client has to end a call whose permit has ended."""
 
 
 class _Reader:
@@ -90,24 +86,16 @@ def permitted(
         with contextlib.suppress(ClientGone):
             send_answer(answers, b"")
 
-    over = threading.Event()
-
-    def cut() -> None:
-        if not over.wait(CUT_AFTER_S):
-            services.cut(permit.peer)
-
     def end() -> None:
         messages.told_to_end = True
-        for work in (wake, cut):
-            threading.Thread(target=work, name="end-of-permit", daemon=True).start()
+        threading.Thread(target=wake, name="end-of-permit", daemon=True).start()
 
     with access.holding(permit, end):
         try:
             yield messages, answers
         finally:
-            # A client that reads nothing may keep the empty answer waiting: until it is cut.
+            # Waits for the empty answer where the client reads nothing.
             answers.end()
-            over.set()
 
 
 async def permitted_wait(

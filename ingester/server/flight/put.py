@@ -39,8 +39,15 @@ import pyarrow as pa
 from ingester.errors import ClientGone, InvalidRequest
 from ingester.schema import Normaliser
 from ingester.schema.limits import check_sent
-from ingester.server.flight.decoding import PutLimits, moved
-from ingester.server.flight.put_reader import batch_of, bytes_of, metadata_of, next_chunk, schema_of
+from ingester.server.flight.put_reader import (
+    PutLimits,
+    batch_of,
+    bytes_of,
+    frames_cleared,
+    metadata_of,
+    next_chunk,
+    schema_of,
+)
 from ingester.server.flight.refusals import says_answered
 from ingester.server.flight.requests import WriteCommand
 from ingester.server.flight.unanswered import Unanswered
@@ -97,7 +104,6 @@ class PutCall:
         self._traces = traces
         self._writes = writes
         self._command = command
-        self._decoding = limits.decoding
         self._shapes = limits.shapes
         self._operations = OperationMaker(limits.max_batch_bytes)
         self._combiner = combiner
@@ -114,7 +120,7 @@ class PutCall:
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raise what ends the call."""
-        with says_answered(lambda: self._answers), self._decoding.reading() as self._reading:
+        with says_answered(lambda: self._answers), frames_cleared():
             try:
                 self._serve(reader, writer)
             finally:
@@ -161,7 +167,7 @@ class PutCall:
                 self._make_chain(opened.names, sent)
                 self._first, checked = first, None
                 continue
-            first = first or next_chunk(reader, self._reading)
+            first = first or next_chunk(reader)
             if first is None:
                 return None
             self._first = self._checked(first, Normaliser(opened, schema))
@@ -204,10 +210,10 @@ class PutCall:
         return first
 
     def _valid(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Check a batch that others than our own code are to see; copy it out of the pool."""
+        """Check a batch before transformers see it."""
         self._operations.check_size(batch)
         self._operations.check_valid(batch)
-        return moved(batch) if self._reading.holds_batch() else batch
+        return batch
 
     # The handler's thread
 
@@ -216,7 +222,7 @@ class PutCall:
         turns, look_at = 0, 1
         chunk, self._first = self._first, None
         while True:
-            chunk = next_chunk(reader, self._reading) if chunk is None else chunk
+            chunk = next_chunk(reader) if chunk is None else chunk
             if chunk is None:
                 return
             turns += 1
@@ -290,7 +296,7 @@ class PutCall:
     def _read_all(self, reader: Any) -> None:
         answered, patience = 0, 1
         while self._unanswered.wait_for_room():
-            chunk = next_chunk(reader, self._reading)
+            chunk = next_chunk(reader)
             if chunk is None:
                 break
             if self._unanswered:
@@ -348,11 +354,9 @@ class PutCall:
         batch, stream, chain = batch_of(chunk), self._stream, self._chain
         if chain is not None and isinstance(chunk, _Transformed):
             return self._sender.send(batch, metadata, awaits, trace)
-        if chain is not None or self._reading.holds_batch():
-            self._operations.check_size(batch)
-            # What is refused anyway is neither copied nor transformed.
-            stream.would_admit(batch.get_total_buffer_size(), metadata.sequence)
-            batch = self._valid(batch)
         if chain is not None:
-            batch = chain(batch)
+            self._operations.check_size(batch)
+            # A batch that would be refused is not transformed.
+            stream.would_admit(batch.get_total_buffer_size(), metadata.sequence)
+            batch = chain(self._valid(batch))
         return self._sender.send(batch, metadata, awaits, trace)

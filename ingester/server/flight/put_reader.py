@@ -1,20 +1,23 @@
-"""Messages come out of pyarrow's reader of a DoPut stream, or the reason why they do not.
+"""Reads the messages of a DoPut stream from pyarrow's reader.
 
-Law of this file: whatever a client can have sent becomes a value or ``InvalidRequest``; what ends
-the call itself comes out as Flight raised it.
+Whatever a client sends becomes a value or a refusal; errors that end the call itself come out as
+Flight raised them. A batch is decoded and decompressed inside pyarrow before anything here sees its
+size: until then only the process's memory limit bounds it (docs/sizing.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.errors import InvalidRequest, limit_facts
+from ingester.errors import InvalidRequest, MemoryFull, limit_facts
 from ingester.schema.limits import ShapeLimits, check_schema
-from ingester.server.flight.decoding import Reading
 from ingester.write.metadata import (
     NO_METADATA,
     STATES_BYTES,
@@ -22,6 +25,30 @@ from ingester.write.metadata import (
     SharedStates,
     parse_metadata,
 )
+
+RETRY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class PutLimits:
+    """``flight.max_batch_bytes``, ``flight.max_unanswered`` and the limits of shapes."""
+
+    max_batch_bytes: int
+    max_unanswered: int
+    shapes: ShapeLimits
+
+
+@contextmanager
+def frames_cleared() -> Iterator[None]:
+    """Clear the frames of an error that leaves the block: whoever keeps it keeps no batch."""
+    try:
+        yield
+    except BaseException as exc:
+        error: BaseException | None = exc
+        while error is not None:
+            traceback.clear_frames(error.__traceback__)
+            error = error.__cause__ or error.__context__
+        raise
 
 
 def _any_number(schema: pa.Schema) -> None:
@@ -46,25 +73,24 @@ def schema_of(
     return schema
 
 
-def next_chunk(reader: Any, reading: Reading) -> Any:
+def next_chunk(reader: Any) -> Any:
     """The next message of the stream; None at its end. ``InvalidRequest`` if it does not decode.
 
-    ``MemoryFull`` if there is no room to decompress it.
+    ``MemoryFull`` if the allocator has no memory for it.
     """
-    reading.begin()
     try:
-        chunk = reader.read_chunk()
+        return reader.read_chunk()
     except StopIteration:
         return None
     except fl.FlightError:
         raise
     except MemoryError as exc:
-        raise reading.refusal(exc) from exc
+        raise MemoryFull(
+            f"memory: a batch of the stream could not be decoded: {exc}; send smaller batches",
+            retry_after_s=RETRY_S,
+        ) from exc
     except (pa.ArrowException, OSError) as exc:
         raise InvalidRequest(f"a batch of the stream does not decode: {exc}") from exc
-    if chunk.data is not None:
-        reading.took(chunk.data)
-    return chunk
 
 
 def batch_of(chunk: Any) -> pa.RecordBatch:

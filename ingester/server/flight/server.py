@@ -7,8 +7,8 @@ Law of this file: decode, hand over, translate what goes wrong; no state. ``sys.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,15 +19,14 @@ from ingester.errors import NotAvailable
 from ingester.query.ticket import Ticket, encode_ticket
 from ingester.server.auth.access import Permit
 from ingester.server.flight.actions import ACTIONS, run_action
-from ingester.server.flight.call_room import CallRoom
 from ingester.server.flight.callers import middleware, permit_of
 from ingester.server.flight.copy import CopyCall
-from ingester.server.flight.decoding import PutLimits
 from ingester.server.flight.door import Door
 from ingester.server.flight.get import Asked, answer_ticket
 from ingester.server.flight.origin_names import OriginNames
 from ingester.server.flight.permitted import permitted
 from ingester.server.flight.put import PutCall
+from ingester.server.flight.put_reader import PutLimits
 from ingester.server.flight.refusals import no_flight_errors, refusals
 from ingester.server.flight.requests import (
     MAX_BODY_BYTES,
@@ -74,20 +73,9 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         self._combiner = combiner
         self._access = services.access
         self._origins = OriginNames(services.access, services.known_origins, portal)
-        self._room = CallRoom()
-        read: dict[str, Any] = middleware(services.access, services.metrics.refused, self._room)
+        read: dict[str, Any] = middleware(services.access, services.metrics.refused)
         read |= tracing(services.traces)
         super().__init__(door.location, middleware=read, **door.tls_arguments())
-
-    def bound_waiting(self, most: int, limit: Callable[[int], object]) -> None:
-        """Bound the calls that wait to be let in, where a token is needed.
-
-        Args:
-            most: calls of any kind.
-            limit: sets the limit of gRPC's threads.
-        """
-        if self._access.enabled:
-            self._room.bound(most, limit)
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Take a stream of writes; see :mod:`ingester.server.flight.put`."""
@@ -99,7 +87,6 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             permit.done(f"put {command.type}", command.namespace, command.table, None)
             table = command.namespace, command.table
             with (
-                self._streaming(context.peer()),
                 self._origins.claimed(permit, command),
                 permitted(services, permit, reader, writer) as (messages, answers),
             ):
@@ -204,20 +191,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         return Ticket(namespace, table)
 
     def _permit(self, context: Any, asked: str) -> Permit:
-        if asked != "put":
-            self._services.called(context.peer())
-        permit = permit_of(context, self._access, asked)
-        self._services.let_in(context.peer())
-        return permit
-
-    @contextmanager
-    def _streaming(self, peer: str) -> Iterator[None]:
-        """Know whose stream is read, and count its call when that is over."""
-        self._limits.decoding.called_by(peer)
-        try:
-            yield
-        finally:
-            self._services.called(peer)
+        return permit_of(context, self._access, asked)
 
     def _refusals(
         self, context: Any, trace: CallTrace | None = None

@@ -18,8 +18,13 @@ from ingester.replication.open_transactions import Message, StreamIdentity, Type
 from ingester.replication.service import OriginProgress
 from ingester.schema.expansion import shown_bytes
 from ingester.schema.validation import validate_fully
-from ingester.server.flight.decoding import PutLimits, Reading, moved
-from ingester.server.flight.put_reader import batch_of, next_chunk, schema_of
+from ingester.server.flight.put_reader import (
+    PutLimits,
+    batch_of,
+    frames_cleared,
+    next_chunk,
+    schema_of,
+)
 from ingester.server.flight.refusals import shortened
 from ingester.server.flight.requests import SyncCommand
 from ingester.server.portal import Portal
@@ -37,9 +42,7 @@ class SyncCall:
         self._replication = services.replication
         self._command = command
         self._max_batch_bytes = limits.max_batch_bytes
-        self._decoding = limits.decoding
         self._shapes = limits.shapes
-        self._reading: Reading
         self._epoch = services.writer.epoch
         self._limit_refused = services.metrics.limit_refused
         self._identity = StreamIdentity(
@@ -48,7 +51,7 @@ class SyncCall:
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Take the message and answer it; raise what no retry helps."""
-        with self._decoding.reading() as self._reading:
+        with frames_cleared():
             self._serve(reader, writer)
 
     def _serve(self, reader: Any, writer: Any) -> None:
@@ -63,13 +66,13 @@ class SyncCall:
             answer = self._later(exc, exc.retry_after_s)
         # Before the call has ended: a client may wait for the answer first.
         send_answer(writer, encode_answer(answer))
-        if next_chunk(reader, self._reading) is not None:
+        if next_chunk(reader) is not None:
             raise InvalidRequest("sync: a call has one message, this one sends a second batch")
 
     def _first_batch(self, reader: Any) -> pa.RecordBatch | None:
         """Read the call's batch; None where it has none, or one without rows."""
         schema_of(reader, self._shapes)
-        chunk = next_chunk(reader, self._reading)
+        chunk = next_chunk(reader)
         if chunk is None:
             return None
         batch = batch_of(chunk)
@@ -92,8 +95,6 @@ class SyncCall:
             validate_fully([batch])
         except pa.ArrowInvalid as exc:
             raise InvalidRequest(f"batch is not valid: {exc}") from exc
-        if self._reading.holds_batch():
-            batch = moved(batch)
         layout = SyncLayout(command.columns, batch.schema)
         table = (command.namespace, command.table)
         definition = self._portal.call(self._replication.plan, self._identity, table, layout)

@@ -85,24 +85,6 @@ def waiting_calls(secured: Secured) -> int:
     return waiting
 
 
-def test_a_client_that_neither_sends_nor_reads_is_cut_when_its_token_ends(
-    secured: Secured,
-) -> None:
-    secured.tokens.add("deaf", "shop:write")
-    secured.reload()
-    until(lambda: admitted(secured, "deaf"), "the new token to be known")
-    with secured.client("deaf") as client:
-        stream = Stream(client, path(("shop", "deaf")), numbers(0, 1).schema)
-        stream.write(numbers(0, 1))
-        cut = connections_cut(secured)
-        secured.tokens.revoke("deaf")
-        began = time.monotonic()
-        until(lambda: connections_cut(secured) == cut + 1, "the connection to be cut")
-        assert time.monotonic() - began < ENDS_WITHIN_S
-        with pytest.raises((OSError, fl.FlightError)):
-            stream.close()
-
-
 def test_a_writer_goes_on_when_its_token_is_rotated(secured: Secured, tmp_path: Path) -> None:
     file, table = tmp_path / "token", ("shop", "rotated")
     for name in ("old", "new"):
@@ -132,12 +114,6 @@ def test_a_writer_goes_on_when_its_token_is_rotated(secured: Secured, tmp_path: 
         ended()
     with secured.client("rw") as reader:
         assert rows(reader, table) == list(range(written))
-
-
-def connections_cut(secured: Secured) -> int:
-    """The number of connections that the daemon has cut."""
-    cut: int = secured.http("/api/status", "root")[1]["connections"]["cut"]
-    return cut
 
 
 def admitted(secured: Secured, name: str) -> bool:

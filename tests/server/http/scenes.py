@@ -19,7 +19,6 @@ from ingester.observability.logs import Problem
 from ingester.observability.standing import Alarm, DiskStatus, StoreState
 from ingester.observability.status import (
     Buffered,
-    ConnectionStatus,
     LogStatus,
     NamespaceStatus,
     OriginStatus,
@@ -205,7 +204,6 @@ def _status(tables: int) -> Status:
             for n in range(12)
         ],
         streams=StreamStatus(open=6, stalled=0, waiting=2),
-        connections=ConnectionStatus(open=31, most=4096),
         namespaces=[
             NamespaceStatus(namespace=name, bytes=n * 90 * MIB, tables=9, writers=3)
             for n, name in enumerate(("shop", "plant", "web"), 1)

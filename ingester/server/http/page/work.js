@@ -38,15 +38,14 @@ export function showFollowers(s) {
 }
 
 export function showFlow(s) {
-  const p = s.persist, l = s.log, q = s.streams, c = s.connections || {}, t = s.transform || {};
+  const p = s.persist, l = s.log, q = s.streams, t = s.transform || {};
   const hung = Object.entries(t.hung_calls || {}).map(([name, n]) => `${name}: ${whole(n)} given up`).join("; ");
   put("persist", facts([["Queued", `${many(p.queued_jobs, "job")}, ${bytes(p.queued_bytes)}`], ["Active", many(p.active, "job")],
     ["Failed attempts", p.failed_attempts ? badge(whole(p.failed_attempts), "warn") : "0"], ["Since the start", `${many(p.persisted.rows, "row")}, ${many(p.persisted.files, "file")}, ${bytes(p.persisted.bytes)}`],
     ...(t.busy_threads || hung ? [["Transformers", `${many(t.busy_threads, "busy thread")}${hung ? `; ${hung}` : ""}`]] : [])]));
   put("log", facts([["On disk", `${many(l.segments, "segment")}, ${bytes(l.bytes)}`], ["Open segment", known(l.open_segment) ? String(l.open_segment) : "–"],
     ["Syncs", whole(l.syncs)], ["Last sync took", seconds(l.last_sync_s)], ["Waiting for sync", many(l.pending, "operation")]]));
-  put("streams", facts([["Query streams", `${whole(q.open)} open, ${whole(q.stalled)} stalled`], ["Waiting followers", whole(q.waiting)], ["Answers on disk", `${many(q.files, "file")}, ${bytes(q.file_bytes)}`],
-    ["gRPC connections", c.most ? `${whole(c.open)} of ${whole(c.most)}` : "–"], ["Refused, cut", `${whole(c.refused)}, ${whole(c.cut)}`]]));
+  put("streams", facts([["Query streams", `${whole(q.open)} open, ${whole(q.stalled)} stalled`], ["Waiting followers", whole(q.waiting)], ["Answers on disk", `${many(q.files, "file")}, ${bytes(q.file_bytes)}`]]));
   if (!p.last.length) return put("runs", none("None since the start."));
   put("runs", grid("Last persists", [
     ["Partition", "", (r) => `${r.namespace}.${r.table} ${r.partition}`], ["Rows", N, (r) => whole(r.rows)], ["Size", N, (r) => bytes(r.bytes)],

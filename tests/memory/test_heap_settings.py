@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingester.memory.allocator import heap_tunables
+from ingester.memory.heap_settings import heap_tunables
 
 DEFAULT = heap_tunables({})
 
