@@ -1,13 +1,23 @@
-"""What an operator may turn, and where each value came from.
+"""The settings: what an operator can set, and where each value comes from.
 
     flags, environment, file ─▶ ``sources`` ─▶ ``settings`` (frozen structs, units resolved)
                                                    └ ``units``: ``64MiB``, ``5m``
-    ``otel_variables``  which of OpenTelemetry's variables win over ``[tracing]``
-    ``exposure``        which listeners other machines reach, without TLS and tokens
-    ``addresses``       whether an address is this machine's alone
-    ``secret_values``   secrets that stand in a variable or a file of their own
-    ``watched_files``   certificates, keys and tokens, which others replace while we run
+    ``otel_variables``  OpenTelemetry's variables that override ``[tracing]``
+    ``exposure``        the rule that exposed listeners need TLS and tokens
+    ``addresses``       whether an address is a loopback address
+    ``secret_values``   secrets given as ``env:NAME`` or ``file:/path``
+    ``watched_files``   certificates, keys and tokens, which are reloaded when they change
 
-A setting's type says its range and how it is written. Nothing else looks for settings in the
-environment or the file, and none changes at run time. Start reading at ``settings``.
+No other room reads settings from the environment or a file. Settings never change at run time,
+except quotas (SIGHUP). Start reading at ``settings``.
+
+To add a setting:
+
+1. Add a field to its section in ``settings``. Its type has the range, as in
+   ``max_age: Annotated[float, _seconds(0.01, 30 * DAY_S)] = 300.0``, and the docstring below it is
+   its documentation. File, environment, ``--set`` and ``ingester config`` need no further code.
+2. Use it where its room is opened: ``opening.py`` of the room gets the ``Settings``, and passes the
+   value to the part that needs it.
+3. Run ``make docs``, which writes ``docs/settings.md``, and add a test of its effect to the room.
+   ``tests/config`` checks the range, the units and the page of every setting.
 """

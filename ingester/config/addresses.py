@@ -1,8 +1,7 @@
-"""Addresses of this machine alone: what they are, as listeners and clients write them.
+"""Loopback addresses, as listeners and clients write them.
 
-Law of this file: a name is believed by its addresses. ``/etc/hosts`` or a server of names may give
-any address to ``localhost`` and what ends in it, so all of them are looked at. Other names are not
-even looked up: they may lead elsewhere a moment later.
+A name below ``localhost`` counts as loopback only if all its addresses do, as ``/etc/hosts`` or DNS
+may map it anywhere. Other names are never looked up, because DNS may change after the check.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import socket
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach, or be reached at, the host. May look it up."""
+    """Return whether a host is reachable from this machine only. May look it up."""
     name = host.strip("[]")
     if not _is_below_localhost(name):
         return _is_address(name)
@@ -24,7 +23,7 @@ def is_loopback(host: str) -> bool:
 
 
 def says_loopback(host: str) -> bool:
-    """Return whether the host is written as one of the loopback. Nothing is looked up."""
+    """Return whether a host is written as a loopback address or name, without a lookup."""
     name = host.strip("[]")
     return _is_below_localhost(name) or _is_address(name)
 
@@ -35,7 +34,7 @@ def _is_below_localhost(name: str) -> bool:
 
 
 def _is_address(text: str) -> bool:
-    """Whether a text is an address of the loopback."""
+    """Whether a text is a loopback address."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -1,7 +1,4 @@
-"""The rule of who may listen where: beyond the loopback only with TLS and tokens, or told so.
-
-Law of this file: it keeps nothing. Names are looked up anew each time.
-"""
+"""The rule of exposed listeners: beyond the loopback only with TLS and tokens, or ``insecure``."""
 
 from __future__ import annotations
 
@@ -10,26 +7,26 @@ from .settings import ConfigError, Settings, split_address
 
 
 def exposed_listeners(settings: Settings) -> list[str]:
-    """Return the names of the listeners that other machines may reach."""
+    """Return the names of the listeners that other machines can reach. May look names up."""
     addresses = {"flight.listen": settings.flight.listen, "http.listen": settings.http.listen}
     return [name for name, at in addresses.items() if not is_loopback(split_address(at)[0])]
 
 
 def asks_for_tokens(settings: Settings) -> bool:
-    """Return whether nobody is let in without a token."""
+    """Return whether every caller needs a token."""
     return settings.auth.enabled
 
 
 def is_insecure(settings: Settings) -> bool:
-    """Return whether other machines reach a listener that lacks TLS or tokens."""
+    """Return whether other machines reach a listener without TLS or tokens."""
     return bool(exposed_listeners(settings)) and bool(_lacking(settings))
 
 
 def check_exposure(settings: Settings) -> None:
-    """Refuse a listener beyond the loopback without both TLS and tokens, unless it is wanted.
+    """Refuse a listener beyond the loopback without TLS and tokens, unless ``insecure`` is set.
 
     Raises:
-        ConfigError: It names the listener, what is missing, and what helps.
+        ConfigError: it names the listener, what is missing, and the remedies.
     """
     if settings.insecure or not is_insecure(settings):
         return
@@ -39,8 +36,8 @@ def check_exposure(settings: Settings) -> None:
     raise ConfigError(
         name,
         f"{address} can be reached from other machines, without {' and '.join(_lacking(settings))}:"
-        " set that, listen on 127.0.0.1, or say --insecure (insecure = true) where the network"
-        " lets nobody else in",
+        " set that, listen on 127.0.0.1, or use --insecure (insecure = true) on a network"
+        " that is isolated otherwise",
     )
 
 

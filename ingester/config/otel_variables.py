@@ -1,12 +1,12 @@
-"""What is traced, and where spans go: ``[tracing]``, and OpenTelemetry's own variables before it.
+"""Whether to trace and where to send spans: ``[tracing]`` and the variables that override it.
 
-    OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER=none        nothing is traced
-    OTEL_EXPORTER_OTLP_[TRACES_]ENDPOINT                where, before ``tracing.endpoint``
-    OTEL_EXPORTER_OTLP_[TRACES_]PROTOCOL                how, before ``tracing.protocol``
-    OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG        what, before ``tracing.sample``
-    any other OTEL_* variable                           is read by the SDK itself
+    OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER=none        tracing is off
+    OTEL_EXPORTER_OTLP_[TRACES_]ENDPOINT                overrides ``tracing.endpoint``
+    OTEL_EXPORTER_OTLP_[TRACES_]PROTOCOL                overrides ``tracing.protocol``
+    OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG        overrides ``tracing.sample``
+    any other OTEL_* variable                           is read by the SDK
 
-Law of this file: pure; a variable that is empty counts as not set.
+An empty variable counts as unset.
 
 Source: OpenTelemetry specification, "Environment Variable Specification".
 """
@@ -24,36 +24,36 @@ _PROTOCOLS: dict[str, Literal["grpc", "http"]] = {"grpc": "grpc", "http/protobuf
 
 
 class TracingChoice(NamedTuple):
-    """What is traced, and where its spans go."""
+    """How to trace."""
 
     endpoint: str | None
-    """The receiver's URL; None where the SDK reads it, from :attr:`asked_by`."""
+    """The receiver's URL; None if the SDK reads it from :attr:`asked_by`."""
     protocol: Literal["grpc", "http"]
     sample: float | None
-    """The share that is traced unasked; None where the sampler of the environment decides."""
+    """The share of root spans to sample; None if the environment sets another sampler."""
     max_asked_per_s: int
     queue_spans: int
     receiver: str
-    """The receiver's URL, to be told."""
+    """The receiver's URL, for messages."""
     asked_by: str
-    """The setting or the variable that has tracing on."""
+    """The setting or variable that turns tracing on."""
 
     @property
     def by_environment(self) -> bool:
-        """Whether tracing is on for the environment's sake, which may be other programs' too."""
+        """Whether a variable turns tracing on; it may be meant for other programs."""
         return self.endpoint is None
 
 
 def tracing_choice(
     settings: TracingSettings, environ: Mapping[str, str] | None = None
 ) -> TracingChoice | None:
-    """Return what is traced; None for nothing.
+    """Return how to trace; None if tracing is off.
 
     Args:
         environ: the environment; default: this process's.
 
     Raises:
-        ConfigError: a variable has a value that it cannot have here.
+        ConfigError: a variable has an unsupported value.
     """
     there = os.environ if environ is None else environ
     variables = {name: value.strip() for name, value in there.items() if value.strip()}
@@ -84,12 +84,12 @@ def _protocol(variables: Mapping[str, str], settings: TracingSettings) -> Litera
         return settings.protocol
     if variables[name] not in _PROTOCOLS:
         known = " or ".join(_PROTOCOLS)
-        raise ConfigError(name, f"{variables[name]!r} is not spoken here; write {known}")
+        raise ConfigError(name, f"{variables[name]!r} is not supported; use {known}")
     return _PROTOCOLS[variables[name]]
 
 
 def _sample(variables: Mapping[str, str], settings: TracingSettings) -> float | None:
-    """The share, where the sampler is the one that is told here, or given by its usual name."""
+    """The share, if the sampler is ours or the standard one that equals it."""
     sampler = variables.get("OTEL_TRACES_SAMPLER")
     if sampler is None:
         return settings.sample
@@ -101,5 +101,5 @@ def _sample(variables: Mapping[str, str], settings: TracingSettings) -> float | 
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise ConfigError("OTEL_TRACES_SAMPLER_ARG", f"{text!r} is no number from 0 to 1")
+        raise ConfigError("OTEL_TRACES_SAMPLER_ARG", f"{text!r} is not a number from 0 to 1")
     return share

@@ -1,7 +1,7 @@
-"""Secrets that stand elsewhere: ``env:NAME`` in the environment, ``file:/path`` in a file.
+"""Secrets by reference: ``env:NAME`` in the environment, ``file:/path`` in a file.
 
-An argument of a command is seen by every account of its machine, and a settings file is often kept
-where more people read it than may know a key.
+Every account of a machine can read a command's arguments, and a settings file may be readable by
+people who must not know a key.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _ELSEWHERE = ("env:", "file:")
 
 
 def stands_elsewhere(value: object) -> bool:
-    """Whether a value says where the secret is, and is not the secret itself."""
+    """Return whether a value is a reference to a secret rather than the secret."""
     return isinstance(value, str) and value.startswith(_ELSEWHERE)
 
 
 def secret_value(value: str, environ: Mapping[str, str] | None = None) -> str:
-    """The secret that a value names, or the value itself, masked from now on where it is told.
+    """Return the secret that a value refers to, or the value itself. The secret is masked in logs.
 
     Args:
         value: ``env:NAME``, ``file:/path``, or anything else.
         environ: the environment; default: this process's.
 
     Raises:
-        ValueError: the variable is not there, or the file cannot be read.
+        ValueError: the variable is not set, or the file cannot be read.
     """
     if not stands_elsewhere(value):
         return value
@@ -36,7 +36,7 @@ def secret_value(value: str, environ: Mapping[str, str] | None = None) -> str:
     if kind == "env":
         found = (os.environ if environ is None else environ).get(name)
         if found is None:
-            raise ValueError(f"the environment has no {name!r}")
+            raise ValueError(f"environment variable {name!r} is not set")
     else:
         try:
             found = Path(name).read_text(encoding="utf-8").strip()

@@ -1,9 +1,9 @@
-"""The daemon's settings as frozen structs. Sizes are bytes, durations are seconds, always resolved.
+"""The daemon's settings as frozen structs. Sizes are bytes and durations are seconds.
 
-This module is pure: it holds the shape, the defaults and the ranges. Where values come from (flags,
-environment, file) is :mod:`ingester.config.sources`. What a field may be stands in its type, and
-every struct checks itself on construction, so a ``Settings`` that exists is a valid one. The
-sentence below a field is what ``docs/settings.md`` says of it (``make docs``).
+This module is pure: it holds fields, defaults and ranges. :mod:`ingester.config.sources` reads the
+values from flags, environment and file. A field's type has its range, and every struct checks
+itself when it is made, so each existing ``Settings`` is valid. ``make docs`` copies the docstring
+below a field into ``docs/settings.md``.
 """
 
 import math
@@ -25,7 +25,7 @@ DAY_S = 86400.0
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be used. ``key`` is its dotted name; the message carries the value."""
+    """An invalid setting. ``key`` is its dotted name; the message contains the value."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(f"{key}: {message}")
@@ -33,16 +33,16 @@ class ConfigError(ValueError):
 
 
 class Range(NamedTuple):
-    """The least and the greatest value of a setting, and how people write it."""
+    """The smallest and the largest value of a setting, and how values are written."""
 
     low: float
     high: float
     show: Callable[[Any], str] = str
     parse: Callable[[object], float] | None = None
-    """Reads what :attr:`show` writes; None where a number is written as such."""
+    """Reads what :attr:`show` writes; None for plain numbers."""
 
     def check(self, key: str, value: float) -> None:
-        """Raise :class:`ConfigError` for a value that is out of range."""
+        """Raise :class:`ConfigError` for a value out of range."""
         if not self.low <= value <= self.high:
             low, high = self.show(self.low), self.show(self.high)
             raise ConfigError(key, f"{self.show(value)} is out of range ({low} to {high})")
@@ -57,16 +57,16 @@ def _seconds(low: float, high: float) -> Range:
 
 
 def range_of(kind: object) -> Range | None:
-    """The range in a field's type, where it has one."""
+    """Return the range in a field's type, or None."""
     found = (each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Range))
     return next(found, None)
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT`` (``[::1]:8080`` for IPv6). Port 0 asks for a free one.
+    """Return host and port of ``HOST:PORT`` (``[::1]:8080`` for IPv6). Port 0 picks a free one.
 
     Raises:
-        ValueError: no port, or one outside 0..65535.
+        ValueError: the port is missing or not between 0 and 65535.
     """
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -79,10 +79,10 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 class _Address:
-    """The type of a setting that is ``HOST:PORT``."""
+    """The type of a ``HOST:PORT`` setting."""
 
     def check(self, key: str, value: str) -> None:
-        """Raise :class:`ConfigError` for what :func:`split_address` refuses."""
+        """Raise :class:`ConfigError` for an address that :func:`split_address` refuses."""
         try:
             split_address(value)
         except ValueError as exc:
@@ -90,7 +90,7 @@ class _Address:
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that check each of their fields by its type."""
+    """A section that checks each of its fields by its type."""
 
     def __post_init__(self) -> None:
         section = type(self).__name__.removesuffix("Settings").lower()
@@ -104,56 +104,56 @@ class FlightSettings(_Section, frozen=True, kw_only=True):
     """The gRPC server."""
 
     listen: Annotated[str, _Address()] = "127.0.0.1:8082"
-    """The address of the gRPC server; port 0 picks a free one."""
+    """Address of the gRPC server; port 0 picks a free one."""
     advertise: str = ""
-    """The URL where clients find this daemon, as ``grpc://pod-0.ingester:8082``, if not where it
-    listens."""
+    """URL at which clients reach this daemon, as ``grpc://pod-0.ingester:8082``, if it differs from
+    ``flight.listen``."""
     # gRPC carries message lengths in 31 bits.
     max_batch_bytes: Annotated[int, _bytes(KiB, 2 * GiB - MiB)] = 64 * MiB
-    """A larger batch is refused, by its size once it is decompressed."""
+    """Largest batch, measured after decompression; larger ones are refused."""
     max_unanswered: Annotated[int, Range(1, 1_000_000)] = 1024
-    """The server stops reading a stream beyond so many unanswered batches (or 64 MiB of them)."""
+    """The server stops reading a stream at this many unanswered batches, or at 64 MiB of them."""
 
 
 class HttpSettings(_Section, frozen=True, kw_only=True):
-    """Health, metrics, status and the page for an operator."""
+    """Health, metrics, status and the operator's page."""
 
     listen: Annotated[str, _Address()] = "127.0.0.1:8080"
-    """The address of health, metrics, status and the operator's page."""
+    """Address of health, metrics, status and the operator's page."""
     hosts: list[str] = []
-    """The names, beside its own and the loopback's, by which browsers and scrapers may ask, as
-    ``["ingester.example.org", ".ingester.svc"]`` (a dot in front: all names below); others are
-    answered 421, since a page of another site could have had its name lead here. Addresses and
-    ``/health`` are always answered."""
+    """Host names accepted in requests, besides the daemon's own and loopback names, as
+    ``["ingester.example.org", ".ingester.svc"]`` (a leading dot includes all subdomains). Other
+    names get 421, which protects against DNS rebinding. IP addresses and ``/health`` are always
+    accepted."""
     idle_timeout: Annotated[float, _seconds(0.1, DAY_S)] = 15.0
-    """A connection to the HTTP port that has not sent a whole request for so long is closed."""
+    """An HTTP connection is closed if it has not sent a complete request for this long."""
 
 
 class AuthSettings(_Section, frozen=True, kw_only=True):
-    """Who may do what. Without ``tokens`` and ``jwks`` everybody may do everything."""
+    """Authentication. Without ``tokens`` and ``jwks`` every caller may do everything."""
 
     tokens: str = ""
-    """The file of tokens, which ``ingester tokens`` makes; it is read again when it changes. With
-    it, or ``auth.jwks``, whoever has no token is refused."""
+    """Token file, as ``ingester tokens`` writes it; reloaded when it changes. If this or
+    ``auth.jwks`` is set, requests without a token are refused."""
     jwks: str = ""
-    """The keys of an OpenID Connect provider whose tokens (JWT) are taken: a file, or an
-    ``https://`` URL. It needs ``auth.issuer`` and ``auth.audience``."""
+    """Signing keys of the OpenID Connect provider whose tokens (JWT) are accepted: a file or an
+    ``https://`` URL. Requires ``auth.issuer`` and ``auth.audience``."""
     issuer: str = ""
-    """The ``iss`` that a JWT must have."""
+    """Required ``iss`` claim of a JWT."""
     audience: str = ""
-    """The ``aud`` that a JWT must have."""
+    """Required ``aud`` claim of a JWT."""
     namespace_claim: str = "ingester"
-    """The claim of a JWT that has its grants: a list as ``["shop:read,write", "*:read"]``."""
+    """Claim of a JWT that holds its grants, a list such as ``["shop:read,write", "*:read"]``."""
     open: list[str] = []
-    """What is answered without a token beside ``/health`` and the page: ``metrics``,
-    ``status``."""
+    """Endpoints that need no token, besides ``/health`` and the page: ``metrics``, ``status``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.jwks and not (self.issuer and self.audience):
             missing = "issuer" if not self.issuer else "audience"
             raise ConfigError(
-                f"auth.{missing}", "auth.jwks needs it: a JWT made for somebody else would be taken"
+                f"auth.{missing}",
+                "required with auth.jwks, or tokens for other services pass",
             )
         for name in self.open:
             if name not in ("metrics", "status"):
@@ -161,7 +161,7 @@ class AuthSettings(_Section, frozen=True, kw_only=True):
 
     @property
     def enabled(self) -> bool:
-        """Whether callers must show a token."""
+        """Whether callers need a token."""
         return bool(self.tokens or self.jwks)
 
 
@@ -169,94 +169,94 @@ class AuditSettings(_Section, frozen=True, kw_only=True):
     """The audit log."""
 
     file: str = ""
-    """The file of the audit log, one JSON object a line, of administrative actions and refusals;
-    ``-`` is standard error. It is opened again at SIGHUP."""
+    """Audit log file: one JSON object a line for each administrative action and refusal; ``-`` is
+    standard error. Reopened on SIGHUP."""
 
 
 class LimitsSettings(_Section, frozen=True, kw_only=True):
-    """How much of each thing there may be."""
+    """Upper limits on what clients can create."""
 
     http_connections: Annotated[int, Range(4, 100_000)] = 256
-    """So many connections to the HTTP port are open at a time, or an eighth of the descriptors;
-    for a further one the connection that has done nothing for longest is closed."""
+    """Most open HTTP connections, or an eighth of the file descriptors if that is less. For a
+    further one, the connection that has been idle longest is closed."""
     columns: Annotated[int, Range(1, 10_000)] = 2_000
-    """A table takes no further columns beyond so many; one that has more keeps them."""
+    """Most columns of a table; a table that already has more keeps them."""
     dictionaries: Annotated[int, Range(0, 10_000)] = 1_000
-    """A stream's schema has so many dictionaries at most, nested ones included."""
+    """Most dictionary-encoded fields in a stream's schema, nested ones included."""
     nesting: Annotated[int, Range(1, 32)] = 32
-    """A sent type is nested so many levels deep at most."""
+    """Deepest nesting of a type in a stream's schema."""
     name_bytes: Annotated[int, Range(1, 255)] = 255
-    """The name of a new column, of a field inside one or of an origin has so many bytes at most."""
+    """Longest name of a new column, of a field inside one, or of an origin, in bytes."""
     metadata_bytes: Annotated[int, _bytes(KiB, 16 * MiB)] = MiB
-    """A schema has so much metadata at most, with that of its fields; a batch so much beside the
-    states of its checkpoint."""
+    """Most metadata of a schema including its fields, and of a batch without its checkpoint
+    states."""
     partitions: Annotated[int, Range(1, 10_000_000)] = 10_000
-    """Beyond so many partitions of a table with rows in buffers, a batch for a further one is
-    refused with ``limit``, and the table's buffers are persisted."""
+    """Most partitions of a table with buffered rows. A batch that needs more is refused with
+    ``limit``, and the table's buffers are flushed."""
     daemon_partitions: Annotated[int, Range(1, 10_000_000)] = 100_000
-    """The same over all tables of the daemon."""
+    """Most partitions with buffered rows over all tables."""
     tables: Annotated[int, Range(1, 1_000_000)] = 10_000
-    """No further table is made beyond so many that the daemon has open."""
+    """Most open tables; further ones are not created."""
     namespaces: Annotated[int, Range(1, 1_000_000)] = 1_000
-    """No table of a further namespace is made beyond so many that the daemon has tables open of."""
+    """Most namespaces with open tables; tables in further ones are not created."""
     origins: Annotated[int, Range(1, 10_000_000)] = 100_000
-    """Beyond so many remembered origins, a further one is refused with ``limit``."""
+    """Most remembered origins; further ones are refused with ``limit``."""
     checkpoints: Annotated[int, Range(1, 1_000_000)] = 10_000
-    """A table keeps the states of so many partitions of sources at most."""
+    """Most source partitions whose checkpoint a table keeps."""
     transactions: Annotated[int, Range(1, 1_000_000)] = 1_000
-    """Beyond so many open transactions, a further one is refused with ``limit``."""
+    """Most open transactions; further ones are refused with ``limit``."""
 
 
 class TlsSettings(_Section, frozen=True, kw_only=True):
-    """TLS of both listeners, gRPC and HTTP. Files that are replaced are taken up as they are."""
+    """TLS of the gRPC and HTTP listeners. Replaced files are reloaded."""
 
     cert: str = ""
-    """The path of the daemon's certificate (PEM), with those between it and its authority behind
-    it; both listeners speak TLS (1.2 at least) alone where it is set."""
+    """Certificate (PEM), followed by its intermediates. If set, both listeners accept only TLS 1.2
+    or later."""
     key: str = ""
-    """The path of the certificate's key (PEM, without a passphrase)."""
+    """Private key of the certificate (PEM, without a passphrase)."""
     client_ca: str = ""
-    """The path of the authorities (PEM) that sign clients' certificates: others are not let in
-    (mutual TLS). HTTP asks for one, too, for all but its health routes."""
+    """Certificate authorities (PEM) of clients: enables mutual TLS. HTTP requires a client
+    certificate for everything except the health routes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if bool(self.cert) != bool(self.key):
             missing, there = ("key", "cert") if self.cert else ("cert", "key")
-            raise ConfigError(f"tls.{missing}", f"is not set, and tls.{there} is: set both")
+            raise ConfigError(f"tls.{missing}", f"is required with tls.{there}")
         if self.client_ca and not self.cert:
-            raise ConfigError("tls.client_ca", "needs tls.cert and tls.key")
+            raise ConfigError("tls.client_ca", "requires tls.cert and tls.key")
 
 
 class WalSettings(_Section, frozen=True, kw_only=True):
-    """The log. ``fsync_interval`` counts only with ``fsync = "interval"``."""
+    """The write-ahead log."""
 
     fsync: Literal["commit", "interval", "off"] = "commit"
-    """Writes are synced before they are answered (``commit``), every so often (``interval``), or by
-    the kernel (``off``)."""
+    """When writes are synced to disk: before they are acknowledged (``commit``), every
+    ``wal.fsync_interval`` (``interval``), or by the kernel (``off``)."""
     fsync_interval: Annotated[float, _seconds(0.001, 60)] = 0.1
-    """The log is synced this often with ``wal.fsync = "interval"``."""
+    """Time between two syncs with ``wal.fsync = "interval"``; ignored otherwise."""
     segment_bytes: Annotated[int, _bytes(4 * KiB, 4 * GiB)] = 64 * MiB
-    """A segment of the log is closed at this size; under load, files of up to two that are
-    needed no longer are kept for the next ones."""
+    """Size at which a log segment is closed. Under load up to two unneeded segments are kept for
+    reuse."""
     segment_age: Annotated[float, _seconds(0.1, 30 * DAY_S)] = 300.0
-    """Or a segment is closed at this age."""
+    """Age at which a log segment is closed."""
 
 
 class PersistSettings(_Section, frozen=True, kw_only=True):
-    """The limits at which a partition's buffer is frozen, and how it becomes files."""
+    """When a partition's buffer is flushed, and how files are written."""
 
     max_age: Annotated[float, _seconds(0.01, 30 * DAY_S)] = 300.0
-    """A partition's buffer is persisted when its oldest row is this old."""
+    """Age of a buffer's oldest row at which the buffer is flushed."""
     max_partition_bytes: Annotated[int, _bytes(KiB, TiB)] = 64 * MiB
-    """Or a buffer is persisted when it is this large."""
+    """Size at which a partition's buffer is flushed."""
     workers: Annotated[int, Range(1, 256)] = 2
-    """So many threads sort and encode; one partition is served in order, two of its buffers at
-    a time."""
+    """Threads that sort and encode. Each partition is flushed in order, two of its buffers at a
+    time."""
     queue_bytes: Annotated[int, _bytes(KiB, TiB)] = 512 * MiB
-    """Beyond so much that waits to be persisted, writes are refused with ``saturated``."""
+    """Most bytes waiting to be flushed; beyond it, writes are refused with ``saturated``."""
     target_file_bytes: Annotated[int, _bytes(KiB, 16 * GiB)] = 128 * MiB
-    """A persist of more than this writes several files."""
+    """Target size of a data file; a larger flush writes several files."""
 
 
 # Their ranges depend on the limit: see MemorySettings.
@@ -264,17 +264,17 @@ _WATERMARK = _bytes(-math.inf, math.inf)
 
 
 class MemorySettings(_Section, frozen=True, kw_only=True):
-    """Watermarks in bytes. ``low`` and ``high`` left at 0 become 50 % and 90 % of ``limit``."""
+    """Memory watermarks. ``low`` and ``high`` default to 50 % and 90 % of ``limit``."""
 
     limit: Annotated[int, _bytes(MiB, 1024**5)] = msgspec.field(
         default_factory=lambda: usable_bytes() // 2
     )
-    """Buffers, persists and answers under way have so many bytes; a container's limit counts as
-    RAM."""
+    """Memory for buffers, flushes and query answers. Defaults to half of the RAM, or of the
+    container's limit. See docs/sizing.md."""
     low: Annotated[int, _WATERMARK] = 0
-    """Above it, the daemon persists."""
+    """Watermark above which buffers are flushed early."""
     high: Annotated[int, _WATERMARK] = 0
-    """Above it, writes are refused with ``memory``."""
+    """Watermark above which writes are refused with ``memory``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -287,104 +287,103 @@ class MemorySettings(_Section, frozen=True, kw_only=True):
 
 
 class QuerySettings(_Section, frozen=True, kw_only=True):
-    """Limits of reading streams."""
+    """Limits on queries and followers."""
 
     max_streams: Annotated[int, Range(1, 100_000)] = 1000
-    """Beyond so many answers under way, queries are refused with ``limit``."""
+    """Most concurrent queries; further ones are refused with ``limit``."""
     max_followers: Annotated[int, Range(1, 100_000)] = 1000
-    """Beyond so many calls of scope ``live``, which wait or are answered, further ones are refused
-    with ``limit``; they take no place of ``max_streams``."""
+    """Most concurrent ``live`` calls, waiting or streaming; further ones are refused with
+    ``limit``. They do not count in ``query.max_streams``."""
     client_timeout: Annotated[float, _seconds(0.01, DAY_S)] = 60.0
-    """A client that makes no progress for so long loses its snapshot."""
+    """A query whose client reads nothing for this long loses its snapshot."""
     tail_retain: Annotated[float, _seconds(0, DAY_S)] = 60.0
-    """The buffered tail of a replaced version is still answered for so long, and a follower finds
-    what was persisted so long ago."""
+    """How long flushed buffers stay readable for clients on an older manifest version and for
+    followers."""
     max_filter_terms: Annotated[int, Range(1, 10_000_000)] = 100_000
-    """A query whose filter has more comparisons, each value of a list counted, is refused with
-    ``invalid``."""
+    """Most comparisons in a filter, each value of an ``in`` list counted; beyond it, the query is
+    refused with ``invalid``."""
     max_filter_bytes: Annotated[int, _bytes(KiB, GiB)] = 8 * MiB
-    """A query whose ticket is larger, with its filter, is refused with ``invalid``."""
+    """Largest query ticket including its filter; larger ones are refused with ``invalid``."""
     max_cpu: Annotated[float, _seconds(0.01, DAY_S)] = 60.0
-    """A query that has computed for so long, which waiting does not count for, ends with
-    ``timeout``, in the middle of its answer if need be."""
+    """Processor time after which a query ends with ``timeout``, if need be in the middle of its
+    answer. Waiting does not count."""
 
 
 class ManifestSettings(_Section, frozen=True, kw_only=True):
-    """How often others' commits are looked for, what clean-up keeps, and who else is told."""
+    """Refresh, garbage collection, and metadata for Spark."""
 
     refresh: Annotated[float, _seconds(0.01, 3600)] = 1.0
-    """Other daemons' commits are looked for this often."""
+    """Interval at which commits of other daemons are looked up."""
     retain: Annotated[float, _seconds(0, 3650 * DAY_S)] = DAY_S
-    """Replaced versions are kept for so long."""
+    """How long replaced manifest versions and their files are kept."""
     orphan_grace: Annotated[float, _seconds(0, 365 * DAY_S)] = 3600.0
-    """Clean-up deletes an unlisted file only when it is older than this."""
+    """Minimum age at which garbage collection deletes a file that no version lists."""
     spark_metadata: bool = False
-    """A ``_spark_metadata`` is kept beside each table's files, so that ``spark.read.parquet`` of
-    the folder has the committed ones only."""
+    """Maintain a ``_spark_metadata`` folder beside each table's files, so that
+    ``spark.read.parquet`` reads only committed files."""
 
 
 class VersionsSettings(_Section, frozen=True, kw_only=True):
-    """What is kept of a table's versions as a whole, as pushes make them."""
+    """Retention of a table's generations, which pushes create."""
 
     keep: Annotated[int, Range(0, 1000)] = 2
-    """So many versions of a table stay that counted before the present one, and as many to go back
-    to where some were rolled back; older ones go ``manifest.orphan_grace`` after they are found."""
+    """Generations of a table to keep before the current one, and as many after it once some were
+    rolled back. Older ones are deleted ``manifest.orphan_grace`` after they are found."""
 
 
 class OriginsSettings(_Section, frozen=True, kw_only=True):
-    """How long what an origin has written is remembered after its last write."""
+    """Retention of origins."""
 
     expire_after: Annotated[float, _seconds(1, 3650 * DAY_S)] = 7 * DAY_S
-    """What an origin has written is remembered for so long after its last write."""
+    """How long an origin's sequence numbers are remembered after its last write."""
 
 
 class ReplicationSettings(_Section, frozen=True, kw_only=True):
-    """The limits at which what replication has brought is persisted, and those of its streams."""
+    """When replicated changes are flushed, and limits on transactions."""
 
     max_lag: Annotated[float, _seconds(0.01, 30 * DAY_S)] = 600.0
-    """A buffer that a replication stream has begun is persisted when its oldest change is this
-    old, in place of ``persist.max_age``."""
+    """Age of the oldest change at which a replication buffer is flushed, instead of
+    ``persist.max_age``."""
     max_messages: Annotated[int, Range(1, 1 << 31)] = 100_000
-    """Or such a buffer is persisted when so many messages have gone into it."""
+    """Number of messages at which a replication buffer is flushed."""
     max_transaction_bytes: Annotated[int, _bytes(KiB, TiB)] = 256 * MiB
-    """A transaction of a replication stream may have so much in memory while it is open; a
-    larger one is refused whole."""
+    """Most memory of one open transaction; a larger one is refused as a whole."""
 
 
 class RecoverySettings(_Section, frozen=True, kw_only=True):
-    """What a start does where it does not find what it left, and which logs of others it adopts."""
+    """What a start accepts, and the logs of other daemons to adopt."""
 
     accept_lost_log: bool = False
-    """A start goes on although the last epoch under this ``id`` has not stopped cleanly and its log
-    is not in ``data_dir``: the log is lost for good, or has been adopted. For one start alone, as
+    """Start although the last epoch under this ``id`` did not stop cleanly and its log is missing
+    from ``data_dir``, because it is lost or was adopted. For a single start, like
     ``--accept-lost-log``."""
     accept_other_store: bool = False
-    """A start goes on although the store is not the one that ``data_dir`` belongs to, or has been
-    emptied, or was restored from an older state. For one start alone, as
-    ``--accept-other-store``."""
+    """Start although the store is not the one that ``data_dir`` belongs to, is empty, or was
+    restored to an older state. For a single start, like ``--accept-other-store``."""
     adopt: list[str] = []
-    """Data directories that the daemon looks after: where no daemon holds one, what its log has and
-    no file goes into the tables. ``*`` in the last part names all folders that fit."""
+    """Data directories of other daemons to watch. When one has no daemon, its unflushed rows are
+    committed to the tables. ``*`` in the last component matches all folders."""
     adopt_after: Annotated[float, _seconds(0, DAY_S)] = 60.0
-    """A data directory is adopted that has been without its daemon for so long."""
+    """How long a data directory must be without its daemon before it is adopted."""
 
 
 class TransformSettings(_Section, frozen=True, kw_only=True):
-    """How transformers run, and which of them a ``create_table`` may name."""
+    """Transformers: which are allowed, and how they run."""
 
     allowed: list[str] = []
-    """The modules whose classes a ``create_table``, or a table's manifest, may name as
-    transformers: names or patterns, as ``["acme.rules", "acme.lib.*"]``; none by default."""
+    """Modules whose classes a ``create_table`` or a table's manifest may name as transformers:
+    names or patterns such as ``["acme.rules", "acme.lib.*"]``; none by default."""
     timeout: Annotated[float, _seconds(0.01, 3600)] = 10.0
-    """A batch that a transformer takes longer for is refused with ``timeout``."""
+    """Longest run of a transformer on one batch; beyond it, the batch is refused with
+    ``timeout``."""
     threads: Annotated[int, Range(1, 256)] = 4
-    """So many transformers run at a time, and one fewer of one class."""
+    """Concurrent transformer calls; one class can use all but one of them."""
 
 
 class NamespaceQuota(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The quotas of one namespace that differ from those of ``[quotas]``; 0 is none."""
+    """Quotas of one namespace that override ``[quotas]``; 0 is none."""
 
     buffer_bytes: int | str | None = None
     bytes_per_s: int | str | None = None
@@ -405,38 +404,37 @@ class NamespaceQuota(
 
 
 class QuotasSettings(_Section, frozen=True, kw_only=True):
-    """What one namespace may take of the daemon; 0 is no quota, and fair shares alone."""
+    """Quotas of each namespace; 0 is none. Fair shares apply in any case."""
 
     buffer_bytes: Annotated[int, _bytes(0, TiB)] = 0
-    """A namespace may have so much in buffers and on its way there; beyond it, its writes are
-    refused with ``memory``, and what it has is persisted. 0 is no quota, as in all of these."""
+    """Most memory for a namespace's buffers and incoming batches. Beyond it, its writes are refused
+    with ``memory`` and its buffers are flushed. 0 is no quota, as for all quotas."""
     bytes_per_s: Annotated[int, _bytes(0, TiB)] = 0
-    """A namespace may write so much in a second, as a mean; its writes are refused with ``limit``
-    while it is ahead of that. A batch of any size passes, and is made up for before the next."""
+    """Average bytes a namespace may write per second. A batch of any size passes; later writes are
+    refused with ``limit`` until the average is met."""
     requests_per_s: Annotated[int, Range(0, 1_000_000_000)] = 0
-    """A namespace may have so many batches, queries and actions in a second, as a mean; beyond it,
-    they are refused with ``limit``."""
-    tables: Annotated[int, Range(0, 1_000_000_000)] = 0
-    """A namespace may have so many tables; further ones are not made, and refused with
-    ``limit``."""
-    partitions: Annotated[int, Range(0, 1_000_000_000)] = 0
-    """A namespace may have so many partitions with a buffer; a batch that needs more is refused
+    """Average batches, queries and actions of a namespace per second; beyond it, they are refused
     with ``limit``."""
+    tables: Annotated[int, Range(0, 1_000_000_000)] = 0
+    """Most tables of a namespace; further ones are refused with ``limit``."""
+    partitions: Annotated[int, Range(0, 1_000_000_000)] = 0
+    """Most partitions of a namespace with buffered rows; a batch that needs more is refused with
+    ``limit``."""
     streams: Annotated[int, Range(0, 1_000_000)] = 0
-    """A namespace may have so many streams of writers at a time, so many queries, and so many calls
-    of followers; further ones are refused with ``limit``."""
+    """Most concurrent write streams of a namespace, most queries, and most follower calls, counted
+    separately; further ones are refused with ``limit``."""
     namespaces: dict[str, NamespaceQuota] = {}
-    """The quotas of single namespaces, where they differ: ``[quotas."acme"]`` in the file, with
-    ``bytes_per_s = "10MiB"`` and the like below it."""
+    """Overrides for single namespaces: a section ``[quotas."acme"]`` with, for example,
+    ``bytes_per_s = "10MiB"``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for namespace in self.namespaces:
             if not namespace or "/" in namespace:
-                raise ConfigError("quotas", f"{namespace!r} is no namespace")
+                raise ConfigError("quotas", f"{namespace!r} is not a namespace")
 
     def quota(self, namespace: str, name: str) -> tuple[int, str]:
-        """The quota of this name that a namespace has, and the setting that says so."""
+        """Return a namespace's quota, and the setting it comes from."""
         own = self.namespaces.get(namespace)
         value = None if own is None else getattr(own, name)
         if value is None:
@@ -445,91 +443,91 @@ class QuotasSettings(_Section, frozen=True, kw_only=True):
 
 
 TRANSFORMER_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-"""The name of a class as settings and requests have it: ``package.module:Class``."""
+"""The name of a transformer class: ``package.module:Class``."""
 
 
 class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of one table."""
 
     transformers: list[str] | None = None
-    """The classes that its batches go through, in order; none of them with an empty list. They
-    win over those of ``create_table``."""
+    """Transformer classes of the table, in order; an empty list means none. Overrides
+    ``create_table``."""
 
     def __post_init__(self) -> None:
         for name in self.transformers or ():
             if not TRANSFORMER_NAME.fullmatch(name):
                 raise ValueError(f"transformer {name!r} is not package.module:Class")
         if len(set(self.transformers or ())) < len(self.transformers or ()):
-            raise ValueError(f"transformers {self.transformers} names a class twice")
+            raise ValueError(f"transformers {self.transformers} contain a class twice")
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes to standard error. ``auto`` is ``console`` on a terminal and ``json`` elsewhere."""
+    """The log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Less important events than this are left out: ``debug``, ``info``, ``warning``, ``error``."""
+    """Least severe level to log: ``debug``, ``info``, ``warning`` or ``error``."""
     format: Literal["auto", "json", "console"] = "auto"
-    """Events are written as ``json`` or for people (``console``); ``auto`` is ``console`` on a
-    terminal."""
+    """Log format: ``json``, ``console`` (for people), or ``auto``, which is ``console`` on a
+    terminal and ``json`` elsewhere."""
 
 
 def _share(value: object) -> float:
-    """Read a share: a number from 0 to 1, or a percentage."""
+    """Parse a number from 0 to 1, or a percentage."""
     text = str(value)
     percent = parse_percent(text)
     return float(text) if percent is None else percent
 
 
 class _HttpUrl:
-    """The type of a setting that is the URL of a server, or empty."""
+    """The type of a setting that is an HTTP URL or empty."""
 
     def check(self, key: str, value: str) -> None:
-        """Raise :class:`ConfigError` for what is no ``http://HOST:PORT``."""
+        """Raise :class:`ConfigError` for anything but ``http://HOST:PORT``."""
         if value and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):
-            raise ConfigError(key, f"{value!r} is not a URL; write it as http://127.0.0.1:4317")
+            raise ConfigError(key, f"{value!r} is not a URL; use the form http://127.0.0.1:4317")
 
 
 class TracingSettings(_Section, frozen=True, kw_only=True):
-    """Spans for OpenTelemetry, which the extra ``otel`` sends. ``OTEL_*`` variables win."""
+    """OpenTelemetry traces, with the extra ``otel``. ``OTEL_*`` variables override these."""
 
     endpoint: Annotated[str, _HttpUrl()] = ""
-    """The receiver of OTLP, as ``http://127.0.0.1:4317``; empty: nothing is traced, unless
-    ``OTEL_EXPORTER_OTLP_ENDPOINT`` or ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` names one."""
+    """OTLP receiver of spans, as ``http://127.0.0.1:4317``. Empty turns tracing off, unless
+    ``OTEL_EXPORTER_OTLP_ENDPOINT`` or ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` is set."""
     protocol: Literal["grpc", "http"] = "grpc"
-    """OTLP over ``grpc`` (usually port 4317) or over ``http`` with protobuf (usually port 4318)."""
+    """OTLP over ``grpc`` (usually port 4317) or ``http`` with protobuf (usually port 4318)."""
     sample: Annotated[float, Range(0, 1, "{:g}".format, _share)] = 0.01
-    """The share of batches, queries, other calls and flushes that are traced where no caller has
-    decided: ``0.01`` or ``1%``. A caller's ``traceparent`` decides for what it asks."""
+    """Share of batches, queries, other calls and flushes to trace: ``0.01`` or ``1%``. A caller's
+    ``traceparent`` overrides it."""
     max_asked_per_s: Annotated[int, Range(0, 1_000_000)] = 100
-    """The most batches and calls in a second that are traced because callers ask for it; beyond,
-    ``tracing.sample`` decides."""
+    """Most batches and calls per second traced at the caller's request; beyond it,
+    ``tracing.sample`` applies."""
     queue_spans: Annotated[int, Range(64, 1_000_000)] = 8192
-    """The spans that wait for a receiver that is away or slow; more are dropped and counted."""
+    """Most spans waiting for the receiver; more are dropped."""
 
 
 class Settings(_Section, frozen=True, kw_only=True):
-    """Everything the daemon may be told. ``Settings()`` is complete: it runs on its defaults.
+    """All settings of the daemon. ``Settings()`` is complete: the daemon runs on its defaults.
 
-    ``store`` empty means ``file://<data_dir>/store``; read :attr:`store_url`. ``store_options`` are
-    passed to fsspec (for example ``endpoint_url``).
+    ``store`` empty means ``file://<data_dir>/store``; read :attr:`store_url`.
     """
 
     id: str = msgspec.field(default_factory=socket.gethostname)
-    """The stable name of this ingester: a second daemon under the same name fences the first."""
+    """Stable name of this daemon. A second daemon with the same name fences the first."""
     data_dir: Path = Path("ingester-data")
-    """The folder of log, spill and lock; it belongs on a local disk."""
+    """Folder of the log, spilled rows and the lock. Use a local disk."""
     store: str = ""
-    """The object storage URL: ``file://``, ``s3://``, any fsspec URL that can create
-    conditionally."""
+    """Object storage URL: ``file://``, ``s3://``, or any fsspec URL whose store supports
+    conditional creation."""
     store_options: dict[str, Any] = {}
-    """Options that are passed to fsspec, as ``endpoint_url`` for S3."""
+    """Options passed to fsspec, such as ``endpoint_url`` for S3."""
     auto_create: bool = True
-    """Tables are made by their first write."""
+    """Create tables on their first write."""
     stop_deadline: Annotated[float, _seconds(0, DAY_S)] = 150.0
-    """A stop may take so long to finish queries and persist; the log keeps the rest. Whoever ends
-    the process has to wait for longer (``TimeoutStopSec``, ``terminationGracePeriodSeconds``)."""
+    """Graceful shutdown timeout; unflushed rows stay in the log. The process manager has to wait
+    longer (``TimeoutStopSec``, ``terminationGracePeriodSeconds``)."""
     insecure: bool = False
-    """Listen beyond the loopback without TLS and tokens: whoever reaches a port may do all."""
+    """Allow listeners that other machines reach without TLS and tokens: every caller may do
+    everything."""
     flight: FlightSettings = FlightSettings()
     http: HttpSettings = HttpSettings()
     tls: TlsSettings = TlsSettings()
@@ -550,22 +548,22 @@ class Settings(_Section, frozen=True, kw_only=True):
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
     tables: dict[str, TableSettings] = {}
-    """What is so for one table alone: ``[tables."namespace/table"]`` in the file, with the classes
-    that its batches go through as ``transformers = ["package.module:Class"]``."""
+    """Settings of single tables: a section ``[tables."namespace/table"]`` with ``transformers =
+    ["package.module:Class"]``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for key in self.tables:
             if key.count("/") != 1 or not all(key.split("/")):
                 raise ConfigError("tables", f"{key!r} is not namespace/table")
-        # The id becomes a folder name in the store and a field of every claim.
+        # The id is a folder name in the store and a field of every claim.
         if not self.id or len(self.id) > 128 or not all(c.isalnum() or c in "_.-" for c in self.id):
             raise ConfigError("id", f"{self.id!r} is not 1 to 128 letters, digits, '_', '.' or '-'")
         if self.id[0] in "_.-" or not self.id.isascii():
             raise ConfigError("id", f"{self.id!r} must be ASCII and begin with a letter or a digit")
 
     def __repr__(self) -> str:
-        """Names what they are of, and nothing that may be secret."""
+        """Return a text without secrets."""
         where = f"store={masked(self.store_url)!r}, data_dir={str(self.data_dir)!r}"
         return f"Settings(id={self.id!r}, {where})"
 
@@ -575,7 +573,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     def store_url(self) -> str:
         """The object storage URL: ``store``, or ``file://<data_dir>/store`` with an absolute path.
 
-        A bare path counts as a local folder.
+        A path without a scheme is a local folder.
         """
         if not self.store:
             return f"file://{self.data_dir.absolute() / 'store'}"

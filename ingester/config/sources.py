@@ -1,9 +1,9 @@
-"""Settings from where people put them, strongest first: flags, environment, TOML file, defaults.
+"""Reads settings from their sources, strongest first: flags, environment, TOML file, defaults.
 
 This is the only module that reads settings from the environment. ``persist.max_age`` is
-``INGESTER_PERSIST__MAX_AGE=2s`` there and ``[persist] max_age = "2s"`` in the file; a few settings
-have a flag. An unknown key is an error that names it and the nearest known one: a setting with a
-typing error must not quietly stay at its default.
+``INGESTER_PERSIST__MAX_AGE=2s`` there and ``[persist] max_age = "2s"`` in the file; some settings
+have a flag. An unknown key is an error that suggests the nearest known one, so that a misspelt
+setting does not silently keep its default.
 """
 
 import difflib
@@ -35,21 +35,21 @@ CONNECTION_VARIABLES = {
 COMMAND_LINE_VARIABLES = {"INGESTER_ENDPOINT", "INGESTER_CONFIG", *CONNECTION_VARIABLES.values()}
 # Kubernetes adds these to every pod when a Service is called "ingester"; tests have their own.
 _FOREIGN = re.compile(r"INGESTER_(SERVICE_(HOST|PORT.*)|PORT|PORT_\d+_(TCP|UDP).*|TEST_.*)")
-# What libraries take from the environment by themselves.
+# Read from the environment by libraries.
 _FOREIGN_SECRETS = (
     "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD", "INGESTER_TOKEN",
 )  # fmt: skip
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """Effective settings, and for every dotted key where its value came from."""
+    """The effective settings, and the source of each dotted key."""
 
     settings: Settings
     origins: dict[str, str]
 
 
 def known_keys() -> dict[str, type]:
-    """Every dotted key with the type of its value, in the order of the structs."""
+    """Return every dotted key with the type of its value, in the order of the structs."""
     keys: dict[str, type] = {}
     for field in msgspec.structs.fields(Settings):
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
@@ -65,7 +65,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     file: Path | None = None,
 ) -> Loaded:
-    """The effective settings and their origins.
+    """Return the effective settings and their sources.
 
     Args:
         flags: dotted key to value; ``None`` values were not given.
@@ -73,8 +73,7 @@ def load(
         file: a TOML file; default: the one named by ``INGESTER_CONFIG``, else none.
 
     Raises:
-        ConfigError: an unknown key (named, with the nearest known one), a value that cannot be
-            read or is out of range (with the value), a file that cannot be read.
+        ConfigError: a key is unknown, a value is invalid, or the file cannot be read.
     """
     environ = os.environ if environ is None else environ
     remember(environ.get(name) for name in _FOREIGN_SECRETS)
@@ -93,7 +92,7 @@ def load(
             if key not in keys:
                 raise ConfigError(key, f"unknown setting ({origin}){_nearest(key, keys)}")
             if key == "store_options":
-                # Before anything can be told of it.
+                # Before an error message can contain it.
                 remember([value] if isinstance(value, str) else ())
                 remember_options(value if isinstance(value, dict) else {})
             try:
@@ -107,16 +106,16 @@ def load(
 
 
 def endpoint(environ: Mapping[str, str] | None = None) -> str:
-    """The daemon the command line talks to: ``INGESTER_ENDPOINT``, or the embedded default's."""
+    """Return the daemon that commands talk to: ``INGESTER_ENDPOINT``, or the default."""
     return (os.environ if environ is None else environ).get("INGESTER_ENDPOINT", DEFAULT_ENDPOINT)
 
 
 def connection_values(
     given: Mapping[str, str | None], environ: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The fields of a client's ConnectionOptions: those given, else those of the environment.
+    """Return the fields of ``ConnectionOptions``: those given, else those of the environment.
 
-    A token of one kind that is given takes the place of the other kind in the environment.
+    ``token_file`` given as an argument overrides ``INGESTER_TOKEN``, and vice versa.
     """
     environ = os.environ if environ is None else environ
     found = {name: environ.get(key) for name, key in CONNECTION_VARIABLES.items()}
@@ -129,11 +128,11 @@ def connection_values(
 
 
 class NotifyValues(msgspec.Struct, frozen=True):
-    """The socket of whoever has started the process, and how often it wants to hear that it lives.
+    """The service manager's socket and watchdog.
 
     Attributes:
-        address: what to send datagrams to; None where nobody listens.
-        watchdog_s: the seconds without a word after which the process is ended; None for ever.
+        address: the socket for notifications; None without a service manager.
+        watchdog_s: the process is killed after this many seconds without one; None for no watchdog.
     """
 
     address: str | None = None
@@ -141,7 +140,7 @@ class NotifyValues(msgspec.Struct, frozen=True):
 
 
 def notify_values(environ: Mapping[str, str] | None = None, pid: int | None = None) -> NotifyValues:
-    """What systemd says of its notification socket and its watchdog (``sd_notify(3)``)."""
+    """Return systemd's notification socket and watchdog (``sd_notify(3)``)."""
     environ = os.environ if environ is None else environ
     address = environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
@@ -155,7 +154,7 @@ def notify_values(environ: Mapping[str, str] | None = None, pid: int | None = No
 
 
 def shown_values(settings: Settings) -> dict[str, object]:
-    """Dotted key to value as one would write it in the file. Secrets are masked."""
+    """Return each dotted key and its value as written in a file, with secrets masked."""
     shown: dict[str, object] = {}
     for key, kind in known_keys().items():
         section, _, name = key.rpartition(".")
@@ -225,7 +224,7 @@ def _read_file(file: Path) -> Iterator[Item]:
 
 
 def _quotas(section: dict[str, Any]) -> dict[str, Any]:
-    """Put the tables in ``[quotas]``, which are single namespaces, below ``namespaces``."""
+    """Move the tables of ``[quotas]``, which are namespaces, below ``namespaces``."""
     namespaces = {key: value for key, value in section.items() if isinstance(value, dict)}
     own = {key: value for key, value in section.items() if key not in namespaces}
     return own | ({"namespaces": namespaces} if namespaces else {})
@@ -237,14 +236,14 @@ def _nearest(key: str, known: Mapping[str, object] | set[str]) -> str:
 
 
 def _convert(key: str, value: object, kind: type) -> object:
-    """The value in its type. Watermarks keep a percentage as text until the limit is known."""
+    """Return a value in its type. A watermark in percent stays text until the limit is known."""
     if key in ("memory.low", "memory.high") and isinstance(value, str) and "%" in value:
         if parse_percent(value) is None:
             raise ValueError(f"not a percentage: {value!r}")
         return value
     if key in ("store", "data_dir") and not str(value).strip():
-        # Such as a variable that names a bucket and is not set: the default is another place.
-        raise ValueError("is empty; name a place, or leave the setting out for the default")
+        # An unset variable in a template; the default would be another store.
+        raise ValueError("is empty; give a value, or omit the setting for the default")
     limits = range_of(kind)
     if limits is not None and limits.parse is not None:
         number = limits.parse(value)
@@ -300,7 +299,7 @@ def _converted(name: str, value: object, kind: type) -> object:
 
 
 def _texts(value: object) -> list[str]:
-    """A list; in the environment JSON, or texts with commas between."""
+    """Return a list; the environment has it as JSON or separated by commas."""
     if isinstance(value, str):
         if value.lstrip().startswith("["):
             return msgspec.json.decode(value, type=list[str])

@@ -1,8 +1,6 @@
-"""Sizes and durations as people write them: ``64MiB``, ``5m``.
+"""Parses and formats sizes and durations such as ``64MiB`` and ``5m``.
 
-Pure; every refusal names the text it refuses.
-
-A size becomes bytes (``int``), a duration becomes seconds (``float``). A bare number is bytes or
+A size is bytes (``int``), a duration seconds (``float``). A number without a unit is bytes or
 seconds. ``KiB, MiB, GiB, TiB`` are powers of 1024, ``kB, MB, GB, TB`` powers of 1000.
 """
 
@@ -28,7 +26,7 @@ _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*(us|ms|s|m|h|d)\s
 
 
 def parse_size(value: object) -> int:
-    """The bytes that ``value`` (``"64MiB"``, ``"1.5 GB"``, ``4096``) stands for.
+    """Return the bytes of ``value`` (``"64MiB"``, ``"1.5 GB"``, ``4096``).
 
     Raises:
         ValueError: not a size, negative, or not a whole number of bytes.
@@ -50,7 +48,7 @@ def parse_size(value: object) -> int:
 
 
 def parse_duration(value: object) -> float:
-    """The seconds that ``value`` (``"5m"``, ``"1h30m"``, ``"250ms"``, ``2.5``) stands for.
+    """Return the seconds of ``value`` (``"5m"``, ``"1h30m"``, ``"250ms"``, ``2.5``).
 
     Raises:
         ValueError: not a duration, or negative.
@@ -71,13 +69,13 @@ def parse_duration(value: object) -> float:
 
 
 def parse_percent(text: str) -> float | None:
-    """The fraction (``0.5`` for ``"50%"`` or ``"50 %"``); None when ``text`` is no percentage."""
+    """Return the fraction (``0.5`` for ``"50%"`` or ``"50 %"``), or None."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", text)
     return None if match is None else float(match[1]) / 100
 
 
 def format_size(size_bytes: int) -> str:
-    """The shortest exact text that :func:`parse_size` reads back as ``size_bytes``."""
+    """Return the shortest exact text that :func:`parse_size` reads as ``size_bytes``."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if size_bytes and size_bytes % SIZE_UNITS[unit] == 0:
             return f"{size_bytes // SIZE_UNITS[unit]}{unit}"
@@ -85,7 +83,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def format_duration(duration_s: float) -> str:
-    """The shortest exact text that :func:`parse_duration` reads back as ``duration_s``."""
+    """Return the shortest exact text that :func:`parse_duration` reads as ``duration_s``."""
     for unit in ("d", "h", "m"):
         if duration_s and duration_s % DURATION_UNITS[unit] == 0:
             return f"{int(duration_s // DURATION_UNITS[unit])}{unit}"

@@ -211,7 +211,7 @@ def test_tables_have_settings_of_their_own(tmp_path: Path) -> None:
         ('[tables."a/b"]\ntransformer = ["m:C"]', "'a/b': Object contains unknown field"),
         ('[tables."a/b"]\ntransformers = "m:C"', "'a/b': Expected `array | null`"),
         ('[tables."a/b"]\ntransformers = ["C"]', "'C' is not package.module:Class"),
-        ('[tables."a/b"]\ntransformers = ["m:C", "m:C"]', "names a class twice"),
+        ('[tables."a/b"]\ntransformers = ["m:C", "m:C"]', "contain a class twice"),
         ("tables = 3", "3 is not a table"),
         ("[transform]\nallowed = 3", "transform.allowed: Expected `array`"),
         ("[transform]\nallowed = [3]", "transform.allowed: Expected `str`"),

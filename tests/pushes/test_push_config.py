@@ -100,7 +100,7 @@ A = {"url": "file:///a"}
         ),
         (
             {"regions": {"a": {**A, "storage_options": {"key": "env:NOT_THERE"}}}},
-            "regions.a.storage_options.key: the environment has no 'NOT_THERE'",
+            "regions.a.storage_options.key: environment variable 'NOT_THERE' is not set",
         ),
         (
             {"regions": {"a": {**A, "storage_options": {"x": {"y": "file:/not/there"}}}}},
