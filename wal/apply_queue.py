@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 
 import trio
 
+from wal.append_queue import answer
 from wal.entry import Entry
 from wal.errors import LogError, LogFailed
 from wal.group import Group
-from wal.pending import answer
 
 Apply = Callable[[Sequence[Entry]], None]
 Soon = Callable[[Callable[[], None]], None]

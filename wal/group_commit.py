@@ -1,27 +1,231 @@
-"""Law: what needs waiting is done between two groups, by one task: rotations, and the run's end.
+"""Law: a segment is changed between two groups: when one is asked for, and at a certain age.
 
-::
-
-    held ─▶ rotate, or open the next segment ─▶ released ─▶ groups ... ─▶ something is due ─▶ held
-
-Whoever appended or asked for a rotation is answered exactly once: when a group fails, when the disk
-dies, when `run` is cancelled. An owner that dies answers everyone who waits on it first.
+Everybody who asks while a rotation is due shares it, and is answered exactly once. One that fails
+because of age alone is tried again after another age.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 
 import trio
 
-from wal.apply_queue import Apply
+from wal.append_queue import AppendQueue, Item, Make, answer, refusal_of
+from wal.apply_queue import Apply, ApplyQueue
+from wal.entry import Entry
 from wal.errors import LogClosed, LogError, LogFailed, LogFull, LogWriteFailed
-from wal.in_flight import GroupsInFlight
-from wal.pending import Make
-from wal.rotation import Rotations
+from wal.group import Group
+from wal.group_writer import GroupWriter
 from wal.segments import SegmentSet
 from wal.settings import LogSettings
+
+
+class _Request:
+    """A rotation that was asked for."""
+
+    def __init__(self) -> None:
+        self.force = False
+        self.done = trio.Event()
+        self.error: LogError | None = None
+
+    def answer(self, error: LogError | None) -> None:
+        self.error = error
+        self.done.set()
+
+
+class Rotations:
+    """Decides when the next group belongs into another segment. Loop only."""
+
+    def __init__(self, segments: SegmentSet, age_s: float) -> None:
+        self._segments = segments
+        self._age_s = age_s
+        self._request: _Request | None = None
+        self._retry_at = 0.0
+
+    @property
+    def deadline(self) -> float:
+        """The time at which the open segment is too old; infinity where it holds no operation."""
+        since = self._segments.first_operation_at
+        return math.inf if since is None else max(since + self._age_s, self._retry_at)
+
+    @property
+    def due(self) -> bool:
+        """Whether a rotation has to come before the next group."""
+        return self._request is not None or trio.current_time() >= self.deadline
+
+    async def wait(self, *, force: bool) -> None:
+        """Return when the running task has rotated; the errors of `SegmentSet.rotate`."""
+        request = self._request = self._request or _Request()
+        request.force = request.force or force
+        await request.done.wait()
+        if request.error is not None:
+            # A new one for each caller: one exception raised in several tasks mixes tracebacks.
+            raise type(request.error)(*request.error.args) from request.error
+
+    async def rotate(self) -> None:
+        """Rotate for whoever asked and for age; raises LogFailed, and answers any other error."""
+        request, self._request = self._request, None
+        segment = self._segments.open
+        used = segment is None or segment.fill.operations > 0
+        error: LogError | None = None
+        try:
+            if used or (request is not None and request.force):
+                await self._segments.rotate()
+        except LogError as exc:
+            error = exc
+            self._retry_at = trio.current_time() + self._age_s
+        if request is not None:
+            request.answer(error)
+        if isinstance(error, LogFailed):
+            raise error
+
+    def refuse(self, error: LogError) -> None:
+        """Answer whoever has asked with `error`."""
+        request, self._request = self._request, None
+        if request is not None:
+            request.answer(error)
+
+
+class GroupsInFlight:
+    """The loop's side of the groups between their forming and their answers.
+
+    Loop only, but for what `wal.append_queue.OnLoop` names. While a group is out, and until
+    `release` after a `hold`, the open segment and its fill are the writer's.
+
+    Args:
+        sync: whether a group is synced before it counts.
+        attention: called when the queue is stuck, and after each group; must not raise.
+    """
+
+    def __init__(self, segments: SegmentSet, *, sync: bool, attention: Callable[[], None]) -> None:
+        self._segments = segments
+        self._attention = attention
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._at_rest = trio.Event()
+        self.applies = ApplyQueue(self._soon, self._answer_group)
+        self.queue = AppendQueue(segments, self, sync=sync)
+        self.writer = GroupWriter(segments, self.queue, self.applies, self, sync=sync)
+        self.failure: LogFailed | None = None
+        """The failure after which no group is begun. What was written counts, and is applied."""
+        self.crash: BaseException | None = None
+        """The error that ends the run: the disk's failure, or what a callback raised."""
+        self.failed_groups = 0
+
+    def open(self, apply: Apply, make: Make | None) -> None:
+        """Start the writing thread, whose groups are applied; the queue is still held."""
+
+        def apply_and_note(entries: Sequence[Entry]) -> None:
+            self._segments.note_written()
+            apply(entries)
+
+        self.applies.apply = apply_and_note
+        self._token = trio.lowlevel.current_trio_token()
+        self.writer.start(make)
+
+    async def close(self) -> None:
+        """Begin no group any more; returns when the last one is answered and nobody writes."""
+        await self.hold()
+        self._at_rest = trio.Event()
+        while not self.queue.idle:
+            await self._at_rest.wait()
+            self._at_rest = trio.Event()
+        self.writer.end()
+
+    async def hold(self) -> None:
+        """Begin no group until `release`; returns when none is in flight."""
+        self.queue.hold()
+        while self.queue.groups:
+            # Also what nobody has told of: who wrote it may be busy with its answer for long.
+            self.applies.catch_up()
+            if self.queue.groups:
+                self._at_rest = trio.Event()
+                await self._at_rest.wait()
+
+    def release(self) -> None:
+        """Go on with what is pending."""
+        if self.queue.release():
+            self.writer.wake()
+
+    def answer_pending(self, error: LogError) -> None:
+        """Answer everyone whose entry is in no group yet."""
+        answer(self.queue.take_pending(error), error)
+
+    # Any thread: see `OnLoop`
+
+    def refused(self, items: Iterable[Item], error: LogError | None) -> None:
+        self._soon(self._answer_apart, items, error)
+
+    def attention(self) -> None:
+        self._soon(self._attention)
+
+    def rested(self) -> None:
+        self._soon(self._note_rest)
+
+    def lost(self, exc: BaseException) -> None:
+        self._soon(self._answer_lost, exc)
+
+    def _soon(self, call: Callable[..., object], *args: object) -> None:
+        assert self._token is not None
+        with suppress(trio.RunFinishedError):  # nobody is left to be told
+            self._token.run_sync_soon(call, *args)
+
+    # The loop
+
+    def _answer_group(self, group: Group, error: LogError | None) -> None:
+        """Apply a group and answer it, or answer for its failure."""
+        try:
+            if error is None:
+                self.applies.apply_group(group)
+            else:
+                self._answer_failed(group, error)
+        except BaseException as exc:
+            self.failure = self.applies.parted or self.failure
+            self._break(exc)
+        self.queue.groups.popleft()
+        if not self.queue.groups:
+            self._at_rest.set()
+        self._attention()
+
+    def _answer_failed(self, group: Group, error: LogError) -> None:
+        """Answer a group that failed and all that is pending; go on if the disk can be trusted."""
+        self.failed_groups += 1
+        if isinstance(error, LogFailed):
+            answer(group.entries, error)
+            raise error
+        answer((*group.entries, *self.queue.take_pending(error)), error)
+        if self.queue.go_on():
+            self.writer.wake()
+
+    def _answer_apart(self, items: Iterable[Item], error: LogError | None) -> None:
+        """Answer what comes into no group, with its session's refusal where there is no other."""
+        try:
+            for item in items:
+                answer((item,), error or refusal_of(item))
+        except BaseException as exc:
+            self._break(exc)
+
+    def _answer_lost(self, exc: BaseException) -> None:
+        """Answer for a writer that died in the middle of a group: it may be in the log, or not."""
+        self.applies.catch_up()
+        failure = self.failure = LogFailed(f"the log's own thread failed: {exc!r}")
+        lost = self.queue.take_lost()
+        self._at_rest.set()
+        self._break(exc)
+        with suppress(Exception):  # the run ends with what came first
+            answer(lost, failure)
+
+    def _note_rest(self) -> None:
+        self.applies.catch_up()
+        self._at_rest.set()
+        self._attention()
+
+    def _break(self, exc: BaseException) -> None:
+        """Write nothing any more: the run ends with `exc`."""
+        self.crash = self.crash or exc
+        self.queue.hold()
+        self._attention()
 
 
 class GroupCommit:

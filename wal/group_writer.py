@@ -18,11 +18,10 @@ import threading
 import time
 from queue import SimpleQueue
 
-from wal.append_queue import AppendQueue, OnLoop
+from wal.append_queue import AppendQueue, Item, Make, OnLoop, no_drafts
 from wal.apply_queue import ApplyQueue
 from wal.errors import LogError
 from wal.group import Group
-from wal.pending import Item, Make, no_drafts
 from wal.segments import SegmentSet
 
 

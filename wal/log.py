@@ -19,13 +19,13 @@ import structlog
 import trio
 
 from wal import recovery
+from wal.append_queue import Make
 from wal.direct_io import CACHED_BYTES, DirectDisk
 from wal.disk import Disk
 from wal.entry import Draft, Entry
 from wal.errors import LogFailed, LogFull, LogWriteFailed
 from wal.format import LogIdentity
 from wal.group_commit import GroupCommit
-from wal.pending import Make
 from wal.replay import Record, ReplayCursor, read_ahead
 from wal.segments import Carry, SegmentSet
 from wal.settings import LogSettings, LogStatistics, Recovered

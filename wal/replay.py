@@ -16,7 +16,6 @@ from crc32c import crc32c
 
 from wal.disk import Disk
 from wal.errors import LogDamaged
-from wal.file_source import FileSource
 from wal.format import (
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -25,6 +24,7 @@ from wal.format import (
     decode_record_header,
     record_bytes,
 )
+from wal.recovery import FileSource
 from wal.settings import SegmentFacts
 
 if TYPE_CHECKING:

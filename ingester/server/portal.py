@@ -1,4 +1,4 @@
-"""Where handlers enter the event loop; the log has its own way there (`wal.in_flight`).
+"""Where handlers enter the event loop; the log has its own way there (`wal.group_commit`).
 
 Law of this file: a thread either waits for a coroutine's outcome or leaves a callback behind; both
 fail as ``stopping`` once the loop is gone. What is left behind while the loop is on its way costs

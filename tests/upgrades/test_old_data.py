@@ -24,8 +24,8 @@ from tests.drivers.wire import Json
 from tests.upgrades import asking
 from tests.upgrades.fixture import Fixture, fixtures
 from wal import Disk, RecordKind
-from wal.file_source import FileSource
 from wal.format import SEGMENT_HEADER_BYTES
+from wal.recovery import FileSource
 from wal.scan import find_headers
 
 
