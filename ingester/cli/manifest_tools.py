@@ -34,7 +34,7 @@ from persist.manifest import (
     walk,
 )
 from persist.manifest import verify as verify_manifest
-from persist.parquet.footer import DataFile, read_footer
+from persist.parquet.reading import DataFile, read_footer
 from persist.store import ObjectStore, StoreError, StoreUnavailable, open_store
 from persist.switching import VersionRetention, VersionsCleaned, clean_up_versions
 

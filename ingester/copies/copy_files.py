@@ -24,10 +24,9 @@ from ingester.memory.ledger import MemoryLedger
 from persist.manifest import Add, WriterIdentity
 from persist.parquet.copy_on_write import stretch_of
 from persist.parquet.encode import encode_ordered
-from persist.parquet.partitioned_rows import PartitionedRows, SplitRows
+from persist.parquet.key_spans import first_repeated, repeated_key
 from persist.parquet.put import FileOrigin, put_file
-from persist.parquet.repeated_keys import first_repeated, repeated_key
-from persist.parquet.sparse_rows import SparseRows
+from persist.parquet.sparse_rows import PartitionedRows, SparseRows, SplitRows
 from persist.partitioning import PartitionValues
 from persist.store import ObjectStore, StoreError, StoreRetry, retry
 from persist.table import TableDefinition

@@ -17,7 +17,7 @@ from ingester.observability.history import STEP_S, Growth, quantile
 from ingester.observability.logs import RecentProblems
 from ingester.observability.status import SecurityStatus
 from persist.store import StoreWatch
-from persist.store.standing import ANSWERS
+from persist.store.watched import ANSWERS
 
 GRACE_S = 60.0
 

@@ -21,7 +21,7 @@ import trio
 
 from persist.manifest.paths import claim_path
 from persist.store import NotFound, ObjectStore, StoreError, StoreWatch, WatchedStore
-from persist.store.probe import FOLDER
+from persist.store.opening import FOLDER
 
 EVERY_S, DOUBTED_S = 10.0, 2.0
 TIMEOUT_S = 5.0

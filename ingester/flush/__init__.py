@@ -1,6 +1,6 @@
 """A frozen buffer becomes files of a committed version, and its rows leave the log.
 
-    ``freeze_policy`` ─▶ ``ingester.buffer.tree`` freezes ─▶ ``flusher`` ─▶ ``persist.jobs.queue``
+    ``freeze_policy`` ─▶ ``ingester.buffer.tree`` freezes ─▶ ``flusher`` ─▶ ``persist.jobs``
         (or the tree itself: a buffer is full, an epoch ends)
     ``flusher`` ─▶ ``worker_pool`` ─▶ ``file_writer``: sorted, encoded, in the store
                                           └ ``persist.parquet.copy_on_write``, by primary key

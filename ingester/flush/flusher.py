@@ -32,7 +32,7 @@ from ingester.tables.catalog import Catalog
 from ingester.tables.commit_schedule import CommitSchedule
 from ingester.tables.finished_flush import FinishedFlush, FlushState
 from persist.backoff import Backoff
-from persist.jobs.queue import PersistQueue
+from persist.jobs import PersistQueue
 from persist.manifest import Action, Add, TableState
 from persist.switching import held_bytes
 

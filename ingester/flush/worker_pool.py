@@ -26,7 +26,7 @@ from ingester.buffer import FlushJob, TableBuffer
 from ingester.flush.file_writer import CannotEncode, FileWriter, Ordered, Upload
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.logs import store_away
-from persist.jobs.byte_budget import ByteBudget
+from persist.jobs import ByteBudget
 from persist.manifest import TableState
 from persist.parquet.encode import job_bytes
 from persist.store import NotFound, StoreError, StoreRetry, retry_async

@@ -20,8 +20,14 @@ from ingester.followers.channel import Channel
 from ingester.followers.sink import FileRows
 from ingester.followers.state import part_name
 from persist.manifest import Add, CommittedVersion, Manifest, TableState, version_as_of
-from persist.parquet.footer import DataFile, open_checked, read_footer, told
-from persist.parquet.row_group_stats import decoded_bytes, group_bounds
+from persist.parquet.reading import (
+    DataFile,
+    decoded_bytes,
+    group_bounds,
+    open_checked,
+    read_footer,
+    told,
+)
 from persist.predicate.parse import parse_predicate
 from persist.predicate.predicate import Predicate
 from persist.store.local import LocalStore

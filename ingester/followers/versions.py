@@ -32,7 +32,7 @@ from persist.manifest import (
     push_mark,
     switches,
 )
-from persist.parquet.footer import FileDamaged
+from persist.parquet.reading import FileDamaged
 from persist.store import StoreError
 
 LOOK_S = 1.0

@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import (
 
 from ingester.observability.alarms import ALARMS
 from ingester.observability.standing import DiskStatus, StoreState
-from persist.store.standing import BOUNDS_S, OPERATIONS, Tally
+from persist.store.watched import BOUNDS_S, OPERATIONS, Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from ingester.query.result_spill import SpilledResult
 from ingester.query.snapshot import PartitionView, Replaced
 from ingester.schema.align import align_table
 from persist.manifest import Add
-from persist.parquet.footer import DataFile
+from persist.parquet.reading import DataFile
 
 
 class MergeReader:

@@ -16,7 +16,7 @@ from ingester.query.fair_scheduler import Pace
 from ingester.query.live_groups import Group
 from ingester.query.row_group_cache import Decoded, RowGroupCache
 from ingester.query.slicer import Slicer
-from persist.parquet.footer import DataFile
+from persist.parquet.reading import DataFile
 from persist.predicate.predicate import Predicate
 from persist.table import TableDefinition
 

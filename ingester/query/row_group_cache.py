@@ -26,9 +26,14 @@ from ingester.query.cpu_account import CpuAccount
 from ingester.query.fair_scheduler import FairScheduler
 from ingester.query.result_spill import ResultSpill
 from ingester.query.slicer import Views
-from persist.parquet.decode import columns_with_values
-from persist.parquet.footer import DataFile, FileDamaged, read_footer, told
-from persist.parquet.row_group_stats import decoded_bytes
+from persist.parquet.reading import (
+    DataFile,
+    FileDamaged,
+    columns_with_values,
+    decoded_bytes,
+    read_footer,
+    told,
+)
 from persist.parquet.sparse_rows import rows_alone
 from persist.store import NotFound, ObjectStore, StoreError
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from ingester.query.read_context import ReadContext
 from persist.manifest import Add
-from persist.parquet.footer import DataFile
-from persist.parquet.row_group_stats import group_bounds
+from persist.parquet.reading import DataFile, group_bounds
 
 AHEAD = 2
 """The row groups that are decoded ahead for a reader that has come through a whole one."""

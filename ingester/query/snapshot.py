@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ingester.buffer import Pin, TableBuffer
 from persist.manifest import Add, ColumnStats, PartitionKey, TableState
 from persist.partitioning import PartitionValues, folder_of
-from persist.partitioning.bounds import partition_bounds
+from persist.partitioning.spec import partition_bounds
 from persist.table import TableDefinition
 
 

@@ -23,7 +23,7 @@ from ingester.spark.compaction.plan import TARGET_FILE_BYTES, CompactionReport
 from ingester.spark.errors import require_pyspark
 from ingester.spark.options import storage_value
 from persist.manifest import Manifest, ManifestError, list_tables
-from persist.parquet.pages import Compression
+from persist.parquet.encode import Compression
 from persist.store import StoreError, open_store
 
 

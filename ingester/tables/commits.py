@@ -30,7 +30,7 @@ from ingester.tables.commit_gate import CommitGate
 from ingester.tables.finished_flush import FinishedFlush, FlushState
 from ingester.tables.origin_claims import EXPIRE_AFTER_S, NO_CLAIMS, Claims, OriginClaims
 from ingester.tables.version_overlap import VersionOverlap, held_back
-from persist.jobs.byte_budget import ByteBudget
+from persist.jobs import ByteBudget
 from persist.manifest import (
     Action,
     ActionRefused,

@@ -93,13 +93,13 @@ from persist.manifest.errors import VersionNotKept as VersionNotKept
 from persist.manifest.errors import VersionSealed as VersionSealed
 from persist.manifest.gc import CleanUp as CleanUp
 from persist.manifest.gc import Deleted as Deleted
+from persist.manifest.gc import Plan as Plan
+from persist.manifest.gc import Retention as Retention
 from persist.manifest.gc import carry_out as carry_out
 from persist.manifest.gc import clean_up as clean_up
 from persist.manifest.gc import janitor as janitor
+from persist.manifest.gc import plan_clean_up as plan_clean_up
 from persist.manifest.gc import write_due_snapshot as write_due_snapshot
-from persist.manifest.gc_plan import Plan as Plan
-from persist.manifest.gc_plan import Retention as Retention
-from persist.manifest.gc_plan import plan_clean_up as plan_clean_up
 from persist.manifest.history import Removals as Removals
 from persist.manifest.history import Step as Step
 from persist.manifest.history import kept_versions as kept_versions
@@ -109,7 +109,9 @@ from persist.manifest.paths import version_folder as version_folder
 from persist.manifest.reading import CommittedVersion as CommittedVersion
 from persist.manifest.reading import Manifest as Manifest
 from persist.manifest.reading import list_tables as list_tables
+from persist.manifest.reading import snapshot_due as snapshot_due
 from persist.manifest.reading import tables_of as tables_of
+from persist.manifest.reading import write_snapshot as write_snapshot
 from persist.manifest.rebasing import Rebase as Rebase
 from persist.manifest.rebasing import check_replaced as check_replaced
 from persist.manifest.rebasing import check_sealed as check_sealed
@@ -118,8 +120,6 @@ from persist.manifest.rebasing import live_owner as live_owner
 from persist.manifest.rebasing import rebase as rebase
 from persist.manifest.rebasing import undisturbed as undisturbed
 from persist.manifest.rebasing import unmoved as unmoved
-from persist.manifest.snapshots import snapshot_due as snapshot_due
-from persist.manifest.snapshots import write_snapshot as write_snapshot
 from persist.manifest.state import ALL_APPLIED as ALL_APPLIED
 from persist.manifest.state import EMPTY as EMPTY
 from persist.manifest.state import NOTHING_APPLIED as NOTHING_APPLIED

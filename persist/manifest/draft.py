@@ -40,8 +40,7 @@ from persist.manifest.actions import (
     Writer,
 )
 from persist.manifest.errors import ActionRefused
-from persist.manifest.file_runs import FileRuns
-from persist.manifest.state import Lineage, TableState
+from persist.manifest.state import FileRuns, Lineage, TableState
 
 _NO_FILES = FileRuns()
 

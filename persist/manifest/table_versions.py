@@ -1,28 +1,21 @@
-"""The versions of a table as a whole: ``v1``, ``v2``, …, and which of them counts.
+"""Small objects that are created once and never changed, read once for each store of a process.
 
-    claim_version(store, …, push_id)     a number that no other push gets
-    switches(store, …)                   which version counted, one after another; the last one does
-    list_versions(store, …)              what there is of each, and what of it
-    give_up_version(store, …, version)   it will not count any more, and may be deleted
-
-A table version has a manifest and data of its own, below ``<namespace>/<table>/v<N>/``. The one
-that counts is said by the highest number under ``_current/``; none means version 1.
-
-Law of this file: each object here is created once, under a condition, and never changed, so that of
-two who want the same number one has it for ever. A number is never used twice: what claims it stays
-when the version itself is deleted. A version is given up as of the last switch that was known then;
-a later one to it, which had passed its seal, makes that void. Foreign objects are refused by name:
-a reader that skipped them might show a version that does not count.
+Law of this file: an object is known by its path, size and time, so that one that somebody has
+deleted and made anew is read anew. Each listing is a new one: what is there is never taken from
+memory, only what is in it. Any thread.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -38,10 +31,48 @@ from persist.manifest.paths import (
     parse_number,
     version_folder,
 )
-from persist.manifest.read_once import read_once
 from persist.store import AlreadyExists, NotFound, ObjectInfo, ObjectStore
 
 _T = TypeVar("_T")
+
+MOST_KNOWN = 1 << 16
+"""So many objects of a store are remembered; a table of hourly pushes has 9,000 switches a year."""
+_READERS = 8
+
+_lock = threading.Lock()
+_known: WeakKeyDictionary[ObjectStore, dict[ObjectInfo, Any]] = WeakKeyDictionary()
+
+
+def read_once(
+    store: ObjectStore, infos: Sequence[ObjectInfo], read: Callable[[ObjectStore, str], _T]
+) -> list[_T]:
+    """Return what is in the objects of a listing, in its order.
+
+    Args:
+        read: Reads one, and is called for those that have not been read; several at a time, where
+            they are many.
+
+    Raises:
+        Exception: What ``read`` raises; nothing of that is remembered.
+    """
+    with _lock:
+        there = _known.get(store, {})
+        known = {info: there[info] for info in infos if info in there}
+    left = [info for info in infos if info not in known]
+    if len(left) > _READERS:
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="read-once") as pool:
+            values = list(pool.map(lambda info: read(store, info.path), left))
+    else:
+        values = [read(store, info.path) for info in left]
+    new = dict(zip(left, values, strict=True))
+    if new:
+        with _lock:
+            there = _known.setdefault(store, {})
+            if len(there) + len(new) > MOST_KNOWN:
+                there.clear()
+            there.update(new)
+    return [new[info] if info in new else known[info] for info in infos]
+
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, NotFound)
 

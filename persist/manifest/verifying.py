@@ -18,8 +18,7 @@ import msgspec
 from persist.manifest.actions import Add
 from persist.manifest.errors import ManifestDamaged
 from persist.manifest.files import Commit, DamagedFile, decode_snapshot
-from persist.manifest.gc import Deleted
-from persist.manifest.gc_plan import ManifestFiles, list_data, list_manifest
+from persist.manifest.gc import Deleted, ManifestFiles, list_data, list_manifest
 from persist.manifest.head import read_commit
 from persist.manifest.history import kept_versions
 from persist.manifest.lineage import Loader, read_changelog, replay

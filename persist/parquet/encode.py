@@ -1,14 +1,4 @@
-"""Sorted rows to the bytes of Parquet files, with what the manifest records about them.
-
-Law of this file: zstd, dictionaries where they pay, statistics and page index but for leaves that
-hold a NaN, checksums of pages, row groups of 128 Ki rows, fewer where rows are wide; nanoseconds
-only where the table asks for them. A file has all columns of its table, also those that none of its
-rows has: readers that look at one file take its columns for the table's. The Arrow schema is not
-stored: types that Parquet has are read the same by Spark, DuckDB, pandas and pyarrow, and the
-manifest has the rest. Beside the rows that come in, two blocks of a few row groups are held, and
-the encoded bytes: of one file, whose next block is put into order while the last one is encoded, or
-of two files that are made at once. Where processors are few, one thing is done at a time.
-"""
+"""The form of a Parquet file's pages: codec, level, and leaves that have statistics."""
 
 from __future__ import annotations
 
@@ -25,14 +15,61 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from persist.manifest import ColumnStats
-from persist.parquet.footer import footer_checksum
-from persist.parquet.leaf_stats import leaves_without_nan
-from persist.parquet.pages import PAGES, ZSTD, Compression, Pages
+from persist.parquet.reading import NULL_COLUMNS, footer_checksum
 from persist.parquet.sort import Sorted, sort_rows, without_marks
 from persist.parquet.sparse_rows import SparseRows, null_bytes
-from persist.parquet.stats import StatsCollector
+from persist.parquet.stats import StatsCollector, leaves_without_nan
 from persist.prefetch import one_ahead, two_at_once
 from persist.table import TableDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """The codec of a file's pages, as pyarrow names it, and its level; ``None`` is its default."""
+
+    codec: str = "zstd"
+    level: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Compression:
+        """Read ``zstd``, ``zstd:9``, ``snappy``, ``gzip:6``, ``lz4``, ``none``.
+
+        Raises:
+            ValueError: no such codec, or no such level of it.
+        """
+        codec, separator, level = text.partition(":")
+        if codec not in CODECS:
+            raise ValueError(f"compression {text!r}: none of {', '.join(CODECS)}")
+        if not separator:
+            return cls(codec)
+        levels = CODECS[codec]
+        if not level.isdecimal() or int(level) not in levels:
+            asked = f"{levels[0]} to {levels[-1]}" if levels else "none"
+            raise ValueError(f"compression {text!r}: levels of {codec} are {asked}")
+        return cls(codec, int(level))
+
+
+CODECS = {
+    "zstd": range(1, 23),
+    "gzip": range(1, 10),
+    "snappy": range(0),
+    "lz4": range(0),
+    "none": range(0),
+}
+"""The codecs that every reader of Parquet has, and their levels."""
+ZSTD = Compression()
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The form of pages, and the leaves with statistics: :mod:`persist.parquet.stats`."""
+
+    compression: Compression = ZSTD
+    statistics: list[str] | bool = True
+
+
+PAGES = Pages()
+
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 32 << 20
@@ -47,10 +84,6 @@ more rows: what a file says of each column of each group takes room, too."""
 ROOM_TIMES, FACTS_BYTES, CHUNK_BYTES = 2, 1 << 20, 1024
 """Room for a file: so many times what its rows take in memory, and what it says about them, and
 about each absent column of a row group."""
-
-NULL_COLUMNS = "null_columns"
-"""The key of a file's metadata under which it names, as JSON, its nested columns without a value:
-those of other columns are told by their statistics."""
 
 FEW_PROCESSORS = 2
 """The most processors of which one is left to those who write meanwhile: on two, a flush with both

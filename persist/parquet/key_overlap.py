@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from persist.manifest import Add, ColumnStats
-from persist.parquet.decode import sparse_rows
-from persist.parquet.footer import DataFile, open_checked, told
+from persist.parquet.reading import DataFile, open_checked, sparse_rows, told
 from persist.parquet.sparse_rows import SparseRows
 from persist.prefetch import two_at_once
 from persist.store import ObjectStore

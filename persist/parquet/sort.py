@@ -1,12 +1,14 @@
-"""Rows of one file in their final order: tags by rising cardinality, then time.
+"""Rows of a table by number, a stretch at a time, without a second copy of the table.
 
-Law of this file: the order is total over the named columns with nulls last, ties keep the order of
-arrival, and no row is lost; in a keyed table only the last row of a key stays, and none of a key
-that was deleted last.
+Law of this file: rows come in batches and stay in them. What is picked is taken batch by batch in
+the order in which it lies there, then put into the order that was asked for; only where batches are
+so small that this would cost more than a copy, a column is joined once. Columns that none of the
+picked rows has share one array of nulls for each type.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +17,207 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from persist.parquet.sort_keys import Key, argsort, key_of, last_of_each_key
-from persist.parquet.sparse_rows import SparseRows
-from persist.parquet.take import MIN_ROWS_A_CHUNK, RowPicker, taken
+from persist.parquet.sparse_rows import Nulls, SparseRows, null_bytes
 from persist.table import DELETED, TableDefinition
+
+Numbers = npt.NDArray[np.uint32]
+Touched = dict[int, tuple[int, int, pa.Array]]
+"""The batches that have some of the picked rows: from where to where these are among all picked
+ones as they rise, and their numbers in the batch."""
+
+MIN_ROWS_A_CHUNK = 256
+"""Taking fewer rows at a time costs more than joining the chunks first."""
+
+MAX_JOINED_BYTES = 1 << 30
+"""Texts of one array have less than 2 GiB together."""
+
+
+class RowPicker:
+    """Rows, some of whose columns are given in another form."""
+
+    def __init__(self, rows: SparseRows, instead: dict[str, pa.Array]) -> None:
+        self.rows = rows.num_rows
+        self._names = rows.schema.names
+        self._nulls = Nulls(rows.schema)
+        self._most = 0
+        self._counts = np.array([batch.num_rows for batch in rows.batches], np.int64)
+        self._ends = np.cumsum(self._counts)
+        self._whole = dict(instead)
+        """Columns that are one array."""
+        self._parts = {name: parts for name, parts in rows.parts.items() if name not in self._whole}
+        self._joined: dict[str, _Joined] = {}
+        self._sizes = None if rows.uniform else _Sizes(rows)
+
+    def stretch(self, start: int, stop: int) -> pa.Table:
+        """The rows from ``start`` up to ``stop``, as they lie."""
+        columns = [pa.chunked_array([*self._lying(name, start, stop)]) for name in self._names]
+        return pa.Table.from_arrays(columns, names=self._names)
+
+    def _lying(self, name: str, start: int, stop: int) -> Iterator[pa.Array]:
+        if name in self._whole:
+            yield self._whole[name].slice(start, stop - start)
+            return
+        end = start
+        for number, column in self._parts.get(name, {}).items():
+            last = int(self._ends[number])
+            first = last - len(column)
+            if last <= start:
+                continue
+            if first >= stop:
+                break
+            if first > end:
+                yield self._nulls.of(name, first - end)
+            end = min(last, stop)
+            begin = max(first, start)
+            yield column.slice(begin - first, end - begin)
+        if end < stop or end == start:
+            yield self._nulls.of(name, stop - end)
+
+    def pick(self, numbers: Numbers) -> pa.Table:
+        """The rows of these numbers, in this order."""
+        # Number and place in one integer: sorting these is several times faster than argsort.
+        both = (numbers.astype(np.uint64) << np.uint64(32)) | np.arange(
+            len(numbers), dtype=np.uint64
+        )
+        both.sort()
+        ascending = (both >> np.uint64(32)).astype(np.uint32)
+        places = np.empty(len(numbers), dtype=np.uint32)
+        places[both.astype(np.uint32)] = np.arange(len(numbers), dtype=np.uint32)
+        # By the largest pick so far: the short last one of a file is not worth a copy of the table.
+        self._most = max(self._most, len(numbers))
+        touched = self._touched(ascending)
+        at, asked = pa.array(places), pa.array(numbers)
+        picked = []
+        for name in self._names:
+            self._join_if_small(name)
+            if name in self._whole:
+                picked.append(self._whole[name].take(asked))
+            elif name in self._joined:
+                picked.append(self._joined[name].take(numbers))
+            else:
+                picked.append(self._taken(name, touched, at))
+        return pa.Table.from_arrays(picked, names=self._names)
+
+    def bytes_of(self, start: int, stop: int, numbers: Numbers | None) -> int:
+        """The bytes, about, of these rows side by side, but for columns that none of them has.
+
+        It is 0 where all rows have the same columns: then it is the same for all.
+
+        Args:
+            numbers: the order of the rows, instead of as they lie.
+        """
+        if self._sizes is None:
+            return 0
+        if numbers is None:
+            first, last = np.searchsorted(self._ends, [start, stop - 1], "right").tolist()
+            batches = np.arange(first, last + 1)
+        else:
+            batches = np.unique(np.searchsorted(self._ends, numbers[start:stop], "right"))
+        return int((stop - start) * self._sizes.of(batches))
+
+    def _touched(self, ascending: Numbers) -> Touched:
+        cuts = np.searchsorted(ascending, self._ends).tolist()
+        found: Touched = {}
+        first, begin = 0, 0
+        for number, (end, cut) in enumerate(zip(self._ends.tolist(), cuts, strict=True)):
+            if cut > first:
+                own = pa.array(ascending[first:cut] - np.uint32(begin))
+                found[number] = (first, cut, own)
+            first, begin = cut, end
+        return found
+
+    def _taken(self, name: str, touched: Touched, at: pa.Array) -> pa.Array:
+        parts = self._parts.get(name, {})
+        fewer: Mapping[int, object] = parts if len(parts) <= len(touched) else touched
+        pieces, end = [], 0
+        for number in fewer:
+            if number not in parts or number not in touched:
+                continue
+            first, cut, own = touched[number]
+            if first > end:
+                pieces.append(self._nulls.of(name, first - end))
+            pieces.append(parts[number].take(own))
+            end = cut
+        if not pieces:
+            return self._nulls.of(name, len(at))
+        if end < len(at):
+            pieces.append(self._nulls.of(name, len(at) - end))
+        return (pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)).take(at)
+
+    def _join_if_small(self, name: str) -> None:
+        parts = self._parts.get(name)
+        if parts is None or name in self._whole or name in self._joined:
+            return
+        one_batch = len(parts) == 1 and len(self._counts) == 1
+        small = len(parts) > 1 and self._most < len(parts) * MIN_ROWS_A_CHUNK
+        if one_batch or (small and sum(part.nbytes for part in parts.values()) < MAX_JOINED_BYTES):
+            values = [*parts.values()]
+            joined = values[0] if one_batch else pa.concat_arrays(values)
+            if len(joined) == self.rows:
+                self._whole[name] = joined
+            else:
+                self._joined[name] = _Joined(joined, self._ends, self._counts, [*parts])
+
+
+class _Joined:
+    """The values of a column that not all batches have, and where they belong."""
+
+    def __init__(
+        self,
+        values: pa.Array,
+        ends: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        batches: list[int],
+    ) -> None:
+        self._values = values
+        self._ends = ends[batches]
+        self._starts = self._ends - counts[batches]
+        # What lies before a batch and is not here.
+        self._before = self._starts - np.concatenate(([0], np.cumsum(counts[batches])[:-1]))
+
+    def take(self, numbers: Numbers) -> pa.Array:
+        asked = numbers.astype(np.int64)
+        batch = np.minimum(np.searchsorted(self._ends, asked, "right"), len(self._ends) - 1)
+        absent = (asked < self._starts[batch]) | (asked >= self._ends[batch])
+        return self._values.take(pa.array(asked - self._before[batch], mask=absent))
+
+
+class _Sizes:
+    """The bytes that a row of each column takes, and which batches have which columns."""
+
+    def __init__(self, rows: SparseRows) -> None:
+        names = rows.schema.names
+        numbers = {name: number for number, name in enumerate(names)}
+        self._bytes = np.zeros(len(names))
+        for name, parts in rows.parts.items():
+            count = sum(len(part) for part in parts.values())
+            average = sum(part.nbytes for part in parts.values()) / max(1, count)
+            self._bytes[numbers[name]] = max(average, null_bytes(rows.schema.field(name).type))
+        column_sets: dict[tuple[str, ...], int] = {}
+        names_of = (tuple(batch.schema.names) for batch in rows.batches)
+        set_of = [column_sets.setdefault(names, len(column_sets)) for names in names_of]
+        self._set_of = np.array(set_of, np.int64)
+        self._columns = [np.array([numbers[n] for n in names], np.int64) for names in column_sets]
+
+    def of(self, batches: npt.NDArray[np.int64]) -> float:
+        """The bytes of a row that has the columns of all these batches."""
+        column_sets = np.unique(self._set_of[batches]).tolist()
+        columns = np.unique(np.concatenate([self._columns[number] for number in column_sets]))
+        return float(self._bytes[columns].sum())
+
+
+def taken(column: pa.ChunkedArray, ascending: Numbers) -> pa.Array:
+    """The values of these rows, whose numbers rise; Arrow's own would join all chunks first."""
+    ends = np.cumsum([len(chunk) for chunk in column.chunks])
+    cuts = np.searchsorted(ascending, ends).tolist()
+    pieces = []
+    first, begin = 0, 0
+    for chunk, end, cut in zip(column.chunks, ends.tolist(), cuts, strict=True):
+        if cut > first:
+            pieces.append(chunk.take(pa.array(ascending[first:cut] - np.uint32(begin))))
+        first, begin = cut, end
+    return pa.concat_arrays(pieces)
+
 
 MAX_TAG_CARDINALITY = 65_536
 """A string column of more different values is text, not a tag: sorting by it groups nothing."""

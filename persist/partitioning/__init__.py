@@ -10,18 +10,18 @@ A folder's name only places files: the manifest's values are the truth. No row i
 value decides where it is not named by a spec. Start reading at ``spec``.
 """
 
-from persist.partitioning.paths import FOLDER_VALUE_BYTES as FOLDER_VALUE_BYTES
-from persist.partitioning.paths import check_folder_names as check_folder_names
-from persist.partitioning.paths import folder_of as folder_of
+from persist.partitioning.spec import FOLDER_VALUE_BYTES as FOLDER_VALUE_BYTES
 from persist.partitioning.spec import UNPARTITIONED as UNPARTITIONED
 from persist.partitioning.spec import InvalidPartitionSpec as InvalidPartitionSpec
 from persist.partitioning.spec import PartitionField as PartitionField
 from persist.partitioning.spec import PartitionSpec as PartitionSpec
 from persist.partitioning.spec import PartitionValue as PartitionValue
 from persist.partitioning.spec import PartitionValues as PartitionValues
+from persist.partitioning.spec import check_folder_names as check_folder_names
 from persist.partitioning.spec import default_spec as default_spec
+from persist.partitioning.spec import folder_of as folder_of
+from persist.partitioning.split import PartitionValueTooLong as PartitionValueTooLong
 from persist.partitioning.split import partition_values as partition_values
 from persist.partitioning.split import shared_partition as shared_partition
 from persist.partitioning.split import split_batch as split_batch
 from persist.partitioning.split import with_columns as with_columns
-from persist.partitioning.transform import PartitionValueTooLong as PartitionValueTooLong

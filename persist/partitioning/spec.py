@@ -13,8 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
+
+from persist.manifest import ColumnStats
 
 PartitionValue = str | int | bool | None
 PartitionValues = tuple[PartitionValue, ...]
@@ -144,3 +148,88 @@ def default_spec(schema: pa.Schema) -> PartitionSpec:
     if index >= 0 and pa.types.is_timestamp(schema.field(index).type):
         return PartitionSpec((PartitionField("day", "time"),))
     return UNPARTITIONED
+
+
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+FOLDER_VALUE_BYTES = 180
+"""The longest encoded value: local file systems take names of 255 bytes, the column's included."""
+
+FOLDER_NAME_BYTES = 74
+"""The longest encoded name of a partition column: what is left beside the value and the ``=``."""
+
+
+def encode_value(value: PartitionValue) -> str:
+    """One value as it stands behind ``name=``."""
+    if value is None or value == "":
+        return NULL_FOLDER
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = quote(str(value), safe="").replace("~", "%7E")
+    # Spark compares the raw text with its null marker before it decodes.
+    return "%5F" + text[1:] if text == NULL_FOLDER else text
+
+
+def encode_name(name: str) -> str:
+    """A column's name as it stands before ``=``."""
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def check_folder_names(spec: PartitionSpec) -> None:
+    """Raise :class:`InvalidPartitionSpec` for a name that is too long for a folder's."""
+    for name in spec.names:
+        if len(encode_name(name)) > FOLDER_NAME_BYTES:
+            raise InvalidPartitionSpec(
+                f"partition_by: {name[:40]!r}… has {len(encode_name(name))} bytes as a folder name,"
+                f" at most {FOLDER_NAME_BYTES} are possible"
+            )
+
+
+def folder_of(spec: PartitionSpec, values: PartitionValues) -> str:
+    """A folder as ``time_day=2026-11-21/host_bucket=3``; empty for an unpartitioned table."""
+    return "/".join(
+        f"{encode_name(field.name)}={encode_value(value)}"
+        for field, value in zip(spec.fields, values, strict=True)
+    )
+
+
+def partition_bounds(
+    spec: PartitionSpec, values: PartitionValues, schema: pa.Schema
+) -> dict[str, ColumnStats]:
+    """Bounds of the columns that the partition is made from, where it says something of them."""
+    found = {}
+    for field, value in zip(spec.fields, values, strict=True):
+        index = schema.get_field_index(field.column)
+        bounds = _bounds(field, value, schema.field(index).type) if index >= 0 else None
+        if bounds is not None:
+            found[field.column] = bounds
+    return found
+
+
+def _bounds(field: PartitionField, value: PartitionValue, kind: pa.DataType) -> ColumnStats | None:
+    if value is None:
+        return None
+    if field.transform == "identity":
+        plain = isinstance(value, int) or pa.types.is_string(kind)
+        return ColumnStats(min=value, max=value, nulls=0) if plain else None
+    if field.transform == "bucket":
+        return None
+    first, last = _span(field.transform, str(value))
+    if pa.types.is_date32(kind):
+        return ColumnStats(min=first, max=last - 1, nulls=0)
+    per_day = PER_DAY[kind.unit]
+    if field.transform == "hour":
+        hour = int(str(value).rsplit("-", 1)[1])
+        start = first * per_day + hour * (per_day // 24)
+        return ColumnStats(min=start, max=start + per_day // 24 - 1, nulls=0)
+    return ColumnStats(min=first * per_day, max=last * per_day - 1, nulls=0)
+
+
+def _span(transform: str, value: str) -> tuple[int, int]:
+    """First day of the partition and the day after its last, as days since 1970."""
+    if transform == "hour":
+        day = np.datetime64(value.rsplit("-", 1)[0], "D")
+        return int(day.astype(int)), int(day.astype(int)) + 1
+    unit = {"day": "D", "month": "M", "year": "Y"}[transform]
+    start = np.array([value], dtype=f"datetime64[{unit}]")
+    first, last = np.concatenate((start, start + 1)).astype("datetime64[D]").astype(np.int64)
+    return int(first), int(last)

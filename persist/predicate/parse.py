@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from persist.predicate.points import Points
 from persist.predicate.predicate import (
     COMPARISONS,
     LISTS,
@@ -27,7 +26,7 @@ from persist.predicate.predicate import (
     Predicate,
     Term,
 )
-from persist.predicate.values import fitted
+from persist.predicate.values import Points, fitted
 
 Kinds = Mapping[str, pa.DataType]
 """The types of the columns that there are."""

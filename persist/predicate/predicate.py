@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from persist.manifest import ColumnStats
 from persist.parquet.stats import stat_value
-from persist.predicate.points import Points
-from persist.predicate.values import TERM_BYTES, ValueSet, bytes_of
+from persist.predicate.values import TERM_BYTES, Points, ValueSet, bytes_of
 
 Bounds = Mapping[str, ColumnStats]
 

@@ -17,24 +17,24 @@ An object is never changed in place. Safe to import on Spark executors: no trio,
 an ``s3://`` URL is opened. Start reading at ``contract``.
 """
 
+from persist.store.contract import AlreadyExists as AlreadyExists
+from persist.store.contract import NotFound as NotFound
 from persist.store.contract import ObjectInfo as ObjectInfo
 from persist.store.contract import ObjectStore as ObjectStore
 from persist.store.contract import PutInfo as PutInfo
-from persist.store.errors import AlreadyExists as AlreadyExists
-from persist.store.errors import NotFound as NotFound
-from persist.store.errors import StoreDenied as StoreDenied
-from persist.store.errors import StoreError as StoreError
-from persist.store.errors import StoreFull as StoreFull
-from persist.store.errors import StoreUnavailable as StoreUnavailable
-from persist.store.errors import StoreUnsuitable as StoreUnsuitable
-from persist.store.mark import StoreMark as StoreMark
-from persist.store.mark import ensure_mark as ensure_mark
-from persist.store.mark import read_mark as read_mark
+from persist.store.contract import StoreDenied as StoreDenied
+from persist.store.contract import StoreError as StoreError
+from persist.store.contract import StoreFull as StoreFull
+from persist.store.contract import StoreUnavailable as StoreUnavailable
+from persist.store.contract import StoreUnsuitable as StoreUnsuitable
+from persist.store.opening import StoreMark as StoreMark
+from persist.store.opening import check_store as check_store
+from persist.store.opening import ensure_mark as ensure_mark
 from persist.store.opening import open_store as open_store
-from persist.store.probe import check_store as check_store
+from persist.store.opening import read_mark as read_mark
 from persist.store.retry import StoreRetry as StoreRetry
 from persist.store.retry import Tell as Tell
 from persist.store.retry import retry as retry
 from persist.store.retry import retry_async as retry_async
-from persist.store.standing import StoreWatch as StoreWatch
+from persist.store.watched import StoreWatch as StoreWatch
 from persist.store.watched import WatchedStore as WatchedStore

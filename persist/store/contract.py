@@ -1,14 +1,15 @@
-"""The promises of every object store here, whatever it is made of.
+"""The errors of a store, sorted by who has to act.
 
-- ``put`` and ``create`` are atomic and durable: a reader sees all of an object or none of it, and
-  once the call returns the object survives a crash of either side.
-- ``create`` lets exactly one of any number of callers through, and the first content stays.
-- A listing is in ascending order of the whole path (by UTF-8 bytes) and shows finished objects
-  only.
-- Times are the store's own clock, in UTC; S3 knows whole seconds only.
+    StoreError
+      NotFound            the caller: there is no such object
+      AlreadyExists       the caller: the name is taken, its content is untouched
+      StoreUnavailable    the caller, later: network, time-out, throttling, 5xx
+        StoreFull         later, once there is room
+      StoreDenied         an operator: credentials or permissions
+      StoreUnsuitable     an operator: this store cannot do what a manifest needs
 
-Calls block and may come from any thread at once. Paths are relative to the store's URL, parts
-joined by '/', and no part is empty, '.' or '..'.
+After ``StoreUnavailable`` from a write nobody knows whether it happened: read it back.
+Messages carry the URL or path and the cause, never a credential.
 """
 
 from __future__ import annotations
@@ -20,6 +21,42 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Buffer  # collections.abc has it from Python 3.12 on
+
+
+class StoreError(Exception):
+    """A store refused or failed; this class itself is raised for a name it cannot hold."""
+
+
+class NotFound(StoreError):
+    """There is no object at ``path``."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no object {path!r}")
+        self.path = path
+
+
+class AlreadyExists(StoreError):
+    """A conditional create met an object at ``path`` and left it as it was."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"object {path!r} exists already")
+        self.path = path
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer, or asked to be left alone for now: try again later."""
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no room left: try again once there is some."""
+
+
+class StoreDenied(StoreError):
+    """The store does not let these credentials do this."""
+
+
+class StoreUnsuitable(StoreError):
+    """The store, as it is set up, cannot keep a manifest safe."""
 
 
 class PutInfo(NamedTuple):

@@ -25,15 +25,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from persist.store.contract import ObjectInfo, PutInfo, checked_path, checked_prefix
-from persist.store.errors import (
+from persist.store.contract import (
     AlreadyExists,
     NotFound,
+    ObjectInfo,
+    PutInfo,
     StoreDenied,
     StoreError,
     StoreFull,
     StoreUnavailable,
     StoreUnsuitable,
+    checked_path,
+    checked_prefix,
 )
 
 if TYPE_CHECKING:

@@ -10,11 +10,21 @@ Percent signs in a URL are taken literally, as Hadoop takes them.
 from __future__ import annotations
 
 import re
+import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from persist.store.contract import ObjectStore, checked_path
-from persist.store.errors import StoreUnsuitable
+import msgspec
+
+from persist.store.contract import (
+    AlreadyExists,
+    NotFound,
+    ObjectStore,
+    StoreError,
+    StoreUnsuitable,
+    checked_path,
+)
 from persist.store.local import LocalStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://)?")
@@ -84,3 +94,114 @@ def _generic(url: str, scheme: str, options: dict[str, Any]) -> ObjectStore:
 def _shown(url: str) -> str:
     """The URL without the user and password it may carry, and without a query."""
     return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
+
+
+FOLDER = "_ingesters/_probe"
+
+
+def check_store(store: ObjectStore) -> None:
+    """Return when the store can do an atomic put and a conditional create.
+
+    What it writes is below ``_ingesters/_probe/`` and removed again, also when it fails.
+
+    Raises:
+        StoreUnsuitable: naming the store and what it failed.
+        StoreUnavailable: the store could not be asked; try again later.
+        StoreDenied: it may not be asked with these credentials.
+    """
+    path = f"{FOLDER}/{uuid.uuid4().hex}"
+    try:
+        _check_put(store, f"{path}.put")
+        _check_create(store, f"{path}.create")
+    finally:
+        with suppress(StoreError):  # what the checks found counts, not that cleaning up failed too
+            store.delete(f"{path}.put")
+            store.delete(f"{path}.create")
+
+
+def _check_put(store: ObjectStore, path: str) -> None:
+    for content in (b"first", b"second"):
+        store.put(path, content)
+        if _content(store, path) != content:
+            raise StoreUnsuitable(f"{store.url}: what was put is not what is read back")
+    listed = [found.path for found in store.list(f"{FOLDER}/")]
+    if path not in listed:
+        raise StoreUnsuitable(f"{store.url}: a listing lacks an object that was just put")
+
+
+def _check_create(store: ObjectStore, path: str) -> None:
+    store.create(path, b"first")
+    try:
+        store.create(path, b"second")
+    except AlreadyExists:
+        if _content(store, path) != b"first":
+            raise StoreUnsuitable(
+                f"{store.url}: refuses a conditional create of a name that is taken, "
+                "but overwrites the object"
+            ) from None
+    else:
+        raise StoreUnsuitable(
+            f"{store.url}: ignores the condition of a conditional create (If-None-Match: *), "
+            "so that two writers could both own one version of a table; use another store"
+        )
+
+
+def _content(store: ObjectStore, path: str) -> bytes | None:
+    try:
+        return store.get(path)
+    except NotFound:
+        return None
+
+
+MARK = "_store.json"
+FORMAT = 1
+
+
+class StoreMark(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the mark. ``id`` is a UUID in 32 hexadecimal digits, ``at`` for people."""
+
+    format: int
+    id: str
+    at: str = ""
+
+
+def read_mark(store: ObjectStore) -> StoreMark | None:
+    """The store's mark; None where there is none.
+
+    Raises:
+        StoreUnsuitable: What lies under its name is no mark, or one of a newer version.
+        StoreUnavailable: Try again.
+    """
+    try:
+        data = store.get(MARK)
+    except NotFound:
+        return None
+    try:
+        mark = msgspec.json.decode(data, type=StoreMark)
+    except msgspec.DecodeError as exc:
+        raise StoreUnsuitable(f"{store.url}/{MARK} is damaged: {exc}") from exc
+    if mark.format != FORMAT:
+        raise StoreUnsuitable(
+            f"{store.url}/{MARK} has format {mark.format}, and this version knows {FORMAT}"
+        )
+    return mark
+
+
+def ensure_mark(store: ObjectStore) -> StoreMark:
+    """The store's mark, which is made where there is none.
+
+    Raises:
+        StoreUnsuitable: As for :func:`read_mark`.
+        StoreUnavailable: Try again: it is made once all the same.
+    """
+    if (found := read_mark(store)) is not None:
+        return found
+    made = StoreMark(format=FORMAT, id=uuid.uuid4().hex, at=store.now().isoformat())
+    try:
+        store.create(MARK, msgspec.json.encode(made))
+    except AlreadyExists:
+        found = read_mark(store)
+        if found is None:
+            raise StoreUnsuitable(f"{store.url}/{MARK} comes and goes") from None
+        return found
+    return made

@@ -21,7 +21,7 @@ from random import Random
 from typing import TypeVar
 
 from persist.backoff import Backoff
-from persist.store.errors import StoreUnavailable
+from persist.store.contract import StoreUnavailable
 
 T = TypeVar("T")
 

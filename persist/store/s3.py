@@ -23,9 +23,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from persist.backoff import Backoff
-from persist.store.contract import ObjectInfo, PutInfo, checked_path, checked_prefix
-from persist.store.errors import AlreadyExists, NotFound, StoreUnavailable, StoreUnsuitable
-from persist.store.ranges import arrow_file
+from persist.store.contract import (
+    AlreadyExists,
+    NotFound,
+    ObjectInfo,
+    PutInfo,
+    StoreUnavailable,
+    StoreUnsuitable,
+    checked_path,
+    checked_prefix,
+)
+from persist.store.generic import arrow_file
 from persist.store.s3_client import S3Client
 from persist.store.s3_errors import Verdict, to_error, verdict_of
 

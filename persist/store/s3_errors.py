@@ -25,7 +25,7 @@ from botocore.exceptions import (
     ValidationError,
 )
 
-from persist.store.errors import (
+from persist.store.contract import (
     NotFound,
     StoreDenied,
     StoreError,

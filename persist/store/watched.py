@@ -1,32 +1,236 @@
-"""A store whose requests are noted: how many, what came of them, how long they took.
+"""Whether the store answers, by what its requests have come to.
 
-Law of this file: it changes nothing of what a store promises, answers or raises, and adds no
-request. Times of the store's clock are not noted: local files have none to ask.
+    answered ──▶ ok                          of each kind of request by itself
+    failed ──▶ doubted ──┬─ answered ──▶ ok
+                         └─ a second failure, or none answered within DOUBT_S ──▶ away
+    under way for SLOW_S ──▶ doubted, until it is answered
+    not found where our own claim has to be ──▶ away, until it is found
+
+Law of this file: a single failure is no outage, and a kind that works says nothing of another: a
+store may answer who asks for an object's size and hang on its bytes. Deletes alone judge nothing:
+no row waits for one, and a store may forbid them. "There is no such object" and "it exists
+already" are answers. Any thread; no call of the store is made here.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from persist.store.contract import ObjectInfo, ObjectStore, PutInfo
-from persist.store.errors import (
+from persist.store.contract import (
     AlreadyExists,
     NotFound,
+    ObjectInfo,
+    ObjectStore,
+    PutInfo,
     StoreDenied,
     StoreError,
     StoreFull,
     StoreUnavailable,
     StoreUnsuitable,
 )
-from persist.store.standing import Outcome, StoreWatch
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+DOUBT_S = 1.0
+BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""The bounds of the histogram of seconds that a request takes."""
+READS, WRITES = ("get", "open", "exists", "list"), ("put", "create", "delete")
+OPERATIONS = READS + WRITES
+SLOW_S = 5.0
+"""A request that is under way for longer is doubted: it may be large, or hang."""
+
+Kind = Literal["get", "exists", "list", "write"]
+KINDS: dict[str, Kind] = {
+    "get": "get",
+    "open": "get",
+    "exists": "exists",
+    "list": "list",
+    "put": "write",
+    "create": "write",
+}
+"""The kinds of requests that are judged, each by itself."""
+
+Outcome = Literal["ok", "not_found", "exists", "away", "full", "denied", "failed"]
+ANSWERS: tuple[Outcome, ...] = ("ok", "not_found", "exists")
+OUTCOMES: tuple[Outcome, ...] = (*ANSWERS, "away", "full", "denied", "failed")
+
+
+class StoreStanding(NamedTuple):
+    """The standing of a store at one moment. Times are seconds since 1970."""
+
+    state: Literal["ok", "away", "unknown"]
+    since: float | None
+    last_ok_at: float | None
+    last_error: str | None
+    reads: bool
+    writes: bool
+
+
+class _Side:
+    """The failures of a kind of requests since the last one that was answered."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.failing_since = 0.0
+        self.last_at: float | None = None
+
+    def note(self, answered: bool, now: float) -> None:
+        if answered:
+            self.failures = 0
+        else:
+            self.failing_since = self.failing_since if self.failures else now
+            self.failures += 1
+        self.last_at = now
+
+    def works(self, now: float) -> bool:
+        return self.failures == 0 or (self.failures == 1 and now - self.failing_since < DOUBT_S)
+
+
+class Tally(NamedTuple):
+    """Requests since the start, by operation and outcome, and the seconds that they took."""
+
+    requests: dict[tuple[str, Outcome], int]
+    buckets: dict[str, list[int]]
+    """By operation: how many took up to each of ``BOUNDS_S``, and longer. Not cumulative."""
+    seconds: dict[str, float]
+
+
+class StoreWatch:
+    """Notes what requests come to, and says how the store stands. Any thread.
+
+    Args:
+        on_failed: called, in any thread, when a request has failed.
+        clock: gives seconds that never run backwards.
+        wall: gives the seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        on_failed: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._on_failed = on_failed
+        self._clock, self._wall = clock, wall
+        self._lock = threading.Lock()
+        self._sides: dict[Kind, _Side] = {kind: _Side() for kind in KINDS.values()}
+        self._under_way: dict[object, tuple[Kind, float]] = {}
+        self._lost: str | None = None
+        self._last_ok_at: float | None = None
+        self._last_error: str | None = None
+        self._state: Literal["ok", "away", "unknown"] = "unknown"
+        self._since: float | None = None
+        self._requests: Counter[tuple[str, Outcome]] = Counter()
+        self._buckets = {each: [0] * (len(BOUNDS_S) + 1) for each in OPERATIONS}
+        self._seconds = dict.fromkeys(OPERATIONS, 0.0)
+
+    @contextmanager
+    def under_way(self, operation: str) -> Iterator[None]:
+        """Know that a request is under way: one that has no answer for long is doubted."""
+        kind, token = KINDS.get(operation), object()
+        if kind is not None:
+            with self._lock:
+                self._under_way[token] = (kind, self._clock())
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way.pop(token, None)
+
+    def note(
+        self, operation: str, outcome: Outcome, seconds: float, error: str | None = None
+    ) -> None:
+        """Take note of a request that has ended.
+
+        Args:
+            operation: one of ``OPERATIONS``.
+            error: what has failed; of an answer, nothing.
+        """
+        with self._lock:
+            self._requests[operation, outcome] += 1
+            self._buckets[operation][bisect_left(BOUNDS_S, seconds)] += 1
+            self._seconds[operation] += seconds
+            self._judge(operation, outcome in ANSWERS, error)
+        if outcome not in ANSWERS and operation in KINDS:
+            self._on_failed()
+
+    def unanswered(self, operation: str, seconds: float) -> None:
+        """Take note of a request that has no answer after so many seconds, and goes on."""
+        with self._lock:
+            side = self._sides[KINDS[operation]]
+            side.failures = max(side.failures, 1)
+            self._judge(operation, False, f"no answer within {seconds:g} s")
+
+    def found(self, lost: str | None) -> None:
+        """Take note whether what has to be in the store is there: None, or what is missing."""
+        with self._lock:
+            self._lost = lost
+            self._last_error = lost or self._last_error
+            self._settle(self._clock())
+
+    def standing(self) -> StoreStanding:
+        """Return how the store stands now."""
+        with self._lock:
+            now = self._clock()
+            self._settle(now)
+            writes = self._lost is None and self._sides["write"].works(now)
+            reads = self._lost is None and all(
+                side.works(now) for kind, side in self._sides.items() if kind != "write"
+            )
+            return StoreStanding(
+                self._state, self._since, self._last_ok_at, self._last_error, reads, writes
+            )
+
+    def quiet_s(self, kind: Kind) -> float:
+        """Return for how long no request of a kind has ended; infinity where none ever has."""
+        with self._lock:
+            last_at = self._sides[kind].last_at
+            return float("inf") if last_at is None else self._clock() - last_at
+
+    def doubted(self) -> frozenset[Kind]:
+        """Return the kinds whose last request has failed, or has no answer for ``SLOW_S``."""
+        with self._lock:
+            now = self._clock()
+            slow = {kind for kind, began in self._under_way.values() if now - began > SLOW_S}
+            failed = {kind for kind, side in self._sides.items() if side.failures}
+            return frozenset(slow | failed)
+
+    def tally(self) -> Tally:
+        """Return a copy of the counts."""
+        with self._lock:
+            buckets = {name: list(counts) for name, counts in self._buckets.items()}
+            return Tally(dict(self._requests), buckets, dict(self._seconds))
+
+    def _judge(self, operation: str, answered: bool, error: str | None) -> None:
+        now, kind = self._clock(), KINDS.get(operation)
+        if kind is not None:
+            self._sides[kind].note(answered, now)
+        if answered:
+            self._last_ok_at = self._wall()
+        else:
+            self._last_error = error
+        self._settle(now)
+
+    def _settle(self, now: float) -> None:
+        sides = self._sides.values()
+        works = self._lost is None and all(side.works(now) for side in sides)
+        asked = any(side.last_at is not None for side in sides)
+        state: Literal["ok", "away", "unknown"] = "away" if not works else "ok"
+        if not asked or (state == "ok" and self._last_ok_at is None):
+            state = "unknown"
+        if state != self._state:
+            self._state, self._since = state, self._wall()
+
 
 T = TypeVar("T")
 

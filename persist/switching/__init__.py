@@ -23,10 +23,9 @@ Which versions there are, and which counts, is in ``persist.manifest``. All of i
 neither the log nor the daemon. Start reading at ``switch``.
 """
 
-from persist.switching.forbidding import forbid_switch as forbid_switch
-from persist.switching.importing import version_at as version_at
 from persist.switching.keyed import held_bytes as held_bytes
 from persist.switching.sealing import counts_since as counts_since
+from persist.switching.sealing import version_at as version_at
 from persist.switching.switch import finish_switch as finish_switch
 from persist.switching.switch import load_current as load_current
 from persist.switching.switch import roll_back as roll_back
@@ -35,3 +34,4 @@ from persist.switching.switch import switch_version as switch_version
 from persist.switching.version_gc import VersionRetention as VersionRetention
 from persist.switching.version_gc import VersionsCleaned as VersionsCleaned
 from persist.switching.version_gc import clean_up_versions as clean_up_versions
+from persist.switching.version_gc import forbid_switch as forbid_switch

@@ -1,17 +1,19 @@
-"""The changes of one table version's rows, applied to the files of another, of a keyed table.
+"""Which of two columns' values are the same, value by value, whatever the columns' type.
 
-    ``key_changes``: what changed there ─▶ ``copy_on_write`` on the files here ─▶ new files
-
-Law of this file: what comes out is the removals and additions of one commit; nothing is listed
-before that. Each change replaces what is there of its key, once. A file that changes of a later
-part make anew was listed nowhere, and is deleted at once. What is held of rows is counted, before
-it is read. Blocks.
+Law of this file: pure. Two nulls are the same, and so are two NaN of the same bits; 0.0 and -0.0
+are not. Nested values are the same where all in them are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from persist.manifest import Action, Add, Manifest, PartitionKey, Remove, TableState
 from persist.parquet.copy_on_write import (
@@ -22,11 +24,197 @@ from persist.parquet.copy_on_write import (
     stretch_of,
 )
 from persist.parquet.encode import encode_ordered
-from persist.parquet.key_spans import ENCODED_TO
+from persist.parquet.key_overlap import marked
+from persist.parquet.key_spans import ENCODED_TO, KeySpans, Span, TooMuch
 from persist.parquet.put import FileOrigin, put_file
-from persist.parquet.sparse_rows import SparseRows
-from persist.switching.key_changes import FileChanges, KeyChanges
+from persist.parquet.sort_keys import argsort, key_of
+from persist.parquet.sparse_rows import SparseRows, concatenated
+from persist.store import ObjectStore
 from persist.table import TableDefinition
+
+Mask = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int64]
+
+_BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+
+
+def same_values(left: pa.Array, right: pa.Array) -> Mask:
+    """True where both have the same value; two arrays of one type and length."""
+    both = _valid(left) & _valid(right)
+    same: Mask = both | (~_valid(left) & ~_valid(right))
+    kind = left.type
+    if pa.types.is_struct(kind):
+        for number in range(kind.num_fields):
+            same &= ~both | same_values(left.field(number), right.field(number))
+    elif pa.types.is_nested(kind):
+        same &= ~both | _same_lists(left, right, both)
+    elif not pa.types.is_null(kind):
+        if kind in _BITS:
+            left, right = left.view(_BITS[kind]), right.view(_BITS[kind])
+        equal = pc.fill_null(pc.equal(left, right), False)
+        same &= ~both | equal.to_numpy(zero_copy_only=False)
+    return same
+
+
+def _same_lists(left: pa.Array, right: pa.Array, both: Mask) -> Mask:
+    """True where both, which are there, have the same items in the same order; maps, too."""
+    counts, other = _counts(left), _counts(right)
+    same: Mask = both & (counts == other)
+    rows = pa.array(np.flatnonzero(same))
+    items = same_values(_items(left.take(rows)), _items(right.take(rows)))
+    wrong = np.append(0, np.cumsum(~items))
+    ends = np.cumsum(counts[same])
+    same[same] = wrong[ends] == wrong[ends - counts[same]]
+    return same
+
+
+def _counts(lists: pa.Array) -> Counts:
+    if pa.types.is_map(lists.type):
+        ends: Counts = np.diff(lists.offsets.to_numpy()).astype(np.int64)
+        return ends * _valid(lists)
+    counts: Counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return counts.astype(np.int64)
+
+
+def _items(lists: pa.Array) -> pa.Array:
+    """The items of lists none of which is null, one list behind the other."""
+    if pa.types.is_map(lists.type):
+        # As structs of key and value; `take` has made the offsets begin at 0.
+        return pa.StructArray.from_arrays([lists.keys, lists.items], names=["key", "value"])
+    return lists.flatten()
+
+
+def _valid(values: pa.Array) -> Mask:
+    found: Mask = pc.is_valid(values).to_numpy(zero_copy_only=False)
+    return found
+
+
+Rows = npt.NDArray[np.int64]
+"""Numbers of rows."""
+
+
+class FileChanges(NamedTuple):
+    """The files of one partition that went between two versions, and those that came."""
+
+    went: tuple[Add, ...]
+    came: tuple[Add, ...]
+
+
+def changed_partitions(before: TableState, after: TableState) -> dict[PartitionKey, FileChanges]:
+    """The partitions whose files are others in the later of two versions, and which these are."""
+    found = {}
+    for key in {*before.partitions, *after.partitions}:
+        there, now = before.partitions.get(key, ()), after.partitions.get(key, ())
+        went = tuple(add for add in there if add.path not in after.files)
+        came = tuple(add for add in now if add.path not in before.files)
+        if went or came:
+            found[key] = FileChanges(went, came)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChanges:
+    """The changes of one partition.
+
+    Attributes:
+        folder: Of the table version that the files are in.
+        room: So many bytes of rows, about, are held at once.
+    """
+
+    store: ObjectStore
+    folder: str
+    files: FileChanges
+    definition: TableDefinition
+    room: int
+
+    def batches(self) -> Iterator[SparseRows]:
+        """Rows that were written, and keys with a mark that were deleted, a part at a time.
+
+        No key is in two of the parts.
+
+        Raises:
+            StoreError, FileDamaged: As files are read.
+        """
+        held: list[SparseRows] = []
+        spans = KeySpans(self.store, self.folder, self.definition)
+        for span in spans.of([*self.files.went, *self.files.came], self.room):
+            for changes in self._of(spans, span):
+                held.append(changes)
+                if sum(rows.nbytes for rows in held) >= self.room:
+                    yield concatenated(held)
+                    held.clear()
+        if held:
+            yield concatenated(held)
+
+    def _of(self, spans: KeySpans, span: Span) -> Iterator[SparseRows]:
+        try:
+            went = spans.rows(self.files.went, span, self.room)
+            came = spans.rows(self.files.came, span, self.room - went.nbytes)
+        except TooMuch:
+            for half in span.halves():
+                yield from self._of(spans, half)
+            return
+        changes = net_changes(went, came, self.definition)
+        if changes.num_rows:
+            yield changes
+
+
+def net_changes(went: SparseRows, came: SparseRows, definition: TableDefinition) -> SparseRows:
+    """The rows of ``came`` that are new or other than in ``went``, and the keys that are gone.
+
+    In each of both a key stands once; what is gone has a mark.
+    """
+    names = definition.primary_key
+    old, new = _of_same_key(went, came, names)
+    gone, written = np.ones(went.num_rows, np.bool_), np.ones(came.num_rows, np.bool_)
+    gone[old] = False
+    written[new] = ~_same_rows((went, old), (came, new), definition)
+    rows = came.filter(written)
+    keys_gone = _of_columns(went.filter(gone), names)
+    return concatenated(
+        [
+            marked(rows, np.zeros(rows.num_rows, np.bool_)),
+            marked(keys_gone, np.ones(keys_gone.num_rows, np.bool_)),
+        ]
+    )
+
+
+def _of_same_key(went: SparseRows, came: SparseRows, names: Sequence[str]) -> tuple[Rows, Rows]:
+    """The numbers of rows of one key, in both."""
+    both = concatenated([went, came])
+    if not both.num_rows:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    keys = [key_of(name, both.column(name))[1] for name in names]
+    codes = [key.codes for key in keys]
+    order = argsort(keys)
+    equal = np.ones(len(order) - 1, np.bool_)
+    for one in codes:
+        equal &= one[order[1:]] == one[order[:-1]]
+    # The sort is stable: of two rows of a key the one that went stands first.
+    return order[:-1][equal], order[1:][equal] - went.num_rows
+
+
+def _same_rows(
+    left: tuple[SparseRows, Rows], right: tuple[SparseRows, Rows], definition: TableDefinition
+) -> npt.NDArray[np.bool_]:
+    """True where rows of these numbers have the same values in all columns but the key's."""
+    same = np.ones(len(left[1]), np.bool_)
+    for name in definition.schema.names:
+        present = left[0].rows_with(name) + right[0].rows_with(name)
+        if present and name not in definition.primary_key:
+            same &= same_values(*(_picked(rows.column(name), at) for rows, at in (left, right)))
+    return same
+
+
+def _picked(column: pa.ChunkedArray, numbers: Rows) -> pa.Array:
+    chunks = column.take(pa.array(numbers)).chunks
+    return pa.concat_arrays(chunks) if chunks else pa.nulls(0, column.type)
+
+
+def _of_columns(rows: SparseRows, names: Sequence[str]) -> SparseRows:
+    """The same rows with nothing in any other column."""
+    return SparseRows(rows.schema, tuple(batch.select(list(names)) for batch in rows.batches))
+
 
 WRITER = "_table_versions"
 """The writer of files that hold rows of several others."""

@@ -19,32 +19,39 @@ there. Most of that is made before the seal, so that writers wait for little.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from persist.manifest import (
+    Action,
+    Add,
+    Imported,
     Manifest,
     ManifestDamaged,
+    PartitionsChanged,
+    Proposal,
     Sealed,
     Switch,
     SwitchedMeanwhile,
     SwitchRefused,
     TableState,
+    Unsealed,
+    UploadExpired,
     VersionSealed,
     WriterIdentity,
     check_kept,
+    check_uploads,
+    commit,
     last_switch,
     switches,
 )
 from persist.manifest.paths import current_folder, numbered
 from persist.manifest.table_versions import read_switch
 from persist.store import AlreadyExists, ObjectStore
-from persist.switching.along import made_ahead
-from persist.switching.import_commit import import_into_next
-from persist.switching.move import Move
-from persist.switching.sealing import seal
+from persist.switching.carrying import Along, made, made_ahead
+from persist.switching.sealing import Move, imported_actions, seal, switcher
 
 
 def switch_version(
@@ -222,3 +229,62 @@ def _make_current(move: Move) -> Switch:
             reason = f"the manifest says that it goes to table version {sealed.next}"
             raise ManifestDamaged(path, 0, "", reason) from None
     return switch
+
+
+def import_into_next(move: Move, old: TableState, ahead: Along | None = None) -> None:
+    """Commit to the version that takes over, unless it was done.
+
+    Args:
+        old: The sealed state of the version that is left.
+        ahead: What was made before the seal.
+
+    Raises:
+        SwitchedMeanwhile: Another switch was faster.
+        ManifestDamaged: What goes along cannot be told any more.
+        FileDamaged: A file of a keyed table is not what was written.
+        StoreError, CommitUnclear: Call it again.
+    """
+    sealed, manifest = move.sealed, move.manifest(move.sealed.next)
+
+    def is_done(state: TableState) -> bool:
+        known = state.imports.get(move.old)
+        return known is not None and known.switch >= sealed.switch
+
+    anew = False
+    while not is_done(base := manifest.load()):
+        if old.sealed != sealed:
+            raise move.over
+        along = made(move, old, base, ahead, anew=anew)
+
+        def rule(
+            state: TableState, actions: tuple[Action, ...], along: Along = along
+        ) -> tuple[Action, ...]:
+            if is_done(state):
+                return ()
+            if state.switch >= sealed.switch:
+                raise move.over
+            if disturbed := along.disturbed(state):
+                raise PartitionsChanged(disturbed, state)
+            check_uploads(state, along.adds)
+            return tuple(_import_actions(move, old, state, along))
+
+        try:
+            commit(manifest, base, Proposal([Unsealed(switch=sealed.switch)]), switcher(), rule)
+        except (UploadExpired, PartitionsChanged):
+            ahead, anew = None, True
+
+
+def _import_actions(move: Move, old: TableState, new: TableState, along: Along) -> Iterator[Action]:
+    if new.sealed is not None:
+        yield Unsealed(switch=move.sealed.switch)
+    yield from imported_actions(old, new, reshape=move.sealed.reshape)
+    for action in along.actions:
+        if not (isinstance(action, Add) and action.path in new.files):
+            yield action
+    yield Imported(
+        table_version=move.old,
+        manifest_version=old.version,
+        uid=old.uid,
+        switch=move.sealed.switch,
+        into=new.version + 1,
+    )

@@ -1,13 +1,10 @@
-"""Clean-up of a table's versions: those that will never count again go, with all that is in them.
+"""A table version that no switch goes to any more, also none that has begun and sleeps.
 
-    marked      not the one that counts, nor one of the last ``keep`` that did before it, nor one
-                of the ``keep`` that rollbacks would go to
-    deleted     marked, or given up, longer than the grace period ago
+    _versions/<N>.<n>.gone        the word that it is given up
+    the version that counts       one more commit, which changes nothing
 
-Law of this file: a version that is marked cannot be switched to any more, and its objects go only a
-grace period later: whoever was reading it is done by then. The version
-that counts, and the one that a seal names, are never deleted. It may end at any step and be run
-again, by anybody, also by two at the same time.
+Law of this file: a seal looks for that word each time before it is tried on a state. So one that is
+behind the commit has seen the word, and one that was before it is met by the commit, and finished.
 """
 
 from __future__ import annotations
@@ -18,21 +15,73 @@ from datetime import timedelta
 
 import msgspec
 
-from persist.manifest.actions import is_before
-from persist.manifest.errors import TableNotFound
+from persist.manifest.actions import Action, Properties, is_before
+from persist.manifest.committing import Proposal, commit
+from persist.manifest.errors import SwitchRefused, TableNotFound, VersionSealed
 from persist.manifest.gc import Deleted
 from persist.manifest.paths import claimed_folder, current_folder, parse_entry, version_folder
 from persist.manifest.reading import Manifest
+from persist.manifest.state import TableState
 from persist.manifest.table_versions import (
     Switch,
     TableVersion,
+    current_version,
+    give_up_version,
     last_switch,
     list_versions,
+    read_gone,
     switches,
 )
 from persist.store import ObjectInfo, ObjectStore
-from persist.switching.forbidding import forbid_switch
-from persist.switching.switch import versions_before
+from persist.switching.sealing import switcher
+from persist.switching.switch import load_current, versions_before
+
+
+def forbid_switch(
+    store: ObjectStore, namespace: str, table: str, version: int, why: str = "given up"
+) -> bool:
+    """Give a table version up, so that no switch to it takes effect after this returned. Blocks.
+
+    A switch that had passed its seal is finished first; any other one, however long its caller
+    was paused, raises ``TableVersionNotKept``, or ``SwitchedMeanwhile`` where another was faster.
+
+    Args:
+        why: Kept beside the version, for people.
+
+    Returns:
+        Whether the version counts: then it is not given up. It is for :func:`roll_back` to leave.
+
+    Raises:
+        ManifestDamaged: What says which version counts cannot be read.
+        StoreUnavailable, CommitUnclear: Call it again: whatever was done stays done.
+    """
+    while True:
+        try:
+            counts = load_current(store, namespace, table).table_version
+        except TableNotFound:
+            counts = current_version(store, namespace, table)
+        if counts == version:
+            return True
+        try:
+            give_up_version(store, namespace, table, version, why)
+            _commit_nothing(Manifest(store, namespace, table, counts))
+        except (SwitchRefused, VersionSealed):
+            continue  # a switch was faster, perhaps the one to this version
+        except TableNotFound:
+            pass  # nor has anybody sealed it
+        # A switch to the version that was over before that commit has made the word void.
+        if read_gone(store, namespace, table, version) is not None:
+            return False
+
+
+def _commit_nothing(manifest: Manifest) -> None:
+    def rule(state: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        if state.version == 0:
+            raise TableNotFound(manifest.namespace, manifest.table)
+        return (Properties(values=dict(state.properties)),)
+
+    commit(manifest, None, Proposal([Properties(values={})]), switcher(), rule)
+
 
 KEEP = 2
 """So many versions stay that counted before the present one."""

@@ -25,7 +25,7 @@ from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits
 from persist.manifest import WriterIdentity, list_versions
-from persist.parquet.partitioned_rows import SplitRows
+from persist.parquet.sparse_rows import SplitRows
 from persist.store import PutInfo
 from tests.drivers.memory_store import MemoryStore
 

@@ -26,7 +26,7 @@ from ingester.daemon.store_probe import WRITES_EVERY_S, StoreProbe
 from persist.manifest import claim_epoch
 from persist.manifest.paths import claim_path
 from persist.store import PutInfo, StoreDenied, StoreWatch
-from persist.store.standing import SLOW_S, StoreStanding
+from persist.store.watched import SLOW_S, StoreStanding
 from tests.crash.worlds import mount, no_small_disk
 from tests.drivers.daemon import Daemon
 from tests.drivers.memory_store import MemoryStore

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from persist.manifest import Action, Add, Manifest, PartitionKey, Remove, TableState
-from persist.parquet.footer import footer_checksum
+from persist.parquet.reading import footer_checksum
 from persist.parquet.stats import column_stats
 from persist.partitioning import folder_of
 from persist.table import TableDefinition

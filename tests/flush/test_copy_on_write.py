@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from persist.parquet.copy_on_write import CopyOnWrite, RewriteLimits
-from persist.store.errors import StoreUnavailable
+from persist.store.contract import StoreUnavailable
 from persist.store.local import LocalStore
 from tests.drivers.stage import KEYED, KEYS, Stage
 

@@ -37,8 +37,7 @@ from ingester.server.flight.requests import (
 from ingester.write.metadata import SharedStates, parse_metadata
 from ingester.write.operation_maker import OperationMaker
 from persist.manifest.files import DamagedFile, decode_changelog, decode_commit, decode_snapshot
-from persist.parquet.footer import DataFile
-from persist.parquet.row_group_stats import group_bounds
+from persist.parquet.reading import DataFile, group_bounds
 from tests.fuzz import seeds
 from tests.fuzz.folders import log_folder, manifest_folder, one_file_store
 from tests.fuzz.sealing import sealed_changelog, sealed_segment, sealed_snapshot

@@ -8,7 +8,7 @@ import trio
 
 from ingester.query.row_group_cache import RowGroupCache
 from persist.parquet.copy_on_write import RewriteLimits
-from persist.parquet.footer import DataFile
+from persist.parquet.reading import DataFile
 from tests.drivers.stage import AS_THEY_CAME, Reader, Stage
 
 FILES, ROWS = 5, 40

@@ -16,8 +16,7 @@ from ingester.errors import StoreAway
 from ingester.query import row_group_cache
 from ingester.query.row_group_cache import RowGroupCache
 from persist.parquet.encode import encode
-from persist.parquet.footer import DataFile
-from persist.parquet.row_group_stats import decoded_bytes
+from persist.parquet.reading import DataFile, decoded_bytes
 from persist.store.local import LocalStore
 from tests.drivers.waiting import until
 

@@ -12,7 +12,7 @@ from ingester.errors import StoreAway
 from ingester.query.snapshot import Snapshot
 from ingester.query.version_tail import VersionTail
 from persist.manifest import Manifest, Owner, Proposal, Writer, WriterIdentity, commit
-from persist.store.errors import StoreUnavailable
+from persist.store.contract import StoreUnavailable
 from persist.store.local import LocalStore
 from tests.drivers.stage import KEYED, KEYS, Stage
 

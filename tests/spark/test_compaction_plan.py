@@ -16,7 +16,7 @@ from ingester.spark.compaction.plan import (
     waves,
 )
 from persist.manifest import Add, ColumnStats, PartitionKey, Spec, TableState
-from persist.manifest.file_runs import FileRuns
+from persist.manifest.state import FileRuns
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
 

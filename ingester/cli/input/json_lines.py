@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from persist.parquet.leaf_stats import has_floats
+from persist.parquet.stats import has_floats
 
 from ..exits import CommandFailed
 from .json_objects import NotObjects, as_lines, is_spread

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from ingester.shown_text import escaped, escaped_json
-from persist.parquet.leaf_stats import leaves_without_floats
+from persist.parquet.stats import leaves_without_floats
 
 from ..exits import USAGE, CommandFailed, half_written
 from ..printing import print_table

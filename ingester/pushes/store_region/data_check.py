@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from ingester.pushes.store_region.pushed_files import PushedFile
-from persist.parquet.footer import DataFile, FileDamaged, read_footer
+from persist.parquet.reading import DataFile, FileDamaged, read_footer
 from persist.store import NotFound, ObjectInfo, ObjectStore
 
 SLICE_S = 20.0

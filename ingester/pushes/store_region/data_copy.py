@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ingester.pushes.store_region.data_check import SLICE_S
 from ingester.pushes.store_region.pushed_files import PushedFile
-from persist.parquet.footer import FileDamaged, footer_checksum
+from persist.parquet.reading import FileDamaged, footer_checksum
 from persist.store import NotFound, ObjectInfo, ObjectStore, StoreError
 
 _COPIERS = 2

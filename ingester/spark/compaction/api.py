@@ -15,7 +15,7 @@ from ingester.spark.compaction.plan import (
 )
 from ingester.spark.errors import require_pyspark
 from persist.manifest import CleanUp, Manifest, Retention, clean_up
-from persist.parquet.pages import ZSTD, Compression
+from persist.parquet.encode import ZSTD, Compression
 from persist.store import open_store
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from persist.manifest import (
     TableState,
     UploadExpired,
 )
-from persist.parquet.pages import ZSTD, Compression
+from persist.parquet.encode import ZSTD, Compression
 from persist.store import open_store
 from persist.table import TableDefinition
 

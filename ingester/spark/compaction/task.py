@@ -17,9 +17,8 @@ from msgspec import structs
 from ingester.spark.compaction.plan import FileGroup
 from ingester.spark.sink.data_files import FileSink
 from persist.manifest import Add
-from persist.parquet.decode import sparse_rows
-from persist.parquet.footer import DataFile, open_checked, told
-from persist.parquet.pages import ZSTD, Compression
+from persist.parquet.encode import ZSTD, Compression
+from persist.parquet.reading import DataFile, open_checked, sparse_rows, told
 from persist.parquet.sparse_rows import SparseRows, concatenated
 from persist.partitioning import (
     PartitionValues,
@@ -63,7 +62,7 @@ class CompactionJob:
 
         Raises:
             PartitionValueTooLong: Some of its rows have no folder that they could go into.
-            persist.parquet.footer.FileDamaged: One of its files is not what was written.
+            persist.parquet.reading.FileDamaged: One of its files is not what was written.
             persist.store.StoreError: The store does not answer.
         """
         store = open_store(self.url, **self.storage_options)

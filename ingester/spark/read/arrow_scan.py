@@ -21,8 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ingester.spark.read.columns import Columns
 from ingester.spark.read.types import spark_schema
 from persist.manifest import Add, PartitionKey
-from persist.parquet.footer import DataFile, open_checked, told
-from persist.parquet.row_group_stats import group_bounds
+from persist.parquet.reading import DataFile, group_bounds, open_checked, told
 from persist.parquet.sparse_rows import null_bytes
 from persist.partitioning import PartitionValues
 from persist.predicate.predicate import Predicate
@@ -117,7 +116,7 @@ def scan(plan: ScanPlan, files: Iterable[FileToRead]) -> Iterator[pa.RecordBatch
     """The rows of a task's files. Runs on an executor, and anywhere else.
 
     Raises:
-        persist.parquet.footer.FileDamaged: A file is not what was written.
+        persist.parquet.reading.FileDamaged: A file is not what was written.
         persist.store.StoreError: It cannot be read.
     """
     store: ObjectStore | None = None

@@ -25,10 +25,10 @@ from ingester.spark.read.columns import Columns, partition_type
 from ingester.spark.read.types import is_nanoseconds, quoted
 from persist.manifest import Add, ColumnStats
 from persist.parquet.stats import stat_value
-from persist.partitioning.bounds import partition_bounds
+from persist.partitioning.spec import partition_bounds
 from persist.predicate.parse import BadFilter, parse_predicate
-from persist.predicate.points import Points
 from persist.predicate.predicate import Condition, Predicate
+from persist.predicate.values import Points
 from persist.table import TableDefinition
 
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"

@@ -11,7 +11,7 @@ Three things in Spark need care:
 - It decodes percent signs of a folder byte by byte, as Latin-1, so ``é`` arrives as ``Ã©``. Names
   and text that are not ASCII are decoded a second time, which keeps pruning by them.
 - It skips row groups by statistics, and files written before such statistics were omitted (see
-  :mod:`persist.parquet.leaf_stats`) may have bounds that ignore a NaN. A filter on an expression is
+  :mod:`persist.parquet.stats`) may have bounds that ignore a NaN. A filter on an expression is
   not pushed down, so a column that may hold NaN becomes an expression. For a top-level column the
   manifest tells: it has no bounds where a NaN is. It knows nothing of fields inside structs. Fields
   inside lists and maps are never pushed down.

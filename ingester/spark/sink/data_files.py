@@ -16,12 +16,10 @@ import pyarrow as pa
 from ingester.spark.errors import WriteRefused
 from ingester.spark.sink.columns import table_rows
 from persist.manifest import Add
-from persist.parquet.encode import EncodedFile, encode_ordered, encode_sorted
-from persist.parquet.pages import ZSTD, Compression
-from persist.parquet.partitioned_rows import PartitionedRows
+from persist.parquet.encode import ZSTD, Compression, EncodedFile, encode_ordered, encode_sorted
 from persist.parquet.put import FileKind, FileOrigin, FileStore, put_file
 from persist.parquet.sort import sort_rows
-from persist.parquet.sparse_rows import SparseRows
+from persist.parquet.sparse_rows import PartitionedRows, SparseRows
 from persist.partitioning import (
     PartitionValues,
     PartitionValueTooLong,

@@ -32,8 +32,8 @@ from ingester.spark.read.columns import OPERATION
 from ingester.spark.sink.columns import check_columns, table_rows
 from ingester.spark.sink.writers import WriteId, tell_committed
 from persist.backoff import Backoff
-from persist.parquet.decode import sparse_rows
 from persist.parquet.encode import encode
+from persist.parquet.reading import sparse_rows
 from persist.parquet.sparse_rows import SparseRows
 from persist.partitioning import with_columns
 from persist.store import NotFound, ObjectStore, open_store

@@ -7,7 +7,7 @@ import random
 import trio
 import trio.testing
 
-from persist.jobs.byte_budget import ByteBudget
+from persist.jobs import ByteBudget
 
 
 def test_jobs_together_never_hold_more_than_the_limit_unless_one_is_alone() -> None:

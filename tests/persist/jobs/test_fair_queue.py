@@ -9,9 +9,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.jobs.byte_budget import ByteBudget
-from persist.jobs.fair_queue import FairQueue
-from persist.jobs.queue import PersistQueue
+from persist.jobs import ByteBudget, FairQueue, PersistQueue
 
 steps = st.lists(
     st.one_of(st.none(), st.tuples(st.sampled_from("abcd"), st.integers(1, 50))), max_size=200

@@ -10,7 +10,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from persist.jobs.queue import PersistQueue, worker_for
+from persist.jobs import PersistQueue, worker_for
 
 jobs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20), st.integers(0, 99)), max_size=40)
 

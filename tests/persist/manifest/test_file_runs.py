@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.manifest.file_runs import FileRuns
+from persist.manifest.state import FileRuns
 from tests.persist.manifest.samples import add
 
 FILES = [add(f"data/{number}.parquet", number) for number in range(200)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persist.parquet.encode import encode
-from persist.parquet.footer import (
+from persist.parquet.reading import (
     DataFile,
     FileDamaged,
     footer_checksum,

@@ -11,8 +11,8 @@ import pytest
 
 from ingester.cli.output.formats import open_sink
 from persist.parquet.encode import encode_sorted
-from persist.parquet.leaf_stats import leaves_without_floats, leaves_without_nan
 from persist.parquet.sparse_rows import SparseRows
+from persist.parquet.stats import leaves_without_floats, leaves_without_nan
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from persist.manifest import Add
 from persist.parquet.encode import encode_sorted
+from persist.parquet.key_spans import first_repeated, repeated_key
 from persist.parquet.put import FileOrigin, put_file
-from persist.parquet.repeated_keys import first_repeated, repeated_key
 from persist.parquet.sparse_rows import SparseRows
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import persist.parquet.sort_keys
-from persist.parquet.sort import MAX_TAG_CARDINALITY, SAMPLE_ROWS, sort_rows
-from persist.parquet.take import taken
+from persist.parquet.sort import MAX_TAG_CARDINALITY, SAMPLE_ROWS, sort_rows, taken
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 

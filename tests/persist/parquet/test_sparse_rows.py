@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ingester.schema.align import align_table
 from persist.parquet import encode as parquet
-from persist.parquet import take as picking
-from persist.parquet.decode import columns_with_values, sparse_rows
+from persist.parquet import sort as picking
 from persist.parquet.encode import encode_sorted, job_bytes, row_group_rows
+from persist.parquet.reading import columns_with_values, sparse_rows
 from persist.parquet.sort import sort_rows
 from persist.parquet.sparse_rows import SparseRows, null_bytes
 from persist.partitioning import UNPARTITIONED

@@ -17,7 +17,7 @@ from ingester.errors import InvalidRequest
 from ingester.query.ticket import predicate_of
 from persist.manifest import ColumnStats
 from persist.parquet.encode import encode
-from persist.parquet.row_group_stats import group_bounds
+from persist.parquet.reading import group_bounds
 from persist.parquet.stats import column_stats
 from persist.predicate.predicate import FREED
 

@@ -17,7 +17,7 @@ from persist.store import (
     StoreWatch,
     WatchedStore,
 )
-from persist.store.standing import DOUBT_S, OPERATIONS, SLOW_S
+from persist.store.watched import DOUBT_S, OPERATIONS, SLOW_S
 from tests.drivers.memory_store import MemoryStore
 
 

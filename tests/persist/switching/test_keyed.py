@@ -31,11 +31,10 @@ from persist.manifest import (
     commit,
 )
 from persist.parquet.copy_on_write import RewriteLimits
-from persist.parquet.footer import FileDamaged
+from persist.parquet.reading import FileDamaged
 from persist.partitioning import UNPARTITIONED, PartitionSpec
 from persist.switching import finish_switch, held_bytes, roll_back, switch_version
-from persist.switching.key_changes import changed_partitions
-from persist.switching.keyed import apply_changes
+from persist.switching.keyed import apply_changes, changed_partitions
 from persist.table import TableDefinition
 from tests.drivers.keyed_files import Key, add_file, flushed, rows_of
 from tests.drivers.memory_store import MemoryStore
