@@ -1,16 +1,17 @@
-"""A queue that many share: whoever was served least is served next.
+"""The order in which frozen buffers are flushed, and the memory that they share.
 
-    put(tenant, item, cost) ─▶ the tenant's own line ─▶ take(): of the tenant with the lowest tag
+    put(key, job) ─▶ worker_for(key) ─▶ the worker's queue ─▶ begin(job) ─▶ finish(job, begun)
+                                          tenants in turn       next job: begin, wait, finish
 
-A tenant's tag grows by the cost of each of its items that is taken. Who comes after a time without
-items begins at the tag of now: nothing is saved up. So a tenant with ten thousand items holds
-another's first one for the one that is being served, and two that have items all the time get the
-same, by cost.
+A partition always has the same worker. Its jobs are begun and finished in the order they were put,
+one at a time; a worker begins the next job while it finishes one. Jobs of different partitions run
+in parallel. `FairQueue` serves tenants in turn by the bytes of their jobs, and `ByteBudget` limits
+the bytes of all jobs together (tests/persist/jobs).
 
-Law of this file: pure. Items of one tenant leave in the order in which they came; between two items
-of a tenant, any other that waits is served unless it had more.
+The queue has no bound: the daemon refuses writes when ``queued_bytes`` grows too large, because
+dropping or blocking a frozen buffer would not free its memory.
 
-Source: start-time fair queueing, P. Goyal, H. Vin, H. Cheng, 1996.
+Imports trio: not for Spark executors.
 """
 
 from __future__ import annotations
@@ -26,17 +27,23 @@ import trio
 Item = TypeVar("Item")
 
 KEPT_TAGS = 1024
-"""So many tags are kept of tenants without items before those that say nothing are dropped."""
+"""The number of tags kept for tenants without items before outdated ones are dropped."""
 
 
 class FairQueue(Generic[Item]):
-    """The lines of all tenants."""
+    """A queue shared by tenants; the tenant that was served least is served next. Pure.
+
+    A tenant's tag grows by the cost of each item taken. A tenant that had no items starts at the
+    current tag, so nothing is saved up. Items of one tenant leave in order of arrival.
+
+    Source: start-time fair queueing, P. Goyal, H. Vin, H. Cheng, 1996.
+    """
 
     def __init__(self) -> None:
         self._lines: dict[str, deque[tuple[Item, int]]] = {}
         self._tags: dict[str, int] = {}
         self._heap: list[tuple[int, int, str]] = []
-        """Tag, order of coming, and name of each tenant with items."""
+        """Tag, order of arrival and name of each tenant with items."""
         self._now = 0
         self._came = 0
 
@@ -44,7 +51,7 @@ class FairQueue(Generic[Item]):
         return bool(self._heap)
 
     def put(self, tenant: str, item: Item, cost: int) -> None:
-        """Put an item behind all earlier ones of its tenant. ``cost`` is more than 0."""
+        """Append an item to its tenant's line. ``cost`` is positive."""
         line = self._lines.get(tenant)
         if line is not None:
             line.append((item, cost))
@@ -53,11 +60,11 @@ class FairQueue(Generic[Item]):
         self._push(tenant, max(self._now, self._tags.get(tenant, 0)))
 
     def first(self) -> Item:
-        """Return what :meth:`take` would take now."""
+        """Return the item that :meth:`take` would take."""
         return self._lines[self._heap[0][2]][0][0]
 
     def take(self) -> Item:
-        """Take the next item. Only of a queue that has one."""
+        """Take the next item of a queue that is not empty."""
         tag, _, tenant = heapq.heappop(self._heap)
         line = self._lines[tenant]
         item, cost = line.popleft()
@@ -80,8 +87,6 @@ class FairQueue(Generic[Item]):
 
 
 class _Waiter:
-    """A job that waits for its bytes."""
-
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.granted = trio.Event()
@@ -89,7 +94,11 @@ class _Waiter:
 
 
 class ByteBudget:
-    """A number of bytes that jobs share. Loop only."""
+    """Bytes, or turns, that jobs share. Loop only.
+
+    A job larger than the whole budget runs alone, so no job waits for ever. Waiting tenants are
+    served in turn; smaller jobs do not overtake the next one.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -97,12 +106,12 @@ class ByteBudget:
         self._waiting: FairQueue[_Waiter] = FairQueue()
 
     def raise_limit(self, limit_bytes: int) -> None:
-        """Have more bytes to share from now on."""
+        """Raise the limit, never lower it."""
         self._limit_bytes = max(self._limit_bytes, limit_bytes)
         self._grant()
 
     async def spend(self, nbytes: int, tenant: str = "") -> None:
-        """Wait for that many bytes, and hold them until they are given back."""
+        """Wait for the bytes, and hold them until `give_back`."""
         waiter = _Waiter(nbytes)
         self._waiting.put(tenant, waiter, max(1, nbytes))
         self._grant()
@@ -117,12 +126,12 @@ class ByteBudget:
             raise
 
     def give_back(self, nbytes: int) -> None:
-        """Free the bytes that were spent."""
+        """Return spent bytes."""
         self._spent -= nbytes
         self._grant()
 
     def _grant(self) -> None:
-        """Serve those who wait, as far as there is room."""
+        """Serve waiting jobs while there is room."""
         while self._waiting:
             waiter = self._waiting.first()
             if waiter.gone:
@@ -139,14 +148,14 @@ Job = TypeVar("Job")
 Begun = TypeVar("Begun")
 
 JOB_COST_BYTES = 1 << 20
-"""A job costs its tenant's turn so much beside its bytes: a file, and its part of a commit."""
+"""The cost of a job beside its bytes: a file, and its share of a commit."""
 _MASK = (1 << 64) - 1
 
 
 class PersistQueue(Generic[Job, Begun]):
     """The queue and its workers. Loop only.
 
-    Jobs are ``active`` from the moment they are begun until they are finished.
+    Jobs are ``active`` from `begin` until they are finished.
     """
 
     def __init__(self, workers: int) -> None:
@@ -157,7 +166,7 @@ class PersistQueue(Generic[Job, Begun]):
         self._wake = [trio.Event() for _ in range(workers)]
 
     def put(self, key: str, job: Job, nbytes: int, tenant: str = "") -> None:
-        """Queue a job behind all earlier ones of its key; a key has one tenant."""
+        """Queue a job after all earlier ones of its key; a key has one tenant."""
         worker = worker_for(key, len(self._queues))
         self._queues[worker].put(tenant, (job, nbytes), nbytes + JOB_COST_BYTES)
         self.queued_jobs += 1
@@ -169,11 +178,12 @@ class PersistQueue(Generic[Job, Begun]):
         begin: Callable[[Job], Awaitable[Begun]],
         finish: Callable[[Job, Begun], Awaitable[None]],
     ) -> None:
-        """Serve all queues until cancelled; both retry by themselves and do not fail.
+        """Serve all queues until cancelled.
 
         Args:
-            begin: does what need not wait for earlier jobs of the key to be finished.
-            finish: does the rest, with what ``begin`` returned.
+            begin: does the part that need not wait for earlier jobs of the key; retries, never
+                fails.
+            finish: does the rest with the result of ``begin``; retries, never fails.
         """
         async with trio.open_nursery() as nursery:
             for worker in range(len(self._queues)):
@@ -205,16 +215,16 @@ class PersistQueue(Generic[Job, Begun]):
                 begun = await begin(job)
                 await one_at_a_time.acquire()
                 nursery.start_soon(finish_begun, job, begun, nbytes)
-                # Not kept until the next one comes: it holds rows.
+                # Released before the wait for the next job, because it holds rows.
                 del job, begun
 
 
 def worker_for(key: str, workers: int) -> int:
     """The worker, ``0 <= worker < workers``, that serves this key.
 
-    The same key goes to the same of ``n`` workers in every process, and of ``n + 1`` workers only
-    one key in ``n + 1`` moves: consistent hashing by Lamping and Veach, "A Fast, Minimal Memory,
-    Consistent Hash Algorithm", 2014.
+    The same key maps to the same of ``n`` workers in every process; with ``n + 1`` workers one key
+    in ``n + 1`` moves. Source: Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash
+    Algorithm", 2014.
     """
     seed = mmh3.hash64(key.encode(), signed=False)[0]
     chosen, candidate = -1, 0

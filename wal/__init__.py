@@ -1,7 +1,7 @@
 """A durable, ordered log of opaque records.
 
-The log takes entries, makes them durable in groups, hands them on in order, and gives them back
-after a restart. It knows nothing of what they mean. One folder, one process, one writer at a time::
+The log takes entries, makes them durable in groups, applies them in order, and replays them after a
+restart. It never looks into a payload. One directory has one process and one writer::
 
     with DirectoryLock(data_dir):
         log = Log(data_dir / "wal", LogSettings(), carry=origins.to_records)
@@ -14,62 +14,63 @@ after a restart. It knows nothing of what they mean. One folder, one process, on
             ...
             await log.close()                        # seals: the next start finds no tail
 
-An entry is built and appended by the thread that received it::
+The thread that receives a batch builds its entry and appends it::
 
     entry = Entry(RecordKind.OPERATION, parts, preambles=(schema,))
     entry.on_done = answer                           # on the loop, after apply, exactly once
     log.append_nowait(entry)
 
-Small operations are appended as drafts. The writing thread makes entries of all pending ones just
+Small operations are appended as drafts. The writing thread makes entries of all pending drafts just
 before it forms the next group: ``log.run(apply, make)``.
 
 A `Preamble` is a record that entries refer to, such as a schema. The log writes it once per
-segment, before the first entry that names it, so that each segment can be read without the ones
-before it. What older segments remember and a new one needs besides comes from `carry`. So
-segments can go as soon as what they hold is safe elsewhere: ``log.prune(keep_from)``.
+segment, before the first entry that names it, so each segment can be read without the older ones.
+`carry` returns the other records that a new segment needs. Segments can therefore be deleted as
+soon as their rows are safe elsewhere: ``log.prune(keep_from)``.
 
-On disk, a log is a row of segments, all sealed but the last (`wal.format` draws one)::
+On disk a log is a sequence of segments; all but the last are sealed (`wal.format` draws one)::
 
-    00000000000000000007.wal           sealed: its final record counts the others; zeros may follow
+    00000000000000000007.wal           sealed: its last record counts the others; zeros may follow
     00000000000000000008.wal           open: records, then zeros
-    00000000000000000009.wal.tmp       the next one in the making
-    00000000000000000006.wal.tmp       one that nobody needs any more, on its way out, or kept to
-                                       become the next one; a start removes them all
-    00000000000000000005.wal.torn      a tail that was never acknowledged, kept for a look
-    00000000000000000005.wal.damaged   what a repair moved aside
+    00000000000000000009.wal.tmp       the next segment, being prepared
+    00000000000000000006.wal.tmp       a deleted segment, kept for reuse or about to be unlinked;
+                                       a start removes all .tmp files
+    00000000000000000005.wal.torn      a tail that was never acknowledged, kept for inspection
+    00000000000000000005.wal.damaged   the original of a repaired segment
 
-Each record says up to where its segment was durable when it was written. That is what tells a
-torn tail, which is cut and counted, from damage, which stops the start (`wal.scan`).
+Each record says up to which offset its segment was durable when the record was written. This
+distinguishes a torn tail, which is cut and counted, from damage, which stops the start
+(`wal.scan`).
 
-When the disk fails: an append that fails is cut back before anything else is written, its
-entries are answered with `LogFull` or `LogWriteFailed`, and the log goes on; a sync or a cut that
-fails is the end, `LogFailed`, after everyone who waits has been answered.
+Disk errors: a failed append is cut back before anything else is written; its entries are answered
+with `LogFull` or `LogWriteFailed`, and the log continues. A failed sync or cut is `LogFailed`: all
+waiting callers are answered, and the process must end.
 
-The way of an entry through the package, and of a log through its life::
+An entry passes through these modules::
 
     ``entry``           built in the thread that received it
-    ``group_writer``    appended here; written by that thread, or by the log's own
-    ``append_queue``    what is queued, and who writes; ``pending`` keeps its order, drafts are made
-                        into entries; ``commit_delay`` lets callers of the last group come back
-    ``group``           the next group is formed of what fits into the open segment
-    ``segments``        written and synced there, by ``segment``, in the bytes of ``format``
-    ``apply_queue``     from the writer to the loop: applied, answered
-    ``in_flight``       every group is answered, also one that fails
-    ``group_commit``    between two groups: ``rotation``, and the end of the run
+    ``group_writer``    appended; written by that thread or by the log's own
+    ``append_queue``    queued; drafts become entries; ``commit_delay`` waits for returning callers
+    ``group``           a group is formed of what fits into the open segment
+    ``segments``        written and synced by ``segment``, in the bytes of ``format``
+    ``apply_queue``     handed to the event loop, applied, answered
+    ``group_commit``    runs all of this: holds, rotations, failures, the end
 
-    ``preallocation``   the next segment's file is ready before it is needed
-    ``sealed_segments`` trimmed, pruned
-    ``recovery``        a start: ``file_source`` reads, ``scan`` judges, torn tails are cut
-    ``replay``          what was found, oldest first
+Files and restarts::
+
+    ``preallocation``   prepares the next segment's file before it is needed
+    ``segments``        also rotates, trims and prunes
+    ``recovery``        a start: reads every segment, ``scan`` judges it, torn tails are cut
+    ``replay``          hands out the records that recovery found, oldest first
     ``lock``            one process per data directory
 
-``log`` is the face of all this; ``settings`` says what can be turned and told, ``errors`` who has
-to act. ``disk`` and ``direct_io`` are the only way to the disk. ``inspection`` and ``repair`` are
-an operator's tools. ``entry``, ``errors``, ``format``, ``group``, ``scan`` and ``settings`` are
-pure.
+``log`` is the interface of all this. ``settings`` holds options and statistics, ``errors`` the
+errors by who must act. ``disk`` and ``direct_io`` are the only access to the disk. ``inspection``
+has the operator's tools: inspect, verify, repair. ``entry``, ``errors``, ``format``, ``group``,
+``scan`` and ``settings`` are pure.
 
-It never looks into a payload, never waits for a fixed time to make groups larger, and never tries a
-failed sync again. Start reading at ``log``, then ``append_queue``.
+The log never waits for a fixed time to make groups larger, and never retries a failed sync. Start
+reading at ``log``, then ``append_queue``.
 """
 
 from wal.disk import Disk as Disk

@@ -1,10 +1,16 @@
-"""Law: pending entries keep their order, from the append to their group or their refusal.
+"""The queue of the log: entries and drafts in one order, written by one thread at a time.
 
 ::
 
-    append ─▶ queued ─▶ drawn, while drafts are made into entries ─▶ ready ─▶ group
+    append ─▶ queued ─▶ drawn, while drafts become entries ─▶ ready ─▶ group (`wal.group_writer`)
 
-All of it is the queue's, under the queue's lock, but for `make`.
+The writer is idle, or it is a thread that writes until nothing is pending or the gate closes. Each
+call that could open the gate or add work returns whether the writer must be woken; exactly one
+caller is told so.
+
+There is no fixed delay. A group takes what is pending when the previous group is written, and the
+callers of that group if they return at once (`wal.commit_delay`). It ends after 1.25 to 16 MiB
+(`group_bytes`) or at the end of the segment.
 """
 
 from __future__ import annotations
@@ -23,15 +29,15 @@ from wal.segments import SegmentSet
 
 Item = Entry | Draft
 Make = Callable[[list[Draft]], list[Entry]]
-"""Makes entries of drafts, in the thread that calls it; must not raise."""
+"""Makes entries of drafts in the thread that calls it. It must not raise."""
 
 
 class PendingEntries:
-    """Entries and drafts that no group has taken yet."""
+    """Entries and drafts that are in no group yet. Under the queue's lock, except `make`."""
 
     def __init__(self) -> None:
         self.ready: deque[Entry] = deque()
-        """The entries that the next group is formed from."""
+        """The entries that the next group is formed of."""
         self.nbytes = 0
         self._queued: deque[Item] = deque()
         self._drawn: list[Item] = []
@@ -45,38 +51,38 @@ class PendingEntries:
 
     @property
     def waits(self) -> bool:
-        """Whether there is something for the next group."""
+        """Whether the next group would have entries."""
         return bool(self.ready or self._queued)
 
     def add(self, item: Item) -> None:
-        """Put an item behind all that is queued."""
+        """Append an item."""
         self._queued.append(item)
         self.nbytes += item.stored_bytes
 
     def draw(self) -> bool:
-        """Draw what is queued; False where nothing is. After True come `make` and `end`."""
+        """Draw all queued items; False if there are none. After True, call `make` and `end`."""
         if self.ready or not self._queued:
             return False
-        self._drawn_bytes = self.nbytes  # nothing else is pending now
+        self._drawn_bytes = self.nbytes  # nothing else is pending
         self._drawn = list(self._queued)
         self._queued.clear()
         return True
 
     def make(self, make: Make) -> None:
-        """Make entries of what was drawn. Without the lock: this is what takes time."""
+        """Make entries of the drawn items. Called without the lock because it takes time."""
         for kind, items in groupby(self._drawn, type):
             if issubclass(kind, Draft):
                 self._made += make(cast(list[Draft], list(items)))
                 continue
             for item in cast(Iterable[Entry], items):
-                # Not before: a draft of its session may have been refused just now.
+                # Checked only here: a draft of its session may have been refused just before.
                 if refusal_of(item) is None:
                     self._made.append(item)
                 else:
                     self._refused.append(item)
 
     def end(self) -> tuple[list[Item], LogError | None]:
-        """End the draw; return the items refused in it, and the error if it is no session's."""
+        """End the draw; return the refused items, and the error unless it is their session's."""
         made, self._made = self._made, []
         refused, self._refused = self._refused, []
         self.nbytes -= self._drawn_bytes
@@ -90,7 +96,7 @@ class PendingEntries:
         return refused, None
 
     def take(self, error: LogError) -> list[Item]:
-        """Remove and return all items, to be refused; those in the making are refused later."""
+        """Remove and return all items, to be refused. Drawn items are refused in `end`."""
         taken = [*self.ready, *self._queued]
         self.ready.clear()
         self._queued.clear()
@@ -102,13 +108,13 @@ class PendingEntries:
         return taken
 
     def lost(self) -> list[Item]:
-        """The items that were drawn by a thread that is no more."""
+        """Return the items that a dead thread had drawn."""
         lost, self._drawn, self._made = self._drawn, [], []
         return lost
 
 
 def refusal_of(item: Item) -> LogError | None:
-    """The error that ended one of the item's sessions; None where all go on."""
+    """The error that ended one of the item's sessions, or None."""
     for session in item.sessions:
         if session.refusal is not None:
             return session.refusal
@@ -116,19 +122,19 @@ def refusal_of(item: Item) -> LogError | None:
 
 
 def end_sessions(items: Iterable[Item], error: LogError) -> None:
-    """End the sessions of these items: nothing may stand behind them."""
+    """End the sessions of these items: nothing of theirs may follow in the log."""
     for item in items:
         for session in item.sessions:
             session.refusal = session.refusal or error
 
 
 def no_drafts(drafts: list[Draft]) -> list[Entry]:
-    """Refuse drafts, in a log that takes entries only."""
-    raise RuntimeError(f"{len(drafts)} drafts in a log that was not told what to make of them")
+    """Refuse drafts in a log that takes only entries."""
+    raise RuntimeError(f"{len(drafts)} drafts were appended to a log without a make function")
 
 
 def answer(items: Iterable[Item], error: LogError | None) -> None:
-    """Answer everyone; the first exception that a callback raised comes out afterwards."""
+    """Answer all items; then raise the first exception that a callback raised."""
     raised: Exception | None = None
     for item in items:
         try:
@@ -140,26 +146,28 @@ def answer(items: Iterable[Item], error: LogError | None) -> None:
 
 
 class OnLoop(Protocol):
-    """The events that happen in threads and are handled on the loop, soon and in their order."""
+    """Events in threads that are handled on the loop, soon and in order."""
 
     def refused(self, items: Iterable[Item], error: LogError | None) -> None:
-        """Items come into no group: for the error or, without one, for their sessions' refusal."""
+        """Items enter no group because of the error, or without one because of their sessions'
+        refusal.
+        """
 
     def attention(self) -> None:
         """The queue is stuck until another segment is open."""
 
     def rested(self) -> None:
-        """The writer is idle, and somebody waits for that."""
+        """The writer is idle, and the loop waits for that."""
 
     def lost(self, exc: BaseException) -> None:
-        """The writer died of `exc`; what it had drawn is in the log, or not."""
+        """The writer died of `exc`; the log may or may not hold what it had drawn."""
 
 
 class AppendQueue:
-    """The queue before the open segment, and the groups that no one has answered yet. Any thread.
+    """The queue before the open segment, and the groups that are not answered yet. Any thread.
 
     Args:
-        sync: whether a group is synced before it counts.
+        sync: whether a group is synced before it counts as written.
     """
 
     def __init__(self, segments: SegmentSet, on_loop: OnLoop, *, sync: bool) -> None:
@@ -169,11 +177,11 @@ class AppendQueue:
         # Everything below is used by several threads: all of it under the lock.
         self._lock = threading.Lock()
         self.pending = PendingEntries()
-        """The items in no group yet; any thread may read their numbers. They have no bound here:
-        admission bounds the bytes in flight before they come this far."""
+        """Any thread may read its numbers. It has no bound: admission limits the bytes in flight.
+        """
         self._delay = CommitDelay(self._lock)
         self.groups: deque[Group] = deque()
-        """The groups in flight; the loop takes them off as it answers them, without the lock."""
+        """Groups in flight. The loop removes them as it answers them, without the lock."""
         self._idle = True
         self._held = True
         self._failing = False
@@ -196,18 +204,18 @@ class AppendQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody writes."""
+        """Whether no thread writes."""
         with self._lock:
             return self._idle
 
     def append(self, item: Item, *, here: bool) -> bool:
-        """Queue `item`; return whether the caller has to write it, or to wake the writer.
+        """Queue `item`; return whether the caller must write it or wake the writer.
 
         Args:
-            here: the caller appends nothing more before it is answered.
+            here: the caller appends nothing more before the answer.
 
         Raises:
-            LogClosed: after `shut`; the item is not answered then.
+            LogClosed: after `shut`; the item is not answered.
         """
         with self._lock:
             if self._closed:
@@ -222,20 +230,20 @@ class AppendQueue:
         return wakes
 
     def shut(self, error: LogError | None) -> None:
-        """Refuse all items from now on, because of `error` if there is one."""
+        """Refuse all later items, because of `error` if given."""
         with self._lock:
             self._closed = True
             self._closed_by = self._closed_by or error
             self._delay.leave()
 
     def hold(self) -> None:
-        """Keep the writer from forming groups until `release`."""
+        """Stop the writer from forming groups until `release`."""
         with self._lock:
             self._held = True
             self._delay.leave()
 
     def release(self) -> bool:
-        """Release the queue and return whether the writer has to be woken."""
+        """Let the writer form groups; return whether it must be woken."""
         with self._lock:
             self._held = self.stuck = False
             return self._wakes()
@@ -247,7 +255,7 @@ class AppendQueue:
             return self._wakes()
 
     def take_pending(self, error: LogError) -> list[Item]:
-        """Remove and return the items in no group yet, to be answered with `error`."""
+        """Remove and return the items that are in no group, to be answered with `error`."""
         with self._lock:
             return self.pending.take(error)
 
@@ -263,7 +271,7 @@ class AppendQueue:
     # The writer
 
     def next_group(self, make: Make) -> Group | None:
-        """Form the next group, drafts made into entries; None where the caller must stop."""
+        """Form the next group, with entries made of drafts; None if the caller must stop."""
         while True:
             with self._lock:
                 if not self._may_write():
@@ -271,9 +279,9 @@ class AppendQueue:
                     return None
                 if self.pending.ready or not self.pending.draw():
                     return self._form_group()
-                # Whoever comes from now on is in the group behind this one.
+                # Callers that arrive after this are in the following group.
                 self._delay.group_drawn()
-            # Everything that came while the last group was written becomes few entries.
+            # All drafts that arrived during the last write become few entries.
             self.pending.make(make)
             with self._lock:
                 refused, error = self.pending.end()
@@ -287,20 +295,20 @@ class AppendQueue:
             self._writing_bytes = 0
 
     def failed(self, group: Group, error: LogError) -> None:
-        """Write nothing behind a group that failed until `go_on`: the loop has to answer for it."""
+        """Form no group after a failed one until the loop has answered it and calls `resume`."""
         with self._lock:
             self._failing = True
             end_sessions(group.entries, error)
             self._writing_bytes = 0
 
     def await_callers(self) -> None:
-        """Wait before the next group for the callers who were answered with the last one."""
+        """Wait before the next group for the callers that were answered with the last one."""
         with self._lock:
             if not (self._held or self._closed or self.pending.ready):
                 self._delay.wait()
 
     def leave_rest(self) -> bool:
-        """Stop the caller's writing; return whether it has to wake the writer for what is left."""
+        """End the caller's writing; return whether it must wake the writer for the rest."""
         with self._lock:
             goes_on = self._may_write()
             if not goes_on:

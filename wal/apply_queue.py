@@ -1,4 +1,4 @@
-"""Law: what is written comes to the loop in log order, each group once, and is applied there.
+"""Hands written groups to the event loop in log order; the loop applies and answers each once.
 
 ::
 
@@ -6,10 +6,10 @@
     the loop                                                  └▶ apply ─▶ on_done
     a reader              wait_settled ──────────────────────────▲
 
-To wake the loop costs more than to apply a group, and whoever wakes it then waits for it to leave
-the interpreter. While groups come it is not woken: it looks again by itself every `LOOK_AGAIN_S`.
-It is told at once of many bytes, of a group whose appender is answered on the loop, and of each
-group for some time after a reader has had to wait for one.
+Waking the loop costs more than applying a group, and the thread that wakes it then waits for the
+interpreter. While groups arrive the loop is not woken: it checks every `LOOK_AGAIN_S`. It is told
+at once about many bytes, about a group whose appender is answered on the loop, and about each group
+for some time after a reader has had to wait.
 """
 
 from __future__ import annotations
@@ -30,26 +30,25 @@ Apply = Callable[[Sequence[Entry]], None]
 Soon = Callable[[Callable[[], None]], None]
 
 CATCH_UP_S = 0.5
-"""The time after which the loop looks for groups although it was not woken."""
+"""The loop checks for groups after this time even if it is not woken."""
 LOOK_AGAIN_S = 0.02
-"""The period at which the loop looks for groups while they come, instead of being woken."""
+"""The period of the checks while groups arrive."""
 _TURN = 16
-"""Groups that are applied before others on the loop have their turn."""
+"""Groups applied before other tasks on the loop get a turn."""
 _MUCH_BYTES = 8 << 20
 """The loop is told at once of more bytes than this."""
 AT_ONCE_S = 0.5
-"""The time for which the loop is told of each group after a reader had to wait for one."""
+"""The loop is told of each group for this time after a reader had to wait."""
 _LATER_GROUPS = 32
 """The loop is told at once of more groups than this."""
 
 
 class ApplyQueue:
-    """The groups that were written, or failed, and of which the loop does not know yet.
+    """Groups that were written or failed and that the loop has not handled yet.
 
     Args:
-        soon: has something called on the loop. Any thread.
-        answer_group: called on the loop with each group, and why it failed if it did; must not
-            raise.
+        soon: schedules a call on the loop, from any thread.
+        answer_group: called on the loop with each group and its error, if any; must not raise.
     """
 
     def __init__(self, soon: Soon, answer_group: Callable[[Group, LogError | None], None]) -> None:
@@ -58,39 +57,42 @@ class ApplyQueue:
         self._written: deque[tuple[Group, LogError | None]] = deque()
         self._told = False
         self._looks_again = False
-        """Whether the loop looks soon, told or not."""
+        """Whether the loop checks again soon, told or not."""
         self._woken = trio.Event()
-        """Whether the loop has to begin to look again."""
+        """Set when the loop must start its periodic checks."""
         self.thread_writes = False
         """Whether the log's own thread writes; it tells the loop before it sleeps."""
-        # Groups that were stored, and those of them that are applied.
+        # Groups that were stored, and how many of them are applied.
         self._stored = self._applied = 0
-        # Each has one thread that writes it.
+        # Each counter is written by one thread.
         self._added_bytes = self._taken_bytes = 0
         self._settling = threading.Condition()
         self._readers = 0
         self._waited_for_at = -AT_ONCE_S
         self.apply: Apply = lambda entries: None
         self.parted: LogFailed | None = None
-        """The sink refused a group: it has less than the log for good. Any thread."""
+        """Set when `apply` refused a group: what it holds is behind the log for good. Any thread.
+        """
         self.applied_between_ns = (0, 0)
-        """The times at which the group that is applied began to be written, and was stored."""
+        """When the group being applied began to be written, and when it was stored."""
         self.groups = 0
         self.records = 0
 
     # The writer
 
     def add(self, group: Group, error: LogError | None) -> None:
-        """Queue a group. One that is stored counts from now on: whoever asks finds it applied."""
+        """Queue a group. A stored group counts as written from here on: readers wait for it."""
         if error is None:
             self._stored += 1
         self._added_bytes += group.end - group.start
         self._written.append((group, error))
 
     def tell_if_due(self, group: Group) -> None:
-        """Tell the loop of a group before its writer has done all else, if it cannot wait."""
+        """Tell the loop of a group before its writer has done everything else, if the group is
+        urgent.
+        """
         much = self._added_bytes - self._taken_bytes > _MUCH_BYTES
-        # Whoever is answered on the loop does not wait for somebody else's answer.
+        # An appender that is answered on the loop must not wait for other answers.
         waited_for = not all(entry.on_stored for entry in group.entries)
         if much or waited_for or (self.thread_writes and self._cannot_wait()):
             self.tell_now()
@@ -103,13 +105,13 @@ class ApplyQueue:
         )
 
     def tell(self) -> None:
-        """See that what was written is applied soon. Any thread."""
+        """Make sure that written groups are applied soon. Any thread."""
         if self._written and not self.thread_writes and self._cannot_wait():
             self.tell_now()
 
     def tell_now(self) -> None:
-        """Have the loop catch up. Any thread."""
-        # Cleared before the loop looks: whoever finds it set is seen.
+        """Schedule a catch-up on the loop. Any thread."""
+        # Cleared before the loop checks, so a group added while it is set is not missed.
         if not self._told:
             self._told = True
             self._soon(self._take_turn)
@@ -118,11 +120,11 @@ class ApplyQueue:
 
     @property
     def settled(self) -> bool:
-        """Whether everything that counts as written has been applied. Any thread."""
+        """Whether everything written so far is applied. Any thread."""
         return self._stored == self._applied
 
     def wait_settled(self, timeout_s: float) -> bool:
-        """Whether what counts as written now is applied in time. Any thread but the loop's."""
+        """Whether everything written so far is applied in time. Any thread but the loop's."""
         stored = self._stored
         if self._applied >= stored:
             return True
@@ -138,10 +140,9 @@ class ApplyQueue:
     # The loop
 
     async def run(self) -> None:
-        """Apply what is written without being told of each group, as long as more of them come.
+        """Check for written groups periodically while they arrive; never returns.
 
-        Nobody's rows wait for a thread that writes and does not come to `tell` of it. Runs for
-        ever.
+        A group is applied even if the thread that wrote it is late to call `tell`.
         """
         while True:
             with trio.move_on_after(CATCH_UP_S):
@@ -152,9 +153,9 @@ class ApplyQueue:
                 await trio.sleep(LOOK_AGAIN_S)
 
     def _look_again(self) -> bool:
-        """Catch up; return whether the loop is to look again, as there was something."""
+        """Catch up; return whether to check again because there was something."""
         if not self._written:
-            # Cleared before the second look: whoever found it set is seen now.
+            # Cleared before the second check, so a group added while it was set is not missed.
             self._looks_again = False
             if not self._written:
                 return False
@@ -163,7 +164,9 @@ class ApplyQueue:
         return True
 
     def _take_turn(self) -> None:
-        """Catch up so far that others on the loop have their turn, however fast groups come."""
+        """Catch up for a bounded number of groups, so other tasks get a turn however fast groups
+        arrive.
+        """
         self._told = False
         if not self._looks_again:
             self._looks_again = True
@@ -173,7 +176,7 @@ class ApplyQueue:
             self.tell_now()
 
     def catch_up(self) -> None:
-        """Apply and answer the groups that are written by now; not what comes meanwhile."""
+        """Apply and answer the groups that are written now, not later ones."""
         self._take(len(self._written))
 
     def _take(self, groups: int) -> None:
@@ -181,16 +184,16 @@ class ApplyQueue:
             group, error = self._written.popleft()
             self._taken_bytes += group.end - group.start
             self._answer_group(group, error)
-        # Looked at after what they wait for: who counts itself later sees that it is there.
+        # Checked after the counters changed: a reader that registers later sees the new counts.
         if self._readers:
             with self._settling:
                 self._settling.notify_all()
 
     def apply_group(self, group: Group) -> None:
-        """Apply a group and answer it. Atomic: no await, so that log order is the only order.
+        """Apply a group and answer it. Atomic: no await, so log order is the only order.
 
         Raises:
-            LogFailed: `apply` did not take it. No later group is applied, either.
+            LogFailed: `apply` refused the group. No later group is applied either.
         """
         if self.parted is not None:
             answer(group.entries, self.parted)
@@ -199,9 +202,8 @@ class ApplyQueue:
         try:
             self.apply(group.entries)
         except BaseException as exc:
-            # The log holds what the sink refuses: only a restart can make them agree again. Groups
-            # that were written behind this one are not applied either.
-            self.parted = LogFailed(f"the sink refused what the log already holds: {exc!r}")
+            # The log holds entries that could not be applied: only a restart makes both agree.
+            self.parted = LogFailed(f"entries that are in the log could not be applied: {exc!r}")
             answer(group.entries, self.parted)
             raise self.parted from exc
         self.groups += 1

@@ -1,12 +1,11 @@
-"""Law: a group is delayed for callers who were answered with the last one and come back at once.
+"""Delays a group briefly for callers of the last group that return at once.
 
 A group costs nearly the same for one entry and for eight. Of eight clients that wait for each
-answer three have come back when the last group's answers are out; the others are on their way, and
-each would make a group of its own dearer for all. So the next group waits for the callers of the
-last one, as long as one of them comes soon after the other. Where that fails more than once in a
-row, the next delays are left out, twice as many each time: clients that think between two writes
-are hardly ever waited for, however many others come meanwhile. (PostgreSQL's ``commit_delay``
-waits for a fixed time; this one ends as soon as they are there.)
+answer, three have returned when the last group's answers are out; without a delay the others would
+each make a group of their own. The next group therefore waits for the callers of the last one, as
+long as they arrive in quick succession. After two failed delays in a row the next ones are skipped,
+twice as many each time, so clients that pause between writes are hardly ever waited for.
+PostgreSQL's ``commit_delay`` waits a fixed time; this delay ends when the callers have arrived.
 
 Everything here runs under the lock that it is given.
 """
@@ -17,17 +16,18 @@ import threading
 import time
 
 WAIT_S = 0.0015
-"""The longest wait for the next caller: several times what a client takes to come back that
-shares two processors with seven others."""
+"""The longest wait for the next caller: several times what a client needs to return when eight
+share two processors.
+"""
 MOST_S = 0.003
 """The longest wait for all callers."""
 ENOUGH = 16
-"""The callers, whichever they are, that end a delay: for so many a group is cheap enough."""
+"""This many callers end a delay, whichever they are: the group is cheap enough."""
 MAX_SKIPPED = 256
 
 
 class CommitDelay:
-    """Knows which callers come back. Under the lock."""
+    """Tracks which callers return. Under the lock."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self._changed = threading.Condition(lock)
@@ -36,16 +36,16 @@ class CommitDelay:
         self.callers = set[object]()
         """Callers since the last group."""
         self._missing = set[object]()
-        """Callers of the last group that are not back."""
+        """Callers of the last group that have not returned."""
         self._last_callers = 0
         self._arrived_at = 0.0
-        """The time at which the last of them came back."""
+        """The time at which the last of them returned."""
         self.failed = False
-        """Whether the last delay ended before its callers were back."""
+        """Whether the last delay ended before its callers returned."""
         self.backoff = 0
-        """Delays that are left out after the next one that fails, roughly."""
+        """About how many delays are skipped after the next failed one."""
         self.skips = 0
-        """Delays that are still to be left out."""
+        """Delays still to be skipped."""
         self.is_waiting = False
 
     def arrived(self, caller: object) -> None:
@@ -62,18 +62,18 @@ class CommitDelay:
         return not self._missing or len(self.callers) >= ENOUGH
 
     def group_drawn(self) -> None:
-        """Note that a group takes everybody who has arrived."""
+        """Note that a group takes all callers that have arrived."""
         self._missing, self.callers = self.callers, set()
         self._last_callers = len(self._missing)
 
     def leave(self) -> None:
-        """End a wait, and expect nobody of the last group."""
+        """End a wait, and expect no caller of the last group."""
         self._missing.clear()
         self._last_callers = 0
         self._changed.notify_all()
 
     def wait(self) -> None:
-        """Let the callers of the last group come back, if that seems worth it."""
+        """Wait for the callers of the last group if that has paid off before."""
         if self._last_callers < 2 or self._complete:
             return
         if self.skips:
@@ -87,11 +87,11 @@ class CommitDelay:
             self.skips = self.backoff
 
     def _are_back(self) -> bool:
-        """Wait, and return whether all of them came, or enough others."""
+        """Wait; return whether all callers returned, or enough others arrived."""
         self.is_waiting = True
         now = self._arrived_at = time.monotonic()
         last = now + self.most_s
-        # Woken by the last of them alone; when the others came is looked at in between.
+        # Only the last caller notifies; arrival times are checked at each time-out.
         while not self._complete and (left := min(self._arrived_at + self.wait_s, last) - now) > 0:
             self._changed.wait(left)
             now = time.monotonic()

@@ -1,15 +1,14 @@
-"""Law: a group is written and synced, then it counts, then its entries' ``on_stored`` is called.
+"""Writes groups: in the log's own thread, or in a thread that appends.
 
 ::
 
-    group ─▶ write + sync ─▶ book ─▶ on the apply queue ─▶ on_stored ─▶ the loop is told, if due
-                   └ failed ───────▶ on the apply queue ──────────────▶ the loop is told
+    group ─▶ write + sync ─▶ book ─▶ apply queue ─▶ on_stored ─▶ the loop is told, if due
+                   └ failed ───────▶ apply queue ──────────────▶ the loop is told
 
-Two kinds of threads write, one at a time: the log's own, which sleeps while there is nothing, and
-one that appends while nobody writes and would wait for the outcome anyway; it writes one group and
-leaves to the log's own thread what has come meanwhile. (A thread that is borrowed for each group
-costs a task's way through the event loop twice; a commit waits as long for that as for a fast
-disk.)
+One thread writes at a time. The log's own thread sleeps while nothing is pending. A thread that
+appends while nobody writes, and would wait for the outcome anyway, writes one group itself and
+leaves the rest to the log's thread. This saves two trips through the event loop per commit, which
+take as long as a sync on a fast disk.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from wal.segments import SegmentSet
 
 
 class GroupWriter:
-    """Writes what is queued, in the log's own thread or in one that appends. Any thread.
+    """Writes queued items. Any thread.
 
-    While a group is out, the open segment and its fill are the writing thread's.
+    During a write the open segment and its fill belong to the writing thread.
     """
 
     def __init__(
@@ -51,26 +50,26 @@ class GroupWriter:
     def start(self, make: Make | None) -> None:
         """Start the log's own thread; `make` makes entries of drafts."""
         self._make = make or self._make
-        # A daemon: a sync that never returns must not keep a process that has given up.
+        # A daemon thread: a sync that never returns must not keep the process from exiting.
         threading.Thread(target=self._run, name="wal-append", daemon=True).start()
 
     def end(self) -> None:
-        """End the log's own thread when it has done what it was woken for."""
+        """End the log's own thread once it has done what it was woken for."""
         self._bell.put(False)
 
     def wake(self) -> None:
-        """Have the log's own thread write what is queued."""
+        """Make the log's own thread write what is queued."""
         self._bell.put(True)
 
     def append(self, item: Item, *, here: bool) -> None:
-        """Queue `item`, and see that it is written.
+        """Queue `item`, and make sure that it is written.
 
         Args:
-            here: if nobody writes now, the caller does, and returns when its group is written. It
-                calls `ApplyQueue.tell` when it has done what it hurries to do.
+            here: if nobody writes, the caller writes the group before this returns. It calls
+                `ApplyQueue.tell` once its urgent work is done.
 
         Raises:
-            LogClosed: nothing is taken any more; the item is not answered then.
+            LogClosed: the log takes nothing more; the item is not answered.
         """
         if self._queue.append(item, here=here):
             if here:
@@ -83,17 +82,17 @@ class GroupWriter:
             self._applies.thread_writes = True
             while self._write_next():
                 self._queue.await_callers()
-            # Cleared before it looks: whoever finds it set need not tell.
+            # Cleared before the last check, so a thread that finds it set need not tell the loop.
             self._applies.thread_writes = False
             self._applies.tell()
 
     def _write_here(self) -> None:
-        """Write one group, in a thread that found nobody writing."""
+        """Write one group in a thread that found nobody writing."""
         if self._write_next() and self._queue.leave_rest():
             self.wake()
 
     def _write_next(self) -> bool:
-        """Write a group, if there is one; False where the caller must stop writing."""
+        """Write a group if there is one; False if the caller must stop writing."""
         try:
             group = self._queue.next_group(self._make)
             if group is not None:
@@ -114,7 +113,7 @@ class GroupWriter:
             return
         group.stored_ns = time.time_ns()
         self._queue.written(group)
-        # Before anyone hears of it.
+        # Before any callback: a caller that is told finds the group on the queue.
         self._applies.add(group, None)
         for entry in group.entries:
             if entry.on_stored is not None:

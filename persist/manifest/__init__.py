@@ -1,40 +1,39 @@
-"""The list of a table's files, in versions that only one writer can make.
+"""The list of a table's files, in versions that only one writer can create.
 
     Manifest(store, namespace, table)     .load  .refresh  .changes  .head  .object_path
     commit(manifest, base, Proposal(actions), writer)          the next version, exactly once
-    write_snapshot, snapshot_due                                shorter ways to read, in background
-    clean_up(manifest, Retention(…))                            delete what no kept version needs
-    claim_epoch(store, ingester_id, …)                          a new epoch at each start
-    last_claim(store, ingester_id)  tell_stop(store, …)         how the last one has ended
+    write_snapshot, snapshot_due                               shorter reads, in background
+    clean_up(manifest, Retention(…))                           delete what no kept version needs
+    claim_epoch(store, ingester_id, …)                         a new epoch at each start
+    last_claim(store, ingester_id)  tell_stop(store, …)        how the previous run ended
     list_tables(store)  tables_of(store, namespace)
-    claim_version, list_versions, last_switch                   versions of the table as a whole
+    claim_version, list_versions, last_switch                  versions of the table as a whole
 
-A version is a changelog of actions under a unique id, and a commit that says whose changelog it is.
-Two processes that both believe they make version 42 write two changelogs; the one whose commit is
-created is version 42 for ever, the other's is garbage that no reader can pick by mistake.
+A version is a changelog of actions under a unique id, and a commit that names that id. Two
+processes that both believe they own version 42 write two changelogs; the one whose commit is
+created is version 42 for ever, and no reader can pick the other by mistake.
 
-**Values.** ``actions`` are what a version does, ``state`` is a table at one version, immutable;
-``draft`` makes the next state of a state and actions. ``file_runs`` and ``lazy_stats`` keep a state
-of 100,000 files cheap; ``origins`` is what a client has written before.
+**Values.** `actions` are the changes of a version. `state` is a table at one version, immutable and
+cheap with 100,000 files. `draft` applies actions to a state. `origins` records what clients have
+written, and is the one place that decides whether a sequence is applied.
 
-**Reading.** ``paths`` says where files lie, ``files`` what their bytes are, ``head`` which versions
-there are, ``lineage`` how one version is read; ``reading`` is the Manifest. ``history`` goes from
-version to version.
+**Reading.** `paths` names the files, `files` encodes them, `head` finds the versions, `lineage`
+reads one version. `reading` has the `Manifest`, and snapshots. `history` walks from version to
+version.
 
-**Writing.** ``committing`` makes the next version; where somebody else was faster, ``rebasing``
-decides whether the proposal still holds. ``claims`` gives each start its epoch. ``snapshots`` are
-shorter ways to read.
+**Writing.** `committing` makes the next version. If another writer was faster, `rebasing` decides
+what of the proposal is left to commit. `claims` gives each start its epoch.
 
-**Versions of a table.** Each has a manifest of its own. ``table_versions`` says which there are and
-which counts, from objects that never change (``read_once``); ``persist.switching`` goes from one to
-another and back.
+**Table versions.** Each has its own manifest. `table_versions` lists them and says which is
+current; `persist.switching` moves from one to another.
 
-**Keeping house.** ``gc_plan`` says what may be deleted, ``gc`` deletes it, ``verifying`` checks all
-that is kept. ``errors`` are sorted by who has to act.
+**Maintenance.** `gc` plans and deletes, `verifying` checks everything that is kept. `errors` are
+sorted by who must act.
 
 A committed version never changes, a proposal is committed at most once, and nothing is deleted that
-a kept version needs. All of it blocks: no trio, and pyarrow for zstd alone. Names are from Spark's
-state store, whose checkpoint format v2 has the same structure. Start reading at ``committing``.
+a kept version needs (tests/persist/manifest). All calls block: no trio, and pyarrow only for zstd.
+Names are from Spark's state store, whose checkpoint format v2 has the same structure. Start reading
+at `committing`.
 """
 
 from persist.manifest.actions import TRANSFORMERS as TRANSFORMERS

@@ -1,13 +1,11 @@
-"""Which partition a row belongs to, and where the partition's files lie.
+"""Assigns each row to a partition, and each partition to a folder.
 
-    ``day(time)`` ─▶ ``spec``: transforms over columns, with Iceberg's results
-    a column      ─▶ ``transform``: the codes of its partition values
-    a batch       ─▶ ``split``: one batch for each partition, without a loop over rows
-    its values    ─▶ ``paths``: the Hive folder that Spark, DuckDB and pyarrow read
-                  ─▶ ``bounds``: what they say about the rows, for pruning
+    ``day(time)`` ─▶ `spec`: transforms over columns with Iceberg's results; their Hive folders,
+                             and the bounds that a partition's values imply
+    a batch       ─▶ `split`: one batch per partition, without a loop over rows
 
-A folder's name only places files: the manifest's values are the truth. No row is changed, and no
-value decides where it is not named by a spec. Start reading at ``spec``.
+A folder name only places files; the manifest's values are the truth. No row is changed. Start
+reading at `spec`.
 """
 
 from persist.partitioning.spec import FOLDER_VALUE_BYTES as FOLDER_VALUE_BYTES

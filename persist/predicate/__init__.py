@@ -1,12 +1,12 @@
-"""Which rows match a filter, and which files and row groups cannot have one that does.
+"""Decides which rows match a filter, and which files and row groups cannot contain a match.
 
-    [column, operator, value] ─▶ ``parse``: checked against a schema ─▶ ``predicate``
-                                     rows ─▶ a mask         bounds ─▶ may any of these rows match?
+    [column, operator, value] ─▶ `parse`: checked against a schema ─▶ `predicate`
+                                     rows ─▶ a mask        bounds ─▶ may any of these rows match?
 
-Alternatives that name values are looked up, not compared one by one: those of one column in
-``values``, those of several columns in ``points``.
+`values` looks up alternatives that name values, of one column or of several, instead of comparing
+them one by one.
 
-A file is left out only where no row of it can match; what survives is looked at row by row. It
-reads no file: bounds come from the manifest, from a partition's values or from a footer. Start
-reading at ``predicate``.
+A file is skipped only if none of its rows can match; the rest is tested row by row. This package
+reads no file: bounds come from the manifest, a partition's values or a footer. Start reading at
+`predicate`.
 """

@@ -1,20 +1,19 @@
 """Object storage: whole objects under names, written atomically, created at most once.
 
-    URL ─▶ ``opening`` ─┬▶ ``local``     files: temporary file, fsync, rename or link, fsync again
-                        ├▶ ``s3``        one single PUT per write, If-None-Match for a create
-                        └▶ ``generic``   other fsspec file systems that create conditionally
+    URL ─▶ `opening` ─┬▶ `local`     files: temporary file, fsync, rename or link, fsync
+                      ├▶ `s3`        one single PUT per write, If-None-Match for a create
+                      └▶ `generic`   other fsspec file systems that create conditionally
 
-``contract`` says what every store promises, ``errors`` what it answers, by who has to act.
-``probe`` asks a store at start-up whether it can do what the manifest needs; ``mark`` tells it from
-every other. S3 has ``s3_client``
-below it, where each call has a deadline, and ``s3_errors``, which says what an answer means;
-``ranges`` makes a remote object a file that fetches what is read. ``watched`` notes what the
-requests of any store come to, and ``standing`` says by that whether it answers.
+`contract` states what every store promises, and the errors by who must act. `opening` also probes a
+store at start-up and reads the mark that identifies it. `s3_client` gives each S3 call a deadline,
+and `s3_errors` interprets answers. `generic` also turns a remote object into a file that fetches
+only what is read. `watched` records the outcome of the requests to any store and decides whether it
+is reachable.
 
-All calls block and may come from any thread. No store retries by itself, apart from a conflict of
-two conditional writes: callers decide what waiting costs, and wait by the one policy in ``retry``.
-An object is never changed in place. Safe to import on Spark executors: no trio, and boto only where
-an ``s3://`` URL is opened. Start reading at ``contract``.
+All calls block and may come from any thread. No store retries by itself, except a conflict of two
+conditional writes; callers retry by the one policy in `retry`. An object is never changed in place.
+Safe to import on Spark executors: no trio, and boto only for ``s3://`` URLs. Start reading at
+`contract`.
 """
 
 from persist.store.contract import AlreadyExists as AlreadyExists

@@ -1,26 +1,24 @@
-"""From one version of a table to another, and back.
+"""Switches a table to another version, and back, while rows are written.
 
-    switch_version(store, …, version)     make a version count, under writes
-    roll_back(store, …)                   make the one count again that did so before
-    finish_switch(store, …)               do what is left of a switch that somebody has begun
-    load_current(store, …)                the newest state of the version that counts
-    version_at(manifest, moment)          from where on rows go along that came since a moment
-    counts_since(store, …)                not before that do rows go along
-    forbid_switch(store, …, version)      from now on no switch goes there
+    switch_version(store, …, version)     make a version current
+    roll_back(store, …)                   make the previous current version current again
+    finish_switch(store, …)               complete a switch that another process began
+    load_current(store, …)                the newest state of the current version
+    version_at(manifest, moment)          the manifest version after which rows are carried over
+    counts_since(store, …)                the earliest such version
+    forbid_switch(store, …, version)      prevent any later switch to a version
     held_bytes()                          rows that keyed switches hold in memory
-    clean_up_versions(store, …)           delete those that will not count again
+    clean_up_versions(store, …)           delete versions that can never be current again
 
-``switch`` has the three steps, of which anyone may do the rest: ``sealing`` is the first, where a
-switch can be refused, ``import_commit`` the second. ``move`` is one switch under way, ``importing``
-what the version that is left knows of its writers and what was streamed into it. ``along`` makes
-what goes along of that, most of it before the seal: ``carrying`` copies files; of a keyed table
-``key_changes`` says which rows changed, and ``keyed`` makes the files anew that have their keys.
+`switch` has the three steps, each of which any process can complete. `sealing` is the first step,
+the only one that can refuse a switch, and decides what the new version takes over. `carrying` makes
+the files of rows that were streamed into the old version, most of them before the seal: copies, or
+for a keyed table the net changes by key, which `keyed` applies to the new version's files.
 
-``forbidding`` keeps a version from being switched to, and ``version_gc`` deletes those that will
-not count again.
+`version_gc` prevents switches to a version, and deletes versions.
 
-Which versions there are, and which counts, is in ``persist.manifest``. All of it blocks, and knows
-neither the log nor the daemon. Start reading at ``switch``.
+`persist.manifest` lists the versions and says which is current. All calls block, and know neither
+the log nor the daemon. Start reading at `switch`.
 """
 
 from persist.switching.keyed import held_bytes as held_bytes
