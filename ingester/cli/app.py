@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from ingester import __version__
-from ingester.daemon.process_tuning import do_without_pandas
 
 from .command_options import (
     ENDPOINT,
@@ -384,7 +383,6 @@ def postgres(
 
     Needs wal_level = logical and a primary key on each table. Start it again and it goes on.
     """
-    do_without_pandas()
     from .replicate import run_postgres
 
     options = {

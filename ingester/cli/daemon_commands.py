@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ingester.daemon.process_tuning import do_without_pandas
-
 from .command_options import (
     ENDPOINT,
     Endpoint,
@@ -44,7 +42,6 @@ def tail(
     A daemon that is away is waited for. Of a table with a primary key a row says in _op whether it
     was put or deleted. Rows are those that the daemon itself has taken.
     """
-    do_without_pandas()
     from .tail import TailArguments, run_tail
 
     asked = TailArguments(

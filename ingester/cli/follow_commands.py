@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ingester.daemon.process_tuning import do_without_pandas
-
 from .command_options import (
     ENDPOINT,
     Config,
@@ -70,7 +68,6 @@ def follow(
     read-only in between. Start it again and it goes on, exactly, also after kill -9. Other columns
     or another filter build the copy anew, and readers see the earlier one until it is whole.
     """
-    do_without_pandas()
     from .follow import FollowArguments, run_follow
     from .metrics_server import MetricsAddress
 

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from ingester.daemon.process_tuning import do_without_pandas
-
 from .command_options import ENDPOINT, Endpoint, Json
 from .exits import end_on_signals
 
@@ -62,7 +60,6 @@ def replication_verify(
     with 0 if all tables are equal, else with 1.
     """
     end_on_signals()
-    do_without_pandas()
     from .replicate_verify import VerifyArguments, run_verify
 
     arguments = VerifyArguments(

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ingester.daemon.process_tuning import do_without_pandas
-
 from .command_options import ENDPOINT, Endpoint, Json, Namespace, TableName
 from .exits import USAGE, CommandFailed
 
@@ -85,7 +83,6 @@ def write(
     already is not written again, and a last line of CSV without its end is left out. Sequences are
     row numbers, so an origin that another program gave sequences of its own does not belong here.
     """
-    do_without_pandas()
     from .input.source import text_options
     from .write import WriteArguments, write_files
 
@@ -146,7 +143,6 @@ def create(
     (UTC), timestamp_ntz (no zone), decimal(20,4), list<int64>, struct<a:int64,b:string>,
     map<string,int64>. A table that is there with the same definition is fine.
     """
-    do_without_pandas()
     from .create import TableArguments, create_table
     from .input.source import text_options
 

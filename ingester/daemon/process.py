@@ -34,7 +34,6 @@ from ingester.daemon.flight_listener import check_address
 from ingester.daemon.listening import listen
 from ingester.daemon.open_folders import tell_open_folders
 from ingester.daemon.process_tuning import (
-    do_without_pandas,
     hand_over_soon,
     keep_grpc_silent,
     let_calls_poll,
@@ -95,7 +94,6 @@ def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | 
     """
     # pyarrow puts server tracebacks into clients' messages unless there are none.
     sys.tracebacklimit = 0
-    do_without_pandas()
     set_up_allocator()
     let_calls_poll()
     keep_grpc_silent()

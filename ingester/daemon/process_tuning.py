@@ -4,34 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 
 SLICE_S = 0.001
 """The seconds after which a thread that computes hands the interpreter over to one that waits."""
 _EXPERIMENTS = "GRPC_EXPERIMENTS"
 _VERBOSITY = "GRPC_VERBOSITY"
-
-
-class _NotHere(MetaPathFinder):
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("ingester does without pandas", name=fullname)
-        return None
-
-
-def do_without_pandas() -> None:
-    """Make pandas look as if it were not installed, in this process and from now on.
-
-    Arrow loads pandas wherever it is installed, with the first scalar that it makes: a third of a
-    second and tens of megabytes, in the middle of some query. Neither daemon nor command line has a
-    use for it.
-    """
-    sys.meta_path.insert(0, _NotHere())
 
 
 def let_calls_poll() -> None:

@@ -12,7 +12,6 @@ import sys
 
 import pyarrow as pa
 
-from ingester.daemon.process_tuning import do_without_pandas
 from ingester.followers.destination import open_destination
 from ingester.followers.duckdb_sink import DuckDBSink
 from ingester.followers.parquet_sink import ParquetSink
@@ -36,7 +35,6 @@ def rows(first: int, last: int, at: int, columns: int) -> Rows:
 
 
 def main(into: str) -> None:
-    do_without_pandas()
     followed = table(into)
     sink = open_destination(into).sink(followed)
     assert isinstance(sink, DuckDBSink | ParquetSink)
