@@ -176,9 +176,6 @@ class AuditSettings(_Section, frozen=True, kw_only=True):
 class LimitsSettings(_Section, frozen=True, kw_only=True):
     """Upper limits on what clients can create."""
 
-    http_connections: Annotated[int, Range(4, 100_000)] = 256
-    """Most open HTTP connections, or an eighth of the file descriptors if that is less. For a
-    further one, the connection that has been idle longest is closed."""
     columns: Annotated[int, Range(1, 10_000)] = 2_000
     """Most columns of a table; a table that already has more keeps them."""
     dictionaries: Annotated[int, Range(0, 10_000)] = 1_000
@@ -216,8 +213,8 @@ class TlsSettings(_Section, frozen=True, kw_only=True):
     key: str = ""
     """Private key of the certificate (PEM, without a passphrase)."""
     client_ca: str = ""
-    """Certificate authorities (PEM) of clients: enables mutual TLS. HTTP requires a client
-    certificate for everything except the health routes."""
+    """Certificate authorities (PEM) of clients: enables mutual TLS. Flight and HTTP then require a
+    client certificate, also for the health routes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,12 +22,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 import trio
-from starlette.types import ASGIApp
 
 from ingester.config.settings import Settings, split_address
 from ingester.config.sources import notify_values
 from ingester.daemon.assembly import Runtime
-from ingester.daemon.descriptors import http_connections, raise_descriptors
 from ingester.daemon.drain import Drain
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.flight_listener import check_address
@@ -37,6 +35,7 @@ from ingester.daemon.process_tuning import (
     hand_over_soon,
     keep_grpc_silent,
     let_calls_poll,
+    raise_descriptors,
 )
 from ingester.daemon.quota_reload import QuotaReload
 from ingester.daemon.security import Security
@@ -53,10 +52,8 @@ from ingester.query.buffer_spill import empty_spill_folder
 from ingester.recovery.marks import note_epoch
 from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.server.http.app import create_app
-from ingester.server.http.client_certificates import AskForCertificate
-from ingester.server.http.connections import HttpLimits
 from ingester.server.http.entrance import Entrance, own_names
-from ingester.server.http.server import serve_http
+from ingester.server.http.server import HttpListener
 from wal import LogIdentity
 
 log = structlog.get_logger(__name__)
@@ -95,6 +92,7 @@ def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | 
     # pyarrow puts server tracebacks into clients' messages unless there are none.
     sys.tracebacklimit = 0
     set_up_allocator()
+    raise_descriptors()
     let_calls_poll()
     keep_grpc_silent()
     hand_over_soon()
@@ -223,13 +221,11 @@ async def _serve_http(
     security: Security,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    app: ASGIApp = create_app(report, Entrance(security.access, own_names(settings.http)))
-    if settings.tls.client_ca:
-        app = AskForCertificate(app)
-    most = http_connections(settings.limits, raise_descriptors())
-    limits = HttpLimits(most, settings.http.idle_timeout)
-    address = split_address(settings.http.listen)
-    await serve_http(app, *address, limits, tls=security.context(), task_status=task_status)
+    app = create_app(report, Entrance(security.access, own_names(settings.http)))
+    host, port = split_address(settings.http.listen)
+    listener = HttpListener(app, host, port, settings.http.idle_timeout, security.certificates)
+    security.open_at(listener)
+    await listener.run(task_status=task_status)
 
 
 def _settle_memory() -> None:

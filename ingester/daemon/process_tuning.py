@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 
 SLICE_S = 0.001
 """The seconds after which a thread that computes hands the interpreter over to one that waits."""
 _EXPERIMENTS = "GRPC_EXPERIMENTS"
 _VERBOSITY = "GRPC_VERBOSITY"
+
+
+def raise_descriptors() -> None:
+    """Raise the soft limit of file descriptors to the hard one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def let_calls_poll() -> None:

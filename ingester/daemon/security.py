@@ -6,8 +6,7 @@ Law of this file: nothing listens before the rules are kept: :class:`Security` r
 from __future__ import annotations
 
 import datetime
-import ssl
-from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 
@@ -18,7 +17,6 @@ from ingester.config.exposure import (
     is_insecure,
 )
 from ingester.config.settings import Settings
-from ingester.daemon.flight_listener import FlightListener
 from ingester.daemon.reloading import Reloading
 from ingester.observability.status import CertificateStatus, SecurityStatus
 from ingester.server.auth.access import Access
@@ -27,6 +25,17 @@ from ingester.server.tls.certificates import Certificates
 from ingester.server.tls.held import HeldCertificates
 
 log = structlog.get_logger(__name__)
+
+
+class TlsListener(Protocol):
+    """A listener that can be given other certificates."""
+
+    @property
+    def certificates(self) -> Certificates | None:
+        """What new connections are shown."""
+
+    async def renew(self, certificates: Certificates) -> None:
+        """Show these to new connections, or raise :class:`TlsError`."""
 
 
 class Security:
@@ -45,7 +54,7 @@ class Security:
         self.reloading = Reloading()
         self.doorkeeper = Doorkeeper(settings.auth, settings.audit)
         self.reloading.add(self.doorkeeper.look)
-        self._listener: FlightListener | None = None
+        self._listeners: list[TlsListener] = []
         self._held = HeldCertificates(settings.tls, _now) if settings.tls.cert else None
         if self._held is not None:
             self.reloading.add(self._look)
@@ -68,14 +77,9 @@ class Security:
         """What is in force; None without TLS."""
         return None if self._held is None else self._held.current
 
-    def context(self) -> Callable[[], ssl.SSLContext] | None:
-        """What gives the context of a new HTTP connection; None without TLS."""
-        held = self._held
-        return None if held is None else lambda: held.context
-
-    def open_at(self, listener: FlightListener) -> None:
-        """Have this listener show what is in force, from now on."""
-        self._listener = listener
+    def open_at(self, listener: TlsListener) -> None:
+        """Give this listener the certificates of every reload."""
+        self._listeners.append(listener)
 
     def status(self) -> SecurityStatus:
         """Tell who may come in."""
@@ -93,13 +97,14 @@ class Security:
     async def _look(self, at_once: bool) -> None:
         assert self._held is not None
         await self._held.look(at_once, self._use)
-        # Where they changed while Flight began to listen.
+        # They may have changed while a listener was opened.
         await self._use(self._held.current)
         self._held.warn_of_end()
 
     async def _use(self, certificates: Certificates) -> None:
-        if self._listener is not None and certificates != self._listener.certificates:
-            await self._listener.renew(certificates)
+        for listener in self._listeners:
+            if certificates != listener.certificates:
+                await listener.renew(certificates)
 
 
 def _certificate(held: HeldCertificates) -> CertificateStatus:

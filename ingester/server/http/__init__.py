@@ -1,13 +1,10 @@
-"""What an operator sees over HTTP: probes, metrics, status as JSON, one page.
+"""HTTP for operators: health checks, metrics, status as JSON, and the operator's page.
 
-    ``server``     the socket, and how it stops
-     ``http1``     what is spoken on a connection, and whose turn it is
-  ``connections``  who makes room where it is full, and who has idled too long
+    ``server``     the listening socket, served by hypercorn until the daemon stops
+    ``entrance``   checks a request's Host header and the rights of its token
        ``app``     routes, bodies and headers; asks a ``StatusSource``, which the daemon is
-       ``client_certificates``  who is let in to them where ``tls.client_ca`` asks for certificates
-       ``entrance``  who is answered: the request's Host, and the right of its token
-      ``tables``   the routes of one table: what it is, its partitions and files
-      ``page``     the operator's page, which reads ``/api/status`` and the others
+      ``tables``   the routes of one table: description, partitions, files
+      ``page``     the operator's page, which reads ``/api/status`` and the other routes
 
 Every route is a GET: nothing here changes the daemon, and nothing is imported from it. The form of
 ``/api/status`` is in :mod:`ingester.observability.status`. Start reading at ``app``.

@@ -31,9 +31,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ingester.errors import InvalidRequest, UnknownTable
 from ingester.observability.standing import Alarm, History
@@ -54,6 +56,9 @@ _HEADERS = {
 Purpose = Literal["any", "query", "write"]
 _PURPOSES: dict[str, Purpose] = {"any": "any", "query": "query", "write": "write"}
 OTHER_ROUTE = "other"
+MAX_ANSWERS = 16
+"""Answers under way at a time, beside those of health. One may have a megabyte, which stays here
+while its client does not read it."""
 _ERROR_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -89,6 +94,29 @@ class StatusSource(TableSource, Protocol):
 
     def page(self, asked: PageRequest, sees: Sees | None) -> StatusPage:
         """Give a page of one of the status's lists, or raise ``InvalidRequest``."""
+
+
+class BoundedAnswers:
+    """ASGI middleware that answers 503 beyond ``MAX_ANSWERS`` answers under way. On the loop."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._places = trio.Semaphore(MAX_ANSWERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http" or scope["path"].startswith("/health/"):
+            await self._app(scope, receive, send)
+            return
+        try:
+            self._places.acquire_nowait()
+        except trio.WouldBlock:
+            await _saturated()(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._places.release()
 
 
 def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starlette:
@@ -185,6 +213,7 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
             for path, handle in routes.items()
         ],
         exception_handlers={HTTPException: refuse},
+        middleware=[Middleware(BoundedAnswers)],
     )
     # "/metrics/" is an unknown path like any other.
     app.router.redirect_slashes = False
@@ -240,6 +269,17 @@ async def _refuse(request: Request, exc: Exception) -> Response:
 
 def _error(status: int, code: str, message: str) -> Response:
     return _json({"code": code, "message": message}, status)
+
+
+def _saturated() -> Response:
+    body = {
+        "code": "saturated",
+        "message": f"{MAX_ANSWERS} answers are under way; retry in a second",
+        "retry_after_s": 1,
+    }
+    response = _json(body, 503)
+    response.headers["Retry-After"] = "1"
+    return response
 
 
 def _json(body: object, status: int) -> Response:

@@ -1,10 +1,9 @@
-"""TLS of the listeners: certificates are read, checked, taken up anew, and told about.
+"""TLS of both listeners: certificates are read, checked and reloaded.
 
     ``certificates``  pure: what PEM files hold, whether they can be served with, until when
-    ``contexts``      the context by which HTTP answers a new connection
-    ``held``          the certificates in force; a look finds out whether the files have changed,
-                      and what cannot be used is told and leaves those in force
+    ``memory_files``  certificates as files in memory, for OpenSSL and hypercorn
+    ``held``          the certificates in use, and their reload when the files change
 
-Flight and HTTP have the same certificates at any moment. A key leaves this room to pyarrow and to
-OpenSSL alone. Start reading at ``certificates``.
+Flight and HTTP show the same certificates. A key leaves this room only to pyarrow and OpenSSL.
+Start reading at ``certificates``.
 """

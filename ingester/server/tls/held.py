@@ -10,7 +10,6 @@ be written is no fault: it is told when it is still the same at the next look.
 from __future__ import annotations
 
 import datetime
-import ssl
 import stat
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,7 +21,7 @@ import structlog
 from ingester.config.settings import TlsSettings
 from ingester.config.watched_files import WatchedFiles
 from ingester.server.tls.certificates import Certificates, TlsError, check_certificates
-from ingester.server.tls.contexts import server_context
+from ingester.server.tls.memory_files import check_by_openssl
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +59,7 @@ class HeldCertificates:
         self._suspected: str | None = None
         self._warned_at: datetime.datetime | None = None
         self.reloads = Reloads()
-        self.current, self.context = self._read()
+        self.current = self._read()
         self.warn_of_end()
 
     async def look(self, at_once: bool, use: Use) -> None:
@@ -73,7 +72,7 @@ class HeldCertificates:
         if not (at_once or self._suspected or self._files.changed()):
             return
         try:
-            found, context = self._read()
+            found = self._read()
             fault = found.fault(self._now())
             if fault is not None and self.current.fault(self._now()) is None:
                 raise TlsError(f"tls.cert: {fault}")
@@ -86,7 +85,7 @@ class HeldCertificates:
         if found == self.current:
             self.reloads = Reloads(self.reloads.done, self.reloads.failed)
             return
-        self.current, self.context = found, context
+        self.current = found
         self.reloads = Reloads(self.reloads.done + 1, self.reloads.failed)
         self._warned_at = None
         log.info(
@@ -127,15 +126,15 @@ class HeldCertificates:
             runbook="certificate",
         )
 
-    def _read(self) -> tuple[Certificates, ssl.SSLContext]:
+    def _read(self) -> Certificates:
         try:
             cert, key, *authorities = self._files.read()
         except OSError as exc:
             raise TlsError(f"tls.cert, tls.key, tls.client_ca: {exc}") from exc
         found = check_certificates(cert, key, authorities[0] if authorities else None)
-        context = server_context(found)
+        check_by_openssl(found)
         self._warn_of_mode()
-        return found, context
+        return found
 
     def _warn_of_mode(self) -> None:
         """Warn of a key that every account of the machine can read, which some volumes have."""

@@ -42,9 +42,11 @@ from ingester.observability.status_lists import PageRequest, StatusPage, page_of
 from ingester.observability.table_detail import TableView
 from ingester.server.auth.views import Sees
 from ingester.server.http.app import Purpose, create_app
-from ingester.server.http.server import ListenError, serve_http
+from ingester.server.http.server import HttpListener, ListenError
+from ingester.server.tls.certificates import Certificates
 
 MIB = 1 << 20
+IDLE_S = 2.0
 
 
 def example_status(state: State = "ready", reasons: list[Reason] | None = None) -> Status:
@@ -167,9 +169,15 @@ class Answer:
 class RunningServer:
     """A server in a thread; ``stop`` may be called twice."""
 
-    def __init__(self, app: Starlette, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        certificates: Certificates | None = None,
+    ) -> None:
         self.url = ""
-        self._app, self._host, self._port = app, host, port
+        self._make = lambda: HttpListener(app, host, port, IDLE_S, certificates)
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
@@ -189,7 +197,8 @@ class RunningServer:
         async with trio.open_nursery() as nursery:
             self._scope = nursery.cancel_scope
             try:
-                self.url = await nursery.start(serve_http, self._app, self._host, self._port)
+                self._listener = self._make()
+                self.url = await nursery.start(self._listener.run)
             except ListenError as exc:
                 self._failure = exc
             self._started.set()
@@ -198,6 +207,10 @@ class RunningServer:
         if self._failure is not None:
             self._thread.join(10)
             raise self._failure
+
+    def renew(self, certificates: Certificates) -> None:
+        """Give the listener other certificates, and wait until it shows them."""
+        trio.from_thread.run(self._listener.renew, certificates, trio_token=self._token)
 
     def begin_stop(self) -> None:
         """Cancel the server and return at once."""
