@@ -177,7 +177,11 @@ class RunningServer:
         certificates: Certificates | None = None,
     ) -> None:
         self.url = ""
-        self._make = lambda: HttpListener(app, host, port, IDLE_S, certificates)
+
+        def make() -> HttpListener:
+            return HttpListener(app, host, port, IDLE_S, certificates)
+
+        self._make = make
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
