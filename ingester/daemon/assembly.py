@@ -55,13 +55,12 @@ from ingester.observability.status import DrainStatus, State, Status
 from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.observability.tracing.collector import open_traces
 from ingester.origins.registry import Origins
-from ingester.query.buffer_spill import spill_handle
 from ingester.query.live_feed import LiveFeed
-from ingester.query.live_position import LogPast
+from ingester.query.live_groups import LogPast
 from ingester.query.live_tail import LIVE_BYTES, LiveTails
 from ingester.query.queries import Queries, QueryHooks, QueryLimits
-from ingester.query.result_spill import ResultSpill
 from ingester.query.row_group_cache import CACHE_BYTES, RowGroupCache
+from ingester.query.spill import ResultSpill, spill_handle
 from ingester.query.ticket import FilterLimits
 from ingester.quotas.namespaces import Namespaces
 from ingester.recovery.left_logs import LeftLogs, adopt_into

@@ -48,7 +48,7 @@ from ingester.memory.heap_settings import set_up_allocator
 from ingester.observability.log_levels import LogLevels
 from ingester.observability.logs import RecentProblems, configure_logs
 from ingester.observability.tracing.collector import check_tracing
-from ingester.query.buffer_spill import empty_spill_folder
+from ingester.query.spill import empty_spill_folder
 from ingester.recovery.marks import note_epoch
 from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.server.http.app import create_app

@@ -1,8 +1,8 @@
-"""Places of answers: so many queries at a time, and so many calls of followers beside them.
+"""Limits on concurrent answers: queries, followers' calls, and the bytes of filters.
 
-Law of this file: a place that is taken is left once, in whatever thread; a stop waits until all are
-left. Followers take none of the queries' places: any number of them may be woken at once. The last
-places are kept for namespaces with less than their share (:mod:`ingester.quotas.fair_shares`).
+Followers' calls do not use the queries' places, so any number of them can wake at once. The last
+places are reserved for namespaces below their share (:mod:`ingester.quotas.fair_shares`). A stop
+waits until every place is free (tests/query/test_open_streams.py).
 """
 
 from __future__ import annotations
@@ -21,6 +21,56 @@ from ingester.errors import Stopping, TooManyStreams
 from ingester.quotas.fair_shares import bound
 from ingester.quotas.namespaces import Namespaces
 
+FEW_BYTES = 64 << 10
+"""Filters up to this size are always admitted: an answer needs more than that anyway."""
+
+
+class FilterRoom:
+    """Counts the bytes of filters. Thread-safe.
+
+    Args:
+        most: bytes allowed for each namespace.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: dict[str, int] = {}
+        # Reentrant: garbage collection inside it may free a stream, which calls `leave`.
+        self._lock = threading.RLock()
+
+    @property
+    def nbytes(self) -> int:
+        with self._lock:
+            return sum(self._taken.values())
+
+    def take(self, namespace: str, nbytes: int) -> None:
+        """Count a filter, until :meth:`leave`.
+
+        Raises:
+            TooManyStreams: the namespace's filters under way leave no room for this one.
+        """
+        with self._lock:
+            taken = self._taken.get(namespace, 0)
+            if taken and nbytes > FEW_BYTES and taken + nbytes > self._most:
+                raise TooManyStreams(
+                    f"filters of namespace {namespace} under way have {taken} B, this one"
+                    f" {nbytes} B; at most {self._most} B are taken, eight times"
+                    " query.max_filter_bytes: ask with fewer values, or fewer queries at a time",
+                    retry_after_s=1.0,
+                )
+            if nbytes:
+                self._taken[namespace] = taken + nbytes
+
+    def leave(self, namespace: str, nbytes: int) -> None:
+        """Stop counting the filter of an answer that has ended."""
+        if not nbytes:
+            return
+        with self._lock:
+            self._taken[namespace] -= nbytes
+            if not self._taken[namespace]:
+                del self._taken[namespace]
+
+
 Kind = Literal["query", "live"]
 
 
@@ -32,37 +82,37 @@ class _Limit:
 
 
 class AnswerPlaces:
-    """Counts answers under way. Any thread, but for `wait_idle`."""
+    """Counts open answers. Thread-safe, except `wait_idle`."""
 
     def __init__(
         self, max_streams: int, max_followers: int, namespaces: Namespaces | None = None
     ) -> None:
         self.stopping = False
-        """Whether no place is given any more, and those that are taken are waited for."""
+        """Whether no place is given any more and the taken ones are awaited."""
         self.waiting = 0
-        """The calls of followers that wait, and have no answer yet."""
+        """Followers' calls that wait and have no answer yet."""
         self._namespaces = Namespaces() if namespaces is None else namespaces
         self._limits: dict[Kind, _Limit] = {
             "query": _Limit(max_streams, "answers", "query.max_streams"),
             "live": _Limit(max_followers, "calls of followers", "query.max_followers"),
         }
-        # Counted, not asked of the answers: admission looks at it for every batch.
+        # Counted here instead of on request, because admission reads it for every batch.
         self._taken: dict[Kind, int] = {"query": 0, "live": 0}
-        # Of namespaces that have any.
+        # Only namespaces that hold any.
         self._own: dict[Kind, Counter[str]] = {"query": Counter(), "live": Counter()}
         self._own_waiting: Counter[str] = Counter()
         self._on_idle: Callable[[], None] | None = None
-        # Reentrant: a collection inside it may free a stream, which takes it again.
+        # Reentrant: garbage collection inside it may free a stream, which calls `leave`.
         self._lock = threading.RLock()
 
     @property
     def taken(self) -> int:
-        """The number of all answers under way."""
+        """Number of open answers."""
         return self._taken["query"] + self._taken["live"]
 
     @property
     def followers(self) -> int:
-        """The number of calls of followers, waiting and answered."""
+        """Number of followers' calls, waiting and answered."""
         return self._taken["live"] + self.waiting
 
     def of(self, namespace: str) -> int:
@@ -71,7 +121,7 @@ class AnswerPlaces:
         return own["query"][namespace] + own["live"][namespace] + self._own_waiting[namespace]
 
     def check(self, kind: Kind, namespace: str) -> None:
-        """See that there is a place for a namespace, beside those who wait.
+        """Check that a place is free for a namespace, besides the waiting calls.
 
         Raises:
             Stopping, TooManyStreams, OverQuota
@@ -91,36 +141,36 @@ class AnswerPlaces:
             self._own[kind][namespace] += 1
 
     def wait(self, namespace: str) -> None:
-        """Count a call of a follower that waits, until :meth:`wait_no_more`."""
+        """Count a waiting call of a follower, until :meth:`wait_no_more`."""
         with self._lock:
             self.waiting += 1
             self._own_waiting[namespace] += 1
 
     def wait_no_more(self, namespace: str) -> None:
-        """Stop counting a call that waits."""
+        """Stop counting a waiting call."""
         with self._lock:
             self.waiting -= 1
             _drop_one(self._own_waiting, namespace)
 
     def leave(self, kind: Kind, namespace: str) -> None:
-        """Give a place back."""
+        """Free a place."""
         with self._lock:
             self._taken[kind] -= 1
             _drop_one(self._own[kind], namespace)
             tell = None if self.taken else self._on_idle
         if tell is not None:
-            # Whoever waited may have given up, and the loop be gone.
+            # The waiting task may have been cancelled and the loop may have ended.
             with contextlib.suppress(trio.RunFinishedError):
                 tell()
 
     async def wait_idle(self) -> None:
-        """Give no more places, and return when none is taken."""
+        """Give no more places; return when none is taken."""
         idle, token = trio.Event(), trio.lowlevel.current_trio_token()
         with self._lock:
             self.stopping = True
             if not self.taken:
                 return
-            # The last one may end in any thread, even inside a collection.
+            # The last answer may end in any thread, even inside garbage collection.
             self._on_idle = partial(token.run_sync_soon, idle.set)
         try:
             await idle.wait()

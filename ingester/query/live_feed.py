@@ -1,12 +1,11 @@
-"""The live feed: calls of followers, which wait for the next operation and then have an answer.
+"""The live feed: followers' calls wait for the next operation and then return an answer.
 
     call ─▶ checked ─▶ waits on an event ─▶ snapshot ─▶ answer, up to a position
                          applied · another version · wait_s over · stop
 
-Law of this file: whoever waits holds a thread of gRPC's and a place of a follower, and nothing of
-the table; it is woken by events alone. A table that nobody waits for is not told of
-operations at all. Under constant writes a table's followers are woken once in :data:`PULSE_S`,
-more seldom where there are many.
+A waiting call holds a gRPC thread and a follower's place, and no rows. Only events wake it; a
+table without waiting calls is not notified at all. Under constant writes a table's followers
+wake once per :data:`PULSE_S`, less often if there are many (tests/query/test_live_feed.py).
 """
 
 from __future__ import annotations
@@ -21,12 +20,10 @@ import trio
 
 from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest, OverQuota, StaleVersion, Stopping, TooManyStreams
-from ingester.query.cpu_account import CpuAccount, always_wanted
+from ingester.query.fair_scheduler import CpuAccount, always_wanted
 from ingester.query.live_followers import Coming, LiveFollowers
-from ingester.query.live_position import BEGINNING, NO_VERSION, Gone, Position
-from ingester.query.live_reader import LiveReader
-from ingester.query.live_tail import LiveTails
-from ingester.query.live_takeover import may_have_moved
+from ingester.query.live_groups import BEGINNING, NO_VERSION, Gone, Position
+from ingester.query.live_tail import LiveReader, LiveTails
 from ingester.query.queries import Queries
 from ingester.query.read_context import Selection
 from ingester.query.row_group_cache import RowGroupCache
@@ -34,19 +31,48 @@ from ingester.query.stream import AnswerStream
 from ingester.query.ticket import DEFAULT_WAIT_S, Ticket
 from ingester.query.version_tail import check_table_version
 from ingester.tables.catalog import Catalog
+from persist.manifest import Manifest, Origin, VersionNotKept
+
+
+def may_have_moved(manifest: Manifest, ingester_id: str, since: int, until: int) -> bool:
+    """Return whether an origin that was this daemon's at one version was another's by a later one.
+
+    An origin that continues at another daemon takes its buffered rows along: no file of this
+    daemon has them, though ``applied`` covers them. A running daemon remembers this; after a
+    restart the manifest tells. Returns True if it cannot be known. Reads the store: call it in a
+    thread.
+
+    Raises:
+        StoreError: the store cannot be read now.
+    """
+    try:
+        origins = manifest.load(since).origins
+        ours = {name for name, origin in origins.items() if origin.owner_id == ingester_id}
+        for change in manifest.changes(since, until):
+            for action in change.actions:
+                if not isinstance(action, Origin):
+                    continue
+                if action.owner_id == ingester_id:
+                    ours.add(action.name)
+                elif action.name in ours:
+                    return True
+    except VersionNotKept:
+        return True
+    return False
+
 
 PULSE_S = 0.05
-"""The time in which a table's new operations are told at most once."""
+"""Shortest interval at which a table's followers are told of new operations, in seconds."""
 FOLLOWER_S = 0.005
-"""The same, for each follower that calls: a call costs most of a millisecond of a processor."""
-TAKEN_BACK = "is before rows were taken back, which another daemon has: it has their origin now"
+"""Addition to that interval per follower, because a call costs almost a millisecond of CPU."""
+TAKEN_BACK = "precedes a takeover: another daemon now owns the origin of rows after it"
 FOLLOWED_S = 5.0
-"""The time after its last call in which a table is looked after as one that is followed."""
+"""A table is maintained for its followers until this long after the last call, in seconds."""
 
 
 @dataclass(eq=False)
 class _Followed:
-    """What those who follow a table wait for."""
+    """What the followers of one table wait for."""
 
     table: TableBuffer
     changed: trio.Event = field(default_factory=trio.Event)
@@ -54,18 +80,18 @@ class _Followed:
     called_at: float = 0.0
     pulsed_at: float = 0.0
     pulsed: Position = BEGINNING
-    """The newest operation at the last pulse: whoever lacks any up to it need not wait."""
+    """Newest operation at the last pulse. A follower that is missing some of them does not wait."""
 
     def tell(self) -> None:
-        """Wake whoever waits. Operations do not call again before somebody waits again."""
+        """Wake all waiting calls. Operations do not notify again until a call waits again."""
         self.table.on_applied = None
         self.changed.set()
 
     def is_due(self, after: Position, version: int, pulse_s: float) -> bool:
-        """Whether whoever has this position and version is to be told something now.
+        """Return whether a follower at this position and version should be answered now.
 
         Args:
-            pulse_s: the time between two pulses.
+            pulse_s: interval between two pulses, in seconds.
         """
         if self.table.state.version != version:
             return True
@@ -80,7 +106,7 @@ class _Followed:
         return True
 
     async def change(self, after: Position, pulse_s: float) -> None:
-        """Wait for an operation or another version, or where there is one for the next pulse."""
+        """Wait for an operation or another version; if there is one, for the next pulse."""
         if self.table.newest > after:
             await trio.sleep(max(0.0, self.pulsed_at + pulse_s - time.monotonic()))
             return
@@ -91,7 +117,7 @@ class _Followed:
 
 
 class LiveFeed:
-    """Answers followers. Loop only, but for `answer`."""
+    """Answers followers. Event loop only, except `answer`."""
 
     def __init__(
         self,
@@ -101,7 +127,9 @@ class LiveFeed:
         *,
         refresh_s: float,
     ) -> None:
-        """``refresh_s``: how often commits of others are looked for while somebody follows."""
+        """Args: refresh_s: interval at which others' commits are loaded while the table is
+        followed.
+        """
         self._catalog = catalog
         self._queries = queries
         self._tails = tails
@@ -109,18 +137,15 @@ class LiveFeed:
         self._stopping = False
         self.followers = LiveFollowers()
         self._moved: dict[tuple[TableBuffer, int, int], bool] = {}
-        """Whether an origin went elsewhere between a version and the start."""
+        """Whether an origin moved to another daemon between a version and the start."""
         self._followed: dict[TableBuffer, _Followed] = {}
         self._calls: dict[trio.CancelScope, tuple[str, Callable[[], bool]]] = {}
-        """The calls that wait: the namespace, and what tells that a client has gone."""
+        """Waiting calls: namespace, and whether the client has disconnected."""
         self._somebody = trio.Event()
         catalog.commits.followers.append(self._version_changed)
 
     async def run(self) -> None:
-        """Look after the tables that are followed, until cancelled.
-
-        Commits of others are looked for, and what was kept long enough goes.
-        """
+        """Load others' commits for followed tables and drop expired rows, until cancelled."""
         while True:
             await self._somebody.wait()
             if not self._tails.sweep():
@@ -129,26 +154,26 @@ class LiveFeed:
             for followed in list(self._followed.values()):
                 if followed.waiting or followed.called_at > since:
                     await self._catalog.look(followed.table, self._refresh_s)
-            # Polled: a store does not tell of commits. Only while somebody follows.
+            # Polled, because a store does not announce commits; only while a table is followed.
             await trio.sleep(self._refresh_s)
 
     def stop(self) -> None:
-        """End the calls that wait, and let none wait any more: the daemon stops."""
+        """End all waiting calls and accept no more: the daemon stops."""
         self._stopping = True
         for followed in self._followed.values():
             followed.tell()
 
     def check(self, table: TableBuffer, ticket: Ticket) -> None:
-        """Raise InvalidRequest where the table cannot be asked for this. Any thread."""
+        """Raise InvalidRequest if the ticket does not fit the table. Thread-safe."""
         self._queries.selection(table.definition, ticket, self._queries.account(table))
 
     async def wait(
         self, table: TableBuffer, ticket: Ticket, is_gone: Callable[[], bool] = lambda: False
     ) -> None:
-        """Return when there is something to tell, or it was waited long enough.
+        """Return when there is something to report, or the waiting time is over.
 
         Args:
-            is_gone: says whether the client has gone meanwhile.
+            is_gone: whether the client has disconnected.
 
         Raises:
             InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
@@ -163,7 +188,7 @@ class LiveFeed:
         self._tails.followed(table)
         self._somebody.set()
         if after is None or after == BEGINNING:
-            return  # to begin needs nothing new
+            return  # the first answer needs nothing new
         await self._check_takeovers(table, after, _told(ticket))
         if (gone := self._tails.missing(table, after, _known(ticket))) is not None:
             raise _stale(table, after, gone)
@@ -186,22 +211,22 @@ class LiveFeed:
                     await followed.change(after, self._pulse_s())
 
     def prepare(self, table: TableBuffer, version: Coming) -> None:
-        """Have the table's followers prepare a version, unless it counts already.
+        """Announce a version for the table's followers to prepare, unless it is already current.
 
         Raises:
-            InvalidRequest: It is none, or nobody's.
+            InvalidRequest: the version or push id is missing.
         """
         self.followers.prepare(table.key, version)
-        self._version_changed(table)  # what counts already is not coming
+        self._version_changed(table)  # a version that is already current is not announced
 
     def _told_of(self, table: TableBuffer) -> tuple[object, ...]:
-        """What whoever waits is told of at once, beside rows and manifest versions."""
+        """What a waiting call reports at once, besides rows and manifest versions."""
         return (table.state.table_version, self.followers.coming(table.key))
 
     def answer(
         self, table: TableBuffer, ticket: Ticket, check_wanted: Callable[[], None] = always_wanted
     ) -> AnswerStream:
-        """Open the answer of now. Any thread.
+        """Open the current answer. Thread-safe.
 
         Args:
             check_wanted: as in :meth:`Queries.answer`.
@@ -211,11 +236,11 @@ class LiveFeed:
         """
         check_table_version(table, ticket)
         after, tails = self._start(table, ticket), self._tails
-        # In turns: many are woken at once, and writers are not to wait for all of them.
+        # In turns: many followers wake at once, and writers must not wait for all of them.
         turn = self._queries.account(table)
         with self._queries.row_groups.scheduler.turn(turn):
             snapshot = tails.snapshot(table, after, _known(ticket))
-            check_table_version(table, ticket)  # it may have been switched since
+            check_table_version(table, ticket)  # a switch may have happened meanwhile
             if isinstance(snapshot, Gone):
                 raise _stale(table, BEGINNING if after is None else after, snapshot)
             live = snapshot
@@ -228,11 +253,11 @@ class LiveFeed:
             return self._queries.answer(table, snapshot, ticket, reader, check_wanted)
 
     def _pulse_s(self) -> float:
-        """The time between two pulses of a table: more where more followers are to be told."""
+        """Return the interval between two pulses of a table, longer with more followers."""
         return max(PULSE_S, FOLLOWER_S * self._queries.places.followers)
 
     def _start(self, table: TableBuffer, ticket: Ticket) -> Position | None:
-        """The position that an answer begins behind; None for that of now."""
+        """Return the position after which an answer begins; None for the current one."""
         if ticket.after is None:
             return None if ticket.version is None else BEGINNING
         past, after = self._tails.past, Position(ticket.after.epoch, ticket.after.sequence)
@@ -240,7 +265,7 @@ class LiveFeed:
             raise _stale(
                 table,
                 after,
-                f"is of daemon {ticket.after.ingester_id!r}, this is {past.ingester_id!r}",
+                f"belongs to daemon {ticket.after.ingester_id!r}, this is {past.ingester_id!r}",
             )
         now = self._tails.now()
         if after.epoch == now.epoch:
@@ -258,7 +283,7 @@ class LiveFeed:
         return after
 
     async def _check_takeovers(self, table: TableBuffer, after: Position, told: int) -> None:
-        """Raise StaleVersion where rows told before a restart may have been left to others."""
+        """Raise StaleVersion if rows reported before a restart may have moved to another daemon."""
         opened_at, own = self._tails.opened_at(table), self._tails.past
         if after.epoch == own.epoch or told >= opened_at:
             return
@@ -273,7 +298,7 @@ class LiveFeed:
             raise _stale(table, after, TAKEN_BACK)
 
     async def _check_version(self, table: TableBuffer, version: int | None) -> None:
-        """See to it that the table answers from a version as new as the follower's."""
+        """Make sure that the table's version is at least the follower's."""
         if version is None or version <= table.state.version:
             return
         await self._catalog.refresh(table, -1.0)
@@ -287,7 +312,7 @@ class LiveFeed:
     def _place(
         self, followed: _Followed, wait_s: float, is_gone: Callable[[], bool]
     ) -> Iterator[None]:
-        """A place among the calls that wait, for so long at most."""
+        """Hold a place among the waiting calls, for at most ``wait_s``."""
         places, namespace = self._queries.places, followed.table.namespace
         try:
             places.check("live", namespace)
@@ -305,13 +330,13 @@ class LiveFeed:
                 self._forget_call(own)
 
     def _forget_call(self, call: trio.CancelScope) -> None:
-        """Stop counting a call that waits, if it is counted."""
+        """Stop counting a waiting call; idempotent."""
         known = self._calls.pop(call, None)
         if known is not None:
             self._queries.places.wait_no_more(known[0])
 
     def _drop_gone(self) -> None:
-        """End the calls whose clients have gone; they would end by themselves, but not at once."""
+        """End calls of disconnected clients at once, instead of at their time limit."""
         for scope in [scope for scope, (_, gone) in self._calls.items() if gone()]:
             scope.cancel()
             self._forget_call(scope)
@@ -329,7 +354,7 @@ def _known(ticket: Ticket) -> int:
 
 
 def _told(ticket: Ticket) -> int:
-    """The newest version that a follower says it was told."""
+    """Return the newest version that the follower says it was told of."""
     if ticket.after is not None and ticket.after.version is not None:
         return ticket.after.version
     return _known(ticket)
@@ -339,11 +364,11 @@ def _stale(table: TableBuffer, after: Position, why: Gone | str) -> StaleVersion
     newest, anew = table.state.version, isinstance(why, str)
     where = f"position (epoch {after.epoch}, sequence {after.sequence})"
     if after == BEGINNING:
-        where = "what that version lacks"
+        where = "the tail of that version"
     if isinstance(why, Gone):
         why = (
-            f"is not all in buffers any more: operations up to {why.last.sequence} of epoch"
-            f" {why.last.epoch} went into files by version {why.version}"
+            f"is no longer fully buffered: operations up to {why.last.sequence} of epoch"
+            f" {why.last.epoch} were flushed by version {why.version}"
         )
     ask = "ask again without a position" if anew else "ask again"
     return StaleVersion(

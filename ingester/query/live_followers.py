@@ -1,13 +1,12 @@
-"""Who follows a table, by what their calls say, and which versions of it are coming.
+"""Which followers a table has, and which table versions are announced to them.
 
-    followers_prepare ─▶ coming, with each answer ─▶ a follower copies ─▶ its next call: prepared
+    followers_prepare ─▶ announced with each answer ─▶ a follower copies ─▶ its next call: prepared
 
-Law of this file: nothing here outlives the process, and nobody is asked: followers say what they
-have with every call, and whoever pushes a version names it again. A daemon that has just started
-knows nobody, so that the list waits until all who are there have called; their time begins with the
-first call of any table, or the first version that is coming: long before a swap asks for the list.
-A follower that is left out all the same is late and not wrong: it copies the version once the table
-is at it.
+Nothing here is durable: followers repeat what they have with every call, and a push repeats its
+announcements. After a start the list of followers waits until all of them can have called; that
+time begins with the first call to any table or the first announcement, long before a switch
+needs the list. A follower that is missed is late, not wrong: it copies the version after the
+switch (tests/query/test_live_followers.py).
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from ingester.query.ticket import AskedBy
 from persist.table import TableKey
 
 ALIVE_S = 30.0
-"""The time after its last call in which a follower counts as alive; it may be busy with files."""
+"""A follower counts as alive this long after its last call, in seconds: it may be reading files."""
 SETTLE_S = 6.0
-"""The time in which whoever follows has called a daemon that has started: two pauses of 2 s of a
-client that was refused, and a call."""
+"""Time in which every follower calls a restarted daemon, in seconds: two pauses of 2 s after
+refusals, and a call."""
 FORGOTTEN_S = 600.0
-"""The time after which a follower that does not call any more is listed no longer."""
+"""A follower that has stopped calling is listed this long, in seconds."""
 MOST_COMING = 8
-"""The versions that are coming of one table; the oldest go."""
+"""Limit on announced versions per table; the oldest are dropped."""
 
 
 class Coming(msgspec.Struct, frozen=True):
-    """A table version that a push makes."""
+    """A table version that a push is preparing."""
 
     table_version: int
     push_id: str
@@ -45,8 +44,8 @@ class FollowerStatus(msgspec.Struct, frozen=True):
     """A follower of a table.
 
     Attributes:
-        table_version: The one that its readers see.
-        prepared: Other versions of which it has a copy.
+        table_version: The version that its readers see.
+        prepared: Further versions that it has copied.
     """
 
     name: str
@@ -56,22 +55,22 @@ class FollowerStatus(msgspec.Struct, frozen=True):
 
 
 class _Caller:
-    """One follower, and when it called."""
+    """A follower and the time of its last call."""
 
     def __init__(self) -> None:
         self.said = AskedBy("", 1)
         self.called_at = 0.0
         self.has_gone: Callable[[], bool] | None = None
-        """Tells of the call that waits, if one does, whether its client is gone."""
+        """Whether the client of the waiting call has disconnected; None if no call waits."""
         self.gone = False
-        """Whether the client of the last call had gone when that ended."""
+        """Whether the client of the last call had disconnected when it ended."""
 
 
 class LiveFollowers:
-    """The followers of all tables. Loop only, but for `coming`.
+    """The followers of all tables. Event loop only, except `coming`.
 
     Args:
-        now: The clock, in seconds.
+        now: the clock, in seconds.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -84,33 +83,33 @@ class LiveFollowers:
     def calling(
         self, table: TableKey, said: AskedBy | None, has_gone: Callable[[], bool]
     ) -> Iterator[None]:
-        """Count a follower as there, as long as its call waits and for a while after that."""
+        """Count a follower as alive while its call waits and for a while afterwards."""
         self._begin()
         if said is None:
             yield
             return
         callers = self._callers.setdefault(table, {})
         if said.name not in callers:
-            # Nobody may ever ask for the list, and a follower that begins anew has another name.
+            # The list may never be requested, and a restarted follower has a new name.
             self._forget(callers)
         caller = callers.setdefault(said.name, _Caller())
         caller.said, caller.called_at, caller.has_gone = said, self._now(), has_gone
         try:
             yield
         finally:
-            if caller.has_gone is has_gone:  # else it has called again
+            if caller.has_gone is has_gone:  # otherwise it has called again
                 caller.called_at, caller.gone = self._now(), has_gone()
                 caller.has_gone = None
 
     def coming(self, table: TableKey) -> tuple[Coming, ...]:
-        """The versions that followers are to prepare. Any thread."""
+        """Return the versions that followers should prepare. Thread-safe."""
         return self._coming.get(table, ())
 
     def prepare(self, table: TableKey, version: Coming) -> None:
-        """Have followers prepare a version. Twice is fine.
+        """Announce a version to followers. Idempotent.
 
         Raises:
-            InvalidRequest: It is none, or nobody's.
+            InvalidRequest: the version or push id is missing.
         """
         if version.table_version < 1 or not version.push_id:
             raise InvalidRequest(
@@ -121,20 +120,20 @@ class LiveFollowers:
         self._coming[table] = (*others, version)[-MOST_COMING:]
 
     def switched(self, table: TableKey, table_version: int) -> None:
-        """Take note of the version that counts: it is not coming any more."""
+        """Record the current version, which is no longer announced."""
         if there := self._coming.get(table):
             left = tuple(each for each in there if each.table_version != table_version)
             self._coming[table] = left
 
     async def listed(self, table: TableKey) -> list[FollowerStatus]:
-        """The followers of a table, by name, once all who are there can have called."""
+        """Return a table's followers by name, once all of them can have called."""
         await trio.sleep(max(0.0, self._begin() + SETTLE_S - self._now()))
         callers = self._callers.get(table, {})
         self._forget(callers)
         return self._told(callers)
 
     def known(self) -> Iterator[tuple[TableKey, FollowerStatus]]:
-        """Yield those who have called by now, and are not forgotten, by table and name."""
+        """Yield the known followers by table and name."""
         for table, callers in sorted(self._callers.items()):
             self._forget(callers)
             if not callers:
@@ -160,7 +159,7 @@ class LiveFollowers:
             del callers[name]
 
     def _begin(self) -> float:
-        """When the first call came; it may be this one."""
+        """Return when the first call came; the current one may be the first."""
         if self._first_call is None:
             self._first_call = self._now()
         return self._first_call

@@ -1,39 +1,111 @@
-"""The operations that an answer of a live feed has: groups of rows, cut between two operations.
+"""Positions of a live feed, and choosing the operations of one answer.
 
-Law of this file: a group is of one buffer, and an answer of one epoch. The cut is a sequence, the
-same one for all partitions: an operation, and so a transaction's share of a table, is in an answer
-with all of its parts or with none. Any thread; buffers may grow meanwhile, behind ``upto``.
+An answer consists of groups: rows of one buffer, all of one epoch. It is cut at one sequence for
+all partitions, so an operation, and a transaction's share of the table, is in an answer
+completely or not at all (tests/query/test_live_groups.py). :class:`GoneOperations` records which
+operations are only in files. Thread-safe; buffers may grow meanwhile beyond ``upto``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 from ingester.buffer import BufferedRows, BufferHandle
-from ingester.query.live_position import Position
 from ingester.query.parts import chunk_at
 
+MAX_GONE = 64
+"""Limit on recorded facts; older ones are merged, which loses no safety."""
+
+
+class Position(NamedTuple):
+    """An operation of one daemon's log; positions sort in log order."""
+
+    epoch: int
+    sequence: int
+
+
+BEGINNING = Position(-1, -1)
+"""Precedes every operation."""
+NO_VERSION = -1
+"""The version of a follower that does not name one."""
+
+
+class Gone(NamedTuple):
+    """Operations that are only in files."""
+
+    last: Position
+    version: int
+    """First version whose files have them."""
+
+
+class GoneOperations:
+    """The gone operations of one table, in few facts."""
+
+    def __init__(self) -> None:
+        self._facts: list[Gone] = []
+
+    def note(self, last: Position, version: int) -> None:
+        """Record that operations up to ``last`` are only in files, as of ``version``."""
+        new = Gone(last, version)
+        if any(fact.last >= last and fact.version >= version for fact in self._facts):
+            return
+        self._facts = [f for f in self._facts if f.last > last or f.version > version]
+        self._facts.append(new)
+        if len(self._facts) > MAX_GONE:
+            first, second, *rest = self._facts
+            merged = Gone(max(first.last, second.last), max(first.version, second.version))
+            self._facts = rest
+            self.note(*merged)
+
+    def behind(self, position: Position, version: int) -> Gone | None:
+        """Return operations after the position that are neither buffered nor in the version's
+        files.
+        """
+        for fact in self._facts:
+            if fact.last > position and fact.version > version:
+                return fact
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class LogPast:
+    """The epochs of a daemon whose operations are known: its own and those in its log."""
+
+    ingester_id: str
+    epoch: int
+    ends: Mapping[int, int]
+    """Last sequence of each epoch that the log had at the start."""
+
+    def knows(self, position: Position) -> bool:
+        """Return whether an operation of an earlier epoch was in the log at the start, or before
+        it.
+        """
+        end = self.ends.get(position.epoch)
+        return end is not None and position.sequence <= end
+
+
 ANSWER_BYTES = 4 << 20
-"""The size of an answer, unless its only operation is larger."""
+"""Size limit of an answer in bytes, unless its only operation is larger."""
 
 
 class Tail(NamedTuple):
-    """A buffer with operations behind a position."""
+    """A buffer with operations after a position."""
 
     handle: BufferHandle
     rows: BufferedRows
 
     @property
     def last(self) -> Position:
-        """The position of the buffer's last operation."""
+        """Position of the buffer's last operation."""
         return Position(self.handle.epoch, self.handle.last_seq)
 
 
 class Group(NamedTuple):
-    """Rows ``begin .. end`` of a buffer: those of its operations of these sequences."""
+    """Rows ``begin..end-1`` of a buffer: its operations with these sequences."""
 
     handle: BufferHandle
     begin: int
@@ -43,24 +115,24 @@ class Group(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """What an answer has."""
+    """The content of an answer."""
 
     groups: tuple[Group, ...]
     position: Position
-    """The last operation that the answer has, or could have had."""
+    """Last operation that the answer contains or could have contained."""
     more: bool
-    """Whether there are operations behind the position."""
+    """Whether there are operations after the position."""
     rows_behind: int = 0
-    """The rows of these operations, whether they match or not."""
+    """Number of rows in the remaining operations, matching or not."""
 
 
 def groups_after(
     tails: Sequence[Tail], after: Position, now: Position, limit: int = ANSWER_BYTES
 ) -> Groups:
-    """Choose the operations behind ``after``, up to ``now``, that make one answer.
+    """Choose the operations after ``after``, up to ``now``, for one answer.
 
     Args:
-        tails: all buffers with such operations, those of a partition oldest first.
+        tails: all buffers with such operations; per partition oldest first.
     """
     if not tails:
         return Groups((), max(after, now), False)
@@ -74,7 +146,8 @@ def groups_after(
         span = rows.span(after_seq, cut)
         if span is not None:
             groups.append(Group(handle, rows.row_after(after_seq), rows.row_after(cut), *span))
-    # As they were begun: whatever partition a key was in before, its newest row comes last.
+    # In the order of their first operations: if a key moved between partitions, its newest row
+    # comes last.
     groups.sort(key=lambda group: group.handle.first_seq)
     more = cut < last or len(own) < len(tails)
     if not more:
@@ -85,7 +158,7 @@ def groups_after(
 
 
 class _Sizes:
-    """The sizes of a buffer's operations behind a sequence, as far as an answer can have them."""
+    """Return the sizes of a buffer's operations after a sequence, up to the size of an answer."""
 
     def __init__(self, rows: BufferedRows, after_seq: int, last: int, limit: int) -> None:
         self._rows = rows
@@ -104,11 +177,11 @@ class _Sizes:
 
     @property
     def nbytes(self) -> float:
-        """The bytes of all of them, or more than an answer may have."""
+        """Size of all operations, or more than an answer may have."""
         return self._bytes[-1]
 
     def upto(self, seq: int) -> float:
-        """The bytes of those up to a sequence, where rows of a chunk are equally large."""
+        """Return the size of the operations up to a sequence, with equal rows in a chunk."""
         row = self._rows.row_after(seq)
         index = bisect_right(self._starts, row) - 1
         if index < 0:
@@ -120,7 +193,7 @@ class _Sizes:
 
 
 def _cut(sizes: Sequence[_Sizes], last: int, limit: int) -> int:
-    """The last sequence that an answer has: as many as fit, at least one."""
+    """Return the last sequence of the answer: as many as fit, at least one."""
     if sum(each.nbytes for each in sizes) <= limit:
         return last
     least = min(each.first_seq for each in sizes if each.first_seq is not None)

@@ -1,32 +1,128 @@
-"""What a table has for its followers: its buffers, and for a while those that were let go.
+"""What a table offers its followers: its buffers, and for a while its released buffers.
 
-    release ─▶ kept, while somebody follows ─▶ gone: after ``query.tail_retain``, or for room
+    release ─▶ kept while the table is followed ─▶ gone: after ``query.tail_retain``, or to free
+    memory
 
-Law of this file: the loop changes what is kept, under the table's lock; whoever takes a snapshot
-holds it. A buffer that is released is kept or gone from then on, never neither. Rows that are kept
-are in files, too: they may go at any time.
+The loop changes what is kept, under the table's lock; a snapshot is taken under that lock. A
+released buffer is either kept or recorded as gone, never neither
+(tests/query/test_live_tail.py). Kept rows are in files too, so they may be dropped at any time.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from ingester.buffer import BufferedRows, BufferHandle, BufferTree, TableBuffer
-from ingester.query.live_groups import ANSWER_BYTES, Group, Tail, groups_after
-from ingester.query.live_position import NO_VERSION, Gone, GoneOperations, LogPast, Position
+from ingester.errors import StaleVersion
+from ingester.query.fair_scheduler import CpuAccount
+from ingester.query.live_groups import (
+    ANSWER_BYTES,
+    NO_VERSION,
+    Gone,
+    GoneOperations,
+    Group,
+    LogPast,
+    Position,
+    Tail,
+    groups_after,
+)
+from ingester.query.merge_reader import MergeReader
+from ingester.query.parts import rows_at
+from ingester.query.read_context import AnswerPart, ReadContext, Selection
+from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.snapshot import Snapshot
+from persist.partitioning import folder_of
+
+
+class LiveReader:
+    """Reads the rows of a live answer; an :class:`ingester.query.stream.Reader`.
+
+    Args:
+        rows_of: returns the rows of a buffer, released or not; None if they are gone.
+    """
+
+    def __init__(
+        self,
+        snapshot: LiveSnapshot,
+        selection: Selection,
+        row_groups: RowGroupCache,
+        rows_of: Callable[[BufferHandle], BufferedRows | None],
+        account: CpuAccount,
+    ) -> None:
+        self.selection = selection
+        self.snapshot = snapshot
+        self.scheduler = row_groups.scheduler
+        self.account = account
+        self._groups = snapshot.groups
+        self._context = ReadContext(snapshot.definition, selection, row_groups, "", account)
+        self._rows_of = rows_of
+
+    def parts(self) -> Generator[AnswerPart, None, None]:
+        """Yield all parts with at least one row."""
+        definition = self.snapshot.definition
+        merged = MergeReader(self._context) if definition.keyed else None
+        for group in self._groups:
+            spec_id, values = group.handle.partition
+            name = folder_of(definition.spec_of(spec_id), values)
+            parts = (
+                self._parts(group, name)
+                if merged is None
+                else merged.changes(self._batches(group), name)
+            )
+            for part in parts:
+                yield part._replace(group=group)
+                self._context.pace.restart()
+
+    def let_go(self) -> None:
+        """Release the last part."""
+        self._context.slicer.let_go()
+
+    def _parts(self, group: Group, name: str) -> Iterator[AnswerPart]:
+        row = group.begin
+        while row < group.end:
+            chunks = self._rows(group).chunks()
+            rows, piece = self._context.slicer.buffered(chunks, row, group.end)
+            del chunks
+            row += rows
+            if piece.batch.num_rows:
+                yield AnswerPart(piece.batch, name, "buffer", piece.nbytes)
+            else:
+                self._context.pace.let_others()
+
+    def _batches(self, group: Group) -> Iterator[pa.RecordBatch]:
+        row = group.begin
+        while row < group.end:
+            batch = rows_at(self._rows(group).chunks(), row, group.end)
+            row += batch.num_rows
+            yield batch
+
+    def _rows(self, group: Group) -> BufferedRows:
+        rows = self._rows_of(group.handle)
+        if rows is None:
+            version = self.snapshot.version
+            raise StaleVersion(
+                f"operations {group.first_seq} to {group.last_seq} were flushed while this answer"
+                " was read and are no longer kept (query.tail_retain); discard it, load the newest"
+                " version and ask again",
+                retry_after_s=0.0,
+                details={"manifest_version": version, "version": version, "anew": False},
+            )
+        return rows
+
 
 LIVE_BYTES = 128 << 20
-"""The most bytes of released buffers that are kept for followers; less where memory is small."""
+"""Limit on kept rows in bytes; lower if memory is small."""
 
 
 @dataclass(slots=True)
 class LiveSnapshot(Snapshot):
-    """What a follower's answer has: groups of buffered rows, up to a position."""
+    """The content of a live answer: groups of buffered rows up to a position."""
 
     position: Position = field(default=Position(-1, -1))
     more: bool = False
@@ -35,7 +131,7 @@ class LiveSnapshot(Snapshot):
 
 
 class Kept(NamedTuple):
-    """A released buffer's rows."""
+    """Rows of a released buffer."""
 
     table: TableBuffer
     rows: BufferedRows
@@ -46,27 +142,28 @@ class Kept(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TableTail:
-    """What is known of one table's released buffers."""
+    """The released buffers of one table."""
 
     opened_at: int
-    """The version that the table was opened with, or switched to."""
+    """The manifest version at which the table was opened or switched."""
     table_version: int = 1
     gone: GoneOperations = field(default_factory=GoneOperations)
     kept: OrderedDict[BufferHandle, Kept] = field(default_factory=OrderedDict)
     taken_back: Gone | None = None
-    """The newest operation when rows that had been shown were left to another daemon, and the
-    version that did."""
+    """The newest operation when rows that were already shown moved to another daemon, and the
+    version that recorded it."""
     followed_until: float = 0.0
-    """Until then, on the monotonic clock, released buffers are kept."""
+    """Released buffers are kept until then, by the monotonic clock."""
 
 
 class LiveTails:
-    """The released buffers of all tables. Loop only, but for what says otherwise.
+    """The released buffers of all tables. Event loop only unless stated otherwise.
 
     Args:
-        past: what is known of operations by their epochs.
-        retain_s: how long rows are kept, and how long after its last call somebody follows.
-        retain_bytes: the most bytes that are kept, of all tables together.
+        past: the known epochs.
+        retain_s: how long rows are kept, and how long after its last call a table counts as
+            followed.
+        retain_bytes: limit on kept bytes of all tables together.
     """
 
     def __init__(
@@ -74,25 +171,25 @@ class LiveTails:
     ) -> None:
         self.past = past
         self.nbytes = 0
-        """The bytes of the rows that are kept."""
+        """Bytes of the kept rows."""
         self._tree = tree
         self._retain_s = retain_s
         self._retain_bytes = retain_bytes
         self._tails: dict[TableBuffer, TableTail] = {}
         self._kept: OrderedDict[BufferHandle, Kept] = OrderedDict()
-        """What is kept of all tables, the oldest first."""
+        """Kept rows of all tables, oldest first."""
 
     def now(self) -> Position:
-        """The position of the last operation that was applied. Any thread."""
+        """Return the position of the last applied operation. Thread-safe."""
         return Position(self.past.epoch, self._tree.applied_seq)
 
     def opened(self, table: TableBuffer) -> None:
-        """Take note of a table: what earlier incarnations have put into its files is gone."""
+        """Record a table: what earlier incarnations flushed is gone."""
         own, state = self.past.ingester_id, table.state
         if (known := self._tails.get(table)) is not None:
             if known.table_version == state.table_version:
                 return
-            # Versions are others from here on: a follower begins anew with those.
+            # Version numbers start over, so followers restart with the new ones.
             for handle in list(known.kept):
                 self._let_go(handle)
         tail = TableTail(state.version, state.table_version)
@@ -104,16 +201,16 @@ class LiveTails:
         ]
         if applied:
             tail.gone.note(max(applied), state.version)
-        # Adopted: what the log had is in files, but for what went on at other daemons.
+        # Adopted: the log's rows are in files, except those of origins that moved to other daemons.
         adopted = [epoch for id_, epoch in state.epochs_complete if id_ == own]
         table.dropped_epoch = max(table.dropped_epoch, *adopted, -1)
 
     def followed(self, table: TableBuffer) -> None:
-        """Take note that somebody follows the table now."""
+        """Record that the table is followed now."""
         self._tails[table].followed_until = time.monotonic() + self._retain_s
 
     def released(self, table: TableBuffer, handle: BufferHandle) -> None:
-        """Keep a buffer's rows, or note that they are gone. Under the table's lock."""
+        """Keep a buffer's rows, or record them as gone. Called under the table's lock."""
         tail, now = self._tails[table], time.monotonic()
         if handle.taken_back:
             tail.taken_back = Gone(self.now(), table.state.version)
@@ -127,17 +224,17 @@ class LiveTails:
             self._let_go(next(iter(self._kept)))
 
     def sweep(self) -> bool:
-        """Let go of what was kept long enough; whether anything is kept, or is going to be."""
+        """Drop expired rows; return whether any are kept or may be."""
         now = time.monotonic()
         self._let_go_while(lambda kept: kept.until <= now)
         return bool(self._kept) or any(t.followed_until > now for t in self._tails.values())
 
     def shrink(self) -> None:
-        """Let go of everything that is kept: memory is short."""
+        """Drop all kept rows to free memory."""
         self._let_go_while(lambda kept: True)
 
     def rows(self, handle: BufferHandle) -> BufferedRows | None:
-        """The rows of a buffer, released or not; None where they are gone. Any thread."""
+        """Return the rows of a buffer, released or not; None if they are gone. Thread-safe."""
         rows = handle.rows
         if not handle.released:
             return rows
@@ -145,15 +242,17 @@ class LiveTails:
         return None if kept is None else kept.rows
 
     def missing(self, table: TableBuffer, after: Position, version: int) -> Gone | None:
-        """Something behind a position that is gone, and not in the version's files. Any thread."""
+        """Return gone operations after a position that the version's files do not have. Thread-
+        safe.
+        """
         with table.lock:
             return self._tails[table].gone.behind(after, version)
 
     def were_taken_back(self, table: TableBuffer, after: Position, told: int) -> bool:
-        """Whether rows that a follower has may have been taken back. Any thread.
+        """Return whether rows that the follower has may have moved to another daemon. Thread-safe.
 
         Args:
-            told: the version that the follower was told last; :data:`NO_VERSION` if it is unknown.
+            told: the version that the follower was told last; :data:`NO_VERSION` if unknown.
         """
         if after.epoch <= table.dropped_epoch:
             return True
@@ -163,7 +262,7 @@ class LiveTails:
         return after <= by.last if told == NO_VERSION else told < by.version
 
     def opened_at(self, table: TableBuffer) -> int:
-        """The version that the table was opened with, at the start or later."""
+        """Return the manifest version at which the table was opened."""
         return self._tails[table].opened_at
 
     def snapshot(
@@ -173,23 +272,23 @@ class LiveTails:
         version: int,
         limit: int = ANSWER_BYTES,
     ) -> LiveSnapshot | Gone:
-        """Take what is behind a position and not in the version's files. Any thread.
+        """Take the operations after a position that the version's files do not have. Thread-safe.
 
         Args:
-            after: None for the position of now.
-            limit: the bytes of an answer.
+            after: None for the current position.
+            limit: size of the answer in bytes.
         """
         with table.lock:
             upto, state, definition = self.now(), table.state, table.definition
             after = upto if after is None else after
             tail = self._tails[table]
             if tail.table_version != state.table_version:
-                # It is being switched at this moment, perhaps to other columns.
+                # The table is being switched, possibly to other columns.
                 return Gone(upto, state.version)
             gone = tail.gone.behind(after, version)
             if gone is not None:
                 return gone
-            # Only what is needed: the loop may be waiting for the lock.
+            # Only what is needed, because the loop may be waiting for the lock.
             tails = [
                 Tail(handle, kept.rows)
                 for handle, kept in tail.kept.items()

@@ -1,11 +1,13 @@
-"""The parts of a keyed partition: of files and buffers, only the rows that are the newest of a key.
+"""Reading keyed partitions: of files and buffers, only the newest row of each key.
 
     buffers ──▶ newest row of each key ──▶ spilled ─────────────────────────▶ sent
     files ────▶ rows whose keys no buffer has ──▶ sent           (first)
 
-Law of this file: between two parts there are keys in memory, and no rows but those that
-``result_spill`` leaves there, and those of a part that columns are added to. Runs in the gRPC
-thread that asks for the next part.
+The row written last wins, and it may be a deletion. Buffers are newer than files, and the files of
+a partition contain each key once. Between two parts only keys are in memory, besides what
+:class:`~ingester.query.spill.ResultSpill` keeps there and the rows of a part that gets missing
+columns. Everything runs in the gRPC thread that asks for the next part; Arrow's own threads are
+not used, as they would take processors from other answers.
 """
 
 from __future__ import annotations
@@ -13,18 +15,158 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingester.buffer import BufferedRows, Pin
-from ingester.query.buffer_spill import RowsFile
-from ingester.query.merge_on_read import MergeOnRead, TailDeletes
 from ingester.query.parts import copied, cut, rows_at, sent_bytes, window
 from ingester.query.read_context import AnswerPart, ReadContext
-from ingester.query.result_spill import SpilledResult
 from ingester.query.snapshot import PartitionView, Replaced
-from ingester.schema.align import align_table
+from ingester.query.spill import RowsFile, SpilledResult
+from ingester.schema.align import Aligner, align_table
 from persist.manifest import Add
 from persist.parquet.reading import DataFile
+from persist.predicate.predicate import Predicate
+from persist.table import DELETED, TableDefinition, schema_with_deletes
+
+JOINED_BYTES = 16 << 20
+"""Small batches are joined up to this size."""
+
+
+class MergeOnRead:
+    """Collects a partition's buffered rows and hides their keys in older rows."""
+
+    def __init__(self, definition: TableDefinition, needed: tuple[str, ...]) -> None:
+        """``needed``: columns of the answer and its filter; the key columns are added."""
+        self._key = definition.primary_key
+        self.columns = tuple(dict.fromkeys((*self._key, *needed)))
+        self._rows = pa.schema(
+            [
+                definition.schema.field(name)
+                for name in self.columns
+                if name in definition.schema.names
+            ]
+        )
+        self._schema = schema_with_deletes(self._rows)
+        self._places = frozenset(self._schema.names)
+        self._key_schema = definition.key_schema
+        self._align_keys = Aligner(definition.key_schema)
+        self._batches: list[pa.RecordBatch] = []
+        self._newest: pa.Table | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the keys that hide older rows."""
+        return 0 if self._newest is None else int(self._newest.nbytes)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add buffered rows, in log order."""
+        self._batches.append(batch.select([n for n in batch.schema.names if n in self._places]))
+
+    def newest(self) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+        """Return the last row of each key, and the keys whose last row deletes.
+
+        Rows keep the columns with which they were added.
+        """
+        batches, self._batches = _joined(self._batches), []
+        keys = align_table([batch.select(list(self._key)) for batch in batches], self._key_schema)
+        rows = pa.array(np.arange(keys.num_rows))
+        numbered = keys.append_column("_row", rows)
+        grouped = numbered.group_by(list(self._key), use_threads=False)
+        last = grouped.aggregate([("_row", "max")])["_row_max"]
+        is_last = np.zeros(keys.num_rows, np.bool_)
+        is_last[last.to_numpy()] = True
+        # Filtered, not taken by index: `take` would join columns, whose text may exceed one array.
+        of_keys = keys.filter(pa.array(is_last))
+        self._newest = pa.Table.from_batches(
+            map(copied, of_keys.combine_chunks().to_batches()), of_keys.schema
+        )
+        there: list[pa.RecordBatch] = []
+        deleted: list[pa.RecordBatch] = []
+        start = 0
+        for batch in batches:
+            own = is_last[start : start + batch.num_rows]
+            start += batch.num_rows
+            gone = np.zeros(batch.num_rows, np.bool_)
+            if DELETED in batch.schema.names:
+                marks = pc.fill_null(batch[DELETED], False)
+                gone = marks.to_numpy(zero_copy_only=False)
+                deleted.append(batch.select(list(self._key)).filter(pa.array(own & gone)))
+                batch = batch.drop_columns([DELETED])
+            there.append(batch.filter(pa.array(own & ~gone)))
+        return _joined(there), _joined(deleted)
+
+    def without_newer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a file whose keys are not buffered."""
+        if self._newest is None or self._newest.num_rows == 0:
+            return batch
+        return self.without(batch, self._newest)
+
+    def without(self, batch: pa.RecordBatch, keys: pa.Table) -> pa.RecordBatch:
+        """Return the rows whose keys are not among these."""
+        rows = pa.array(np.arange(batch.num_rows))
+        own = pa.table(
+            [*self._align_keys(batch.select(list(self._key))).columns, rows],
+            names=[*self._key, "_row"],
+        )
+        joined = own.join(keys, keys=list(self._key), join_type="left anti", use_threads=False)
+        kept = joined["_row"]
+        return batch.take(kept.combine_chunks().sort())
+
+
+class TailDeletes:
+    """Builds the deletions of a buffered tail: keys that a reader removes from older rows.
+
+    The older rows of a filtered reader match its filter, so a key whose newest row no longer
+    matches is deleted, too.
+    """
+
+    def __init__(
+        self, definition: TableDefinition, answer: pa.Schema, predicate: Predicate
+    ) -> None:
+        self._key = definition.primary_key
+        self._align = Aligner(answer)
+        self._mark = answer.names[-1]
+        self._predicate = predicate
+        self._looked_at = Aligner(
+            pa.schema([definition.schema.field(c) for c in predicate.columns])
+        )
+        self._by_key_alone = set(predicate.columns) <= set(self._key)
+
+    def of_keys(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the keys to delete; other columns do not matter."""
+        keys = keys.select(list(self._key))
+        return self._predicate.select(keys) if self._by_key_alone else keys
+
+    def of_misses(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the keys of the rows that do not match."""
+        if self._by_key_alone:
+            return rows.select(list(self._key)).slice(0, 0)
+        mask = self._predicate.mask(self._looked_at(rows))
+        keys = rows.select(list(self._key))
+        return keys.slice(0, 0) if mask is None else keys.filter(pc.invert(mask))
+
+    def deletes(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of the answer that delete these keys."""
+        marks = pa.repeat(pa.scalar("delete"), keys.num_rows)
+        return self._align(keys.append_column(self._mark, marks))
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Join small batches of one schema, up to about :data:`JOINED_BYTES`."""
+    found: list[pa.RecordBatch] = []
+    small: list[pa.RecordBatch] = []
+    nbytes = 0
+    for batch in batches:
+        if small and (nbytes >= JOINED_BYTES or not batch.schema.equals(small[0].schema)):
+            found += pa.Table.from_batches(small).combine_chunks().to_batches()
+            small, nbytes = [], 0
+        small.append(batch)
+        nbytes += batch.nbytes
+    if small:
+        found += pa.Table.from_batches(small).combine_chunks().to_batches()
+    return found
 
 
 class MergeReader:
@@ -42,14 +184,14 @@ class MergeReader:
         )
 
     def parts(self, view: PartitionView, name: str) -> Iterator[AnswerPart]:
-        """Give all parts of a partition, and in a tail the deletes."""
+        """Yield all parts of a partition; in a tail also the deletions."""
         merge = MergeOnRead(self._context.definition, self._context.columns)
         for pin in view.pins:
             self._add_rows(pin, merge)
         yield from self._merged(merge, view.files, view.replaced, name)
 
     def changes(self, batches: Iterable[pa.RecordBatch], name: str) -> Iterator[AnswerPart]:
-        """Give all parts of a partition's buffered rows, in log order: what they change."""
+        """Yield all parts of the changes that a partition's buffered rows make, in log order."""
         merge = MergeOnRead(self._context.definition, self._context.columns)
         for batch in batches:
             merge.add(batch)
@@ -71,7 +213,7 @@ class MergeReader:
         if tail_deletes is None:
             newest, deleted = [self._slicer.matching(batch) for batch in newest], []
         with ExitStack() as held:
-            # Before the turn comes back: that ends an answer that nobody waits for.
+            # Before the turn is taken back, because that raises if the client has disconnected.
             with scheduler.given_back():
                 waiting = held.enter_context(closing(SpilledResult(self._spill, newest)))
                 del newest
@@ -94,17 +236,17 @@ class MergeReader:
                     yield from self._deleted_since(replaced, merge, tail_deletes, name)
 
     def _add_rows(self, pin: Pin, merge: MergeOnRead) -> None:
-        """Put a buffer's rows into the merge, in log order."""
+        """Add a buffer's rows to the merge, in log order."""
         row = 0
         while row < pin.rows:
             batch = self._rows_at(pin.source(), row, pin.rows)
             merge.add(batch)
             row += batch.num_rows
-            del batch  # a slice holds all of its buffer
+            del batch  # a slice keeps its whole buffer alive
             self._context.pace.let_others()
 
     def _rows_at(self, source: object, row: int, stop: int) -> pa.RecordBatch:
-        """Return the rows from ``row`` on, before ``stop``, that lie together."""
+        """Return the rows ``row..stop-1`` as far as they are contiguous."""
         if isinstance(source, RowsFile):
             return self._context.spilled(source, row, stop)
         assert isinstance(source, BufferedRows)
@@ -113,10 +255,11 @@ class MergeReader:
     def _surviving(
         self, given: list[pa.RecordBatch], name: str, source: str
     ) -> Iterator[AnswerPart]:
-        """Give the parts of rows that are the newest of their keys, and in a tail their deletes.
+        """Yield the parts of rows that are the newest of their keys; in a tail also their
+        deletions.
 
         Args:
-            given: one batch, which is taken out: it is not held while the client has a part.
+            given: a list of one batch, which is popped so that it is not held while a part is sent.
         """
         rows = given.pop()
         tail_deletes = self._tail_deletes
@@ -135,7 +278,7 @@ class MergeReader:
             yield from self._deletes(tail_deletes, missed, name, source)
 
     def _widened(self, rows: pa.RecordBatch, name: str, source: str) -> Iterator[AnswerPart]:
-        """Give the parts of matching rows that lack columns of the answer."""
+        """Yield the parts of matching rows with missing columns."""
         found, row = copied(self._slicer.matching(rows)), 0
         del rows
         with self._spill.held(found.nbytes):
@@ -150,7 +293,7 @@ class MergeReader:
     def _deleted_since(
         self, replaced: Replaced, merge: MergeOnRead, tail_deletes: TailDeletes, name: str
     ) -> Iterator[AnswerPart]:
-        """Give the deletes of a version's keys that neither today's files nor buffers have."""
+        """Yield the deletions of a version's keys that are in no current file or buffer."""
         definition = self._context.definition
         key = definition.primary_key
         there = align_table(list(self._pieces(replaced.added, key)), definition.key_schema)
@@ -171,7 +314,7 @@ class MergeReader:
                 yield AnswerPart(copied(part), name, source, sent_bytes(part))
 
     def _pieces(self, adds: Sequence[Add], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """Give the rows of files, each time as many as make a part."""
+        """Yield the rows of files in pieces of at most one part."""
         context = self._context
         for add in adds:
             file = DataFile.of(add, context.folder)
@@ -180,7 +323,8 @@ class MergeReader:
                 row, rows = 0, footer.row_group(index).num_rows
                 while row < rows:
                     group = context.group(file, index, columns).batch
-                    # Not by a name: the whole group would be held until the next one is needed.
+                    # Not assigned to a name, which would keep the whole row group until the next
+                    # one.
                     piece = [window(group, row, rows).batch]
                     row += piece[0].num_rows
                     del group

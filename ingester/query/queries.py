@@ -1,9 +1,9 @@
-"""Opens answers: from a ticket to a snapshot to a stream, and lets go of those nobody reads.
+"""Opening answers: ticket, snapshot, stream; and expiring abandoned ones.
 
-Law of this file: what needs the store runs on the loop, and the snapshot is taken in one step after
-it. An answer that needs nothing of the store is opened by the thread that asks: the way to the loop
-and back would take longer than the rest. A stream that makes no progress for
-``query.client_timeout`` loses its snapshot.
+Work that needs the store runs on the event loop, and the snapshot is taken in one step after it.
+An answer that needs nothing from the store is opened in the calling thread, because the trip to
+the loop would take longer than the rest. A stream without progress for ``query.client_timeout``
+loses its snapshot (tests/query/test_open_streams.py).
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.observability.status import StreamStatus
-from ingester.query.answer_places import AnswerPlaces, Kind
-from ingester.query.cpu_account import CpuAccount, always_wanted
-from ingester.query.fair_scheduler import Pace
-from ingester.query.filter_room import FilterRoom
+from ingester.query.answer_places import AnswerPlaces, FilterRoom, Kind
+from ingester.query.fair_scheduler import CpuAccount, Pace, always_wanted
 from ingester.query.parts import PART_BYTES
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
@@ -42,14 +40,14 @@ log = structlog.get_logger(__name__)
 
 STALLED_AFTER_S = 5.0
 FILTERS = 8
-"""The filters of ``query.max_filter_bytes`` that a namespace may have under way."""
+"""A namespace's open answers may hold filters of this many times ``query.max_filter_bytes``."""
 
 MakeReader = Callable[[Selection, RowGroupCache, CpuAccount], Reader]
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """The settings of queries; durations are seconds."""
+    """Settings of queries; durations in seconds."""
 
     max_streams: int
     client_timeout_s: float
@@ -62,19 +60,19 @@ class QueryLimits:
 
 @dataclass(frozen=True, slots=True)
 class QueryHooks:
-    """Functions of the daemon that queries call."""
+    """Callbacks into the daemon."""
 
     settled: Callable[[], bool] = lambda: True
-    """Says whether all that was acknowledged until now is applied, and may wait a moment for it.
-    Called in threads of clients."""
+    """Returns whether everything acknowledged so far is applied; may wait briefly. Called in client
+    threads."""
     on_opened: Callable[[TableKey], None] = lambda table: None
-    """Is told the table of each query that begins, in any thread."""
+    """Called with the table of each new query, in any thread."""
     on_expired: Callable[[], None] = lambda: None
-    """Is told of each answer that was let go because its client made no progress."""
+    """Called for each answer that expired because its client made no progress."""
 
 
 class Queries:
-    """All open answers. Loop only, but for `open_at_once` and the closing of streams."""
+    """All open answers. Event loop only, except `open_at_once` and closing streams."""
 
     def __init__(
         self,
@@ -91,9 +89,9 @@ class Queries:
         self.version_tail = VersionTail(catalog, tree, retain_s=limits.tail_retain_s)
         self._limits = limits
         self._hooks = hooks
-        # Weak: a stream is freed, and so closed, when the gRPC server drops it.
+        # Weak: a stream is freed, and thereby closed, when the gRPC server drops it.
         self._streams: weakref.WeakSet[AnswerStream] = weakref.WeakSet()
-        # Reentrant: a collection inside it may free a stream, which takes it again.
+        # Reentrant: garbage collection inside it may free a stream, which calls `_forget`.
         self._lock = threading.RLock()
         self._previews = trio.CapacityLimiter(1)
         self._filters = FilterRoom(FILTERS * limits.filters.nbytes)
@@ -101,9 +99,7 @@ class Queries:
     def open_at_once(
         self, ticket: Ticket, check_wanted: Callable[[], None] = always_wanted
     ) -> AnswerStream | None:
-        """Open the answer to a ticket that needs nothing of the store; None for others.
-
-        Any thread.
+        """Open an answer that needs nothing from the store; None if it does. Thread-safe.
 
         Args:
             check_wanted: as in :meth:`answer`.
@@ -131,7 +127,7 @@ class Queries:
         return self.answer(*await self.snapshot(ticket), ticket)
 
     async def snapshot(self, ticket: Ticket) -> tuple[TableBuffer, Snapshot]:
-        """Take the snapshot of a ticket's table, for :meth:`answer`, which closes it.
+        """Take the snapshot for a ticket. :meth:`answer` closes it.
 
         Raises:
             UnknownTable, InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
@@ -148,18 +144,18 @@ class Queries:
         make_reader: MakeReader | None = None,
         check_wanted: Callable[[], None] = always_wanted,
     ) -> AnswerStream:
-        """Open the answer of a snapshot, which it closes. Any thread.
+        """Open the answer to a snapshot and take ownership of the snapshot. Thread-safe.
 
         Args:
-            make_reader: makes the reader of what is no plain query.
-            check_wanted: raises where the client has gone: the answer ends by that.
+            make_reader: creates the reader of a live answer; None for a query.
+            check_wanted: raises if the client has disconnected, which ends the answer.
 
         Raises:
             InvalidRequest, Stopping, TooManyStreams
         """
         kind: Kind = "query" if make_reader is None else "live"
         try:
-            # Others may have come meanwhile.
+            # The last place may have been taken since the first check.
             self.places.take(kind, table.namespace)
             try:
                 account = self.account(table, check_wanted)
@@ -172,7 +168,7 @@ class Queries:
             raise
 
     def ticket(self, body: bytes) -> Ticket:
-        """Read a ticket, within the limits of filters. Any thread.
+        """Parse a ticket within the filter limits. Thread-safe.
 
         Raises:
             InvalidRequest, NotAvailable
@@ -182,15 +178,15 @@ class Queries:
     def account(
         self, table: TableBuffer, check_wanted: Callable[[], None] = always_wanted
     ) -> CpuAccount:
-        """Return what counts the processor time of an answer that begins. Any thread."""
+        """Return the processor time account of a new answer. Thread-safe."""
         return CpuAccount(table.namespace, self._limits.max_cpu_s, check_wanted)
 
     async def refresh(self, table: TableBuffer) -> None:
-        """See others' commits as a query would."""
+        """Load others' commits, as a query does."""
         await self._catalog.refresh(table, self._limits.refresh_s)
 
     async def preview(self, ticket: Ticket) -> tuple[pa.Schema, int, int]:
-        """Return (schema, rows, bytes) of an answer: upper bounds, or -1 where they are unknown."""
+        """Return (schema, rows, bytes) of an answer: upper bounds, or -1 if unknown."""
         table = await self._catalog.open(ticket.namespace, ticket.table)
         await self.refresh(table)
         if ticket.scope == "version" or await self._is_elsewhere(table, ticket):
@@ -205,10 +201,10 @@ class Queries:
             elif ticket.version not in (None, table.state.version):
                 rows, nbytes = -1, -1
             if definition.keyed and table.rows:
-                # What is buffered may replace, or delete, what is there already.
+                # Buffered rows may replace or delete rows in files.
                 rows, nbytes = -1, -1
         if ticket.filter:
-            # Aside, and one at a time: a long one is read for as long as the loop must not stand.
+            # In a thread, one at a time: parsing a long filter would block the loop.
             await trio.to_thread.run_sync(
                 predicate_of, ticket.filter, definition.schema, limiter=self._previews
             )
@@ -219,7 +215,7 @@ class Queries:
         return schema, rows, nbytes
 
     def statistics(self) -> StreamStatus:
-        """Count the answers under way, and what they have on local disk."""
+        """Return the number of open answers and their files on local disk."""
         before = time.monotonic() - STALLED_AFTER_S
         stalled = [
             stream
@@ -236,13 +232,13 @@ class Queries:
         )
 
     def answer_bytes(self) -> int:
-        """Return the bytes that answers may hold: parts, what some are views of, keys, filters."""
+        """Return the bytes that answers may hold: parts, batches behind views, keys, filters."""
         groups = self.row_groups
         parts = self.places.taken * PART_BYTES + groups.views.nbytes
         return parts + groups.result_spill.nbytes + self._filters.nbytes
 
     def _alive(self) -> list[AnswerStream]:
-        """Return strong references: to be let go of outside the lock, as a stream may be freed."""
+        """Return strong references. Drop them outside the lock, because that may free a stream."""
         with self._lock:
             return list(self._streams)
 
@@ -253,8 +249,8 @@ class Queries:
         return len(expired)
 
     async def run(self) -> None:
-        """Expire answers that nobody reads, and what was decoded for them, until cancelled."""
-        # A sweep: nothing happens when a client stands still, or when nobody asks.
+        """Expire abandoned answers and their decoded row groups until cancelled."""
+        # Polled: a client that stops reading causes no event.
         period_s = min(1.0, max(0.01, self._limits.client_timeout_s / 4))
         while True:
             await trio.sleep(period_s)
@@ -264,14 +260,14 @@ class Queries:
                 self._hooks.on_expired()
             if expired:
                 log.warning(
-                    "answers abandoned by their clients were let go",
+                    "abandoned answers expired",
                     streams=expired,
                     timeout_s=self._limits.client_timeout_s,
                     runbook="slow-client",
                 )
 
     def close_all(self) -> None:
-        """Let go of every snapshot: the process ends."""
+        """Release every snapshot at the end of the process."""
         self._expire(float("inf"))
 
     def _applied_seq(self) -> int:
@@ -284,14 +280,14 @@ class Queries:
         await self.refresh(table)
         if ticket.scope == "all":
             if await self._is_elsewhere(table, ticket):
-                # What is buffered belongs to the version that counts.
+                # Buffered rows belong to the current table version.
                 files = await self.version_tail.files(table, None, ticket.table_version)
                 return snapshot_version(files, self._tree.applied_seq)
             return snapshot_all(table, self._applied_seq)
         await self.version_tail.check_current(table, ticket)
         snapshot = await self.version_tail.buffered(table, ticket.version)
         try:
-            # The table may have been switched meanwhile, to other columns even.
+            # A switch may have happened meanwhile and changed the columns.
             check_table_version(table, ticket)
         except BaseException:
             snapshot.close()
@@ -299,7 +295,7 @@ class Queries:
         return snapshot
 
     async def _is_elsewhere(self, table: TableBuffer, ticket: Ticket) -> bool:
-        """Whether a ticket is about another version of the table than the one that counts."""
+        """Return whether a ticket names another table version than the current one."""
         asked = ticket.table_version
         if asked is not None and asked != table.state.table_version:
             await self._catalog.refresh(table, -1.0)
@@ -308,11 +304,11 @@ class Queries:
     def selection(
         self, definition: TableDefinition, ticket: Ticket, account: CpuAccount
     ) -> Selection:
-        """Return what a ticket selects of a table. Any thread; a filter is read in a turn.
+        """Return the columns and rows that a ticket selects. Thread-safe; parses filters in a turn.
 
         Raises:
             InvalidRequest: an unknown column, or a filter that does not fit.
-            TooSlow: the filter takes longer to read than the answer may.
+            TooSlow: parsing the filter exceeded the answer's processor time.
         """
         schema, scheduler = definition.schema, self.row_groups.scheduler
         predicate = Predicate(())

@@ -1,7 +1,6 @@
-"""The context that all readers of one answer share: what is asked for, and where it is read.
+"""What all readers of one answer share: the selection, and access to files and spills.
 
-Law of this file: it holds no rows. Each use of a row group goes through the cache, which knows the
-answer by its context and leases the group to it.
+It holds no rows. Row groups are leased from the cache under the context's identity.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.query.buffer_spill import RowsFile
-from ingester.query.cpu_account import CpuAccount
-from ingester.query.fair_scheduler import Pace
+from ingester.query.fair_scheduler import CpuAccount, Pace
 from ingester.query.live_groups import Group
+from ingester.query.parts import Slicer
 from ingester.query.row_group_cache import Decoded, RowGroupCache
-from ingester.query.slicer import Slicer
+from ingester.query.spill import RowsFile
 from persist.parquet.reading import DataFile
 from persist.predicate.predicate import Predicate
 from persist.table import TableDefinition
@@ -24,7 +22,7 @@ OPERATION = "_op"
 
 
 class AnswerPart(NamedTuple):
-    """A part of an answer, sent at once: rows of one partition, and where they came from."""
+    """One part of an answer: rows of one partition, sent as one message."""
 
     batch: pa.RecordBatch
     partition: str
@@ -32,22 +30,22 @@ class AnswerPart(NamedTuple):
     """``buffer`` or ``file``."""
     nbytes: int
     group: Group | None = None
-    """The operations that the rows are of, in a live feed."""
+    """The operations that the rows belong to, in a live feed."""
 
 
 class Selection(NamedTuple):
-    """The selection of a snapshot's rows and columns that is asked for."""
+    """The columns and rows that a ticket selects."""
 
     schema: pa.Schema
     """The answer's columns, without metadata."""
     predicate: Predicate
     limit: int | None
     marks_operations: bool = False
-    """Whether the answer has ``_op``: the buffered tail of a keyed table."""
+    """Whether the answer has the column ``_op`` (the buffered tail of a keyed table)."""
 
 
 class ReadContext:
-    """Holds what the readers of one answer share.
+    """Shared by the readers of one answer.
 
     Args:
         folder: the table's folder in the store.
@@ -70,7 +68,7 @@ class ReadContext:
         self.pace = Pace(groups.scheduler)
         table, predicate = definition.schema, selection.predicate
         self.columns = tuple(dict.fromkeys((*selection.schema.names, *predicate.columns)))
-        """The answer's and the filter's columns, which are read of files."""
+        """Columns read from files: those of the answer and of its filter."""
         self.slicer = Slicer(
             pa.schema([field for field in selection.schema if field.name != OPERATION]),
             pa.schema([table.field(name) for name in predicate.columns]),
@@ -80,30 +78,31 @@ class ReadContext:
         )
 
     def group(self, file: DataFile, index: int, columns: tuple[str, ...] | None = None) -> Decoded:
-        """Return a decoded row group, by default :attr:`columns`; see :meth:`RowGroupCache.group`.
+        """Return a decoded row group, by default of :attr:`columns`; see
+        :meth:`RowGroupCache.group`.
 
-        To be asked for again for each part: between two parts only the cache may hold it.
+        Ask again for each part: between two parts only the cache may hold the row group.
         """
         return self.groups.group(file, index, columns or self.columns, id(self))
 
     def group_read(
         self, file: DataFile, index: int, columns: tuple[str, ...] | None = None
     ) -> None:
-        """Give the lease on a row group back: it is read to its end."""
+        """Return the lease on a row group that was read to its end."""
         self.groups.done(file.path, index, columns or self.columns, id(self))
 
     def prefetch(self, file: DataFile, index: int) -> bool:
-        """Have a row group decoded by another thread; see :meth:`RowGroupCache.prefetch`."""
+        """Start decoding a row group in another thread; see :meth:`RowGroupCache.prefetch`."""
         return self.groups.prefetch(file, index, self.columns, id(self))
 
     def spilled(self, source: RowsFile, row: int, stop: int) -> pa.RecordBatch:
-        """Read the rows from ``row`` on, before ``stop``, that are in the same part of a spill."""
+        """Read the rows ``row..stop-1`` of a spill as far as they are in one stored batch."""
         with self.scheduler.given_back():
             start, batch = source.at(row)
         return batch.slice(row - start, min(batch.num_rows, stop - start) - (row - start))
 
     def marked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows with the column ``_op``, where the answer has it."""
+        """Add the column ``_op`` if the answer has it."""
         if not self.selection.marks_operations:
             return batch
         marks = pa.array(["upsert"] * batch.num_rows)

@@ -1,31 +1,107 @@
-"""The rows of a snapshot, one part after another, wherever they are: buffers, spills, files.
+"""Reading a snapshot's rows part by part from buffers, spills and files.
 
-Law of this file: between two parts nothing is held but a position: no chunk, no row group, no list
-of rows; in a keyed table what :mod:`ingester.query.merge_reader` holds, too. Runs in the gRPC
-thread that asks for the next part.
+Between two parts a reader holds a position only: no chunk, no row group, no list of rows; for
+keyed tables see :mod:`ingester.query.merge_reader`. Runs in the gRPC thread that asks for the
+next part. The next row groups are decoded ahead for a client that has read three quarters of
+one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from ingester.buffer import BufferedRows, FileRows, Pin
-from ingester.query.buffer_spill import OrderFile, RowSelection, RowsFile
-from ingester.query.cpu_account import CpuAccount
+from ingester.query.fair_scheduler import CpuAccount
 from ingester.query.merge_reader import MergeReader
 from ingester.query.parts import Piece
 from ingester.query.read_context import AnswerPart, ReadContext, Selection
 from ingester.query.row_group_cache import RowGroupCache
-from ingester.query.row_group_scan import AHEAD, RowGroupScan
 from ingester.query.snapshot import PartitionView, Snapshot
+from ingester.query.spill import OrderFile, RowSelection, RowsFile
 from persist.manifest import Add, version_folder
+from persist.parquet.reading import DataFile, group_bounds
 from persist.table import TableKey
+
+AHEAD = 2
+"""Row groups decoded ahead for a client that has read a whole one."""
+
+
+class Visit(NamedTuple):
+    """A row group that may contain matching rows."""
+
+    file: DataFile
+    group: int
+    start: int
+    """Row number of its first row in the file."""
+    rows: int
+
+
+class RowGroupScan:
+    """Iterates over the row groups of files for one answer."""
+
+    def __init__(self, context: ReadContext) -> None:
+        self._context = context
+        self._left: Iterator[Visit] = iter(())
+        self._next: deque[Visit] = deque()
+        self._under_way = 0
+
+    def visits(self, adds: Iterable[Add], folder: str | None = None) -> Iterator[Visit]:
+        """Yield the row groups of all files that may contain matching rows.
+
+        Args:
+            folder: the files' folder; by default that of the snapshot's table.
+        """
+        self._left, self._under_way = self._groups_of(adds, folder or self._context.folder), 0
+        self._next.clear()
+        while (visit := self._pull()) is not None:
+            yield visit
+
+    def decode_ahead(self, groups: int) -> None:
+        """Decode up to this many groups ahead."""
+        while self._under_way < groups:
+            if self._under_way == len(self._next):
+                visit = next(self._left, None)
+                if visit is None:
+                    return
+                self._next.append(visit)
+            visit = self._next[self._under_way]
+            if not self._context.prefetch(visit.file, visit.group):
+                return
+            self._under_way += 1
+
+    def _pull(self) -> Visit | None:
+        if not self._next:
+            return next(self._left, None)
+        self._under_way = max(0, self._under_way - 1)
+        return self._next.popleft()
+
+    def _groups_of(self, adds: Iterable[Add], folder: str) -> Iterator[Visit]:
+        context, predicate = self._context, self._context.selection.predicate
+        pause = context.pace.let_others
+        for add in adds:
+            pause()
+            if not predicate.may_match(add.stats, add.rows, pause):
+                continue
+            file = DataFile.of(add, folder)
+            footer = context.groups.footer(file)
+            stop = 0
+            for index in range(footer.num_row_groups):
+                rows = footer.row_group(index).num_rows
+                start, stop = stop, stop + rows
+                if not predicate.conjunctions or predicate.may_match(
+                    group_bounds(footer, index, context.definition.schema), rows, pause
+                ):
+                    yield Visit(file, index, start, rows)
 
 
 class PartReader:
-    """Reads a selection of a snapshot. It must not refer to its stream, which is freed by count."""
+    """Reads a selection of a snapshot. Must not refer to its stream, which is freed by reference
+    count.
+    """
 
     def __init__(
         self,
@@ -35,7 +111,7 @@ class PartReader:
         table: TableKey,
         account: CpuAccount | None = None,
     ) -> None:
-        """``account``: by default one of the table's namespace, without a limit."""
+        """``account``: by default one of the table's namespace without a limit."""
         self.selection = selection
         self.snapshot = snapshot
         self.scheduler = row_groups.scheduler
@@ -48,16 +124,16 @@ class PartReader:
         self._slicer = self._context.slicer
         self._scan = RowGroupScan(self._context)
         self._ahead = 0
-        """The number of row groups that are worth decoding before they are asked for."""
+        """Number of row groups to decode ahead."""
 
     def parts(self) -> Generator[AnswerPart, None, None]:
-        """Give all parts with at least one row, up to the limit."""
+        """Yield all parts with at least one row, up to the limit."""
         for part in self._limited(self._all_parts()):
             yield part
             self._context.pace.restart()
 
     def let_go(self) -> None:
-        """Let go of the last part: nobody wants it any more."""
+        """Release the last part."""
         self._slicer.let_go()
 
     def _limited(self, parts: Iterator[AnswerPart]) -> Iterator[AnswerPart]:
@@ -93,7 +169,7 @@ class PartReader:
         spec = definition.spec_of(view.spec_id)
         if set(spec.columns).isdisjoint(self.selection.predicate.columns):
             return True
-        # A partition has at least one row and, where it says something of a column, no nulls in it.
+        # A partition has at least one row, and no nulls in the columns that its values describe.
         bounds, pace = view.bounds(definition), self._context.pace
         return self.selection.predicate.may_match(bounds, 1, pace.let_others)
 
@@ -112,7 +188,7 @@ class PartReader:
                 self._context.pace.let_others()
 
     def _part_at(self, source: object, row: int, stop: int) -> tuple[int, Piece]:
-        """Return (rows looked at, the matching ones) of the part that begins at a row."""
+        """Filter rows from ``row``; return (number of rows consumed, matching rows)."""
         if isinstance(source, RowsFile):
             spilled = self._context.spilled(source, row, stop)
             return self._slicer.whole_or_part(spilled, own=False)
@@ -120,9 +196,9 @@ class PartReader:
         return self._slicer.buffered(source.chunks(), row, stop)
 
     def _persisted_parts(self, source: FileRows, unsent: range, name: str) -> Iterator[AnswerPart]:
-        """Give the rows of a buffer that were not sent before it was released, from its files."""
+        """Yield those rows of a released buffer that were not sent yet, from its files."""
         order = source.spill
-        # The table may have been switched since the snapshot: then they are of the other version.
+        # After a table switch since the snapshot, the files are in the other version's folder.
         folder = version_folder(*self._table, source.table_version)
         assert order is None or isinstance(order, OrderFile)
         first = 0
@@ -166,7 +242,7 @@ class PartReader:
     def _selected_part(
         self, selected: RowSelection, group: pa.RecordBatch, row: int, start: int
     ) -> tuple[int, Piece]:
-        """Do as :meth:`Slicer.part`, in a group whose first row is the file's row ``start``."""
+        """As :meth:`Slicer.part`, for a row group whose first row is the file's row ``start``."""
         view = self._slicer.fitting(group, row, group.num_rows)
         with self.scheduler.given_back():
             numbers = selected.numbers(start + row, view.num_rows)

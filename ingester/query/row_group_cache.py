@@ -1,10 +1,9 @@
-"""Parquet files read by row group, through one cache that all answers share.
+"""Parquet files read by row group, through one bounded cache shared by all answers.
 
-Law of this file: decoded row groups belong to the cache, which is bounded in bytes; a reader holds
-a position and asks again. One thread decodes a row group while the others that want it wait for it.
-A reader that asks has a lease on the group until it says that it is done, or does not come back: a
-leased group is not pushed out by the next one, which waits instead, but not for ever. (A group
-decoded anew for every part of it would cost a hundred times as much.) Threads only; no loop.
+Decoded row groups belong to the cache. A reader holds a position and asks again for each part. One
+thread decodes a row group while others that need it wait. Asking takes a lease, which ends with
+:meth:`RowGroupCache.done` or after :data:`LEASE_S`; leased groups are not evicted unless a new
+one has waited for :data:`ROOM_PATIENCE_S` (tests/query/test_row_group_cache.py). Threads only.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ import pyarrow.parquet as pq
 import structlog
 
 from ingester.errors import InternalFailure, StoreAway
-from ingester.query.cpu_account import CpuAccount
-from ingester.query.fair_scheduler import FairScheduler
-from ingester.query.result_spill import ResultSpill
-from ingester.query.slicer import Views
+from ingester.query.fair_scheduler import CpuAccount, FairScheduler
+from ingester.query.parts import Views
+from ingester.query.spill import ResultSpill
 from persist.parquet.reading import (
     DataFile,
     FileDamaged,
@@ -42,30 +40,30 @@ log = structlog.get_logger(__name__)
 CACHE_BYTES = 128 << 20
 MAX_FOOTERS = 4096
 LEASE_S = 0.5
-"""The time after which a reader that does not come back has stalled, or has left."""
+"""Lease duration, in seconds. A reader that takes longer has stalled or disconnected."""
 ROOM_PATIENCE_S = 1.0
-"""The time that a group waits for those that are being read."""
+"""How long a new group waits for leased ones, in seconds."""
 IDLE_S = 5.0
-"""The time after which a group that nobody asked for is forgotten, whatever room there is."""
+"""Time after which an unused group is dropped even if there is room, in seconds."""
 
 AHEAD_THREADS = 2
 MAX_AHEAD = 3
-"""The most groups that wait to be decoded ahead."""
+"""Limit on groups that wait to be decoded ahead."""
 MAX_WAITING = 1
-"""All processors are busy as it is where more answers wait for their turn."""
+"""With more answers waiting for a turn, all processors are busy and nothing is decoded ahead."""
 
 GroupKey = tuple[str, int, tuple[str, ...]]
 
 
 class Decoded(NamedTuple):
-    """A row group in memory."""
+    """A decoded row group."""
 
     batch: pa.RecordBatch
     nbytes: int
 
 
 class _Entry:
-    """A decoded row group, and until when each of its readers has a lease on it."""
+    """A cached row group with the expiry of each reader's lease."""
 
     __slots__ = ("batch", "leases", "nbytes", "used_at")
 
@@ -84,7 +82,7 @@ class _Entry:
 
 
 class RowGroupCache:
-    """Reads and caches footers and row groups of one store."""
+    """Reads and caches the footers and row groups of one store."""
 
     def __init__(
         self,
@@ -98,16 +96,16 @@ class RowGroupCache:
         self.views = Views()
         """Counts what the parts of these answers are views of."""
         self.result_spill = result_spill or ResultSpill()
-        """Keeps what these answers have merged and send later."""
+        """Keeps merged rows that these answers send later."""
         self.nbytes = 0
-        """Bytes of all decoded row groups, and of those that are being decoded."""
+        """Bytes of all decoded row groups, including those being decoded."""
         self._store = store
         self._cache_bytes = cache_bytes
-        # Reentrant: a collection inside it may free a stream, whose reader is done then.
+        # Reentrant: garbage collection inside it may free a stream, which calls `done`.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._entries: OrderedDict[GroupKey, _Entry] = OrderedDict()
-        """Decoded groups, the least recently used first."""
+        """Decoded groups, least recently used first."""
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._loading: dict[GroupKey, threading.Lock] = {}
         self._under_way = 0
@@ -115,22 +113,22 @@ class RowGroupCache:
         self._threads = ThreadPoolExecutor(AHEAD_THREADS, "row-groups")
 
     def shrink(self) -> None:
-        """Forget all decoded row groups: their memory is needed elsewhere."""
+        """Drop all decoded row groups to free memory."""
         self.forget_idle(-1.0)
 
     def forget_idle(self, idle_s: float = IDLE_S) -> None:
-        """Forget groups that nobody has asked for in this time."""
+        """Drop groups that were not used for this long."""
         before = time.monotonic() - idle_s
         with self._changed:
             for key in [key for key, entry in self._entries.items() if entry.used_at < before]:
                 self._forget(key)
 
     def footer(self, file: DataFile) -> pq.FileMetaData:
-        """Return the file's metadata, checked; read once while it stays in the cache.
+        """Return a file's metadata, checked and cached.
 
         Raises:
             StoreAway: the file cannot be read now.
-            InternalFailure: it is damaged.
+            InternalFailure: the file is damaged.
         """
         path = file.path
         with self._lock:
@@ -149,13 +147,13 @@ class RowGroupCache:
     def group(
         self, file: DataFile, index: int, columns: tuple[str, ...], reader: int = 0
     ) -> Decoded:
-        """Return a decoded row group; columns that have no values in it are left out.
+        """Return a decoded row group without the columns that have no values in it.
 
-        ``reader`` has a lease on it until :meth:`done`, or for :data:`LEASE_S`.
+        ``reader`` holds a lease on it until :meth:`done`, or for :data:`LEASE_S`.
 
         Raises:
             StoreAway: the file cannot be read now.
-            InternalFailure: it is damaged.
+            InternalFailure: the file is damaged.
         """
         key = (file.path, index, columns)
         while True:
@@ -163,14 +161,15 @@ class RowGroupCache:
             if group is not None:
                 return group
             footer, account = self.footer(file), self.scheduler.account()
-            # No reference is kept while the next turn is waited for: the cache alone holds it.
+            # No reference is kept while waiting for the next turn, so that only the cache holds the
+            # group.
             with self.scheduler.given_back():
                 self._load(key, footer, reader, account)
 
     def prefetch(self, file: DataFile, index: int, columns: tuple[str, ...], reader: int) -> bool:
-        """Have a group decoded by another thread, for a reader that will ask for it soon.
+        """Start decoding a group in another thread for a reader that will soon need it.
 
-        False where there is no room for it, or too much to do already; it may be asked again.
+        Returns False if there is no room or too much to do already; the caller may ask again.
         """
         if self.scheduler.waiting > MAX_WAITING:
             return False
@@ -187,7 +186,7 @@ class RowGroupCache:
         return True
 
     def _leased(self) -> int:
-        """Return the bytes that no other group can take the place of now."""
+        """Return the bytes that cannot be evicted now."""
         now = time.monotonic()
         free = (entry.nbytes for entry in self._entries.values() if entry.leased_until() <= now)
         return self.nbytes - sum(free)
@@ -199,7 +198,7 @@ class RowGroupCache:
         try:
             self._load(key, footer, reader, account)
         except (StoreAway, InternalFailure):
-            pass  # whoever asks for the group is told
+            pass  # reported to the reader that asks for the group
         finally:
             if account is not None:
                 self.scheduler.count(account, time.thread_time() - began)
@@ -207,7 +206,7 @@ class RowGroupCache:
                 self._ahead.discard(key)
 
     def done(self, path: str, index: int, columns: tuple[str, ...], reader: int) -> None:
-        """End a reader's lease: it has read the group to its end."""
+        """End a reader's lease: it has read the whole group."""
         with self._changed:
             entry = self._entries.get((path, index, columns))
             if entry is not None and entry.leases.pop(reader, None) is not None:
@@ -225,7 +224,7 @@ class RowGroupCache:
     def _load(
         self, key: GroupKey, footer: pq.FileMetaData, reader: int, account: CpuAccount | None
     ) -> None:
-        """Decode a group into the cache, unless somebody else has done it meanwhile."""
+        """Decode a group into the cache unless another thread already did."""
         path, index, columns = key
         with self._lock:
             loading = self._loading.setdefault(key, threading.Lock())
@@ -242,9 +241,9 @@ class RowGroupCache:
 
     @contextmanager
     def _room(self, nbytes: int) -> Iterator[list[int]]:
-        """Wait for room, but not for ever, and hold it inside the block, which gets the bytes held.
+        """Reserve room inside the block, waiting up to :data:`ROOM_PATIENCE_S`.
 
-        When patience ends, one group at a time goes in all the same.
+        After that, one group at a time is admitted anyway. Yields a list with the bytes reserved.
         """
         deadline = time.monotonic() + ROOM_PATIENCE_S
         with self._changed:
@@ -271,7 +270,7 @@ class RowGroupCache:
                 self._changed.notify_all()
 
     def _keep(self, key: GroupKey, batch: pa.RecordBatch, reader: int, held: list[int]) -> None:
-        """Put a group in the place of the bytes that were held for it."""
+        """Replace the reserved bytes by the decoded group."""
         with self._changed:
             entry = _Entry(batch)
             self.nbytes += entry.nbytes - held.pop()
@@ -283,7 +282,7 @@ class RowGroupCache:
                 pass
 
     def _forget_unleased(self, now: float) -> float:
-        """Forget the oldest group that nobody reads, and return 0; else when a lease ends."""
+        """Drop the oldest unleased group and return 0, or return when the next lease ends."""
         free_at = float("inf")
         for key, entry in self._entries.items():
             until = entry.leased_until()
@@ -298,7 +297,7 @@ class RowGroupCache:
         self._changed.notify_all()
 
     def decode(self, footer: pq.FileMetaData, key: GroupKey) -> pa.RecordBatch:
-        """The rows of one group, read from the store; the cache is not asked."""
+        """Return a row group's rows from the store, bypassing the cache."""
         path, index, columns = key
         with pq.ParquetFile(
             self._store.open(path),

@@ -1,9 +1,8 @@
-"""A snapshot, which one answer holds: a manifest version, and the first rows of some buffers.
+"""The snapshot that an answer holds: a manifest version and a prefix of each buffer.
 
-Law of this file: a snapshot with buffers is taken under its table's lock, so it is everything
-applied before it and nothing that comes later; its caller sees to it that this is all that was
-acknowledged. One of a single version has no buffers and takes no lock. It holds positions, not
-rows: buffers that are let go while it is read are replaced by their files or a spill
+A snapshot with buffers is taken under its table's lock, so it contains everything applied before
+it and nothing later; the caller makes sure that everything acknowledged is applied. It holds
+positions, not rows: buffers released while it is read are replaced by their files or a spill
 (:mod:`ingester.buffer.handle`).
 """
 
@@ -21,17 +20,17 @@ from persist.table import TableDefinition
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The changes of a keyed partition's files since a version."""
+    """Changes of a keyed partition's files since a version."""
 
     removed: tuple[Add, ...]
-    """The files of the version that are there no more."""
+    """Files of that version that no longer exist."""
     added: tuple[Add, ...]
-    """The files that are there now instead: a key in none of them, nor in a buffer, was deleted."""
+    """Files that replaced them. A key in none of them, and in no buffer, was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition's rows within a snapshot."""
+    """One partition's rows in a snapshot."""
 
     spec_id: int
     values: PartitionValues
@@ -40,17 +39,19 @@ class PartitionView:
     replaced: Replaced | None = None
 
     def name(self, definition: TableDefinition) -> str:
-        """Return the folder's name, as sent with each part."""
+        """Return the partition folder's name, which is sent with each part."""
         return folder_of(definition.spec_of(self.spec_id), self.values)
 
     def bounds(self, definition: TableDefinition) -> dict[str, ColumnStats]:
-        """Return what the partition says about its rows' columns."""
+        """Return the column values that the partition implies."""
         return partition_bounds(definition.spec_of(self.spec_id), self.values, definition.schema)
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """A table at one moment. Close it, or the buffers it pins cost disk space when released."""
+    """A table at one moment. Must be closed: its pins cost disk space once their buffers are
+    released.
+    """
 
     definition: TableDefinition
     version: int
@@ -58,16 +59,16 @@ class Snapshot:
     files: Iterable[tuple[PartitionKey, Sequence[Add]]]
     pins: dict[PartitionKey, tuple[Pin, ...]]
     table_version: int = 1
-    """The version of the table as a whole that the files are of."""
+    """The table version that the files belong to."""
     replaced: Mapping[PartitionKey, Replaced] = field(default_factory=dict)
     taken_version: int | None = None
-    """The version since which the daemon has an origin that it took over last, or lacks rows that
-    another one took; 0 for an earlier table version. None where that is not told: buffers alone
-    tell it."""
+    """Since which manifest version the daemon owns the origin that it took over last, or is missing
+    rows that another daemon took over; 0 in earlier table versions. Only buffered answers report
+    it; otherwise None."""
     closed: bool = field(default=False)
 
     def partitions(self) -> Iterator[PartitionView]:
-        """Give all partitions, those with files first."""
+        """Return all partitions, those with files first."""
         left, replaced = dict(self.pins), dict(self.replaced)
         for key, files in self.files:
             yield PartitionView(*key, files, left.pop(key, ()), replaced.pop(key, None))
@@ -77,7 +78,7 @@ class Snapshot:
             yield PartitionView(*key, (), (), one)
 
     def close(self) -> None:
-        """Let go of everything. Any thread; twice is fine."""
+        """Release everything. Thread-safe and idempotent."""
         self.closed = True
         for pins in self.pins.values():
             for pin in pins:
@@ -85,12 +86,12 @@ class Snapshot:
 
 
 def snapshot_all(table: TableBuffer, applied_seq: Callable[[], int]) -> Snapshot:
-    """Take files, buffers, and the sequence up to which they have all operations. Any thread."""
+    """Take files, buffers, and the sequence up to which they are complete. Thread-safe."""
     with table.lock:
         return Snapshot(
             definition=table.definition,
             version=table.state.version,
-            # Asked for under the lock: no later operation of this table can be in the buffers then.
+            # Read under the lock, so the buffers contain no later operation of this table.
             sequence=applied_seq(),
             files=table.state.partitions.items(),
             pins=_pins(table),
@@ -105,10 +106,10 @@ def snapshot_buffered(
     persisted_since: Sequence[Add],
     before: TableState | None = None,
 ) -> Snapshot:
-    """Take buffers, and the files that this daemon's flushes have added after ``version``.
+    """Take buffers, and the files that this daemon's flushes added after ``version``.
 
     Args:
-        before: that version of a keyed table, where it is not the newest.
+        before: that version's state, for a keyed table if it is not the newest.
     """
     files: dict[PartitionKey, tuple[Add, ...]] = {}
     for add in persisted_since:

@@ -1,8 +1,8 @@
 """One answer, pulled by the client's flow control.
 
-Law of this file: the stream is freed when the gRPC server drops it, finished or not, and closes its
-snapshot then. The loop only expires it: when the client does not come back in time the snapshot is
-let go, and the next pull says so.
+The gRPC server drops the stream when it ends, finished or not; that frees it and closes its
+snapshot. The event loop only expires it: if the client does not return in time, the snapshot is
+released and the next pull raises `timeout` (tests/query/test_open_streams.py).
 """
 
 from __future__ import annotations
@@ -14,40 +14,33 @@ from typing import Protocol
 
 from ingester.errors import TooSlow
 from ingester.query.answer_places import Kind
-from ingester.query.cpu_account import CpuAccount
-from ingester.query.fair_scheduler import FairScheduler
+from ingester.query.fair_scheduler import CpuAccount, FairScheduler
 from ingester.query.read_context import AnswerPart, Selection
 from ingester.query.snapshot import Snapshot
 
 
 class Reader(Protocol):
-    """Reads a selection of a snapshot. It must not refer to its stream, which is freed by count."""
+    """Reads a selection of a snapshot. Must not refer to its stream, which is freed by reference
+    count.
+    """
 
     @property
-    def selection(self) -> Selection:
-        """What is read."""
-
+    def selection(self) -> Selection: ...
     @property
-    def snapshot(self) -> Snapshot:
-        """What it is read of."""
-
+    def snapshot(self) -> Snapshot: ...
     @property
-    def scheduler(self) -> FairScheduler:
-        """What gives the turns to compute."""
-
+    def scheduler(self) -> FairScheduler: ...
     @property
-    def account(self) -> CpuAccount:
-        """What counts the processor time."""
-
+    def account(self) -> CpuAccount: ...
     def parts(self) -> Generator[AnswerPart, None, None]:
-        """Give all parts with at least one row."""
+        """Yield all parts with at least one row."""
 
     def let_go(self) -> None:
-        """Let go of the last part: nobody wants it any more."""
+        """Release the last part."""
 
 
 class AnswerStream:
-    """An iterator of parts, which closes its snapshot at the end, on error and when dropped."""
+    """An iterator of parts that closes its snapshot at the end, on error and when dropped."""
 
     def __init__(
         self,
@@ -64,7 +57,7 @@ class AnswerStream:
         self.rows = 0
         self.nbytes = 0
         self.sending_since: float | None = time.monotonic()
-        """The time at which the last part was handed over; None while the next one is made."""
+        """When the last part was handed over; None while the next one is prepared."""
         self.expired = False
         self._on_close = on_close
         self._scheduler = reader.scheduler
@@ -81,7 +74,8 @@ class AnswerStream:
         with self._lock:
             if self.expired:
                 raise TooSlow(
-                    "the client made no progress for query.client_timeout; the snapshot was let go",
+                    "the client made no progress for query.client_timeout, so the snapshot was"
+                    " released",
                     details={"rows_sent": self.rows},
                 )
             self.sending_since = None
@@ -105,20 +99,21 @@ class AnswerStream:
         self.close()
 
     def expire(self, before: float) -> bool:
-        """Let the snapshot go if the client has not moved since ``before``. Any thread."""
+        """Release the snapshot if the client has not moved since ``before``. Thread-safe."""
         with self._lock:
             if self._closed or self.expired or self.sending_since is None:
                 return False
             if self.sending_since > before:
                 return False
             self.expired = True
-        # Nobody is in it: a part is handed over, and the next pull gets no further than above.
+        # No thread is inside: a part is with the client, and the next pull stops at the check
+        # above.
         self._parts.close()
         self.snapshot.close()
         return True
 
     def close(self) -> None:
-        """Let everything go; twice is fine."""
+        """Release everything. Idempotent."""
         with self._lock:
             if self._closed:
                 return

@@ -1,7 +1,7 @@
-"""Answers that name a manifest version: its files, or what came after it.
+"""Answers that name a manifest version: its files, or its buffered tail.
 
-Law of this file: runs on the loop; the manifest is read in threads. What a daemon has persisted
-after a version is part of that version's tail as long as ``query.tail_retain`` says.
+Runs on the event loop; the manifest is read in threads. What this daemon flushed after a version
+belongs to that version's tail for ``query.tail_retain`` (tests/query/test_version_tail.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_VERSION = 10**18
 
 
 class VersionTail:
-    """Reads versions of open tables. Loop only."""
+    """Reads versions of open tables. Event loop only."""
 
     def __init__(self, catalog: Catalog, tree: BufferTree, *, retain_s: float) -> None:
         self._catalog = catalog
@@ -42,14 +42,15 @@ class VersionTail:
     async def files(
         self, table: TableBuffer, version: int | None, table_version: int | None = None
     ) -> TableState:
-        """The files of one manifest version; of the newest, of a table version that is named.
+        """Return the state of a manifest version; by default the newest of the named table version.
 
         Raises:
-            InvalidRequest, StoreAway
-            ManifestDamaged: it cannot be read at any later time either.
+            InvalidRequest: the version is not kept.
+            StoreAway: the manifest cannot be read now.
+            ManifestDamaged: a retry does not help.
         """
         manifest = self._catalog.manifest(table.key)
-        # Some numbers are too long for the name of an object.
+        # Longer numbers would not fit into an object's name.
         number = None if version is None else min(version, _MAX_VERSION)
 
         def load() -> TableState:
@@ -72,9 +73,10 @@ class VersionTail:
             raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
 
     async def check_current(self, table: TableBuffer, ticket: Ticket) -> None:
-        """See to it that what a ticket says of versions is meant of the one that counts.
+        """Check that the versions a ticket names belong to the current table version.
 
-        Only that one has buffers, and manifest versions of another would say something else.
+        Only that one has buffers, and manifest version numbers mean something else in another
+        one.
 
         Raises:
             InvalidRequest, StaleVersion: the table was switched.
@@ -86,7 +88,7 @@ class VersionTail:
         check_table_version(table, ticket)
 
     async def buffered(self, table: TableBuffer, asked: int | None) -> Snapshot:
-        """The rows in buffers, or flushed by this daemon after version ``asked``.
+        """Take the rows that are buffered, or were flushed by this daemon after version ``asked``.
 
         Raises:
             InvalidRequest, StaleVersion, StoreAway
@@ -94,7 +96,7 @@ class VersionTail:
         if asked is not None and asked > table.state.version:
             await self._catalog.refresh(table, -1.0)
         elif table.definition.keyed and not self._owns(table):
-            await self._catalog.refresh(table, -1.0)  # the owner may be another one by now
+            await self._catalog.refresh(table, -1.0)  # the owner may have changed
         version = table.state.version if asked is None else asked
         if version > table.state.version:
             raise InvalidRequest(
@@ -102,13 +104,13 @@ class VersionTail:
                 f" the newest is {table.state.version}"
             )
         persisted, before = await self._persisted_since(table, version)
-        # Atomic: no await since the last look at the version.
+        # Atomic: no await since the version was checked.
         return snapshot_buffered(table, lambda: self._tree.applied_seq, version, persisted, before)
 
     async def _persisted_since(
         self, table: TableBuffer, version: int
     ) -> tuple[list[Add], TableState | None]:
-        """Return the files that belong to the tail of ``version``, and a keyed table's version."""
+        """Return the files in the tail of ``version``; for a keyed table also that version."""
         before = None
         persisted: list[Add] = []
         changed: set[PartitionKey] = set()
@@ -132,7 +134,8 @@ class VersionTail:
             return persisted, None
         if before is None or not self._answers_for(table):
             return [], None
-        # A later flush, or a rewrite, replaces the files of an earlier one: what counts is what
+        # A later flush or rewrite replaces earlier files, so the current files count. Rows that the
+        # version already had are equal in them.
         # stands there now. Rows that the version had, too, are the same in it.
         now_there = table.state.partitions.items()
         return [
@@ -151,10 +154,10 @@ class VersionTail:
         return owner is not None and owner.ingester_id == self._tree.ingester_id
 
     def _answers_for(self, table: TableBuffer) -> bool:
-        """Whether a keyed table's changes in files are this daemon's to tell.
+        """Return whether this daemon reports a keyed table's changes in files.
 
-        Of a key only the newest row may be told, so where daemons are asked one after another, one
-        alone tells of files: who takes the table's writes, and if nobody does, whoever is asked.
+        Only the newest row of a key may be reported. When several daemons are asked in turn,
+        only the table's owner reports files; without an owner, the daemon that is asked does.
         """
         return self._owns(table) or live_owner(table.state) is None
 
@@ -183,29 +186,29 @@ class VersionTail:
         except VersionNotKept as exc:
             newest = table.state.version
             raise _stale(
-                table, f"version {since} is not kept any more; load version {newest}"
+                table, f"version {since} is no longer kept; load version {newest}"
             ) from exc
         except StoreError as exc:
             raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
 
 
 def names_versions(ticket: Ticket) -> bool:
-    """Whether a ticket means something in one version of the table as a whole alone."""
+    """Return whether a ticket depends on the current table version."""
     return any(each is not None for each in (ticket.table_version, ticket.version, ticket.after))
 
 
 def check_table_version(table: TableBuffer, ticket: Ticket) -> None:
-    """Raise where a ticket means another table version than the table answers from. Any thread."""
+    """Raise if a ticket names another table version than the current one. Thread-safe."""
     asked, now = ticket.table_version or 1, table.state.table_version
     if asked == now or not names_versions(ticket):
         return
     message = (
-        f"table {table.namespace}/{table.name} is at table version {now}, and the ticket is about"
-        f" version {asked}, in which manifest versions and positions mean something else: load"
-        f" table version {now}, and name it as table_version in the ticket"
+        f"table {table.namespace}/{table.name} is at table version {now}, but the ticket is for"
+        f" table version {asked}, whose manifest versions and positions do not apply here: load"
+        f" table version {now} and set table_version in the ticket"
     )
     if ticket.scope == "live":
-        # Not stale: a newer manifest version of the one that it follows does not help it.
+        # Not `stale`: loading a newer manifest version would not help the follower.
         raise InvalidRequest(message, details={"table_version": now})
     raise _stale(table, message)
 

@@ -13,7 +13,7 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.client import Client
-from ingester.query.buffer_spill import empty_spill_folder
+from ingester.query.spill import empty_spill_folder
 from persist.store.local import LocalStore
 from tests.drivers.daemon import Daemon
 from tests.drivers.wire import numbers, persist, put

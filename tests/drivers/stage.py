@@ -29,12 +29,11 @@ from ingester.flush.file_writer import FileWriter
 from ingester.flush.flusher import Flusher, FlushHooks
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
-from ingester.query.buffer_spill import spill_handle
 from ingester.query.read_context import AnswerPart, Selection
 from ingester.query.reader import PartReader
-from ingester.query.result_spill import ResultSpill
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.snapshot import Snapshot, snapshot_all
+from ingester.query.spill import ResultSpill, spill_handle
 from ingester.query.ticket import predicate_of
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits

@@ -9,8 +9,7 @@ from functools import partial
 import pytest
 
 from ingester.errors import TooSlow
-from ingester.query.cpu_account import CpuAccount
-from ingester.query.fair_scheduler import FairScheduler
+from ingester.query.fair_scheduler import CpuAccount, FairScheduler
 from tests.drivers.waiting import until
 
 PATIENCE_S = 10.0

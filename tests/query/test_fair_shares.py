@@ -8,8 +8,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.query.cpu_account import CpuAccount
-from ingester.query.fair_shares import Pool, Shares
+from ingester.query.fair_scheduler import CpuAccount, Pool, Shares
 
 TURN_MS = 10
 

@@ -160,9 +160,9 @@ def test_followers_hear_what_is_coming_and_are_listed_with_what_they_say(
     ("follower", "says"),
     [
         ({"name": "", "table_version": 1}, "name must have 1 to 256 bytes"),
-        ({"name": "a", "table_version": 0}, "0 is below 1"),
-        ({"name": "a", "table_version": 1, "prepared": [-1]}, "-1 is below 1"),
-        ({"name": "a", "table_version": 1, "prepared": [1] * 65}, "more than 64 versions"),
+        ({"name": "a", "table_version": 0}, "version 0 is less than 1"),
+        ({"name": "a", "table_version": 1, "prepared": [-1]}, "version -1 is less than 1"),
+        ({"name": "a", "table_version": 1, "prepared": [1] * 65}, "more than 64 prepared"),
     ],
 )
 def test_a_follower_that_makes_no_sense_is_refused(

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from ingester.buffer import BufferHandle
 from ingester.dml.part import RowCounts
-from ingester.query.live_groups import Groups, Tail, groups_after
-from ingester.query.live_position import BEGINNING, Position
+from ingester.query.live_groups import BEGINNING, Groups, Position, Tail, groups_after
 
 LIMIT = 4000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.query.live_position import (
+from ingester.query.live_groups import (
     BEGINNING,
     MAX_GONE,
     NO_VERSION,

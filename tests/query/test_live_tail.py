@@ -15,17 +15,16 @@ from hypothesis import strategies as st
 
 from ingester.buffer import BufferHandle
 from ingester.errors import StaleVersion
-from ingester.query.cpu_account import CpuAccount
-from ingester.query.live_groups import ANSWER_BYTES
-from ingester.query.live_position import (
+from ingester.query.fair_scheduler import CpuAccount
+from ingester.query.live_groups import (
+    ANSWER_BYTES,
     BEGINNING,
     NO_VERSION,
     Gone,
     LogPast,
     Position,
 )
-from ingester.query.live_reader import LiveReader
-from ingester.query.live_tail import LiveSnapshot, LiveTails
+from ingester.query.live_tail import LiveReader, LiveSnapshot, LiveTails
 from ingester.query.read_context import Selection
 from ingester.query.ticket import predicate_of
 from ingester.schema.align import projected
@@ -282,7 +281,7 @@ def test_a_buffer_that_goes_in_the_middle_of_an_answer_ends_it(tmp_path: Path) -
             parts = reader.parts()
             assert next(parts).batch.num_rows < 20
             await followed.persist(PARTITIONS)
-            with pytest.raises(StaleVersion, match="operations 1 to 1 went into files while"):
+            with pytest.raises(StaleVersion, match="operations 1 to 1 were flushed while"):
                 next(parts)
 
     trio.run(work)

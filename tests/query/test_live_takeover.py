@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingester.query.live_takeover import may_have_moved
+from ingester.query.live_feed import may_have_moved
 from persist.manifest import Manifest, Origin, Proposal, Writer, WriterIdentity, commit
 from persist.manifest.actions import Action
 from persist.partitioning import UNPARTITIONED

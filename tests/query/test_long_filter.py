@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.errors import InvalidRequest
-from ingester.query.long_filter import LongFilter
 from ingester.query.ticket import (
     LONG_BYTES,
     FilterLimits,
+    LongFilter,
     encode_ticket,
     parse_ticket,
     predicate_of,

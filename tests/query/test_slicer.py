@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.buffer import BufferedRows
-from ingester.query.parts import PART_BYTES, sent_bytes
-from ingester.query.slicer import VIEW_BYTES, Slicer, Views
+from ingester.query.parts import PART_BYTES, VIEW_BYTES, Slicer, Views, sent_bytes
 from ingester.query.ticket import predicate_of
 from persist.predicate.predicate import Predicate
 

@@ -40,7 +40,7 @@ def test_a_message_of_flight_sql_is_unimplemented_by_its_name(shared: Daemon, na
     assert answered.status == UNIMPLEMENTED
     told = json.loads(answered.binary("ingester-error-bin"))
     assert told["code"] == "unimplemented"
-    assert told["message"].startswith(f"Flight SQL is not available, and {name} is of it")
+    assert told["message"].startswith(f"Flight SQL ({name}) is not supported")
 
 
 def test_do_exchange_is_unimplemented_by_its_name(shared: Daemon) -> None:

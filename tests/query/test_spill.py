@@ -13,12 +13,12 @@ import pytest
 import trio
 
 from ingester.errors import ClientGone, TooSlow
-from ingester.query import result_spill as result_spill_module
-from ingester.query.cpu_account import CpuAccount
+from ingester.query import spill as spill_module
+from ingester.query.fair_scheduler import CpuAccount
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
-from ingester.query.result_spill import FEW_BYTES, ResultSpill, SpilledResult
 from ingester.query.snapshot import snapshot_all
+from ingester.query.spill import FEW_BYTES, ResultSpill, SpilledResult
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import predicate_of
 from persist.parquet.copy_on_write import RewriteLimits
@@ -65,7 +65,7 @@ def test_files_of_answers_leave_the_disk_to_the_log(
 ) -> None:
     free = shutil.disk_usage(tmp_path).free
     share = int(free / (1.5 * ROWS.nbytes))  # room for one, not for two
-    monkeypatch.setattr(result_spill_module, what, share if what == "DISK_SHARE" else 1)
+    monkeypatch.setattr(spill_module, what, share if what == "DISK_SHARE" else 1)
     spill = ResultSpill(tmp_path / "spill")
     first, second = SpilledResult(spill, [ROWS]), SpilledResult(spill, [ROWS])
     assert (spill.files, spill.nbytes) == (1, ROWS.nbytes)
