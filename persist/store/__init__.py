@@ -5,7 +5,7 @@
                       └▶ `generic`   other fsspec file systems that create conditionally
 
 `contract` states what every store promises, and the errors by who must act. `opening` also probes a
-store at start-up and reads the mark that identifies it. `s3_client` gives each S3 call a deadline,
+store at start-up and reads the mark that identifies it. `s3` gives each call a deadline,
 and `s3_errors` interprets answers. `generic` also turns a remote object into a file that fetches
 only what is read. `watched` records the outcome of the requests to any store and decides whether it
 is reachable.

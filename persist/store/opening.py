@@ -1,7 +1,7 @@
 """Opening the store that a URL names.
 
     file:///var/lib/ingester/store   or a plain path; relative ones start at the working directory
-    s3://bucket/some/prefix          (s3a:// is the same); options in ``s3_client.S3Options``
+    s3://bucket/some/prefix          (s3a:// is the same); options in ``s3.S3Options``
     gs://…, abfs://…, any other      whatever fsspec knows and ``generic`` lets pass
 
 Percent signs in a URL are taken literally, as Hadoop takes them.
@@ -34,7 +34,7 @@ def open_store(url: str, **storage_options: Any) -> ObjectStore:
     """The store at ``url``. Nothing is contacted or created yet: ``check_store`` does that.
 
     Args:
-        storage_options: for S3 see ``s3_client.S3Options``; for other file systems what fsspec
+        storage_options: for S3 see ``s3.S3Options``; for other file systems what fsspec
             takes; local files take none.
 
     Raises:
@@ -64,8 +64,7 @@ def _local(rest: str, options: dict[str, Any]) -> ObjectStore:
 
 
 def _s3(rest: str, options: dict[str, Any]) -> ObjectStore:
-    from persist.store.s3 import S3Store  # boto is large: only who needs it waits for it
-    from persist.store.s3_client import S3Client, S3Options
+    from persist.store.s3 import S3Client, S3Options, S3Store  # boto is slow to import
 
     bucket, _, prefix = rest.partition("/")
     prefix = prefix.strip("/")

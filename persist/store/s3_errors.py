@@ -1,9 +1,9 @@
-"""The meaning of an S3 server's answer, whichever of several forms it comes in.
+"""Interprets the answers of S3 servers, which differ in form.
 
-Servers refuse a conditional create as 412 with or without the condition's name, as 409 while
-another is under way, or as a plain 400; s3fs turns these into ``FileExistsError``,
-``OSError(EINVAL)`` and others. So the answer's own code and status decide, and the exception's
-type only where there is no answer.
+Servers refuse a conditional create with 412, with or without the name of the condition, with 409
+while another create is under way, or with a plain 400. s3fs turns these into ``FileExistsError``,
+``OSError(EINVAL)`` and others. Therefore the code and status of the answer decide, and the type of
+the exception only if there is no answer.
 """
 
 from __future__ import annotations
@@ -35,107 +35,109 @@ from persist.store.contract import (
 )
 
 
-class Verdict(Enum):
-    """The meaning of an answer for the caller."""
+class Answer(Enum):
+    """What an answer means for the caller."""
 
     MISSING = auto()  # no such key
     NO_BUCKET = auto()
-    EXISTS = auto()  # the condition did not hold
-    CONFLICT = auto()  # another conditional write was under way; nothing is decided
-    INVALID = auto()  # a plain "bad request": of a conditional create, perhaps EXISTS
+    EXISTS = auto()
+    CONFLICT = auto()  # another conditional write is under way; nothing is decided
+    INVALID = auto()  # "bad request"; for a conditional create perhaps EXISTS
     DENIED = auto()
     FULL = auto()
-    ELSEWHERE = auto()  # the bucket lives in another region
-    UNABLE = auto()  # the server does not implement this
-    NOT_ASKED = auto()  # the client cannot be made of its settings
-    AWAY = auto()
+    OTHER_REGION = auto()
+    NOT_IMPLEMENTED = auto()
+    NO_CLIENT = auto()  # the settings make no client
+    UNREACHABLE = auto()
 
 
 _BY_CODE = {
-    "NoSuchBucket": Verdict.NO_BUCKET,
-    "InvalidBucketName": Verdict.NO_BUCKET,
-    "PreconditionFailed": Verdict.EXISTS,
-    "ConditionalRequestConflict": Verdict.CONFLICT,
-    "ExpiredToken": Verdict.DENIED,
-    "InvalidToken": Verdict.DENIED,
-    "TokenRefreshRequired": Verdict.DENIED,
-    "QuotaExceeded": Verdict.FULL,
-    "XMinioAdminBucketQuotaExceeded": Verdict.FULL,
-    "XMinioStorageFull": Verdict.FULL,
-    "AuthorizationHeaderMalformed": Verdict.ELSEWHERE,
-    "RequestTimeout": Verdict.AWAY,
-    "SlowDown": Verdict.AWAY,
+    "NoSuchBucket": Answer.NO_BUCKET,
+    "InvalidBucketName": Answer.NO_BUCKET,
+    "PreconditionFailed": Answer.EXISTS,
+    "ConditionalRequestConflict": Answer.CONFLICT,
+    "ExpiredToken": Answer.DENIED,
+    "InvalidToken": Answer.DENIED,
+    "TokenRefreshRequired": Answer.DENIED,
+    "QuotaExceeded": Answer.FULL,
+    "XMinioAdminBucketQuotaExceeded": Answer.FULL,
+    "XMinioStorageFull": Answer.FULL,
+    "AuthorizationHeaderMalformed": Answer.OTHER_REGION,
+    "RequestTimeout": Answer.UNREACHABLE,
+    "SlowDown": Answer.UNREACHABLE,
 }
 _BY_STATUS = {
-    301: Verdict.ELSEWHERE,
-    307: Verdict.ELSEWHERE,
-    400: Verdict.INVALID,
-    401: Verdict.DENIED,
-    403: Verdict.DENIED,
-    404: Verdict.MISSING,
-    405: Verdict.UNABLE,
-    409: Verdict.CONFLICT,
-    412: Verdict.EXISTS,
-    501: Verdict.UNABLE,
-    507: Verdict.FULL,
+    301: Answer.OTHER_REGION,
+    307: Answer.OTHER_REGION,
+    400: Answer.INVALID,
+    401: Answer.DENIED,
+    403: Answer.DENIED,
+    404: Answer.MISSING,
+    405: Answer.NOT_IMPLEMENTED,
+    409: Answer.CONFLICT,
+    412: Answer.EXISTS,
+    501: Answer.NOT_IMPLEMENTED,
+    507: Answer.FULL,
 }
-_ERRORS: dict[Verdict, type[StoreError]] = {
-    Verdict.DENIED: StoreDenied,
-    Verdict.FULL: StoreFull,
-    Verdict.UNABLE: StoreUnsuitable,
-    Verdict.INVALID: StoreError,
+_ERRORS: dict[Answer, type[StoreError]] = {
+    Answer.DENIED: StoreDenied,
+    Answer.FULL: StoreFull,
+    Answer.NOT_IMPLEMENTED: StoreUnsuitable,
+    Answer.INVALID: StoreError,
 }
 _NO_CLIENT = (
     *(ProfileNotFound, ConfigNotFound, ConfigParseError),
     *(EndpointProviderError, ValidationError),
 )
-# What botocore says of options without a type of its own.
+# botocore's messages about bad options that have no exception type.
 _NO_CLIENT_TEXTS = ("Invalid endpoint: ", "unexpected keyword argument")
 
 
-def verdict_of(exc: Exception) -> Verdict:
-    """The meaning of ``exc``, raised by a call through s3fs. Unknown things are ``AWAY``."""
-    answer = _answer(exc)
+def answer_of(exc: Exception) -> Answer:
+    """The meaning of ``exc``, raised by a call through s3fs; ``UNREACHABLE`` if it is not known."""
+    answer = _response_of(exc)
     if answer is not None:
         by_code = _BY_CODE.get(str(answer.get("Error", {}).get("Code")))
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        return by_code or _BY_STATUS.get(status, Verdict.AWAY)
+        return by_code or _BY_STATUS.get(status, Answer.UNREACHABLE)
     if isinstance(exc, NoCredentialsError | PartialCredentialsError | PermissionError):
-        return Verdict.DENIED
+        return Answer.DENIED
     if isinstance(exc, FileExistsError):
-        return Verdict.EXISTS
+        return Answer.EXISTS
     if isinstance(exc, FileNotFoundError):
-        return Verdict.MISSING
+        return Answer.MISSING
     if isinstance(exc, ParamValidationError):
-        return Verdict.UNABLE
+        return Answer.NOT_IMPLEMENTED
     if isinstance(exc, OSError) and exc.errno == errno.EINVAL:
-        return Verdict.INVALID
+        return Answer.INVALID
     if isinstance(exc, _NO_CLIENT):
-        return Verdict.NOT_ASKED
+        return Answer.NO_CLIENT
     said = str(exc) if isinstance(exc, ValueError | TypeError) else ""
-    return Verdict.NOT_ASKED if any(text in said for text in _NO_CLIENT_TEXTS) else Verdict.AWAY
+    return (
+        Answer.NO_CLIENT if any(text in said for text in _NO_CLIENT_TEXTS) else Answer.UNREACHABLE
+    )
 
 
-def to_error(verdict: Verdict, exc: Exception, url: str, path: str | None) -> StoreError:
+def to_error(answer: Answer, exc: Exception, url: str, path: str | None) -> StoreError:
     """The error to raise for a call about ``path`` (``None``: the bucket) of the store ``url``."""
     where = url if path is None else f"{url}/{path}"
     cause = f"{where}: {_cause(exc)}"
-    if verdict is Verdict.MISSING:
+    if answer is Answer.MISSING:
         return NotFound(path) if path is not None else StoreUnsuitable(f"{url}: no such bucket")
-    if verdict is Verdict.NO_BUCKET:
-        return StoreUnsuitable(f"{url}: there is no such bucket; create it first")
-    if verdict is Verdict.ELSEWHERE:
+    if answer is Answer.NO_BUCKET:
+        return StoreUnsuitable(f"{url}: the bucket does not exist; create it first")
+    if answer is Answer.OTHER_REGION:
         return StoreUnsuitable(f"{cause} (is the region right?)")
-    if verdict is Verdict.NOT_ASKED:
+    if answer is Answer.NO_CLIENT:
         return StoreUnsuitable(
-            f"{cause}: no server was asked; correct store_options, or what the AWS_… variables and"
-            " files say. An endpoint begins with http:// or https://"
+            f"{cause}: no request was sent; correct store_options, the AWS_… variables or the AWS"
+            " files. An endpoint begins with http:// or https://"
         )
-    return _ERRORS.get(verdict, StoreUnavailable)(cause)
+    return _ERRORS.get(answer, StoreUnavailable)(cause)
 
 
-def _answer(exc: BaseException | None) -> dict[str, Any] | None:
-    """The server's parsed answer: s3fs hangs botocore's error below its own."""
+def _response_of(exc: BaseException | None) -> dict[str, Any] | None:
+    """The server's parsed answer; s3fs chains botocore's error below its own."""
     while exc is not None:
         if isinstance(exc, ClientError):
             return dict(exc.response)
@@ -144,7 +146,7 @@ def _answer(exc: BaseException | None) -> dict[str, Any] | None:
 
 
 def _cause(exc: Exception) -> str:
-    answer = _answer(exc)
+    answer = _response_of(exc)
     if answer is not None:
         error = answer.get("Error", {})
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")

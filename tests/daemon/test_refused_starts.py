@@ -16,7 +16,7 @@ from ingester.daemon.flight_listener import check_address
 from ingester.daemon.startup import locked
 from ingester.server.http.server import ListenError
 from persist.store import StoreDenied, StoreError, StoreUnsuitable, open_store
-from persist.store.s3_errors import to_error, verdict_of
+from persist.store.s3_errors import answer_of, to_error
 from tests.drivers.daemon import Daemon, DaemonEnded
 
 
@@ -86,6 +86,6 @@ def test_a_clock_that_is_too_far_off_for_the_server_is_said_to_be() -> None:
         "ResponseMetadata": {"HTTPStatusCode": 403},
     }
     refusal = ClientError(answer, "PutObject")
-    error: StoreError = to_error(verdict_of(refusal), refusal, "s3://lake", "a")
+    error: StoreError = to_error(answer_of(refusal), refusal, "s3://lake", "a")
     assert isinstance(error, StoreDenied)
     assert "clocks" in str(error)

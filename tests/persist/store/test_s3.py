@@ -21,8 +21,7 @@ from persist.store import (
     check_store,
     open_store,
 )
-from persist.store.s3 import S3Store
-from persist.store.s3_client import S3Client, S3Options
+from persist.store.s3 import S3Client, S3Options, S3Store
 from tests.drivers.s3_server import S3Server, Seen
 from tests.persist.store.conftest import BUCKET
 
