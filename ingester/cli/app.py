@@ -1,8 +1,10 @@
-"""The commands and their options; what they do is in the modules beside this one.
+"""The command-line application: its commands, and the options of those without a module of options.
 
-Those are imported when a command runs, so that ``ingester --help`` does not wait for pyarrow.
+What a command does is in a module that is imported when it runs, so that ``ingester --help`` does
+not wait for pyarrow.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,52 +12,49 @@ import typer
 
 from ingester import __version__
 
-from .command_options import (
-    ENDPOINT,
-    Config,
-    Endpoint,
-    Filter,
-    Insecure,
-    Json,
-    Namespace,
-    TableName,
-    asks_daemon,
-)
-from .daemon_commands import log_level, tail
+from .command_options import ENDPOINT, Config, Endpoint, Insecure, Json, asks_daemon
+from .daemon_commands import drain, log_level, persist, status
+from .data_commands import checkpoints, create, query, tables, tail, write
 from .exits import USAGE, CommandFailed, end_on_signals
 from .follow_commands import follow
 from .manifest_commands import manifest_app
 from .push_commands import controller, pushes_app
 from .replication_commands import replication_status, replication_verify
 from .token_commands import tokens_app
-from .write_commands import create, write
 
 app = typer.Typer(
     name="ingester",
-    help="Rows in over gRPC, durable and readable at once, Parquet out to object storage.",
+    help="Streaming ingester: rows over gRPC, durable and readable at once, into Parquet files in"
+    " object storage.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# They run a loop or other processes, and end those on a signal.
+# These run a loop or child processes and handle signals themselves.
 _OWN_SIGNALS = ("serve", "demo", "replicate", "follow", "tail", "controller", "wal")
 
-wal_app = typer.Typer(help="Look at a daemon's log and mend it, while the daemon is stopped.")
-replicate_app = typer.Typer(help="Follow the changes of another database's tables.")
+wal_app = typer.Typer(help="Inspect and repair the log of a stopped daemon.")
+replicate_app = typer.Typer(help="Replicate tables of another database.")
 app.add_typer(wal_app, name="wal", no_args_is_help=True)
 app.add_typer(manifest_app, name="manifest", no_args_is_help=True)
 app.add_typer(pushes_app, name="pushes", no_args_is_help=True)
 app.add_typer(tokens_app, name="tokens", no_args_is_help=True)
 app.add_typer(replicate_app, name="replicate", no_args_is_help=True)
 
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Log, spill and lock.")]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Folder of the log, spill files and lock.")
+]
 Store = Annotated[str | None, typer.Option("--store", help="Object storage URL.")]
-Flight = Annotated[str | None, typer.Option("--flight", help="HOST:PORT for gRPC.")]
-Http = Annotated[str | None, typer.Option("--http", help="HOST:PORT for HTTP.")]
+Flight = Annotated[
+    str | None, typer.Option("--flight", metavar="HOST:PORT", help="Address for gRPC.")
+]
+Http = Annotated[str | None, typer.Option("--http", metavar="HOST:PORT", help="Address for HTTP.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as --set persist.max_age=2s."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Any setting, such as persist.max_age=2s. Repeatable."
+    ),
 ]
 WalDir = Annotated[Path, typer.Argument(help="The data directory, or its wal folder.")]
 
@@ -83,7 +82,13 @@ def _print_version(asked: bool) -> None:
 def _root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
     ] = False,
 ) -> None:
     if context.invoked_subcommand not in _OWN_SIGNALS:
@@ -103,27 +108,29 @@ def serve(
         typer.Option(
             "--adopt",
             metavar="DIR",
-            help="Another daemon's data directory: what it had is brought in when it is gone.",
+            help="Data directory of another daemon: adopt its log once that daemon has stopped."
+            " Repeatable.",
         ),
     ] = None,
     accept_lost_log: Annotated[
         bool,
         typer.Option(
-            "--accept-lost-log", help="Start although the last epoch's log is lost for good."
+            "--accept-lost-log", help="Start even though the last epoch's log is lost for good."
         ),
     ] = False,
     accept_other_store: Annotated[
         bool,
         typer.Option(
-            "--accept-other-store", help="Start with a store that was replaced or restored."
+            "--accept-other-store",
+            help="Start even though the store was replaced or restored from a backup.",
         ),
     ] = False,
     set_: Set = None,
 ) -> None:
-    """Run the daemon until SIGTERM. Prints one JSON line when it accepts writes."""
+    """Run the daemon until SIGTERM. Prints one JSON line once it accepts writes."""
     from .serve import serve as run
 
-    said = {
+    switches = {
         "insecure": insecure,
         "recovery.accept_lost_log": accept_lost_log,
         "recovery.accept_other_store": accept_other_store,
@@ -131,7 +138,7 @@ def serve(
     flags = _flags(data_dir, store, flight, http, set_)
     if adopt:
         flags["recovery.adopt"] = adopt
-    run(flags | {key: True for key, is_said in said.items() if is_said}, config)
+    run(flags | {key: True for key, is_on in switches.items() if is_on}, config)
 
 
 @app.command()
@@ -144,159 +151,23 @@ def config(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Print the effective settings and where each came from."""
+    """Print the effective settings and the source of each."""
     from .serve import print_settings
 
     print_settings(_flags(data_dir, store, flight, http, set_), config, json)
 
 
-app.command()(asks_daemon(write))
-app.command()(asks_daemon(create))
-app.command()(asks_daemon(follow))
-app.command()(asks_daemon(tail))
+_OF_A_DAEMON: tuple[Callable[..., None], ...] = (
+    write, create, query, tables, tail, follow, status, persist, drain, checkpoints, log_level
+)  # fmt: skip
+for _command in _OF_A_DAEMON:
+    app.command()(asks_daemon(_command))
 app.command()(controller)
-
-
-@app.command()
-@asks_daemon
-def query(
-    namespace: Namespace,
-    table: TableName,
-    columns: Annotated[
-        str | None, typer.Option("--columns", help='a,b or a,"b,c"; default all.')
-    ] = None,
-    filter_: Filter = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=0, help="Rows at most.")] = None,
-    version: Annotated[
-        int | None, typer.Option("--version", help="Exactly this manifest version's files.")
-    ] = None,
-    format_: Annotated[
-        str | None,
-        typer.Option("--format", help="table, csv, jsonl, arrow or parquet; default: by --output."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Written whole or not at all.")
-    ] = None,
-    allow_missing: Annotated[
-        bool,
-        typer.Option(
-            "--allow-missing", help="Of several daemons, answer without those that are away."
-        ),
-    ] = False,
-    endpoint: Endpoint = ENDPOINT,
-    json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
-) -> None:
-    """Print rows: everything acknowledged before the call is among them.
-
-    CSV and JSON lines say every value so that write reads the same again: times in ISO 8601, those
-    with a zone in UTC; all digits of decimals; bytes in base64; NaN and Infinity as such; lists,
-    structs and maps (as key and value) in JSON. In CSV null is nothing, and text is in quotes.
-    """
-    from .query import QueryArguments, run_query
-
-    arguments = QueryArguments(
-        namespace=namespace,
-        table=table,
-        columns=columns,
-        filter=filter_,
-        limit=limit,
-        version=version,
-        allow_missing=allow_missing,
-    )
-    run_query(endpoint, arguments, format_ or ("jsonl" if json else None), output)
-
-
-@app.command()
-@asks_daemon
-def tables(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
-    """List the tables with what they have in memory and in files."""
-    from .status import print_tables
-
-    print_tables(endpoint, json)
-
-
-@app.command()
-@asks_daemon
-def status(
-    seconds: Annotated[
-        float | None, typer.Argument(help="With --watch: between two looks; 2 by default.")
-    ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
-    endpoint: Endpoint = ENDPOINT,
-    json: Json = False,
-) -> None:
-    """Show what the daemon is doing, alarms first."""
-    if watch:
-        from .status_watch import watch_status
-
-        watch_status(endpoint, seconds, json)
-        return
-    if seconds is not None:
-        raise CommandFailed("SECONDS need --watch before them", USAGE)
-    from .status_of_many import print_status_of_each
-
-    print_status_of_each(endpoint, json)
-
-
-@app.command()
-@asks_daemon
-def checkpoints(
-    namespace: Annotated[str | None, typer.Argument(help="Default: all.")] = None,
-    table: Annotated[str | None, typer.Argument(help="Default: all of it.")] = None,
-    delete: Annotated[
-        str | None,
-        typer.Option("--delete", metavar="PARTITION", help="Delete the table's one of this name."),
-    ] = None,
-    endpoint: Endpoint = ENDPOINT,
-    json: Json = False,
-) -> None:
-    """List the states that sources keep with their rows; --delete forgets one of a table."""
-    from .checkpoints import delete_checkpoint, print_checkpoints
-
-    if delete is None:
-        print_checkpoints(endpoint, namespace, table, json)
-    elif namespace is None or table is None:
-        raise CommandFailed("--delete PARTITION needs a NAMESPACE and a TABLE before it", USAGE)
-    else:
-        delete_checkpoint(endpoint, (namespace, table), delete, json)
-
-
-app.command()(asks_daemon(log_level))
-
-
-@app.command()
-@asks_daemon
-def persist(
-    namespace: Annotated[str | None, typer.Argument(help="Default: all.")] = None,
-    table: Annotated[str | None, typer.Argument(help="Default: all of it.")] = None,
-    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait.")] = "60s",
-    endpoint: Endpoint = ENDPOINT,
-    json: Json = False,
-) -> None:
-    """Put everything acknowledged so far into object storage, and wait for it."""
-    from .status import run_persist
-
-    run_persist(endpoint, (namespace, table), timeout, json)
-
-
-@app.command()
-@asks_daemon
-def drain(
-    wait: Annotated[bool, typer.Option("--wait", help="Until everything is in files.")] = False,
-    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait.")] = "5m",
-    undo: Annotated[bool, typer.Option("--undo", help="Take writes again.")] = False,
-    endpoint: Endpoint = ENDPOINT,
-    json: Json = False,
-) -> None:
-    """Have the daemon take no more writes and put everything into files, before it is stopped."""
-    from .drain import run_drain
-
-    run_drain(endpoint, timeout, wait=wait, undo=undo, as_json=json)
 
 
 @wal_app.command()
 def inspect(directory: WalDir, json: Json = False) -> None:
-    """Print what each segment holds. Changes nothing."""
+    """Print the contents of each segment. Read-only."""
     from .wal_tools import print_segments
 
     print_segments(directory, json)
@@ -304,7 +175,8 @@ def inspect(directory: WalDir, json: Json = False) -> None:
 
 @wal_app.command()
 def verify(directory: WalDir, json: Json = False) -> None:
-    """Print everything a start would stop at or cut; exit 1 when it would stop. Changes nothing."""
+    """Print damage and incomplete records. Read-only. Exit code 1 if the daemon would refuse to
+    start."""
     from .wal_tools import print_findings
 
     print_findings(directory, json)
@@ -326,7 +198,7 @@ def adopt(
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Bring what a fenced or dead daemon had acknowledged into the store, each row once."""
+    """Commit the acknowledged rows of a fenced or dead daemon to the store, each row once."""
     from .wal_tools import run_adopt
 
     run_adopt(directory, _flags(None, store, None, None, set_), config, json)
@@ -334,7 +206,7 @@ def adopt(
 
 @replicate_app.callback()
 def _replicate() -> None:
-    """Follow the changes of another database's tables."""
+    """Replicate tables of another database."""
 
 
 replicate_app.command("status")(asks_daemon(replication_status))
@@ -344,44 +216,58 @@ replicate_app.command("verify")(asks_daemon(replication_verify))
 @replicate_app.command()
 @asks_daemon
 def postgres(
-    dsn: Annotated[str, typer.Argument(help="As psql takes it; or env:NAME, file:PATH.")],
-    namespace: Annotated[str, typer.Argument(help="Where its tables go.", show_default=False)],
-    tables: Annotated[str, typer.Option("--tables", help="a,b,schema.c; default: all.")] = "",
+    dsn: Annotated[
+        str, typer.Argument(help="Connection string as for psql, or env:NAME or file:PATH.")
+    ],
+    namespace: Annotated[str, typer.Argument(help="Target namespace.", show_default=False)],
+    tables: Annotated[
+        str, typer.Option("--tables", help="Tables to copy: a,b,schema.c. Default: all.")
+    ] = "",
     publication: Annotated[
-        str, typer.Option("--publication", help="Made unless it is there.")
+        str, typer.Option("--publication", help="Publication; created if missing.")
     ] = "ingester",
-    slot: Annotated[str, typer.Option("--slot", help="Made unless it is there.")] = "ingester",
+    slot: Annotated[
+        str, typer.Option("--slot", help="Replication slot; created if missing.")
+    ] = "ingester",
     origin: Annotated[
-        str, typer.Option("--origin", help="Who writes, for the daemon; default: of the slot.")
+        str, typer.Option("--origin", help="Origin at the daemon. Default: derived from the slot.")
     ] = "",
     rename: Annotated[
-        list[str] | None, typer.Option("--rename", help="public.t=orders or public.t.col=name.")
+        list[str] | None,
+        typer.Option(
+            "--rename",
+            help="Rename a table or column: public.t=orders, public.t.col=name. Repeatable.",
+        ),
     ] = None,
     values: Annotated[
         list[str] | None,
         typer.Option(
             "--values",
-            help="public.t.col=null or =text: what becomes of values that no type here holds.",
+            help="Replace values that no type here can hold: public.t.col=null or"
+            " public.t.col=text. Repeatable.",
         ),
     ] = None,
     on_removed: Annotated[
-        str, typer.Option("--on-removed", help="keep or empty a table that the source has no more.")
+        str,
+        typer.Option("--on-removed", help="Keep or empty a table that was dropped at the source."),
     ] = "keep",
     resync: Annotated[
-        list[str] | None, typer.Option("--resync", help="A table that is copied anew.")
+        list[str] | None, typer.Option("--resync", help="Copy this table again. Repeatable.")
     ] = None,
     resync_all: Annotated[
-        bool, typer.Option("--resync-all", help="Make the slot anew, and copy all tables.")
+        bool, typer.Option("--resync-all", help="Recreate the slot and copy all tables again.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Say what can be followed, and change nothing.")
+        bool,
+        typer.Option("--check", help="Only report which tables can be replicated. Read-only."),
     ] = False,
     endpoint: Endpoint = ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Copy PostgreSQL's tables, then follow their changes until SIGINT or SIGTERM.
+    """Copy PostgreSQL's tables, then replicate their changes until SIGINT or SIGTERM.
 
-    Needs wal_level = logical and a primary key on each table. Start it again and it goes on.
+    Needs wal_level = logical and a primary key on each table. After a restart it resumes where it
+    stopped.
     """
     from .replicate import run_postgres
 
@@ -402,17 +288,19 @@ def postgres(
 @app.command()
 def demo(
     rows: Annotated[
-        int | None, typer.Option("--rows", min=1, help="Only the first so many flights.")
+        int | None, typer.Option("--rows", min=1, help="Number of flights. Default: all.")
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option("--data-dir", help="An empty folder, kept; default: one that is removed."),
+        typer.Option(
+            "--data-dir", help="Empty folder to use and keep. Default: a temporary folder."
+        ),
     ] = None,
-    writers: Annotated[int, typer.Option("--writers", min=1, help="Per table.")] = 4,
-    batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, help="Per operation.")] = 500,
+    writers: Annotated[int, typer.Option("--writers", min=1, help="Writers per table.")] = 4,
+    batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, help="Rows per batch.")] = 500,
     json: Json = False,
 ) -> None:
-    """Run the whole road once on real rows, and check every number."""
+    """Stream real rows through a daemon into files, read them with Spark, compare all totals."""
     from .serve import demo as run
 
     run(rows=rows, data_dir=data_dir, writers=writers, batch_rows=batch_rows, json=json)

@@ -1,4 +1,4 @@
-"""``checkpoints``: the states of sources that a daemon keeps are listed, and one is deleted."""
+"""``checkpoints``: list the checkpoints of sources, or delete one."""
 
 import datetime
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from .exits import CommandFailed
 from .printing import print_json, print_line, print_table, size
 
 _NAMED = 10
-"""The most partitions that a message names."""
+"""Maximum number of partitions that a message names."""
 
 
 def print_checkpoints(
     endpoint: str, namespace: str | None, table: str | None, as_json: bool
 ) -> None:
-    """Print each checkpoint with its size, its age, and whether object storage has it.
+    """Print each checkpoint with its size, age, and whether it is in object storage.
 
     Raises:
-        ClientError: no such table, or no daemon.
+        ClientError: No such table, or no daemon.
     """
     with connect(endpoint) as client:
         found = client.checkpoints(namespace, table)
@@ -50,8 +50,8 @@ def delete_checkpoint(endpoint: str, table: tuple[str, str], partition: str, as_
     """Delete a checkpoint and print its size.
 
     Raises:
-        CommandFailed: the table has none of this partition.
-        ClientError: no such table, or no daemon.
+        CommandFailed: The table has no checkpoint of this partition.
+        ClientError: No such table, or no daemon.
     """
     with connect(endpoint) as client:
         listed = client.checkpoints(*table)
@@ -64,21 +64,21 @@ def delete_checkpoint(endpoint: str, table: tuple[str, str], partition: str, as_
         return
     print_line(
         f"deleted checkpoint {partition!r} of {'/'.join(table)} ({size(gone.bytes)});"
-        " object storage follows with the table's next commit"
+        " object storage is updated with the table's next commit"
     )
 
 
 def _unknown(table: tuple[str, str], partition: str, there: Sequence[str]) -> str:
     name = "/".join(table)
     if not there:
-        return f"table {name} has no checkpoint {partition!r}, and no other"
+        return f"table {name} has no checkpoints"
     close = get_close_matches(partition, there, 1)
     if close:
         helps = f"did you mean {close[0]!r}?"
     elif len(there) <= _NAMED:
         helps = f"it has {', '.join(map(repr, there))}"
     else:
-        helps = f"`ingester checkpoints {' '.join(table)}` lists the {len(there)} that it has"
+        helps = f"`ingester checkpoints {' '.join(table)}` lists all {len(there)}"
     return f"table {name} has no checkpoint {partition!r}; {helps}"
 
 

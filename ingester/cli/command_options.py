@@ -1,8 +1,7 @@
-"""The arguments and options that several commands have; pyarrow is not imported here.
+"""Arguments and options that several commands share. pyarrow is not imported here.
 
-A command that asks a daemon is wrapped by :func:`asks_daemon`, which gives it the options that say
-whom it trusts and who it is. What was given is read where it connects (:mod:`.connecting`). There
-is no option for a token itself: every account of a machine sees the arguments of its processes.
+:func:`asks_daemon` adds the connection options to a command; :mod:`.connecting` reads them. A token
+itself cannot be given as an option: every account of a machine sees the arguments of its processes.
 """
 
 import functools
@@ -22,8 +21,8 @@ Endpoint = Annotated[
     str,
     typer.Option(
         "--endpoint",
-        help="The daemon, grpc://HOST:PORT; or all: a:8082,b:8082, dns+grpc://NAME:8082."
-        " Or INGESTER_ENDPOINT.",
+        help="The daemon, grpc://HOST:PORT, or several: a:8082,b:8082, dns+grpc://NAME:8082."
+        " Environment: INGESTER_ENDPOINT.",
     ),
 ]
 TlsCa = Annotated[
@@ -31,41 +30,57 @@ TlsCa = Annotated[
     typer.Option(
         "--tls-ca",
         metavar="FILE",
-        help="Who signs the daemon's certificate; default: the system's. Or INGESTER_TLS_CA.",
+        help="CA certificates to trust. Default: the system's. Environment: INGESTER_TLS_CA.",
     ),
 ]
 TlsCert = Annotated[
     str | None,
     typer.Option(
-        "--tls-cert", metavar="FILE", help="Our certificate, if asked. Or INGESTER_TLS_CERT."
+        "--tls-cert",
+        metavar="FILE",
+        help="Client certificate for mutual TLS. Environment: INGESTER_TLS_CERT.",
     ),
 ]
 TlsKey = Annotated[
     str | None,
-    typer.Option("--tls-key", metavar="FILE", help="Its key. Or INGESTER_TLS_KEY."),
+    typer.Option(
+        "--tls-key",
+        metavar="FILE",
+        help="Key of the client certificate. Environment: INGESTER_TLS_KEY.",
+    ),
 ]
 TokenFile = Annotated[
     str | None,
     typer.Option(
         "--token-file",
         metavar="FILE",
-        help="The token is in it. Or INGESTER_TOKEN_FILE; INGESTER_TOKEN has it itself.",
+        help="File with the token. Environment: INGESTER_TOKEN_FILE, or INGESTER_TOKEN for the"
+        " token itself.",
     ),
 ]
-Config = Annotated[Path | None, typer.Option("--config", help="TOML file. Or INGESTER_CONFIG.")]
+Config = Annotated[
+    Path | None, typer.Option("--config", help="TOML file. Environment: INGESTER_CONFIG.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Insecure = Annotated[
     bool,
-    typer.Option(
-        "--insecure", help="Listen beyond the loopback without TLS and tokens all the same."
-    ),
+    typer.Option("--insecure", help="Allow addresses beyond the loopback without TLS and tokens."),
 ]
-Filter = Annotated[str | None, typer.Option("--filter", help="As \"host = 'h1' and v > 3\".")]
+Filter = Annotated[
+    str | None, typer.Option("--filter", help="Rows to keep, such as \"host = 'h1' and v > 3\".")
+]
 NewColumns = Annotated[
-    str | None, typer.Option("--columns", help='a,b or a,"b,c"; default all, also new ones.')
+    str | None,
+    typer.Option(
+        "--columns", help='Columns: a,b or a,"b,c". Default: all, including columns added later.'
+    ),
 ]
 Namespace = Annotated[str, typer.Argument(help="The table's namespace.", show_default=False)]
 TableName = Annotated[str, typer.Argument(help="The table.", show_default=False)]
+SomeNamespace = Annotated[
+    str | None, typer.Argument(help="Only this namespace.", show_default=False)
+]
+SomeTable = Annotated[str | None, typer.Argument(help="Only this table.", show_default=False)]
 
 _CONNECTION = {
     "tls_ca": TlsCa,
@@ -78,7 +93,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def asks_daemon(command: Command) -> Command:
-    """Return the command with the options of a connection, which it does not see itself."""
+    """The command with connection options added; the command itself does not see them."""
     signature = inspect.signature(command)
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
@@ -97,5 +112,5 @@ def asks_daemon(command: Command) -> Command:
 
 
 def given_connection() -> Mapping[str, str | None]:
-    """Return what the options of the running command say of its connection."""
+    """The connection options of the running command, by name."""
     return _given.get({})

@@ -1,7 +1,4 @@
-"""The client of a command: the address, whom it trusts, and by which token it comes in.
-
-Law of this file: every client of the command line is made by what stands here.
-"""
+"""Clients for commands: address, TLS trust and token from options and environment."""
 
 from ingester.client import NEVER, Client, ConnectionOptions, RetryPolicy
 from ingester.client.cluster import ClusterConnection, names_several
@@ -13,55 +10,55 @@ from .exits import USAGE, CommandFailed
 
 
 def connection_options() -> ConnectionOptions:
-    """Return what options and environment say of the connection.
+    """The connection's options, from the command's options and the environment.
 
     Raises:
-        InvalidRequest: an option without the one that it needs.
-        ConfigError: a variable that cannot be read.
+        InvalidRequest: An option lacks another that it needs.
+        ConfigError: A variable cannot be read.
     """
     return ConnectionOptions(**connection_values(given_connection()))
 
 
 def dialled(endpoint: str) -> str:
-    """Return the address as it is dialled: the default one by TLS where an option asks for it."""
+    """The address to connect to: the default one uses TLS if a TLS option is given."""
     if endpoint == DEFAULT_ENDPOINT and connection_options().has_tls:
         return endpoint.replace("grpc://", "grpc+tls://")
     return endpoint
 
 
 def connect(endpoint: str, retry: RetryPolicy = NEVER) -> Client:
-    """Return a client of the daemon; nothing is sent yet.
+    """A client of the daemon. Nothing is sent yet.
 
     Raises:
-        InvalidRequest: what was given does not go together.
+        InvalidRequest: The options contradict each other.
     """
     return Client(dialled(endpoint), retry=retry, options=connection_options())
 
 
 def connect_to_one(endpoint: str, asked: str) -> Client:
-    """Return a client of the one daemon that a command is for.
+    """A client for a command that works on one daemon only.
 
     Raises:
-        CommandFailed: several are named.
-        InvalidRequest: what was given does not go together.
+        CommandFailed: The endpoint names several daemons.
+        InvalidRequest: The options contradict each other.
     """
     if names_several(dialled(endpoint)):
         raise CommandFailed(
-            f"{asked} is for one daemon, and {endpoint} names several: name one with --endpoint",
+            f"{asked} works on one daemon, but {endpoint} names several: name one with --endpoint",
             USAGE,
         )
     return connect(endpoint)
 
 
 def connections(endpoint: str, timeout_s: float, *, of_one_store: bool = False) -> list[Connection]:
-    """Return a connection to each daemon that is named, for what is asked of each by itself.
+    """One connection to each daemon that the endpoint names.
 
     Args:
-        of_one_store: whether their answers are put together.
+        of_one_store: Whether their answers will be combined; then they must share a store.
 
     Raises:
-        InvalidRequest: what was given does not go together, or the daemons are of several stores.
-        Unreachable: a DNS name cannot be looked up.
+        InvalidRequest: The options contradict each other, or the daemons use different stores.
+        Unreachable: A DNS name cannot be looked up.
     """
     address, options = dialled(endpoint), connection_options()
     if not names_several(address):

@@ -1,4 +1,4 @@
-"""``create``: a table with the columns of a file, or those that are named, before its first row."""
+"""``create``: a table with the given columns or those of a file."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ from .printing import print_json, print_line, print_table
 
 
 class TableArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The table that is to be made, as given on the command line."""
+    """The table to create, as given on the command line."""
 
     namespace: str
     table: str
@@ -30,10 +30,11 @@ class TableArguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create_table(endpoint: str, asked: TableArguments, texts: TextOptions, as_json: bool) -> None:
-    """Make the table, or find it with the same definition, and print what it is.
+    """Create the table, unless it exists with the same definition, and print its definition.
 
     Raises:
-        CommandFailed: wrong usage. ClientError: the daemon refused.
+        CommandFailed: Wrong usage.
+        ClientError: The daemon refused.
     """
     units: dict[str, Literal["us", "ns"]] = {"us": "us", "ns": "ns"}
     if asked.timestamp_unit not in units:
@@ -56,7 +57,7 @@ def create_table(endpoint: str, asked: TableArguments, texts: TextOptions, as_js
 
 
 def _schema(asked: TableArguments, texts: TextOptions) -> pa.Schema:
-    """The columns of the file and those named; where both have one, the named type counts."""
+    """The columns of the file and the given ones; a given type overrides the file's."""
     types: dict[str, pa.DataType] = {}
     if asked.like is not None:
         kind = format_of(asked.like, asked.input_format)
@@ -66,7 +67,7 @@ def _schema(asked: TableArguments, texts: TextOptions) -> pa.Schema:
     for text in asked.columns:
         name, kind = parse_field(text, ":", "column", asked.timestamp_unit)
         if name in named:
-            raise CommandFailed(f"column {name!r} is named twice", USAGE)
+            raise CommandFailed(f"column {name!r} is given twice", USAGE)
         named.add(name)
         types[name] = kind
     if not types:
@@ -74,7 +75,7 @@ def _schema(asked: TableArguments, texts: TextOptions) -> pa.Schema:
     empty = [name for name, kind in types.items() if pa.types.is_null(kind)]
     if empty:
         raise CommandFailed(
-            f"column {empty[0]!r} has no value in {asked.like}, so its type is not known:"
+            f"column {empty[0]!r} has no value in {asked.like}, so its type is unknown:"
             f" add {empty[0]}:TYPE"
         )
     return pa.schema(list(types.items()))

@@ -1,80 +1,86 @@
-"""``ingester tail`` and ``ingester log-level``: their options; what they do is elsewhere.
-
-Those are imported when a command runs, so that ``ingester --help`` does not wait for pyarrow.
-"""
+"""``status``, ``persist``, ``drain`` and ``log-level``: commands for a running daemon."""
 
 from typing import Annotated
 
 import typer
 
-from .command_options import (
-    ENDPOINT,
-    Endpoint,
-    Filter,
-    Json,
-    Namespace,
-    NewColumns,
-    TableName,
-)
+from .command_options import ENDPOINT, Endpoint, Json, SomeNamespace, SomeTable
+from .exits import USAGE, CommandFailed
 
 
-def tail(
-    namespace: Namespace,
-    table: TableName,
-    columns: NewColumns = None,
-    filter_: Filter = None,
-    since: Annotated[
-        str,
-        typer.Option("--since", metavar="now|start", help="start: first the rows that there are."),
-    ] = "now",
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="End after so many rows.")
+def status(
+    seconds: Annotated[
+        float | None, typer.Argument(help="Refresh interval of --watch. Default: 2.")
     ] = None,
-    format_: Annotated[
-        str | None,
-        typer.Option("--format", help="table, jsonl or csv; default: table on a terminal."),
-    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     endpoint: Endpoint = ENDPOINT,
-    json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
+    json: Json = False,
 ) -> None:
-    """Print new rows as they come, each once, until Ctrl-C.
+    """Show the daemon's status, alarms first."""
+    if watch:
+        from .status_watch import watch_status
 
-    A daemon that is away is waited for. Of a table with a primary key a row says in _op whether it
-    was put or deleted. Rows are those that the daemon itself has taken.
-    """
-    from .tail import TailArguments, run_tail
+        watch_status(endpoint, seconds, json)
+        return
+    if seconds is not None:
+        raise CommandFailed("SECONDS needs --watch", USAGE)
+    from .status_of_many import print_status_of_each
 
-    asked = TailArguments(
-        namespace=namespace,
-        table=table,
-        columns=columns,
-        filter=filter_,
-        since=since,
-        limit=limit,
-        format=format_ or ("jsonl" if json else None),
-    )
-    run_tail(endpoint, asked)
+    print_status_of_each(endpoint, json)
+
+
+def persist(
+    namespace: SomeNamespace = None,
+    table: SomeTable = None,
+    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait.")] = "60s",
+    endpoint: Endpoint = ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Flush everything acknowledged so far to object storage, and wait until it is committed."""
+    from .status import run_persist
+
+    run_persist(endpoint, (namespace, table), timeout, json)
+
+
+def drain(
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until everything is in files.")
+    ] = False,
+    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait.")] = "5m",
+    undo: Annotated[bool, typer.Option("--undo", help="Accept writes again.")] = False,
+    endpoint: Endpoint = ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Stop accepting writes and flush everything to files, before the daemon is stopped."""
+    from .drain import run_drain
+
+    run_drain(endpoint, timeout, wait=wait, undo=undo, as_json=json)
 
 
 def log_level(
     level: Annotated[
         str | None,
-        typer.Argument(help="debug, info, warning, error or default; none: what holds now."),
+        typer.Argument(
+            help="debug, info, warning, error, or default to reset. Without it: show the current"
+            " levels."
+        ),
     ] = None,
     logger: Annotated[
         str | None,
-        typer.Option("--logger", help="Only below this name, as ingester.flush, wal, botocore."),
+        typer.Option(
+            "--logger", help="Only this logger and those below it: ingester.flush, wal, botocore."
+        ),
     ] = None,
     for_: Annotated[
         str | None,
-        typer.Option("--for", metavar="DURATION", help="Falls back by itself, as after 10m."),
+        typer.Option("--for", metavar="DURATION", help="Reset after this time, such as 10m."),
     ] = None,
     endpoint: Endpoint = ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Set which events the daemon's log has, while it runs; a restart forgets it.
+    """Change the log level at runtime; reset on restart.
 
-    default takes back what was set. Needs the right admin in all namespaces.
+    Needs the right admin in all namespaces.
     """
     from .log_level import run_log_level
 

@@ -1,19 +1,19 @@
-"""The end of a command: its exit code, the line that is said, and the end of the process.
+"""How a command ends: exit code, error line, signals, and the end of the process.
 
     0 done    1 failed    2 wrong usage    3 the daemon cannot be reached    4 refused for now
     serve only: 5 damaged data    6 fenced    7 the stop deadline passed
     130, 143, 129: ended by SIGINT (Ctrl-C), SIGTERM, SIGHUP
 
-    the command returns or raises ─▶ what it opened is closed ─▶ output is flushed ─▶ _exit
+    the command returns or raises ─▶ its resources are closed ─▶ output is flushed ─▶ _exit
     a signal ─▶ an exception in the command ─▶ the same
-             └▶ not ended after GRACE_S, or a second signal ─▶ half-written files go ─▶ _exit
+             └▶ still running after GRACE_S, or a second signal ─▶ partial files removed ─▶ _exit
 
-Law of this file: the interpreter is not finalized. Threads of pyarrow and gRPC read ahead, answer
-late and cannot be joined. One that wants the interpreter's lock, to read from a Python file or to
-drop one, while the interpreter is finalized is ended there, in the middle of C++: the process ends
-in `terminate called without an active exception` or in a fatal error, with 134 or 139 in place of
-its exit code, or never. And a thread in C++ sees no signal: the main thread, waiting there for a
-daemon or a pipe that says nothing, would not hear of Ctrl-C.
+The interpreter is never finalized. Threads of pyarrow and gRPC read ahead, answer late and cannot
+be joined. A thread that takes the interpreter's lock during finalization, to read from a Python
+file or to release one, is ended there, in the middle of C++. The process then hangs, or aborts
+with 134 or 139 instead of its exit code. In addition the main thread sees no signal while it waits
+in C++ for a silent daemon or pipe, so a second thread watches for signals
+(``tests/cli/test_ending.py``).
 """
 
 import contextlib
@@ -32,15 +32,15 @@ from ingester.secret_texts import masked
 from ingester.shown_text import escaped
 
 DONE, FAILED, USAGE, UNREACHABLE, REFUSED = 0, 1, 2, 3, 4
-INTERRUPTED = 130  # as a shell has it for SIGINT
+INTERRUPTED = 130  # as a shell reports SIGINT
 GRACE_S = 2.0
-"""The time that a command has to end in order after a signal."""
+"""Time that a command has to end cleanly after a signal."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _half_written: set[Path] = set()
 
 
 class CommandFailed(Exception):
-    """A failure that the command itself found: one sentence, and an exit code."""
+    """A failure that the command itself detected: one sentence and an exit code."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class CommandFailed(Exception):
 
 
 class Terminated(BaseException):
-    """A SIGTERM or SIGHUP in the main thread; ``exit_code`` is what a shell has for it."""
+    """SIGTERM or SIGHUP, raised in the main thread; ``exit_code`` is as a shell reports it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -65,7 +65,7 @@ def ended() -> Iterator[None]:
     except Terminated as exc:
         sys.exit(exc.exit_code)
     except BrokenPipeError:
-        # The reader of our output left (``| head``): nothing more to say, also not at exit.
+        # The reader of our output is gone (``| head``): write nothing more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
     except Exception as exc:
@@ -77,14 +77,14 @@ def ended() -> Iterator[None]:
 
 
 def exit_code(error: BaseException) -> int | None:
-    """The exit code for an error that a user can understand; None for one of ours."""
+    """The exit code for an expected error; None for a bug."""
     if isinstance(error, CommandFailed):
         return error.exit_code
     if isinstance(error, ConfigError):
         return USAGE
     if isinstance(error, OSError):
         return FAILED
-    # Not imported here: whoever raised such an error has imported pyarrow already.
+    # Not imported here, to keep pyarrow out: the code that raised it has imported it.
     errors = sys.modules.get("ingester.client.errors")
     if errors is not None and isinstance(error, errors.ClientError):
         if isinstance(error, errors.Unreachable):
@@ -100,11 +100,11 @@ def say_failure(message: str) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process now, with this exit code, or with 1 where its output cannot be written."""
+    """End the process with this exit code, or with 1 if its output cannot be written."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        code = code or FAILED  # its reader left, as ``| head`` does
+        code = code or FAILED  # the reader is gone, as after ``| head``
     except OSError as exc:
         say_failure(f"standard output: {exc.strerror}")
         code = code or FAILED
@@ -115,11 +115,11 @@ def end_process(code: int) -> NoReturn:
 
 
 def end_on_signals() -> None:
-    """Let SIGINT, SIGTERM and SIGHUP end the process from now on, by force where it goes on."""
+    """Let SIGINT, SIGTERM and SIGHUP end the process: by an exception, then by force."""
     heard, told = os.pipe()
     os.set_blocking(told, False)
     for number in _ENDING:
-        # Not where nohup has it ignored.
+        # nohup sets SIGHUP to be ignored.
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _first)
     signal.set_wakeup_fd(told, warn_on_full_buffer=False)
@@ -142,10 +142,10 @@ def stopped_by_signals() -> threading.Event:
 
 @contextlib.contextmanager
 def half_written(path: Path) -> Iterator[None]:
-    """Have the file at ``path``, made in the ``with`` block, removed unless it is renamed there.
+    """Remove the file at ``path`` at the end of the block, unless it was renamed meanwhile.
 
-    Invariant: a path is in ``_half_written`` before its file is made and until that is gone, so
-    that the process leaves no such file behind, wherever a signal comes.
+    Invariant: a path is in ``_half_written`` from before its file is created until after it is
+    gone, so no such file is left behind, whenever a signal arrives.
     """
     _half_written.add(path)
     try:
@@ -156,16 +156,16 @@ def half_written(path: Path) -> Iterator[None]:
 
 
 def remove_half_written() -> None:
-    """Remove the files that are in the middle of being written: nobody goes on with them."""
+    """Remove files that are still being written."""
     for path in list(_half_written):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
 
 
 def _first(number: int, frame: FrameType | None) -> None:
-    """Raise in the main thread, once: a further signal is the watching thread's alone.
+    """Raise in the main thread, once. Further signals are left to the watching thread.
 
-    Raised again it would come into the midst of ending, and out of it as a traceback.
+    A second exception could hit the cleanup of the first and end in a traceback.
     """
     for each in _ENDING:
         if signal.getsignal(each) is _first:
@@ -174,7 +174,7 @@ def _first(number: int, frame: FrameType | None) -> None:
 
 
 def _further(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the watching thread hears of the signal."""
+    """No-op: the watching thread receives the signal through the wakeup file descriptor."""
 
 
 def _watch(heard: int) -> None:

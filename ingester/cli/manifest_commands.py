@@ -1,7 +1,7 @@
-"""``ingester manifest …``: the options; what the commands do is in :mod:`.manifest_tools`.
+"""``ingester manifest …``: the options of its commands; :mod:`.manifest_tools` runs them.
 
-All of them take a store's URL and, if wanted, a namespace and a table; without them they go through
-all tables of the store. No daemon is asked, and one that runs is not disturbed.
+Each takes a store's URL and optionally a namespace and a table; by default it covers all tables of
+the store. No daemon is contacted, and a running daemon is not disturbed.
 """
 
 from pathlib import Path
@@ -9,40 +9,34 @@ from typing import Annotated
 
 import typer
 
-from .command_options import Json
+from .command_options import Json, SomeNamespace, SomeTable
 
-manifest_app = typer.Typer(help="Look at the versions of tables in a store, and clean them up.")
+manifest_app = typer.Typer(help="Inspect, verify and clean up tables in a store, without a daemon.")
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="The store: s3://…, file://… or a folder.")]
-Namespace = Annotated[str | None, typer.Argument(help="Default: all.", show_default=False)]
-TableName = Annotated[str | None, typer.Argument(help="Default: all of it.", show_default=False)]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", help="TOML file, for store_options. Or INGESTER_CONFIG."),
+    typer.Option("--config", help="TOML file with store_options. Environment: INGESTER_CONFIG."),
 ]
-
-
 TableVersion = Annotated[
     int | None,
-    typer.Option(
-        "--table-version", min=1, help="Of the table as a whole. Default: the one that counts."
-    ),
+    typer.Option("--table-version", min=1, help="Generation of the table. Default: the current."),
 ]
 
 
 @manifest_app.command()
 def log(
     url: Url,
-    namespace: Namespace = None,
-    table: TableName = None,
+    namespace: SomeNamespace = None,
+    table: SomeTable = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Only the newest so many versions.")
+        int | None, typer.Option("--limit", min=1, help="Only this many of the newest versions.")
     ] = None,
     table_version: TableVersion = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Print the kept versions, the newest first: who made them, when, and what they did."""
+    """Print the retained versions, newest first: writer, time and actions."""
     from .manifest_tools import chosen, print_log
 
     print_log(chosen(url, namespace, table, config, table_version=table_version), limit, json)
@@ -51,8 +45,8 @@ def log(
 @manifest_app.command()
 def show(
     url: Url,
-    namespace: Namespace = None,
-    table: TableName = None,
+    namespace: SomeNamespace = None,
+    table: SomeTable = None,
     version: Annotated[
         int | None, typer.Option("--version", min=1, help="Default: the newest.")
     ] = None,
@@ -60,8 +54,8 @@ def show(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Print what a version holds: files, rows, columns, partitions, checkpoints, and how far
-    writers are."""
+    """Print a version's contents: files, rows, columns, partitions, checkpoints and the writers'
+    progress."""
     from .manifest_tools import chosen, print_state
 
     print_state(chosen(url, namespace, table, config, table_version=table_version), version, json)
@@ -70,12 +64,12 @@ def show(
 @manifest_app.command()
 def versions(
     url: Url,
-    namespace: Namespace = None,
-    table: TableName = None,
+    namespace: SomeNamespace = None,
+    table: SomeTable = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Print the versions of tables as a whole: which counts, whose they are, what is kept."""
+    """Print the generations of each table: which is current, which push made it, which are kept."""
     from .manifest_tools import chosen, print_versions
 
     print_versions(chosen(url, namespace, table, config), json)
@@ -84,16 +78,16 @@ def versions(
 @manifest_app.command()
 def verify(
     url: Url,
-    namespace: Namespace = None,
-    table: TableName = None,
+    namespace: SomeNamespace = None,
+    table: SomeTable = None,
     data: Annotated[
-        bool, typer.Option("--data", help="Read the footer of every data file, too.")
+        bool, typer.Option("--data", help="Also read the footer of every data file.")
     ] = False,
     table_version: TableVersion = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Read everything that is kept; exit 1 when something is missing or damaged."""
+    """Read all retained versions. Exit code 1 if something is missing or damaged."""
     from .manifest_tools import chosen, print_verification
 
     tables = chosen(url, namespace, table, config, table_version=table_version)
@@ -103,19 +97,22 @@ def verify(
 @manifest_app.command()
 def gc(
     url: Url,
-    namespace: Namespace = None,
-    table: TableName = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    namespace: SomeNamespace = None,
+    table: SomeTable = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would be deleted.")
+    ] = False,
     retain: Annotated[
-        str | None, typer.Option("--retain", help="Instead of the setting manifest.retain.")
+        str | None, typer.Option("--retain", help="Overrides the setting manifest.retain.")
     ] = None,
     orphan_grace: Annotated[
-        str | None, typer.Option("--orphan-grace", help="Instead of manifest.orphan_grace.")
+        str | None,
+        typer.Option("--orphan-grace", help="Overrides the setting manifest.orphan_grace."),
     ] = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Delete what no kept version needs. Daemons and readers may go on meanwhile."""
+    """Delete what no retained version needs. Safe while daemons and readers run."""
     from .manifest_tools import chosen, run_clean_up
 
     flags = {"manifest.retain": retain, "manifest.orphan_grace": orphan_grace}

@@ -1,15 +1,17 @@
 """``manifest log | show | versions | verify | gc``: tables in a store, without a daemon.
 
-Only ``gc`` writes. With ``--json`` each prints a list with one object a table, also when it was
-asked for one alone.
+Only ``gc`` writes. With ``--json`` each command prints a list with one object per table, even for a
+single table.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import typer
 from msgspec.structs import asdict
 
@@ -22,8 +24,11 @@ from persist.manifest import (
     Deleted,
     Manifest,
     ManifestError,
+    Remove,
     Retention,
+    Step,
     TableNotFound,
+    TableState,
     TableVersion,
     Verification,
     check_kept,
@@ -34,12 +39,14 @@ from persist.manifest import (
     walk,
 )
 from persist.manifest import verify as verify_manifest
+from persist.manifest.actions import decoded_size
 from persist.parquet.reading import DataFile, read_footer
+from persist.partitioning import PartitionSpec, folder_of
 from persist.store import ObjectStore, StoreError, StoreUnavailable, open_store
 from persist.switching import VersionRetention, VersionsCleaned, clean_up_versions
+from persist.table import TableDefinition
 
 from .exits import FAILED, REFUSED, USAGE, CommandFailed
-from .manifest_facts import state_facts, version_facts
 from .printing import print_json, print_line, print_table, shown, size
 
 T = TypeVar("T")
@@ -47,21 +54,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ChosenTables:
-    """The tables that a command is about, and the settings that count for it."""
+    """The tables of a command, and its settings."""
 
     store: ObjectStore
     settings: Settings
     manifests: tuple[Manifest, ...]
 
     def each(self, look: Callable[[Manifest], T]) -> list[T]:
-        """The results of ``look`` for each table, in order. Raises CommandFailed."""
+        """The result of ``look`` for each table, in order. Raises CommandFailed."""
         with _told():
             return [look(manifest) for manifest in self.manifests]
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Tell what a store or a manifest refuses as a failure of the command."""
+    """Convert errors of a store or manifest to CommandFailed."""
     try:
         yield
     except (StoreUnavailable, CommitUnclear) as exc:
@@ -81,10 +88,10 @@ def chosen(
     """The tables in the store at ``url``; ``flags`` are settings.
 
     Args:
-        table_version: of one table, that is named; by default of each the one that counts.
+        table_version: Generation of the named table; by default the current one of each table.
 
     Raises:
-        ConfigError, CommandFailed: no such store or table, or a name that is none.
+        ConfigError, CommandFailed: No such store or table, or an invalid name.
     """
     settings = load({"store": url, **(flags or {})}, file=config).settings
     with _told():
@@ -101,7 +108,7 @@ def chosen(
             raise CommandFailed(str(exc), USAGE) from exc
     if not manifests:
         where = f"{store.url}/{namespace}" if namespace is not None else store.url
-        raise CommandFailed(f"there is no table in {where}")
+        raise CommandFailed(f"no table found in {where}")
     return ChosenTables(store, settings, manifests)
 
 
@@ -110,12 +117,12 @@ def _check_version(
 ) -> None:
     namespace, table = name
     if namespace is None or table is None:
-        raise CommandFailed("--table-version needs a NAMESPACE and a TABLE before it", USAGE)
+        raise CommandFailed("--table-version needs NAMESPACE and TABLE", USAGE)
     check_kept(store, namespace, table, table_version)
 
 
 def print_versions(tables: ChosenTables, as_json: bool) -> None:
-    """Print the versions of each table as a whole, and which of them counts."""
+    """Print the generations of each table, and which one is current."""
 
     def versions(manifest: Manifest) -> dict[str, Any]:
         known = list_versions(manifest.store, manifest.namespace, manifest.table)
@@ -128,7 +135,7 @@ def print_versions(tables: ChosenTables, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    headings = ["version", "counts", "state", "push", "claimed", "switched to"]
+    headings = ["version", "current", "state", "push", "claimed", "switched to"]
     for one in found:
         rows = [
             (
@@ -151,7 +158,7 @@ def _state_of(version: TableVersion) -> str:
 
 
 def print_log(tables: ChosenTables, limit: int | None, as_json: bool) -> None:
-    """Print the kept versions of each table, the newest first."""
+    """Print the retained versions of each table, newest first."""
 
     def versions(manifest: Manifest) -> dict[str, Any]:
         oldest, newest = kept_versions(manifest)
@@ -184,7 +191,7 @@ def print_log(tables: ChosenTables, limit: int | None, as_json: bool) -> None:
 
 
 def print_state(tables: ChosenTables, version: int | None, as_json: bool) -> None:
-    """Print what one version of each table holds."""
+    """Print the contents of one version of each table."""
     found = tables.each(lambda each: _named(each) | state_facts(each.load(version)))
     if as_json:
         print_json(found)
@@ -206,7 +213,7 @@ _SHORT_FACTS = (
 
 
 def print_verification(tables: ChosenTables, with_data: bool, as_json: bool) -> None:
-    """Print what does not check out; exit 1 when something is damaged."""
+    """Print the findings; exit 1 if something is damaged."""
 
     def count_rows(path: str, add: Add) -> int:
         with tables.store.open(path) as file:
@@ -223,21 +230,21 @@ def print_verification(tables: ChosenTables, with_data: bool, as_json: bool) -> 
 
 
 def _print_one_verification(one: Verification) -> None:
-    verdict = "damaged" if one.damaged else "whole"
+    verdict = "damaged" if one.damaged else "intact"
     print_line(
         f"{one.namespace}/{one.table}: {verdict}; versions {one.oldest} to {one.newest},"
         f" {one.data_files:,} data files"
     )
     strays = _kinds(one, "stray_")
     if strays:
-        print_line(f"  not needed by any kept version: {strays}")
+        print_line(f"  not needed by any retained version: {strays}")
     if one.findings:
         rows = [(f.severity, str(f.version), f.path, f.problem) for f in one.findings]
         print_table(["severity", "version", "file", "problem"], rows)
 
 
 def run_clean_up(tables: ChosenTables, dry_run: bool, as_json: bool) -> None:
-    """Clean each table, and say what went."""
+    """Clean up each table, and print what was deleted."""
     manifest_settings = tables.settings.manifest
     retention = Retention(
         retain_s=manifest_settings.retain, orphan_grace_s=manifest_settings.orphan_grace
@@ -264,7 +271,7 @@ def _print_one_clean_up(one: CleanUp) -> None:
     what = "would delete" if one.dry_run else "deleted"
     print_line(
         f"{one.namespace}/{one.table}: {what} {_kinds(one) or 'nothing'};"
-        f" versions {one.oldest} to {one.newest} are kept"
+        f" versions {one.oldest} to {one.newest} are retained"
     )
     if one.snapshot_version is not None:
         wrote = "would write" if one.dry_run else "wrote"
@@ -274,10 +281,10 @@ def _print_one_clean_up(one: CleanUp) -> None:
 def _print_old_versions(one: VersionsCleaned) -> None:
     would = "would be " if one.dry_run else ""
     if one.marked:
-        print_line(f"  table versions {would}given up: {', '.join(map(str, one.marked))}")
+        print_line(f"  generations {would}marked for deletion: {', '.join(map(str, one.marked))}")
     if one.deleted:
         print_line(
-            f"  table versions {would}deleted: {', '.join(map(str, one.deleted))},"
+            f"  generations {would}deleted: {', '.join(map(str, one.deleted))},"
             f" {one.objects.files:,} objects ({size(one.objects.bytes)})"
         )
 
@@ -303,3 +310,85 @@ def _cell(name: str, value: object) -> object:
     if name in ("version", "epoch", "sequence", "spec_id") and value is not None:
         return str(value)
     return shown(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
+
+
+def version_facts(step: Step) -> dict[str, Any]:
+    """One version in the log: its writer, its actions, and the table after it."""
+    actions = step.changelog.actions
+    added = sum(action.rows for action in actions if isinstance(action, Add))
+    return {
+        "version": step.commit.version,
+        "uid": step.commit.uid,
+        "parent": step.commit.parent,
+        "at": step.commit.at,
+        "writer": step.commit.writer,
+        "actions": Counter(str(action.__struct_config__.tag) for action in actions),
+        "rows_added": added,
+        "rows_removed": step.rows_removed,
+        "files_removed": sum(isinstance(action, Remove) for action in actions),
+        "rows": step.state.rows,
+        "files": step.state.file_count,
+        "bytes": step.state.bytes,
+    }
+
+
+def state_facts(state: TableState) -> dict[str, Any]:
+    """The contents of a version: columns, partitions, checkpoints, writers and totals."""
+    definition = TableDefinition.of_state(state)
+    specs = {spec_id: PartitionSpec.parse(spec.fields) for spec_id, spec in state.specs.items()}
+    return {
+        "version": state.version,
+        "uid": state.uid,
+        "files": state.file_count,
+        "rows": state.rows,
+        "bytes": state.bytes,
+        "schema_id": definition.schema_id,
+        "columns": [{"name": f.name, "type": str(f.type)} for f in definition.schema],
+        "partition_by": list(definition.spec.texts()),
+        "primary_key": list(definition.primary_key),
+        "sort_by": list(definition.sort_by),
+        "timestamp_unit": definition.timestamp_unit,
+        "horizon": state.horizon,
+        "partitions": sorted(
+            (
+                {
+                    "partition": folder_of(specs[spec_id], values),
+                    "spec_id": spec_id,
+                    "files": len(adds),
+                    "rows": sum(add.rows for add in adds),
+                    "bytes": sum(add.bytes for add in adds),
+                }
+                for (spec_id, values), adds in state.partitions.items()
+            ),
+            key=lambda one: (one["spec_id"], one["partition"]),
+        ),
+        "applied": [
+            {
+                "ingester_id": ingester_id,
+                "epoch": epoch,
+                "partition": folder_of(specs[spec_id], values)
+                if spec_id in specs
+                else f"{list(values)}, before the table was recreated by a copy",
+                "sequence": seq,
+            }
+            for (ingester_id, epoch, spec_id, values), seq in state.applied.items()
+        ],
+        "checkpoints": [
+            {
+                "partition": one.partition,
+                "bytes": decoded_size(one.state),
+                "shared": one.shared,
+                "at": one.at,
+                "origin": one.origin,
+                "sequence": one.sequence,
+            }
+            for _, one in sorted(state.checkpoints.items())
+            if one.state is not None
+        ],
+        "shared": [
+            {"shared": one.id, "bytes": decoded_size(one.state)}
+            for _, one in sorted(state.shared_states.items())
+        ],
+        "epochs_complete": sorted(state.epochs_complete),
+        "writers": [msgspec.structs.asdict(writer) for writer in state.writers.values()],
+    }

@@ -1,7 +1,7 @@
-"""Commands print what they found: JSON for programs, small tables for people.
+"""Output of commands: JSON for programs, tables for people.
 
-Law of this file: names and values come from anybody. No order to a terminal, no turned direction
-and no end of a line gets out of one: each is shown by its number, in JSON as JSON has it.
+Names and values come from users. Control characters, line ends and direction marks in them are
+escaped, in JSON as JSON does it (``tests/cli/test_hostile_text.py``).
 """
 
 import sys
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
 
 
 class Lines(NamedTuple):
-    """A cell of several lines; each of them is one, whatever it has."""
+    """A cell of several lines. A line end inside one of the texts is escaped."""
 
     texts: Sequence[str]
 
 
 def print_json(facts: Any, indent: int = 2) -> None:
-    """Print one JSON document on standard output, in one line where ``indent`` is -1."""
+    """Print one JSON document on standard output; on one line if ``indent`` is -1."""
     text = msgspec.json.format(msgspec.json.encode(facts), indent=indent).decode()
     sys.stdout.write(escaped_json(text) + "\n")
     sys.stdout.flush()
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """Print a table on standard output, numbers to the right; in a pipe nothing is cut off."""
+    """Print a table on standard output, numbers right-aligned; in a pipe nothing is folded."""
     from rich.console import Console
 
-    # A file or a pipe has no width; 80 columns would fold what a script wants to read.
+    # A file or a pipe has no width; rich would fold at 80 columns.
     width = None if sys.stdout.isatty() else 100_000
     console = Console(width=width, highlight=False, soft_wrap=width is not None)
     console.print(table_of(headings, rows, title))
 
 
 def table_of(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> "Table":
-    """Return the table that :func:`print_table` prints."""
+    """The table that :func:`print_table` prints."""
     from rich.table import Table
     from rich.text import Text
 
     kept = [list(row) for row in rows]
-    # Texts and not strings: in those, square brackets are orders to rich.
+    # Text objects, because rich interprets square brackets in strings.
     above = "\n" if title.startswith("\n") else ""
     heading_text = Text(above + escaped(title.removeprefix("\n")), style="italic")
     table = Table(
@@ -62,17 +62,17 @@ def table_of(headings: Sequence[str], rows: Iterable[Sequence[object]], title: s
 
 
 def print_line(text: str, output: TextIO | None = None) -> None:
-    """Print one line, on standard output unless it is said where."""
+    """Print one line, by default on standard output."""
     print(escaped(text), flush=True, file=output)
 
 
 def say(text: str) -> None:
-    """Print one line on standard error, behind the program's name."""
+    """Print one line on standard error, prefixed with the program's name."""
     print_line(masked(f"ingester: {text}"), sys.stderr)
 
 
 def shown(value: object) -> str:
-    """A value as a cell: thousands separated, nothing for None."""
+    """A value as a table cell: thousands separated, ``-`` for None."""
     if value is None:
         return "-"
     if isinstance(value, bool):

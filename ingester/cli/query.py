@@ -1,4 +1,4 @@
-"""``query``: the rows of one snapshot, printed or written to a file."""
+"""``query``: rows of one snapshot, printed or written to a file."""
 
 import csv
 import sys
@@ -16,7 +16,7 @@ from .printing import print_line, say
 
 
 class QueryArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows that are asked for, as given on the command line."""
+    """The query, as given on the command line."""
 
     namespace: str
     table: str
@@ -30,10 +30,11 @@ class QueryArguments(msgspec.Struct, frozen=True, kw_only=True):
 def run_query(
     endpoint: str, asked: QueryArguments, format_: str | None, output: Path | None
 ) -> None:
-    """Print the answer in the format, or write it to ``output``, whole or not at all.
+    """Print the answer in the format, or write it to ``output``, completely or not at all.
 
     Raises:
-        CommandFailed: wrong usage. ClientError: the daemon refused.
+        CommandFailed: Wrong usage.
+        ClientError: The daemon refused.
     """
     kind = format_of(format_, output)
     columns, filter_ = asked_columns(asked.columns), asked_filter(asked.filter)
@@ -50,7 +51,7 @@ def run_query(
         ) as stream,
     ):
         if gone := stream.snapshot.missing:
-            say(f"rows that only these daemons have are missing: {', '.join(gone)}")
+            say(f"rows that only these daemons hold are missing: {', '.join(gone)}")
         if output is not None:
             with appearing(output) as file:
                 rows = _copy(stream, open_sink(kind, file, stream.schema, seekable=True))
@@ -65,10 +66,10 @@ def run_query(
 
 
 def asked_columns(text: str | None) -> list[str] | None:
-    """The names between commas; one with a comma of its own stands in quotes, as in a CSV file.
+    """The names in a comma-separated list; a name with a comma is quoted as in CSV.
 
     Raises:
-        CommandFailed: a name is empty, or its quotes are not closed.
+        CommandFailed: A name is empty, or its quotes are not closed.
     """
     if text is None:
         return None
@@ -84,7 +85,7 @@ def asked_columns(text: str | None) -> list[str] | None:
 
 
 def asked_filter(text: str | None) -> Disjunction | None:
-    """The filter that a text says. Raises CommandFailed where it says none."""
+    """The parsed filter. Raises CommandFailed if it is invalid."""
     if text is None:
         return None
     try:

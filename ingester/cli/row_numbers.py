@@ -1,13 +1,14 @@
-"""The rows of an input go out, under their numbers where an origin is named.
+"""Sending the rows of an input, numbered if an origin is given.
 
-    ask ─▶ leave out what is there ─▶ one row alone ─▶ ask again ─▶ the rest, a batch to each mark
-     ─▶ ask once more, where another process has answered
+    ask the daemon ─▶ skip known rows ─▶ send one row alone ─▶ ask again ─▶ send the rest, cut at
+    the origin's marks ─▶ ask once more if another process has answered
 
-Law of this file: a batch's sequence is the number of its last row, whatever the batch size, so that
-files are repeated exactly. The row that goes alone opens the stream: from it on the origin is this
-process's, at this daemon, and what the daemon then says of the table stays so. A batch ends at each
-of its marks, and every row is judged as the batch was that it came in before. Rows that were there,
-and are lost with a daemon's disk while this runs, are an error that names them.
+A batch's sequence is the number of its last row, so a file is repeated exactly with any batch size.
+The first row is sent alone to open the stream: from then the origin belongs to this process at this
+daemon, and the daemon's answer about the table stays valid. Batches are cut at the marks (ends of
+earlier batches), so every row is accepted or skipped as its earlier batch was. Rows that were known
+and are lost with a daemon's disk meanwhile are an error that names them
+(``tests/origins/test_cut_anew.py``).
 """
 
 from bisect import bisect_left
@@ -24,11 +25,13 @@ Sent = Callable[[Ack, int], None]
 
 
 class RowSender:
-    """Sends the rows of one input after those of the inputs before it.
+    """Sends the rows of one input.
 
-    ``next_row`` is the number of the next row that is given, ``known_rows`` counts those that were
-    left out because they are there. Without an origin, rows have no numbers to be repeated by: the
-    client's writer alone sees to it that each is there once.
+    Without an origin rows have no numbers, and only the client's writer makes each row arrive once.
+
+    Attributes:
+        next_row: Number of the next row.
+        known_rows: Rows that were not sent because the table has them.
     """
 
     def __init__(
@@ -39,14 +42,14 @@ class RowSender:
         origin: str | None,
         first: int | None,
     ) -> None:
-        """Ask the daemon how far the origin has come, if there is one.
+        """Ask the daemon for the origin's progress, if an origin is given.
 
         Args:
-            first: the number of the first row; by default one after the last that is known. Where
-                it is said, daemons that are away are left out of the question.
+            first: Number of the first row; by default one after the last known. If it is given,
+                unreachable daemons are not asked.
 
         Raises:
-            ClientError: the daemon did not answer.
+            ClientError: The daemon did not answer.
         """
         self._client = client
         self._table = table
@@ -54,11 +57,11 @@ class RowSender:
         self._appends = first is None
         self._marks: tuple[int, ...] = ()
         self._missing: frozenset[str] = frozenset()
-        """The endpoints of daemons, of several, that are away."""
+        """Endpoints of unreachable daemons, if there are several daemons."""
         self._writer: Writer | None = None
         self._first_row: int | None = None
         self._epoch: int | None = None
-        """The epoch of the daemon that took the first row, once more may follow it."""
+        """Epoch of the daemon that accepted the first row, once more rows may follow."""
         self.next_row = 1
         self.known_rows = 0
         if origin is None:
@@ -71,15 +74,15 @@ class RowSender:
 
     @property
     def acknowledged(self) -> WriteResult:
-        """The acknowledged part of the rows that were sent."""
+        """The result of the rows acknowledged so far."""
         return WriteResult() if self._writer is None else self._writer.acknowledged
 
     def write(self, batch: pa.RecordBatch, sent: Sent) -> None:
-        """Send what of the batch is not there, and give each promise with its rows to ``sent``.
+        """Send the unknown rows of the batch; call ``sent`` with each future and its row count.
 
         Raises:
-            ClientError: the writer has failed.
-            CommandFailed: somebody else writes as this origin.
+            ClientError: The writer has failed.
+            CommandFailed: Another process writes as this origin.
         """
         row = self.next_row
         self.next_row += batch.num_rows
@@ -100,14 +103,14 @@ class RowSender:
         """Wait for all answers.
 
         Raises:
-            ClientError: a batch was refused, or has no answer.
-            CommandFailed: rows were lost with a daemon's disk meanwhile.
+            ClientError: A batch was refused, or has no answer.
+            CommandFailed: Rows were lost with a daemon's disk meanwhile.
         """
         if self._writer is None:
             return
         epoch = self._writer.close().epoch
         if self._origin is None or self._epoch is None:
-            return  # behind a first row that was refused nothing was sent
+            return  # the first row was refused, and nothing else was sent
         if epoch != self._epoch or self._of_several():
             try:
                 self._check(self._ask(self._origin), self.next_row - 1)
@@ -130,27 +133,27 @@ class RowSender:
         sent(ack, 1)
         if ack.result().duplicate and self._appends:
             raise CommandFailed(
-                f"origin {origin!r}: somebody else writes as this origin: its row {number:,}"
-                " was there already; give each writer its own, or repeat with --first-sequence"
+                f"origin {origin!r}: another process writes as this origin: its row {number:,}"
+                " was already known; give each writer its own origin, or use --first-sequence"
             )
         known = self._ask(origin)
         self._check(known, number)
         self._marks, self._epoch = known.marks, ack.result().epoch
 
     def _check(self, known: OriginState, last: int) -> None:
-        """See that rows up to ``last`` are there; those of daemons that are away may be.
+        """Check that the daemons know all rows up to ``last``; skipped if one is unreachable.
 
         Raises:
-            CommandFailed: some are not.
+            CommandFailed: Some rows are lost.
         """
         if self._missing or self._first_row is None or not known.there:
-            return  # of a daemon of before nothing can be told
+            return  # an older daemon does not send its progress
         if lost := _lacking(known, self._first_row, last):
             told = ", ".join(f"{a:,} to {b:,}" if a != b else f"{a:,}" for a, b in lost[:5])
             raise CommandFailed(
-                f"origin {self._origin!r}: rows {told}{' …' if len(lost) > 5 else ''} were there,"
-                f" and were lost with a daemon's disk meanwhile; with --first-sequence"
-                f" {self._first_row} they are sent again"
+                f"origin {self._origin!r}: rows {told}{' …' if len(lost) > 5 else ''} were known,"
+                f" and were lost with a daemon's disk meanwhile; send them again with"
+                f" --first-sequence {self._first_row}"
             )
 
     def _of_several(self) -> bool:
@@ -160,7 +163,7 @@ class RowSender:
         return len(daemons) > 1
 
     def _pieces(self, batch: pa.RecordBatch, row: int, start: int) -> Iterator[pa.RecordBatch]:
-        """The rest of a batch from ``start`` on, cut behind each mark; ``row`` is its first."""
+        """The rest of a batch from ``start`` on, cut after each mark; ``row`` is its first row."""
         while start < batch.num_rows:
             at = bisect_left(self._marks, row + start)
             end = batch.num_rows
@@ -170,7 +173,7 @@ class RowSender:
             start = end
 
     def _ask(self, origin: str) -> OriginState:
-        # Without the table there is no state: what the origin has elsewhere is not asked about.
+        # No state if the table does not exist: other tables of the origin do not matter.
         return next(iter(self._states(origin)), OriginState(origin))
 
     def _states(self, origin: str) -> list[OriginState]:
@@ -180,7 +183,7 @@ class RowSender:
             except Unreachable as exc:
                 if self._appends or "missing" not in exc.details:
                     raise
-                # Where the numbers are said, whoever takes the rows judges by what it knows.
+                # The numbers are given, so the daemon that receives the rows skips known ones.
                 self._missing = frozenset(exc.details["missing"])
         found: list[list[OriginState]] = []
         for daemon in self._client.daemons():
@@ -191,7 +194,7 @@ class RowSender:
 
 
 def _lacking(known: OriginState, first: int, last: int) -> list[tuple[int, int]]:
-    """The rows of a stretch that are not there, as stretches."""
+    """The unknown rows between ``first`` and ``last``, as ranges."""
     found: list[tuple[int, int]] = []
     while first <= last:
         at = bisect_left(known.marks, first)

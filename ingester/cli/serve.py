@@ -1,4 +1,4 @@
-"""``serve``, ``config`` and ``demo``: the commands that run or describe a daemon of their own."""
+"""``serve``, ``config`` and ``demo``: commands that run a daemon or print its settings."""
 
 import gc
 import importlib
@@ -20,20 +20,20 @@ from .printing import print_json, print_line, print_table
 
 
 def serve(flags: Mapping[str, object], file: Path | None) -> None:
-    """Run the daemon; ends the process with its exit code.
+    """Run the daemon, then end the process with its exit code.
 
     Raises:
-        ConfigError: settings that cannot be used.
+        ConfigError: Invalid settings.
     """
     settings = load(flags, file=file).settings
     check_exposure(settings)
     choose_allocator()
-    # What is imported stays: to look for garbage in it takes a tenth of the start.
+    # Imported modules stay; garbage collection during import only slows the start.
     gc.disable()
     from ingester.daemon.process import serve as run
 
     gc.enable()
-    # Standard output has one line: what transformers print would fill a pipe that nobody reads.
+    # Standard output has one line only: transformers that print would fill an unread pipe.
     output = sys.stdout
     with redirect_stdout(sys.stderr):
         code = run(
@@ -45,12 +45,12 @@ def serve(flags: Mapping[str, object], file: Path | None) -> None:
 
 
 def announce(facts: Mapping[str, Any], output: TextIO) -> None:
-    """Print the one line that says that writes are accepted."""
+    """Print the one line that reports that writes are accepted."""
     print_line(json.dumps({"event": "ready"} | dict(facts)), output)
 
 
 def print_settings(flags: Mapping[str, object], file: Path | None, as_json: bool) -> None:
-    """Print every setting with its value and where it came from. Secrets are masked."""
+    """Print every setting with its value and source. Secrets are masked."""
     loaded = load(flags, file=file)
     values = shown_values(loaded.settings)
     if as_json:
@@ -64,7 +64,6 @@ def print_settings(flags: Mapping[str, object], file: Path | None, as_json: bool
 
 
 def demo(**options: object) -> None:
-    """Run the demonstration; it fails loudly when any number disagrees."""
-    # By name, so that the command line is not typed against pyspark.
+    # By name, so that the command line is not type-checked against pyspark.
     run_demo = importlib.import_module("ingester.demo").run_demo
     raise typer.Exit(int(run_demo(**options)))

@@ -33,8 +33,7 @@ from persist.backoff import Backoff
 
 from .connecting import connect, connections
 from .exits import USAGE, CommandFailed, stopped_by_signals
-from .output.formats import CsvSink, JsonLinesSink
-from .output.live_table import LiveTable
+from .output.formats import CsvSink, JsonLinesSink, LiveTable
 from .printing import print_line, say
 from .query import asked_columns, asked_filter
 

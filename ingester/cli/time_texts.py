@@ -1,11 +1,12 @@
-"""Dates and times as ISO 8601 texts and back, of every year that their types reach.
+"""Dates and timestamps to ISO 8601 text and back, for every year that their types can hold.
 
-    0001-01-01 … 9999-12-31   four digits, by Arrow
-    294247-01-10, -290307-01-01   more digits or a minus, by the Gregorian calendar of all time
+    0001-01-01 … 9999-12-31       four digits, by Arrow
+    294247-01-10, -290307-01-01   more digits or a minus sign, in the proleptic Gregorian calendar
 
-Law of this file: pure, and exact. Arrow's own texts count years in 16 bits, so that 57859 is -7677
-there, and Python's times end at 9999. Year 0 is 1 BC. An instant is written in UTC, with Z: zones
-have had offsets of seconds, which ISO 8601 has no place for.
+Neither Arrow nor the standard library covers these years: Arrow's text counts years in 16 bits, so
+57859 becomes -7677, and Python's dates end at 9999. Year 0 is 1 BC. An instant is written in UTC
+with Z, because historical zone offsets have seconds, which ISO 8601 cannot express
+(``tests/cli/test_output_values.py``).
 """
 
 import datetime
@@ -15,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _DAY_S = 86_400
-# Python's dates end at 9999, and the Gregorian calendar is the same every 400 years.
+# Python's dates end at 9999; the Gregorian calendar repeats every 400 years.
 _ERA_YEARS, _ERA_DAYS, _DAYS_TO_2000 = 400, 146_097, 10_957
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of the years 1 and 9999
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 FAR = r"^(?:(?:-\d{4}|-?[1-9]\d{4,6})-\d\d-\d\d|1677-09-21)"
-"""The beginnings that Arrow does not read: years beyond 0 to 9999, the first nanoseconds."""
+"""Beginnings of text that Arrow does not parse: years outside 0 to 9999, and the earliest
+nanosecond timestamps."""
 _TIME = re.compile(
     r"(-?(?:\d{4}|[1-9]\d{4,6}))-(\d\d)-(\d\d)"
     r"(?:[ T](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:?(?:\d\d)?)?)?"
@@ -28,17 +30,17 @@ _TIME = re.compile(
 
 
 def time_texts(column: pa.Array, separator: str) -> pa.Array:
-    """The texts of dates or timestamps; ``separator`` stands between date and time of day."""
+    """Dates or timestamps as text, with ``separator`` between date and time of day."""
     kind = column.type
     if pa.types.is_date32(kind):
         counts, scale = column.view(pa.int32()).cast(pa.int64()), 1
     else:
         counts = column.view(pa.int64())
         scale = _DAY_S * _PER_SECOND[kind.unit]
-        # Without its zone: the count is of UTC.
+        # Without its zone: the count is in UTC.
         column = counts.view(pa.timestamp(kind.unit))
     first, end = _FIRST_DAY * scale, (_LAST_DAY + 1) * scale
-    ends = pc.min_max(counts)  # in Python: of nanoseconds, the bounds are beyond an int64
+    ends = pc.min_max(counts)  # compared in Python: for nanoseconds the bounds exceed an int64
     if not ends["min"].is_valid or (ends["min"].as_py() >= first and ends["max"].as_py() < end):
         texts = column.cast(pa.string())
     else:
@@ -55,12 +57,12 @@ def time_texts(column: pa.Array, separator: str) -> pa.Array:
 
 
 def has_far(texts: pa.Array) -> bool:
-    """Whether one of the texts is a time that Arrow does not read."""
+    """Whether any of the texts is a time that Arrow does not parse."""
     return bool(pc.any(pc.match_substring_regex(texts, FAR)).as_py())
 
 
 def far_text(count: int, kind: pa.DataType) -> str:
-    """The text of one date or timestamp in :func:`time_texts`, without its zone."""
+    """One date or timestamp as in :func:`time_texts`, without its zone."""
     if pa.types.is_date32(kind):
         return _date(count)
     per_second = _PER_SECOND[kind.unit]
@@ -72,10 +74,10 @@ def far_text(count: int, kind: pa.DataType) -> str:
 
 
 def far_count(text: str, kind: pa.DataType) -> int:
-    """The date or timestamp that such a text says, as its type counts.
+    """The date or timestamp in the unit of its type.
 
     Raises:
-        ValueError: it says none, or one that the type does not reach or that needs a finer unit.
+        ValueError: The text is invalid, out of the type's range, or needs a finer unit.
     """
     found = _TIME.fullmatch(text)
     if found is None:
@@ -83,16 +85,16 @@ def far_count(text: str, kind: pa.DataType) -> int:
     try:
         days = _days(*(int(found[n]) for n in (1, 2, 3)))
     except ValueError:
-        raise ValueError("there is no such day") from None
+        raise ValueError("the day does not exist") from None
     if pa.types.is_date32(kind):
         if found[4] is not None:
-            raise ValueError("it is more than a date")
+            raise ValueError("it has a time of day")
         return _in_reach(days, 32)
     if (found[8] is not None) != (kind.tz is not None):
         raise ValueError("it has a zone" if found[8] else "it has no zone")
     hour, minute, second = (int(found[n] or 0) for n in (4, 5, 6))
     if hour > 23 or minute > 59 or second > 59:
-        raise ValueError("there is no such time of day")
+        raise ValueError("the time of day does not exist")
     per_second = _PER_SECOND[kind.unit]
     nanoseconds = int((found[7] or "").ljust(9, "0"))
     fraction, lost = divmod(nanoseconds * per_second, 1_000_000_000)
@@ -104,7 +106,7 @@ def far_count(text: str, kind: pa.DataType) -> int:
 
 def _in_reach(count: int, bits: int) -> int:
     if not -(1 << bits - 1) <= count < 1 << bits - 1:
-        raise ValueError("it is beyond the type")
+        raise ValueError("it is out of the type's range")
     return count
 
 
@@ -124,7 +126,7 @@ def _date(days: int) -> str:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """The days since 1970. Raises ValueError where there is no such day."""
+    """Days since 1970. Raises ValueError if the date does not exist."""
     era, year_of_era = divmod(year - 2000, _ERA_YEARS)
     date = datetime.date(2000 + year_of_era, month, day)
     return (date - datetime.date(1970, 1, 1)).days + era * _ERA_DAYS

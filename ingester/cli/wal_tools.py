@@ -1,6 +1,6 @@
-"""``wal inspect | verify | repair | adopt``: a log whose daemon is stopped.
+"""``wal inspect | verify | repair | adopt``: the log of a stopped daemon.
 
-Only ``repair`` changes it; ``adopt`` brings what it holds into the object store.
+Only ``repair`` changes the log. ``adopt`` commits its rows to the object store.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _STOPS_THE_START = ("damage", "newer")
 
 
 def print_segments(directory: Path, as_json: bool) -> None:
-    """Print what each segment holds."""
+    """Print the contents of each segment."""
     segments = wal.inspection.inspect(_log_folder(directory))
     if as_json:
         print_json(segments)
@@ -45,12 +45,12 @@ def print_segments(directory: Path, as_json: bool) -> None:
 
 
 def print_findings(directory: Path, as_json: bool) -> None:
-    """Print all that is not as a clean stop leaves it; exit 1 when a start would stop at it."""
+    """Print everything that a clean stop would not leave; exit 1 if the daemon would not start."""
     findings = wal.inspection.verify(_log_folder(directory))
     if as_json:
         print_json(findings)
     elif not findings:
-        print_line("nothing found: the log is whole")
+        print_line("no findings: the log is intact")
     else:
         headings = ["severity", "file", "offset", "expected", "found", "help"]
         print_table(
@@ -62,7 +62,7 @@ def print_findings(directory: Path, as_json: bool) -> None:
 
 
 def run_repair(directory: Path, as_json: bool) -> None:
-    """Move damaged parts aside; refused while a daemon runs on the directory."""
+    """Move damaged parts aside; refused while a daemon uses the directory."""
     folder = _log_folder(directory)
     try:
         with contextlib.ExitStack() as stack:
@@ -97,14 +97,14 @@ def run_repair(directory: Path, as_json: bool) -> None:
 def run_adopt(
     directory: Path, flags: Mapping[str, object], file: Path | None, as_json: bool
 ) -> None:
-    """Commit what the log holds and no file does; refused while a daemon runs on the directory.
+    """Commit the log's rows that are in no file; refused while a daemon uses the directory.
 
     Raises:
-        ConfigError: settings that cannot be used.
-        CommandFailed: 4 when the store does not answer, 1 for anything else, also when rows of a
-            table with a primary key had to stay behind.
+        ConfigError: Invalid settings.
+        CommandFailed: Exit code 4 if the store does not answer, otherwise 1, also if rows of a
+            table with a primary key were refused.
     """
-    # Here: the other commands need neither pyarrow nor a store.
+    # Imported here because the other commands need neither pyarrow nor a store.
     from ingester.dml.record import DamagedRecord
     from ingester.flush.file_writer import CannotEncode
     from ingester.recovery.adopt import CannotAdopt, adopt
@@ -120,7 +120,7 @@ def run_adopt(
         done = adopt(directory, store, target_file_bytes=settings.persist.target_file_bytes)
     except (StoreUnavailable, CommitUnclear) as exc:
         raise CommandFailed(
-            f"the object store does not answer: {exc}; run the same command again, nothing is added"
+            f"the object store does not answer: {exc}; run the same command again: no row is added"
             " twice",
             REFUSED,
         ) from exc
@@ -142,27 +142,28 @@ def run_adopt(
     for one in done.tables:
         if one.taken_over_rows:
             say(
-                f"{one.taken_over_rows:,} rows of table {one.namespace}/{one.table} were left out:"
-                " another process has their origins' sequences by now. Their clients have sent them"
-                " again there; but one that chooses its numbers by what is known (an origin without"
-                " first_sequence) has given them to other rows: those are in this log only"
+                f"{one.taken_over_rows:,} rows of table {one.namespace}/{one.table} were skipped:"
+                " another daemon has since received these sequences of their origins. Clients that"
+                " number their rows have sent them again there. A client that continues from the"
+                " last known sequence (an origin without first_sequence) has reused the numbers for"
+                " other rows; then the skipped rows are in this log only"
             )
     if done.refused:
         raise CommandFailed(
             "; ".join(
                 f"{one.refused_rows} rows of table {one.namespace}/{one.table} were not adopted and"
-                f" stay in the log: {one.refused}"
+                f" remain in the log: {one.refused}"
                 for one in done.refused
             )
         )
 
 
 def _settings_of(data_dir: Path, flags: Mapping[str, object], file: Path | None) -> Settings:
-    """The settings for a log, with the store that its directory's mark names unless they name one.
+    """The settings for a log. The store defaults to the one recorded in the data directory.
 
     Raises:
-        ConfigError: They cannot be used.
-        CommandFailed: The mark cannot be read.
+        ConfigError: Invalid settings.
+        CommandFailed: The recorded store cannot be read.
     """
     from ingester.recovery.data_mark import DamagedMark, read_mark
 
@@ -173,7 +174,7 @@ def _settings_of(data_dir: Path, flags: Mapping[str, object], file: Path | None)
     try:
         mark = read_mark(data_dir)
     except (DamagedMark, OSError) as exc:
-        raise CommandFailed(f"{exc}; --store URL says which store it is") from exc
+        raise CommandFailed(f"{exc}; give the store with --store URL") from exc
     return (
         loaded.settings
         if mark is None
@@ -182,7 +183,7 @@ def _settings_of(data_dir: Path, flags: Mapping[str, object], file: Path | None)
 
 
 def _log_folder(directory: Path) -> Path:
-    """The folder with the segments: the one given, or ``wal`` inside a data directory."""
+    """The folder of the segments: the given one, or ``wal`` inside a data directory."""
     if not directory.is_dir():
         raise CommandFailed(f"{directory} is not a folder")
     inner = directory / "wal"

@@ -1,4 +1,4 @@
-"""``write``: files to a table, each batch exactly once, with progress on a terminal."""
+"""``write``: send files to a table, each batch exactly once, with progress on a terminal."""
 
 import contextlib
 import shlex
@@ -32,7 +32,7 @@ from .row_numbers import RowSender
 
 
 class WriteArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The table that rows go to, and how they are cut; ``skip_rows`` at the start are left out."""
+    """The target table, and how its rows are read and batched."""
 
     namespace: str
     table: str
@@ -44,16 +44,16 @@ class WriteArguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileResult(msgspec.Struct):
-    """The acknowledged part of one input, in rows of it as well."""
+    """Rows of one input, by what became of them."""
 
     file: str
     skipped_rows: int = 0
     known_rows: int = 0
-    """Rows that were there: they were left out, or answered as duplicates."""
+    """Rows that the table already had: not sent, or acknowledged as duplicates."""
     rows_in: int = 0
-    """Rows of the file, from its first on, that are in the table or were to be skipped."""
+    """Rows from the file's first on that are in the table or were skipped."""
     first_row: int | None = None
-    """The number of the first row, if rows are numbered."""
+    """Number of the first row, if rows are numbered."""
     acknowledged: WriteResult = WriteResult()
 
 
@@ -66,10 +66,11 @@ def write_files(
     retry_for: str,
     as_json: bool,
 ) -> None:
-    """Send every input in turn and print what was acknowledged, also of a part before a failure.
+    """Send every input in turn and print what was acknowledged, including before a failure.
 
     Raises:
-        CommandFailed: an input cannot be read. ClientError: the daemon refused.
+        CommandFailed: An input cannot be read.
+        ClientError: The daemon refused.
     """
     kinds = [format_of(name, input_format) for name in names]
     if sending.texts.whole_lines:
@@ -78,7 +79,7 @@ def write_files(
         retry = RetryPolicy(for_s=parse_duration(retry_for))
     except ValueError as exc:
         raise CommandFailed(f"--retry-for: {exc}", USAGE) from exc
-    # A wrong address is told at once, not after the time for retries.
+    # Without retries, so that a wrong address fails at once.
     with connect(endpoint) as probe, contextlib.suppress(NotFound):
         probe.schema(sending.namespace, sending.table)
     done: list[FileResult] = []
@@ -99,13 +100,13 @@ def write_files(
 
 
 def _check_whole(names: Sequence[str], kinds: Sequence[str], texts: TextOptions) -> None:
-    """Refuse inputs of which all but the last break off in a line: rows are numbered through."""
+    """Refuse an incomplete last line in any file but the last, as row numbers continue."""
     for name, kind in zip(names[:-1], kinds, strict=False):
         if kind == "csv" and source_of(name, kind, texts).breaks_off:
             raise CommandFailed(
-                f"{name}: the last line has no line end. Rows of several files are numbered"
-                " through, so that only the last may grow: end the line, or write this file under"
-                " an --origin of its own"
+                f"{name}: the last line has no line end. Row numbers continue from file to file, so"
+                " only the last file may still grow: end the line, or write this file with another"
+                " --origin"
             )
 
 
@@ -115,7 +116,7 @@ Step = Callable[[str, int | None], Callable[[int], None]]
 def _send(
     client: Client, sending: WriteArguments, kind: str, progress: Step, result: FileResult
 ) -> WriteArguments:
-    """Send an input, and return how the next one is to be sent."""
+    """Send an input. Returns the arguments for the next one."""
     table_schema = None
     with contextlib.suppress(NotFound):
         table_schema = client.schema(sending.namespace, sending.table)
@@ -142,7 +143,7 @@ def _pump(
     sending: WriteArguments,
     tell: tuple[FileResult, Callable[[int], None]],
 ) -> None:
-    """Send all of an input; what a failure finds unread or unsent stays behind."""
+    """Send all rows of an input, or those before a failure."""
     result, advance = tell
 
     def answered(count: int, ack: Ack) -> None:
@@ -161,7 +162,7 @@ def _pump(
             if start < batch.num_rows:
                 rows.write(batch.slice(start), sent)
     except CommandFailed:
-        # The input broke off: what was sent is still answered, so that the count is right.
+        # The input is broken. Wait for the answers, so that the count is right.
         with contextlib.suppress(ClientError):
             rows.close()
         raise
@@ -174,31 +175,31 @@ def _pump(
 def how_to_go_on(
     sending: WriteArguments, names: Sequence[str], done: Sequence[FileResult], error: BaseException
 ) -> str | None:
-    """Say after a failure which rows are in and how the others get there; None: none is in."""
+    """After a failure: which rows are in the table, and the command for the rest. None if none."""
     if not done or not sum(result.acknowledged.rows for result in done):
         return None
     last = done[-1]
     unknown = isinstance(error, UnknownOutcome | Unreachable | TimedOut | KeyboardInterrupt)
     known = f"{'at least ' if unknown else ''}{last.rows_in:,} rows of {shown(last.file)} are in"
     if sending.origin is not None:
-        again = f"the same command with --first-sequence {done[0].first_row}"
-        return f"{known}; {again} goes on from there, exactly"
+        again = f"run the same command with --first-sequence {done[0].first_row}"
+        return f"{known}; {again} to continue exactly from there"
     if unknown:
-        return f"{known}, and more may be; with --origin a write can be repeated exactly"
+        return f"{known}, possibly more; with --origin a write can be repeated exactly"
     rest = names[len(done) - 1 :]
     skip = ["--skip-rows", str(last.rows_in)] if last.rows_in else []
     command = ["ingester", "write", sending.namespace, sending.table, *rest, *skip]
     return (
-        f"{known}; go on from row {last.rows_in + 1:,} with: {shlex.join(command)}"
-        " (and the other options as before)"
+        f"{known}; continue from row {last.rows_in + 1:,} with: {shlex.join(command)}"
+        " (plus the same options)"
     )
 
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Step]:
-    """A function that starts a bar for an input and gives one that advances it by rows.
+    """A function that starts a progress bar and returns one that advances it by rows.
 
-    Without a terminal, both do nothing.
+    Without a terminal both are no-ops.
     """
     if not sys.stderr.isatty():
         yield lambda name, total: lambda rows: None
@@ -247,7 +248,7 @@ def _print_results(
         total = msgspec.structs.replace(newest, rows=rows, batches=batches, duplicates=duplicates)
         print_json(facts | msgspec.structs.asdict(total))
         return
-    again = f", {known:,} rows of them known already" if known else ""
+    again = f", {known:,} of these rows already known" if known else ""
     last = "" if newest.sequence is None else f"; sequence {newest.sequence}, epoch {newest.epoch}"
     print_line(
         f"acknowledged {rows:,} rows in {batches:,} operations{again} "

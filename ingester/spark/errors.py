@@ -58,7 +58,7 @@ class RowsMissing(UserWarning):
     """
 
     def __init__(self, endpoints: Sequence[str], why: str) -> None:
-        super().__init__(f"rows that only these daemons have are missing: {why}")
+        super().__init__(f"rows that only these daemons hold are missing: {why}")
         self.endpoints = list(endpoints)
 
 

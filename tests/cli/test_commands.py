@@ -282,7 +282,9 @@ def test_a_file_that_has_grown_is_repeated_exactly_with_other_batches(
         assert (facts["rows"], facts["known_rows"]) == (rows, known)
     (tmp_path / "b.csv").write_text("v\n1000\n1001\n")
     done = run("write", namespace, "t", "a.csv", "b.csv", *origin)
-    assert b"acknowledged 1,002 rows in 2 operations, 1,000 rows of them known" in done.stdout
+    assert (
+        b"acknowledged 1,002 rows in 2 operations, 1,000 of these rows already known" in done.stdout
+    )
     found = [
         json.loads(line)["v"] for line in run("query", namespace, "t", "--json").stdout.splitlines()
     ]
@@ -316,7 +318,7 @@ def test_of_several_files_only_the_last_may_end_in_half_a_line(
     (tmp_path / "b.csv").write_text("v\n10\n11\n1")
     refused = run(*write, "--first-sequence", "1")
     assert refused.returncode == 1
-    assert b"a.csv: the last line has no line end. Rows of several files are" in refused.stderr
+    assert b"a.csv: the last line has no line end. Row numbers continue from" in refused.stderr
     for text in ("v\n10\n11\n1", "v\n10\n11\n12\n"):
         (tmp_path / "a.csv").write_text("v\n1\n2\n3\n")
         (tmp_path / "b.csv").write_text(text)
@@ -346,7 +348,9 @@ def test_what_breaks_in_the_middle_says_how_to_go_on(
     assert f"row {rows + 1:,}, column 'v': '1.5' is not int64" in said[1]
     acknowledged = json.loads(run("tables", "--json").stdout)
     there = next(one for one in acknowledged if one["namespace"] == namespace)["buffered"]["rows"]
-    go_on = f"go on from row {there + 1:,} with: ingester write {namespace} t - --skip-rows {there}"
+    go_on = (
+        f"continue from row {there + 1:,} with: ingester write {namespace} t - --skip-rows {there}"
+    )
     assert said[0].startswith(f"ingester: {there:,} rows of standard input are in; {go_on}")
     assert 0 < there <= rows
     mended = run(*pipe, "--skip-rows", there, stdin=f"{text}2,2\n1,2\n".encode())
@@ -413,7 +417,7 @@ def test_a_table_is_made_like_a_file(run: Run, namespace: str, tmp_path: Path) -
         (["v:integer"], "type 'integer' is not known; there are bool, int8 to int64"),
         (["v:list<what>"], "type 'what' is not known"),
         (["v:decimal(50)"], "1 to 38 digits"),
-        (["v:int64", "v:string"], "'v' is named twice"),
+        (["v:int64", "v:string"], "'v' is given twice"),
         (["v:int64", "--timestamp-unit", "ms"], "'ms' is not us or ns"),
     ],
 )

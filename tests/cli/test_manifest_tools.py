@@ -142,7 +142,7 @@ def test_verify_finds_a_sound_table_whole(lake: Lake) -> None:
         assert (table["findings"], table["oldest"], table["data_files"]) == ([], 1, 3)
         assert table["rows_counted"] == bool(arguments)
         assert table["stray_data"] == {"files": 0, "bytes": 0}
-    assert "n/u: whole" in lake.said("verify")
+    assert "n/u: intact" in lake.said("verify")
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "rotten", "changelog"])
@@ -227,8 +227,8 @@ def test_a_relative_folder_and_a_url_are_the_same_store(lake: Lake) -> None:
     ("arguments", "code", "message"),
     [
         (["log", "data/store", "n", "none"], 1, "n/none does not exist"),
-        (["log", "data/store", "none"], 1, "there is no table in"),
-        (["show", "nowhere"], 1, "there is no table in"),
+        (["log", "data/store", "none"], 1, "no table found in"),
+        (["show", "nowhere"], 1, "no table found in"),
         (["show", "data/store", "n", "t", "--version", "99"], 1, "version 99 is not kept"),
         (["show", "data/store", "../x", "t"], 2, "does not match"),
         (["log", "memory://x"], 1, "memory is not durable"),

@@ -34,7 +34,7 @@ def test_refused_for_now_is_exit_four_and_says_what_was_taken(
     advice, refusal = failed.stderr.decode().splitlines()
     assert (failed.returncode, refusal) == (4, "ingester: refused: memory")
     assert advice.startswith(
-        "ingester: 20 rows of a.csv are in; go on from row 21 with:"
+        "ingester: 20 rows of a.csv are in; continue from row 21 with:"
         " ingester write n t a.csv --skip-rows 20 "
     )
     assert json.loads(failed.stdout)["rows"] == 20

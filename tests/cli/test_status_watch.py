@@ -155,7 +155,7 @@ def test_a_terminal_and_a_pipe_see_a_daemon_go_and_it_is_given_back(
 
 @pytest.mark.parametrize(
     ("asked", "said"),
-    [(["3"], "SECONDS need --watch"), (["--watch", "0.1"], "give 0.2 to 3600 seconds")],
+    [(["3"], "SECONDS needs --watch"), (["--watch", "0.1"], "give 0.2 to 3600 seconds")],
 )
 def test_wrong_usage_is_named(run: Run, asked: list[str], said: str) -> None:
     check_refused(run("status", *asked), 2, said)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingester.cli.output.live_table import HEADING_EVERY, LiveTable
+from ingester.cli.output.formats import HEADING_EVERY, LiveTable
 from ingester.client import Client
 from tests.cli.conftest import Run, check_refused
 from tests.cli.test_follow import following

@@ -1,14 +1,14 @@
-"""Answers as table, CSV, JSON lines, Arrow IPC or Parquet, batch by batch.
+"""Query answers as a table, CSV, JSON lines, Arrow IPC or Parquet, batch by batch.
 
-Every format but ``table`` is written as it comes, in memory that does not grow with the answer.
-A file appears whole, under its name, or not at all.
+Memory does not grow with the answer, except for ``table``. A file appears under its name when it is
+complete, or not at all.
 """
 
 import contextlib
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,7 +29,7 @@ from .values import csv_cells, json_values, quoted_text
 FORMATS = ("table", "csv", "jsonl", "arrow", "parquet")
 BINARY = ("arrow", "parquet")
 TABLE_ROWS = 1000
-"""The most rows of a table, which is for people; a longer one is cut, and said to be."""
+"""Rows that ``--format table`` prints before it stops with a note."""
 _BY_EXTENSION = {
     ".csv": "csv",
     ".jsonl": "jsonl",
@@ -43,23 +43,23 @@ _BY_EXTENSION = {
 
 
 class BatchSink(Protocol):
-    """A writer of batches of one schema in some format."""
+    """Writes batches of one schema in one format."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take the next batch."""
+        """Write the next batch."""
 
     def finish(self) -> None:
-        """Write what belongs at the end. Not called after a failure."""
+        """Write the format's ending. Not called after a failure."""
 
     def abandon(self) -> None:
-        """Write nothing more: a part of an answer must not look like a whole one."""
+        """Write no ending, so that an incomplete answer does not look complete."""
 
 
 def format_of(given: str | None, output: Path | None) -> str:
-    """The format: the one given, else by the file's extension, else ``table``.
+    """The format: as given, else by the file's extension, else ``table``.
 
     Raises:
-        CommandFailed: no such format, or a binary one for a terminal, with exit code 2.
+        CommandFailed: Unknown format, or a binary one for a terminal; exit code 2.
     """
     if given is not None and given not in FORMATS:
         raise CommandFailed(f"--format {given!r} is not one of {', '.join(FORMATS)}", USAGE)
@@ -67,19 +67,22 @@ def format_of(given: str | None, output: Path | None) -> str:
     if output is not None and kind == "table" and given is None:
         raise CommandFailed(f"--output {output}: give --format ({', '.join(FORMATS[1:])})", USAGE)
     if output is not None and kind == "table":
-        raise CommandFailed("--format table is for the terminal; --output takes another", USAGE)
+        raise CommandFailed("--output does not support --format table", USAGE)
     if output is None and kind in BINARY and sys.stdout.isatty():
-        raise CommandFailed(f"{kind} is not for a terminal: use --output or redirect", USAGE)
+        raise CommandFailed(
+            f"{kind} is a binary format: use --output or redirect standard output", USAGE
+        )
     return kind
 
 
 def open_sink(
     kind: str, target: Any, schema: pa.Schema, *, seekable: bool, terminal: bool = False
 ) -> BatchSink:
-    """A sink of format ``kind`` (all but ``table``) that writes bytes to ``target``.
+    """A sink of format ``kind`` (any but ``table``) that writes bytes to ``target``.
 
-    Arrow is the file format where ``seekable``, else the stream format. For a ``terminal`` hidden
-    characters are escaped, in CSV as no reader of CSV takes them back.
+    Args:
+        seekable: Write Arrow's file format; otherwise its stream format.
+        terminal: Escape control and invisible characters. CSV readers do not undo this.
     """
     if kind == "jsonl":
         return JsonLinesSink(target, terminal)
@@ -87,8 +90,8 @@ def open_sink(
         return CsvSink(target, schema, terminal)
     valve = _Valve(target)
     if kind == "parquet":
-        # Of what comes nobody knows yet where a NaN is; and Spark looks for 0.0 in a dictionary
-        # that has -0.0.
+        # Statistics of floats would have to be known to exclude NaN, and Spark looks up 0.0 in a
+        # dictionary that holds -0.0.
         plain = leaves_without_floats(schema)
         writer = pyarrow.parquet.ParquetWriter(
             valve, schema, compression="zstd", write_statistics=plain, use_dictionary=plain
@@ -100,10 +103,10 @@ def open_sink(
 
 @contextlib.contextmanager
 def appearing(path: Path) -> Iterator[Any]:
-    """A file to write to that gets its name when the block ends well, and vanishes otherwise."""
+    """A file that gets its name when the block succeeds, and is removed otherwise."""
     part = path.parent.absolute() / f".{path.name}.{secrets.token_hex(4)}.part"
     with half_written(part):
-        # Private until it is whole, whatever others may read then.
+        # Private while it is incomplete.
         with open(part, "xb", opener=partial(os.open, mode=0o600)) as file:
             yield file
             file.flush()
@@ -119,13 +122,13 @@ def _umask() -> int:
 
 
 class _Valve:
-    """A file that can be shut: pyarrow's writers write an ending even when they are dropped."""
+    """A file that can be shut off, as pyarrow's writers write an ending even in __del__."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
         self._written = 0
         self.shut = False
-        self.closed = False  # pyarrow asks
+        self.closed = False  # read by pyarrow
 
     def write(self, data: Any) -> int:
         if not self.shut:
@@ -142,7 +145,7 @@ class _Valve:
 
 
 class _ArrowSink:
-    """Arrow IPC and Parquet: pyarrow's own writers."""
+    """Arrow IPC and Parquet, by pyarrow's writers."""
 
     def __init__(self, writer: Any, valve: _Valve) -> None:
         self._writer = writer
@@ -159,7 +162,7 @@ class _ArrowSink:
 
 
 class _LinesSink:
-    """Lines of text, which have no ending."""
+    """Text formats, which have no ending."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
@@ -172,9 +175,12 @@ class _LinesSink:
 
 
 class CsvSink(_LinesSink):
-    """CSV with a heading: texts in quotes, and nothing at all for null; see :mod:`.values`.
+    """CSV with a header: text is quoted, null is an empty field; see :mod:`.values`.
 
-    An empty text is two quotes. Lists, structs and maps are JSON, binary is base64.
+    pyarrow's CSV writer is not used. It writes the float 1.0 as 1, which is read back as an
+    integer, small decimals as 1E-10, timestamps with a zone in local time, and wrong years beyond
+    32767; it refuses lists, structs and maps; and text that stands for such a value would be quoted
+    (``tests/cli/test_round_trip.py``, ``tests/cli/test_output_values.py``).
     """
 
     def __init__(self, target: Any, schema: pa.Schema, terminal: bool = False) -> None:
@@ -194,12 +200,12 @@ class CsvSink(_LinesSink):
         lines = pc.binary_join_element_wise(
             *cells, comma, null_handling="replace", null_replacement=""
         )
-        # An array of texts is one text, and where each begins.
+        # The data buffer of a string array is the concatenation of its values.
         self._target.write(pc.binary_join_element_wise(lines, empty, end).buffers()[2])
 
 
 class JsonLinesSink(_LinesSink):
-    """One object per row, each value in the form that :mod:`.values` tells."""
+    """One JSON object per row; see :mod:`.values`."""
 
     def __init__(self, target: Any, terminal: bool = False) -> None:
         super().__init__(target)
@@ -214,7 +220,7 @@ class JsonLinesSink(_LinesSink):
 
 
 class TableSink:
-    """A table for people; ``more`` tells whether rows beyond ``limit_rows`` were left out."""
+    """A table on standard output; ``more`` is true if rows beyond ``limit_rows`` were omitted."""
 
     def __init__(self, schema: pa.Schema, limit_rows: int) -> None:
         self._names = list(schema.names)
@@ -237,7 +243,7 @@ def _escaped_cells(cells: pa.Array) -> pa.Array:
 
 
 def table_cells(name: str, column: pa.Array) -> list[str]:
-    """The values as people read them: no separators that were not sent, times as in Python."""
+    """The values as a table shows them: no thousands separators, times as Python prints them."""
     kind, t = column.type, pa.types
     if t.is_string(kind):
         found = column.to_pylist()
@@ -257,3 +263,52 @@ def _times(column: pa.Array) -> list[str | None]:
             return [None if value is None else str(value) for value in column.to_pylist()]
     texts: list[str | None] = time_texts(column, "T").to_pylist()
     return texts
+
+
+WIDEST = 40
+"""Maximum width to which a column is aligned, in characters."""
+HEADING_EVERY = 50
+"""Rows after which the heading is repeated on a terminal."""
+
+
+class LiveTable:
+    """An endless table: rows are printed as they arrive, and the columns may change.
+
+    A column is as wide as its widest cell so far, up to :data:`WIDEST`. Nothing is cut: a longer
+    cell shifts the rest of its row. The heading is printed again when the columns change.
+
+    Args:
+        say: Prints a line.
+        repeats: Whether to repeat the heading every :data:`HEADING_EVERY` rows.
+    """
+
+    def __init__(self, say: Callable[[str], object], repeats: bool) -> None:
+        self._say = say
+        self._repeats = repeats
+        self._names: list[str] = []
+        self._widths: list[int] = []
+        self._since_heading = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        names = list(map(escaped, batch.schema.names))
+        columns = [
+            [escaped(str(cell)) for cell in table_cells(name, column)]
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
+        if names != self._names:
+            self._names, self._widths = names, [len(name) for name in names]
+            self._since_heading = 0
+        for at, cells in enumerate(columns):
+            widest = max((len(cell) for cell in cells), default=0)
+            self._widths[at] = max(self._widths[at], min(widest, WIDEST))
+        for row in zip(*columns, strict=True):
+            if self._since_heading == 0:
+                self._say(self._line(self._names))
+            self._say(self._line(row))
+            self._since_heading += 1
+            if self._repeats and self._since_heading >= HEADING_EVERY:
+                self._since_heading = 0
+
+    def _line(self, cells: tuple[str, ...] | list[str]) -> str:
+        padded = (cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True))
+        return "  ".join(padded).rstrip()

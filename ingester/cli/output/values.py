@@ -1,14 +1,14 @@
-"""Columns as the cells of CSV and the values of JSON, each in a form that says all of it.
+"""Columns as CSV cells and JSON values, each exact.
 
-    numbers      as they are; float32 with as many digits as it has
-    NaN, inf     nan, inf, -inf in CSV; "NaN", "Infinity", "-Infinity" in JSON, which has none
-    decimals     all their digits, in JSON as a text
+    numbers      decimal; float32 with the digits of a float32
+    NaN, inf     nan, inf, -inf in CSV; "NaN", "Infinity", "-Infinity" in JSON
+    decimals     all digits; a string in JSON
     times        ISO 8601, instants in UTC with Z; see :mod:`ingester.cli.time_texts`
     bytes        base64
     lists, structs   JSON
-    maps         lists of {"key": …, "value": …}: keys may be of any type, and occur twice
+    maps         lists of {"key": …, "value": …}: a key may have any type and occur twice
 
-Law of this file: pure, column by column, and what has no form is refused by name.
+A type without such a form is refused with the column's name (``tests/cli/test_output_values.py``).
 """
 
 import base64
@@ -23,14 +23,14 @@ from ..exits import CommandFailed
 from ..time_texts import time_texts
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-_PLAIN_SCALE = 6  # Arrow writes decimals of more in powers of ten
+_PLAIN_SCALE = 6  # with a larger scale Arrow writes small decimals as 1E-10
 
 
 def json_values(name: str, column: pa.Array) -> list[Any]:
-    """The column's values as msgspec encodes them.
+    """The column's values, ready for msgspec to encode.
 
     Raises:
-        CommandFailed: its type has no form.
+        CommandFailed: JSON has no form for the type.
     """
     kind, t = column.type, pa.types
     if t.is_boolean(kind) or t.is_integer(kind) or t.is_string(kind) or t.is_null(kind):
@@ -43,7 +43,7 @@ def json_values(name: str, column: pa.Array) -> list[Any]:
         values = column.to_pylist()
         return [None if value is None else base64.b64encode(value).decode() for value in values]
     if t.is_date32(kind) or t.is_timestamp(kind):
-        # Zeros alone behind the point say nothing.
+        # A fraction of zeros is omitted.
         texts = pc.replace_substring_regex(time_texts(column, "T"), r"\.0+(Z?)$", r"\1")
         return list(texts.to_pylist())
     if t.is_nested(kind):
@@ -52,10 +52,10 @@ def json_values(name: str, column: pa.Array) -> list[Any]:
 
 
 def csv_cells(name: str, column: pa.Array) -> pa.Array:
-    """The column's cells, quoted where it is text, null where it is null.
+    """The column's cells: text is quoted, null stays null.
 
     Raises:
-        CommandFailed: its type has no form.
+        CommandFailed: CSV has no form for the type.
     """
     kind, t = column.type, pa.types
     if t.is_string(kind):
@@ -64,7 +64,7 @@ def csv_cells(name: str, column: pa.Array) -> pa.Array:
         return column.cast(pa.large_string())
     if t.is_floating(kind):
         texts = column.cast(pa.large_string())
-        # A reader sees that it is no integer.
+        # 1.0 and not 1, so that a reader infers a float.
         return pc.replace_substring_regex(texts, r"^(-?[0-9]+)$", r"\1.0")
     if t.is_decimal(kind):
         if kind.scale <= _PLAIN_SCALE:
@@ -83,7 +83,7 @@ def csv_cells(name: str, column: pa.Array) -> pa.Array:
 
 
 def quoted_text(text: str) -> str:
-    """A text as a cell of CSV."""
+    """A text as a CSV cell."""
     return '"' + text.replace('"', '""') + '"'
 
 
@@ -113,7 +113,7 @@ def _nested(name: str, column: pa.Array) -> list[Any]:
     valid = column.is_valid().to_pylist()
     if t.is_struct(kind):
         names = [kind.field(i).name for i in range(kind.num_fields)]
-        # Each child as it is under this slice; what it has below a null is nobody's.
+        # flatten() applies this slice's offset to the children.
         children = [json_values(name, child) for child in column.flatten()]
         rows = zip(*children, strict=True)
         return [
@@ -139,5 +139,5 @@ def _nested(name: str, column: pa.Array) -> list[Any]:
 
 def _formless(name: str, kind: pa.DataType, where: str) -> CommandFailed:
     return CommandFailed(
-        f"column {name!r}: {kind} has no form in {where}; --format arrow or parquet has"
+        f"column {name!r}: {kind} cannot be written as {where}; use --format arrow or parquet"
     )

@@ -142,7 +142,7 @@ def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
     lines = run_command(*tailed, cwd=tmp_path, endpoint=all_of_them).stdout.splitlines()
     assert sorted(json.loads(line)["n"] for line in lines) == [0, 1, 2, 10, 11, 12]
     drain = run_command("drain", cwd=tmp_path, endpoint=all_of_them)
-    check_refused(drain, 2, "drain is for one daemon, and ")
+    check_refused(drain, 2, "drain works on one daemon, but ")
     daemons.daemons[1].kill()
     try:
         gone = daemons.endpoints[1]
@@ -154,7 +154,7 @@ def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
         assert "no answer: unreachable" in line
         part = run_command(*ask, "--allow-missing", cwd=tmp_path, endpoint=all_of_them)
         assert part.stdout.count(b"\n") == 4
-        assert f"rows that only these daemons have are missing: {gone}" in part.stderr.decode()
+        assert f"rows that only these daemons hold are missing: {gone}" in part.stderr.decode()
         with Client(daemons.endpoints, timeout_s=5, retry=AT_ONCE) as hasty:
             with pytest.raises(
                 Unreachable, match=f"1 of 3 daemons.*{gone}.*missing='allow' .--allow-missing"
@@ -171,7 +171,7 @@ def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
             named = ("write", "ns", "spread", "a.csv", "--origin", "by-hand", "--retry-for", "0s")
             failed = run_command(*named, cwd=tmp_path, endpoint=all_of_them)
             check_refused(failed, 3, "(--first-sequence)")
-            for taken in (b"acknowledged 2 rows", b"2 rows of them known already"):
+            for taken in (b"acknowledged 2 rows", b"2 of these rows already known"):
                 again = (*named, "--first-sequence", 1)
                 sent = run_command(*again, cwd=tmp_path, endpoint=all_of_them)
                 assert (sent.returncode, taken in sent.stdout) == (0, True), sent
