@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ingester.config.sources import load
-from ingester.followers import Follower, FollowOptions, Seek, Status
+from ingester.followers import CopyStatus, Follower, FollowOptions, Seek
 from ingester.followers.destination import open_destination
 from ingester.shown_text import escaped
 
@@ -122,7 +122,7 @@ def _store_options(config: Path | None) -> dict[str, Any]:
     return dict(load({}, file=config).settings.store_options)
 
 
-Show = Callable[[Sequence[Status]], None]
+Show = Callable[[Sequence[CopyStatus]], None]
 
 
 @contextlib.contextmanager
@@ -143,7 +143,7 @@ def _shown() -> Iterator[Show]:
     with Progress(*columns, console=Console(stderr=True)) as bars:
         tasks: dict[tuple[str, str], Any] = {}
 
-        def show(statuses: Sequence[Status]) -> None:
+        def show(statuses: Sequence[CopyStatus]) -> None:
             for status in statuses:
                 name = (status.namespace, status.table)
                 if name not in tasks:
@@ -164,7 +164,7 @@ class _Lines:
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], tuple[str | None, ...]] = {}
 
-    def __call__(self, statuses: Sequence[Status]) -> None:
+    def __call__(self, statuses: Sequence[CopyStatus]) -> None:
         for status in statuses:
             error = status.error if status.phase == "waiting" else None
             name = (status.namespace, status.table)
@@ -174,7 +174,7 @@ class _Lines:
                 say(f"{'/'.join(name)}: {_told(status)}")
 
 
-def _told(status: Status) -> str:
+def _told(status: CopyStatus) -> str:
     progress = status.progress
     if status.error is not None and status.phase == "waiting":
         return f"{status.phase}: {' '.join(status.error.split())}"
@@ -188,7 +188,7 @@ def _told(status: Status) -> str:
     return f"live, {progress.put_rows:,} rows put{late}{coming}"
 
 
-def _print_results(statuses: Sequence[Status], as_json: bool) -> None:
+def _print_results(statuses: Sequence[CopyStatus], as_json: bool) -> None:
     facts = [
         {
             "namespace": status.namespace,

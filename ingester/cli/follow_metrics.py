@@ -12,11 +12,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ingester.client import ClientError
-from ingester.followers import FollowedTable, Status
+from ingester.followers import CopyStatus, FollowedTable
 
 _CALL_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _TABLE = ("namespace", "table")
-Statuses = Callable[[], Sequence[Status]]
+Statuses = Callable[[], Sequence[CopyStatus]]
 
 
 class FollowMetrics:
@@ -75,7 +75,7 @@ class _Progress(Collector):
             yield family
 
 
-_NUMBERS: tuple[tuple[str, str, Callable[[Status], float | None]], ...] = (
+_NUMBERS: tuple[tuple[str, str, Callable[[CopyStatus], float | None]], ...] = (
     ("up", "1 while the copy is live", lambda s: float(s.phase == "live")),
     ("lag_seconds", "Age of the copy", lambda s: s.progress.lag_s()),
     (

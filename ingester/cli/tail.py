@@ -28,7 +28,7 @@ from ingester.client.filter_parser import Disjunction
 from ingester.client.retry import is_retryable
 from ingester.client.wire import QueryRequest, SnapshotInfo, encode_filter
 from ingester.followers.feed import OPERATION, DaemonFeed, LiveAnswer
-from ingester.followers.state import Position
+from ingester.followers.state import FeedPosition
 from persist.backoff import Backoff
 
 from .connecting import connect, connections
@@ -196,10 +196,10 @@ class Tail:
         self._feed = DaemonFeed(connection, table, columns, encoded)
         self._name = "/".join(table)
         self._write = write
-        self._position: Position | None = None
+        self._position: FeedPosition | None = None
         self._version: int | None = None
         """The version whose files are passed over; None where nothing is."""
-        self._lost: Position | None = None
+        self._lost: FeedPosition | None = None
         """The last position of a log that is lost: what is of later epochs was not printed."""
         self.is_keyed = False
         self._backoff = _backoff()
@@ -229,13 +229,13 @@ class Tail:
                 self._write(_with_operation(batch) if self.is_keyed else batch)
         if said.epoch is None or said.snapshot_sequence is None:
             raise CommandFailed(f"the daemon does not say what its answer of {self._name} is of")
-        self._position = Position(said.epoch, said.snapshot_sequence)
+        self._position = FeedPosition(said.epoch, said.snapshot_sequence)
 
     def go_on_behind(self, part: SnapshotInfo) -> None:
         """Go on behind an answer of this tail's daemon; another one's changes nothing."""
         ours = part.ingester_id == self._feed.ingester_id
         if ours and part.epoch is not None and part.snapshot_sequence is not None:
-            self._position = Position(part.epoch, part.snapshot_sequence)
+            self._position = FeedPosition(part.epoch, part.snapshot_sequence)
 
     def begin_now(self) -> None:
         """Take the position of now.

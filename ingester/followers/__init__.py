@@ -1,102 +1,85 @@
-"""Local copies of tables, which follow them: a version's files first, then the tail, then live.
+"""Local copies of tables that follow their source: files of a version, then the tail, then live.
 
     from ingester.followers import Follower, FollowerSink
 
-    follower = Follower("grpc://127.0.0.1:8082", MySink)       # a sink for each table
+    follower = Follower("grpc://127.0.0.1:8082", MySink)       # one sink per table
     follower.follow("sensors", "readings")
     with follower:
         follower.run()
 
-A copy goes through ``follower`` (which starts) ─▶ ``following`` (a table's thread) ─▶ ``versions``
-(which version of the table is followed, and which are coming) ─▶ ``version_copy`` (the copy of one,
-with its sink) ─▶ ``opening`` (from a state, or where to seek) ─▶ ``table_copy``, which knows three
-steps: fill from a version's ``files`` (``filling``), resync with what they lack, and then live from
-the ``feed``. ``applying`` does to the sink what a step took, and ``keeping`` keeps the state with
-it. When the manifest has a later version than the ``copied_version``, ``fold`` says what that means
-for the copy: mostly nothing, as its rows are here from the tail. ``state`` is what a copy knows of
-itself, opaque to whoever keeps it: the sink in its own store, beside its rows, or the daemon
-(``daemon_states``).
+The path of a row, module by module: ``follower`` starts a thread per table. ``versions`` chooses
+the table version to follow and prepares coming ones. ``version_copy`` opens the copy of one version
+with its sink. ``followed_copy`` advances it: fill from the files of a manifest version
+(``version_files``, which reads ``files``), resync with what they lack, then live from the ``feed``.
+``applying`` writes rows to the sink. When the manifest has a later version, ``fold`` plans what
+that means for the copy: usually nothing, because its rows arrived live.
 
-``sink`` is the interface of what keeps the rows; ``guard`` calls one, ``batches`` makes what it is
-given. ``channel`` and ``asking`` are the ways between threads, ``progress`` counts, ``errors`` says
-what went wrong. ``destination`` opens what a user names: DuckDB, a Parquet folder, or a class of
-the user's own, which ``user_class`` finds and checks.
+``sink`` is the interface of what keeps the rows. ``place`` calls a sink and stores the ``state``
+with the rows: in the sink, or at the daemon. ``errors`` are the errors of followers.
+``destination`` opens DuckDB, a Parquet folder, or a user's class by name.
 
-Into DuckDB: ``duckdb_sink`` keeps rows and states in one transaction of a ``duckdb_file``, which
-readers may open in between. ``duckdb_catalog`` says what is in it beside the rows, ``duckdb_rows``
-has the SQL on these, and ``duckdb_types`` which of DuckDB's types each of ours is. A reader opens
-the file with ``duckdb_reader``.
+``duckdb_sink`` keeps rows and states in one transaction of a ``duckdb_file``, which readers open
+in between; ``duckdb_catalog`` is the layout of that file and its types. ``parquet_sink`` makes a
+folder per transaction and points readers to it; ``parquet_commits`` is the layout of the folder.
 
-Into Parquet: ``parquet_sink`` makes a folder for each transaction and points readers to it
-(``parquet_commits``); ``parquet_files`` are rows with their groups in the footer.
-
-A copy equals the table up to the position that its state names, or says that it does not. Nothing
-here imports the daemon. Start reading at ``table_copy``.
+A copy equals the table up to the position in its state, or reports that it does not. Nothing here
+imports the daemon. Start reading at ``followed_copy``.
 """
 
-from ingester.followers.duckdb_reader import open_copy as open_copy
-from ingester.followers.errors import (
-    FellBehind as FellBehind,
+from .applying import CopyProgress
+from .duckdb_file import open_copy
+from .errors import (
+    FellBehind,
+    FollowerError,
+    SinkFailed,
+    StateDamaged,
+    StateOfAnother,
+    TableReplaced,
 )
-from ingester.followers.errors import (
-    FollowerError as FollowerError,
+from .follower import CopyStatus, Follower
+from .sink import (
+    AT,
+    FROM_FILES,
+    PART,
+    CheckpointStore,
+    FileRows,
+    FollowedTable,
+    FollowerSink,
+    KeepsVersions,
+    Rows,
+    Run,
+    StateKey,
+    TakesBack,
+    TakesFiles,
+    Transactional,
 )
-from ingester.followers.errors import (
-    SinkFailed as SinkFailed,
-)
-from ingester.followers.errors import (
-    StateDamaged as StateDamaged,
-)
-from ingester.followers.errors import (
-    StateOfAnother as StateOfAnother,
-)
-from ingester.followers.errors import (
-    TableReplaced as TableReplaced,
-)
-from ingester.followers.follower import Follower as Follower
-from ingester.followers.following import Status as Status
-from ingester.followers.opening import Seek as Seek
-from ingester.followers.progress import Progress as Progress
-from ingester.followers.sink import (
-    AT as AT,
-)
-from ingester.followers.sink import (
-    FROM_FILES as FROM_FILES,
-)
-from ingester.followers.sink import (
-    PART as PART,
-)
-from ingester.followers.sink import (
-    CheckpointStore as CheckpointStore,
-)
-from ingester.followers.sink import (
-    FileRows as FileRows,
-)
-from ingester.followers.sink import (
-    FollowedTable as FollowedTable,
-)
-from ingester.followers.sink import (
-    FollowerSink as FollowerSink,
-)
-from ingester.followers.sink import (
-    KeepsVersions as KeepsVersions,
-)
-from ingester.followers.sink import (
-    Rows as Rows,
-)
-from ingester.followers.sink import (
-    Run as Run,
-)
-from ingester.followers.sink import (
-    StateKey as StateKey,
-)
-from ingester.followers.sink import (
-    TakesBack as TakesBack,
-)
-from ingester.followers.sink import (
-    TakesFiles as TakesFiles,
-)
-from ingester.followers.sink import (
-    Transactional as Transactional,
-)
-from ingester.followers.version_copy import FollowOptions as FollowOptions
+from .version_copy import FollowOptions, Seek
+
+__all__ = [
+    "AT",
+    "FROM_FILES",
+    "PART",
+    "CheckpointStore",
+    "CopyProgress",
+    "CopyStatus",
+    "FellBehind",
+    "FileRows",
+    "FollowOptions",
+    "FollowedTable",
+    "Follower",
+    "FollowerError",
+    "FollowerSink",
+    "KeepsVersions",
+    "Rows",
+    "Run",
+    "Seek",
+    "SinkFailed",
+    "StateDamaged",
+    "StateKey",
+    "StateOfAnother",
+    "TableReplaced",
+    "TakesBack",
+    "TakesFiles",
+    "Transactional",
+    "open_copy",
+]

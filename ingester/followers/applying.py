@@ -1,74 +1,133 @@
-"""What is done to a sink: rows that came live, files that are read, and what a plan says.
+"""Applies rows to a sink: live answers, files, and the plan for a later manifest version.
 
-Law of this file: everything happens in the caller's transaction, and leaves the ledger as the rows
-are. What a sink cannot do, such as taking rows back, is asked for by :class:`BuildAnew`, before
-anything is done.
+Everything happens in the caller's transaction and keeps the ledger of groups in line with the rows.
+If a sink cannot take rows back, :class:`RebuildNeeded` is raised before anything is changed.
+
+In a keyed table the last row of a key in an answer counts, whether it is a deletion or not. So no
+key occurs twice, and puts and deletes may be applied in either order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ingester.followers import batches
 from ingester.followers.errors import FellBehind
-from ingester.followers.feed import OPERATION, LiveAnswer
-from ingester.followers.files import Files, Piece, selected
+from ingester.followers.feed import OPERATION, GroupOf, LiveAnswer, LiveBatch
+from ingester.followers.files import FilePiece, Files, fitted, selected
 from ingester.followers.fold import Fold
-from ingester.followers.guard import Guard
-from ingester.followers.keeping import BuildAnew, Keeping
-from ingester.followers.progress import Progress
-from ingester.followers.sink import FollowedTable
-from ingester.followers.state import Group, part_name
+from ingester.followers.place import RebuildNeeded, SinkCalls, StateKeeper
+from ingester.followers.sink import FROM_FILES, FollowedTable, Rows, Run
+from ingester.followers.state import Ledger, LiveGroup, part_name
 from persist.manifest import Add, PartitionKey, TableState
 from persist.table import TableDefinition
 
+DELETE = "delete"
+
+
+@dataclass(slots=True)
+class CopyProgress:
+    """Counts since the follower started. Other threads may read them at any time.
+
+    Attributes:
+        files, bytes: Of the version that is being filled: those put, and all.
+        current_at: The copy has everything acknowledged up to this moment, by ``now``.
+        lag_operations: The operations that the copy lacked at the daemon's last answer.
+        lag_rows: The rows of the table that the copy lacked then.
+    """
+
+    now: Callable[[], float] = time.monotonic
+    put_rows: int = 0
+    deleted_rows: int = 0
+    files: tuple[int, int] = (0, 0)
+    bytes: tuple[int, int] = (0, 0)
+    version: int = 0
+    lag_operations: int = 0
+    lag_rows: int = 0
+    current_at: float | None = None
+
+    def continues(self, former: CopyProgress) -> None:
+        """Continue the counts of the copy of another version, which this one will replace."""
+        self.put_rows += former.put_rows
+        self.deleted_rows += former.deleted_rows
+        self.current_at = former.current_at
+
+    def filling(self, adds: Sequence[Add], done: int) -> None:
+        """A fill of these files continues; ``done`` of them are put."""
+        self.files, self.bytes = (0, len(adds)), (0, sum(add.bytes for add in adds))
+        self.filled(adds[:done])
+
+    def filled(self, adds: Sequence[Add]) -> None:
+        """These files are put."""
+        self.files = (len(adds), self.files[1])
+        self.bytes = (sum(add.bytes for add in adds), self.bytes[1])
+
+    def answered(self, answer: LiveAnswer) -> None:
+        """The daemon has answered; the rows are not in the copy yet."""
+        self.lag_rows = answer.rows_behind + sum(each.rows.num_rows for each in answer.batches)
+
+    def caught_up(self, answer: LiveAnswer, asked_at: float | None = None) -> None:
+        """The copy has everything that existed when the question was asked."""
+        self.current_at = self.now() if asked_at is None else asked_at
+        self.lag_rows = answer.rows_behind
+        newest = answer.newest
+        self.lag_operations = 0 if newest is None else max(0, newest - answer.position.sequence)
+
+    def lag_s(self) -> float | None:
+        """The age of the copy in seconds; None before it is complete."""
+        return None if self.current_at is None else self.now() - self.current_at
+
 
 class Resync(Exception):
-    """The groups that are left have to come again, from what a version's files lack."""
+    """The remaining groups have to be read again, from what a version's files lack."""
 
 
 class Applying:
-    """Puts into one sink, and takes out of it."""
+    """Adds rows to one sink and removes them."""
 
     def __init__(
         self,
         table: FollowedTable,
         files: Files,
-        sink: Guard,
-        keeping: Keeping,
-        progress: Progress,
+        sink: SinkCalls,
+        keeper: StateKeeper,
+        progress: CopyProgress,
     ) -> None:
         self._table = table
         self._files = files
         self._sink = sink
-        self._keeping = keeping
+        self._keeper = keeper
         self._progress = progress
         self._schema = table.schema
 
     def learn_columns(self, now: TableState) -> None:
-        """Give rows the columns that a version has, unless only some were asked for."""
+        """Add the columns of a version, unless columns were selected."""
         if self._table.columns is None:
             schema = selected(TableDefinition.of_state(now).schema, None)
-            self._schema = batches.with_new_columns(self._schema, schema)
+            self._schema = with_new_columns(self._schema, schema)
 
     def take(self, answers: Sequence[LiveAnswer], known: TableState) -> None:
-        """Put the rows of answers that follow one another, with the state behind them.
+        """Put the rows of consecutive answers and advance the state.
 
         Args:
-            known: The version whose files the copy has; what these have is left out.
+            known: The version whose files the copy has; rows in these are skipped.
 
         Raises:
             Resync: A group is partly in files.
         """
         for answer in answers if self._table.columns is None else ():
-            self._schema = batches.with_new_columns(self._schema, answer.schema)
-        schema, seen = self._schema, self._keeping.seen
+            self._schema = with_new_columns(self._schema, answer.schema)
+        schema, seen = self._schema, self._keeper.seen
         if self._table.keyed:
             schema = schema.append(pa.field(OPERATION, pa.string()))
         arrived = []
-        for one in batches.grouped([b for answer in answers for b in answer.batches], schema):
+        for one in grouped([b for answer in answers for b in answer.batches], schema):
             of = one.of
             applied = known.applied_to(seen.ingester_id, of.epoch, *of.partition)
             if of.last_seq <= applied or seen.is_below(of.epoch, of.last_seq):
@@ -76,50 +135,51 @@ class Applying:
             if of.first_seq <= applied and not self._table.keyed:
                 raise Resync
             arrived.append(one)
-        next_at = self._keeping.state.next_at
+        next_at = self._keeper.state.next_at
         if arrived:
-            groups, next_at = batches.numbered(arrived, self._keeping.ledger, next_at)
+            groups, next_at = numbered(arrived, self._keeper.ledger, next_at)
             self._put_arrived(arrived, groups)
-        self._keeping.set(position=answers[-1].position, next_at=next_at)
+        self._keeper.set(position=answers[-1].position, next_at=next_at)
 
-    def _put_arrived(self, arrived: Sequence[batches.Arrived], groups: Sequence[Group]) -> None:
+    def _put_arrived(self, arrived: Sequence[GroupRows], groups: Sequence[LiveGroup]) -> None:
         if self._table.keyed:
-            put, keys = batches.merged(arrived, groups, self._table.primary_key)
+            put, keys = merged(arrived, groups, self._table.primary_key)
             if keys is not None:
                 self._sink.delete(keys)
                 self._progress.deleted_rows += keys.num_rows
         else:
-            put = batches.appended(arrived, groups)
+            put = appended(arrived, groups)
         if put is not None:
             self._sink.put(put)
             self._progress.put_rows += put.batch.num_rows
 
     def take_out_groups(self) -> list[PartitionKey]:
-        """Take out all groups that are in no file.
+        """Remove all groups that are not in a file.
 
         Returns:
-            Partitions of a keyed table, to be read anew: what was there before is not known.
+            The partitions of a keyed table that have to be read again, because the rows that the
+            groups replaced are unknown.
         """
-        ledger = self._keeping.ledger
+        ledger = self._keeper.ledger
         groups = list(ledger)
         if groups and not self._sink.takes_back:
-            raise BuildAnew
+            raise RebuildNeeded
         ledger.drop(groups)
         if self._table.keyed:
-            if groups and self._keeping.state.floor is not None:
+            if groups and self._keeper.state.floor is not None:
                 raise FellBehind(
-                    "operations may be lost that are in no file, and a copy that did not begin at"
-                    " the beginning cannot know the rows before them; seek to the beginning"
+                    "operations that are not in a file may be lost, and a copy that did not begin"
+                    " at the beginning does not have the rows before them; seek to the beginning"
                 )
             return list(dict.fromkeys(group.partition for group in groups))
         self._take_back(groups)
         return []
 
     def carry_out(self, plan: Fold, before: TableState, now: TableState) -> None:
-        """Do what a plan says, so that the copy has the files of a later version."""
+        """Execute a plan, so that the copy has the files of a later version."""
         if (plan.taken_back or plan.reloads) and not self._sink.takes_back:
-            raise BuildAnew
-        ledger = self._keeping.ledger
+            raise RebuildNeeded
+        ledger = self._keeper.ledger
         self.learn_columns(now)
         self._take_back(plan.taken_back)
         ledger.drop([*plan.retired, *plan.taken_back])
@@ -131,7 +191,7 @@ class Applying:
         for partition in plan.diffs:
             self._merge_difference(before, now, partition)
 
-    def _take_back(self, groups: Sequence[Group]) -> None:
+    def _take_back(self, groups: Sequence[LiveGroup]) -> None:
         numbers: dict[str, dict[int, None]] = {}
         for group in groups:
             numbers.setdefault(part_name(group.partition), {})[group.at] = None
@@ -141,16 +201,16 @@ class Applying:
     def _merge_difference(
         self, before: TableState, now: TableState, partition: PartitionKey
     ) -> None:
-        """Bring the keys up to date that files of a keyed table's partition have changed."""
+        """Update the keys that changed with the files of a keyed table's partition."""
         old = [a for a in before.partitions.get(partition, ()) if a.path not in now.files]
         new = [a for a in now.partitions.get(partition, ()) if a.path not in before.files]
         names = list(self._table.primary_key)
         if old:
             gone = _all_rows(self._files.pieces(now, old, names))
             if new:
-                # Of the rows of the copy: those that match no more are gone, too.
-                there = _all_rows(self._files.pieces(now, new)).select(names)
-                gone = batches.missing_keys(gone, there)
+                # Rows of the copy that no longer match the filter are deleted as well.
+                matching = _all_rows(self._files.pieces(now, new)).select(names)
+                gone = missing_keys(gone, matching)
             self._sink.delete(gone)
         elif new and self._table.filter is not None:
             self._sink.delete(_all_rows(self._files.pieces(now, new, names)))
@@ -162,14 +222,117 @@ class Applying:
             for _ in adds:
                 self.put_file(pieces)
 
-    def put_file(self, pieces: Iterator[Piece]) -> None:
+    def put_file(self, pieces: Iterator[FilePiece]) -> None:
         """Put the rows of the next file."""
         for add, rows, last in pieces:
-            self._sink.put(batches.from_file(rows, part_name(add.partition)))
+            self._sink.put(from_file(rows, part_name(add.partition)))
             self._progress.put_rows += rows.num_rows
             if last:
                 return
 
 
-def _all_rows(pieces: Iterator[Piece]) -> pa.Table:
+def _all_rows(pieces: Iterator[FilePiece]) -> pa.Table:
     return pa.concat_tables(piece.rows for piece in pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """The rows of one group."""
+
+    of: GroupOf
+    rows: pa.Table
+
+
+def grouped(batches: Sequence[LiveBatch], schema: pa.Schema) -> list[GroupRows]:
+    """The groups of an answer in order, with exactly these columns."""
+    found = []
+    for of, each in groupby(batches, key=lambda batch: batch.group):
+        rows = pa.Table.from_batches([batch.rows for batch in each])
+        found.append(GroupRows(of, fitted(rows, schema)))
+    return found
+
+
+def numbered(
+    arrived: Sequence[GroupRows], ledger: Ledger, next_at: int
+) -> tuple[list[LiveGroup], int]:
+    """The groups with their numbers, added to the ledger, and the next free number."""
+    groups = []
+    for one in arrived:
+        of = one.of
+        group = LiveGroup(
+            of.partition, of.epoch, of.first_seq, of.last_seq, one.rows.num_rows, 0, of.buffer
+        )
+        group = group._replace(at=ledger.number(group, next_at))
+        next_at = max(next_at, group.at + 1)
+        ledger.add(group)
+        groups.append(group)
+    return groups, next_at
+
+
+def appended(arrived: Sequence[GroupRows], groups: Sequence[LiveGroup]) -> Rows:
+    """The rows of at least one group, for ``put``."""
+    runs = tuple(Run(part_name(group.partition), group.at, group.rows) for group in groups)
+    return Rows(pa.concat_tables([one.rows for one in arrived]), runs)
+
+
+def merged(
+    arrived: Sequence[GroupRows], groups: Sequence[LiveGroup], primary_key: Sequence[str]
+) -> tuple[Rows | None, pa.Table | None]:
+    """The rows to put and the keys to delete, from at least one group of a keyed table."""
+    table = pa.concat_tables([one.rows for one in arrived])
+    places = np.repeat(np.arange(len(arrived)), [one.rows.num_rows for one in arrived])
+    if len(arrived) > 1 and (last := last_of_each_key(table, primary_key)) is not None:
+        table, places = table.take(pa.array(last)), places[last]
+    gone = pc.equal(table.column(OPERATION), DELETE)
+    keys = table.filter(gone).select(list(primary_key))
+    kept = pc.invert(gone)
+    rows = table.filter(kept).drop_columns([OPERATION])
+    places = places[kept.combine_chunks().to_numpy(zero_copy_only=False)]
+    runs = tuple(
+        Run(part_name(groups[place].partition), groups[place].at, len(list(run)))
+        for place, run in groupby(places.tolist())
+    )
+    return (Rows(rows, runs) if rows.num_rows else None, keys if keys.num_rows else None)
+
+
+def last_of_each_key(table: pa.Table, primary_key: Sequence[str]) -> np.ndarray | None:
+    """The indices of the last row of each key, rising; None if no key repeats."""
+    numbers, count = _key_numbers([table.column(name) for name in primary_key])
+    last = np.full(count, -1)
+    last[numbers] = np.arange(table.num_rows)  # the last assignment wins
+    found = last[last >= 0]
+    return None if len(found) == table.num_rows else np.sort(found)
+
+
+def missing_keys(keys: pa.Table, others: pa.Table) -> pa.Table:
+    """The keys that are not among others; both have exactly the columns of the primary key."""
+    both = pa.concat_tables([keys, others.cast(keys.schema)])
+    numbers, count = _key_numbers(both.columns)
+    found = np.zeros(count, np.bool_)
+    found[numbers[keys.num_rows :]] = True
+    return keys.filter(pa.array(~found[numbers[: keys.num_rows]]))
+
+
+def _key_numbers(columns: Sequence[pa.ChunkedArray]) -> tuple[np.ndarray, int]:
+    """A number for each row, equal exactly for equal keys, and an upper bound of the numbers."""
+    numbers, count = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        pairs = numbers * max(1, len(encoded.dictionary)) + codes
+        distinct, numbers = np.unique(pairs, return_inverse=True)
+        count = len(distinct)
+    return numbers, max(1, count)
+
+
+def from_file(rows: pa.Table, part: str) -> Rows:
+    """Rows of a file, for ``put``."""
+    return Rows(rows, (Run(part, FROM_FILES, rows.num_rows),))
+
+
+def with_new_columns(known: pa.Schema, seen: pa.Schema) -> pa.Schema:
+    """The known columns, and behind them those that only ``seen`` has."""
+    for field in seen:
+        if field.name != OPERATION and known.get_field_index(field.name) < 0:
+            known = known.append(field.with_nullable(True))
+    return known

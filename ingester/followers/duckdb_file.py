@@ -1,12 +1,11 @@
-"""One DuckDB file: attached while a transaction needs it, and free for readers in between.
+"""One DuckDB file: attached during a transaction, and free for readers between transactions.
 
-    transaction ──▶ attach, waiting for whoever has it open ──▶ BEGIN ──▶ … ──▶ COMMIT ──▶ detach
-                                                                  └ raises ──▶ ROLLBACK ──▶ detach
+    transaction ──▶ attach, waiting for other processes ──▶ BEGIN ──▶ … ──▶ COMMIT ──▶ detach
+                                                              └ raises ──▶ ROLLBACK ──▶ detach
 
-Law of this file: what a transaction did is in the file whole or not at all, whenever the process
-dies. DuckDB lets one process write, or any number read: nobody opens a file that is attached here,
-and here nothing is attached while somebody reads. An attach and a detach take some milliseconds,
-which is what a transaction costs anyway. A database that DuckDB gave up is attached anew.
+DuckDB lets one process write, or any number read. The follower holds the file for some milliseconds
+at a time, and :func:`open_copy` waits until it is free. A killed process leaves each transaction
+complete or absent; ``tests/followers/test_killed_sink.py`` checks it.
 """
 
 from __future__ import annotations
@@ -16,48 +15,50 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingester.client.errors import InvalidRequest, Unavailable
+from ingester.client.errors import InvalidRequest, TimedOut, Unavailable
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 CATALOG = "copy"
-"""The name of the attached file. No view in it may say this name: readers have another."""
+"""The name under which the file is attached. Views in it must not use it: readers have another."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.008
-"""The pauses between two attempts to attach a file that somebody else has open: shorter than those
-that a reader makes who opens it again and again."""
+"""The pauses between attempts to attach a file that another process has open. They are shorter than
+:data:`READER_PAUSE_S`, so that readers that open the file in a loop do not starve the follower."""
+READER_PAUSE_S = 0.005
+"""The pause of a reader between attempts: no longer than the follower leaves the file free."""
 
 STORAGE_VERSION = "v1.0.0"
-"""The oldest DuckDB that reads a file made here: others than Python's are often older."""
+"""The oldest DuckDB that can read the file; programs other than Python often have an older one."""
 RENEW_AFTER = 256
-"""The files that one connection attaches: DuckDB keeps some kilobytes of each that it detaches."""
+"""The number of attaches of one connection: DuckDB keeps some kilobytes after each detach."""
 
 _turns: dict[str, threading.RLock] = {}
-"""What each file that is written to in this process is attached under. Locks of POSIX are the
-process's: whoever opens a file once more, and closes it, lets go of DuckDB's lock, and another
-process gets in."""
+"""The lock of each file that this process writes to. POSIX locks belong to the process: opening and
+closing the file a second time would release DuckDB's lock and let another process in."""
 
 
 def turn_of(path: str) -> threading.RLock | None:
-    """The lock under which a file is attached in this process; None where none was written to."""
+    """The lock of a file that this process writes to; None for other files."""
     return _turns.get(os.path.realpath(path))
 
 
 class DuckDBFile:
-    """A DuckDB file that is written to, made by the first transaction.
+    """A DuckDB file that is written to; the first transaction creates it.
 
     Args:
-        path: of the file; its folder has to be there.
-        locked: is told who has the file, once for each time that it has to be waited for.
+        path: The file; its folder must exist.
+        locked: Called with the holder of the file, once per wait.
     """
 
     def __init__(self, path: Path, locked: Callable[[str], None] = lambda holder: None) -> None:
         self.path = path
         self.waited_s = 0.0
-        """The time spent waiting for others to close the file."""
+        """The seconds spent waiting for others to close the file."""
         self._locked = locked
         self._connection: DuckDBPyConnection | None = None
         self._attached = False
@@ -67,11 +68,11 @@ class DuckDBFile:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[DuckDBPyConnection]:
-        """A connection within a transaction: committed at the end, rolled back where it raises.
+        """A connection in a transaction: committed at the end, rolled back if the block raises.
 
         Raises:
-            InvalidRequest: the file cannot be used; the message says what to change.
-            Unavailable: a full or broken disk, or :meth:`close` while the file was waited for.
+            InvalidRequest: The file cannot be used; the message says what to change.
+            Unavailable: The disk is full, or :meth:`close` was called during the wait.
         """
         with self._turn:
             connection = self._attach()
@@ -86,7 +87,7 @@ class DuckDBFile:
             self._detach()
 
     def close(self) -> None:
-        """Let the file go. Whoever waits for it is refused; a transaction ends before."""
+        """Release the file after the open transaction. A waiting transaction fails."""
         self._closed.set()
         with self._turn:
             self._drop()
@@ -105,16 +106,16 @@ class DuckDBFile:
         duckdb = _duckdb()
         connection: DuckDBPyConnection = duckdb.connect(
             config={
-                # A file of SQLite's is to be refused, and not to fetch what reads it.
+                # A SQLite file is refused; DuckDB would download an extension to read it.
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
                 "temp_directory": f"{self.path}.tmp",
                 "storage_compatibility_version": STORAGE_VERSION,
             }
         )
-        # Never the machine's: whatever DuckDB casts by it would differ.
+        # Casts must not depend on the machine's time zone.
         connection.execute("SET TimeZone = 'UTC'")
-        # Rows have no order, and keeping one takes memory.
+        # Rows have no order; preserving one costs memory.
         connection.execute("SET preserve_insertion_order = false")
         return connection
 
@@ -135,17 +136,17 @@ class DuckDBFile:
                     told = True
             else:
                 break
-            # Nothing tells of another process's lock.
+            # No event announces the release of another process's lock.
             if self._closed.wait(pause_s):
-                raise Unavailable(f"{self.path}: closed while it was waited for", code="closed")
+                raise Unavailable(f"{self.path}: closed during the wait", code="closed")
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         if told:
             self.waited_s += time.monotonic() - began
 
     def _make(self, connection: DuckDBPyConnection) -> None:
-        """Make the file where there is none, under another name until it is whole.
+        """Create the file under another name and link it when it is complete.
 
-        DuckDB writes a new file in steps: a reader may meet each of them, and a kill leave it so.
+        DuckDB writes a new file in steps, which a reader or a kill could interrupt.
         """
         if self.path.exists():
             return
@@ -157,10 +158,10 @@ class DuckDBFile:
         except _duckdb().Error as exc:
             if "set lock on file" in str(exc) or not new.exists():
                 raise
-            new.unlink(missing_ok=True)  # what a killed process has left
+            new.unlink(missing_ok=True)  # left by a killed process
             connection.execute(attach)
         connection.execute(f"DETACH {CATALOG}")
-        # Another process was faster; or there are no links here, and the file is made in its place.
+        # Another process was faster; or the file system has no links, and ATTACH creates the file.
         with contextlib.suppress(OSError):
             os.link(new, self.path)
         new.unlink(missing_ok=True)
@@ -171,10 +172,10 @@ class DuckDBFile:
         try:
             with _translated(self.path):
                 self._connection.execute("USE memory")
-                # Writes a checkpoint: no log stays beside the file.
+                # Writes a checkpoint, so that no log stays beside the file.
                 self._connection.execute(f"DETACH {CATALOG}")
         except BaseException:
-            # Without a checkpoint, as on a full disk: what was committed is in DuckDB's log.
+            # No checkpoint, for example on a full disk: the commit is in DuckDB's log.
             self._drop()
             raise
         self._attached = False
@@ -183,7 +184,7 @@ class DuckDBFile:
             self._drop()
 
     def _give_up(self, connection: DuckDBPyConnection) -> None:
-        """Roll back, and let go of everything: DuckDB may have given the database up."""
+        """Roll back and drop the connection: DuckDB may have invalidated the database."""
         with contextlib.suppress(_duckdb().Error):
             connection.execute("ROLLBACK")
         self._drop()
@@ -206,7 +207,7 @@ def _duckdb() -> Any:
 
 @contextlib.contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """Turn what DuckDB raises into ours, with the file's name and what helps."""
+    """Translate DuckDB's errors into client errors that name the file and a remedy."""
     duckdb = _duckdb()
     try:
         yield
@@ -215,8 +216,8 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def full_disk_told(path: Path) -> Iterator[None]:
-    """Turn a full disk into :class:`Unavailable`, as it passes; leave any other error as it is."""
+def full_disk_translated(path: Path) -> Iterator[None]:
+    """Translate a full disk into :class:`Unavailable`, which is retried; leave other errors."""
     duckdb = _duckdb()
     try:
         yield
@@ -229,18 +230,61 @@ def full_disk_told(path: Path) -> Iterator[None]:
 
 def _ours(path: Path, text: str) -> InvalidRequest | Unavailable:
     if "set lock on file" in text or "already attached by" in text:
-        return Unavailable(f"{path}: somebody else has it open: {_first(text)}", code="locked")
+        return Unavailable(f"{path} is open in another process: {_first(text)}", code="locked")
     if "No space left" in text or "ENOSPC" in text:
         return Unavailable(f"{path}: the disk is full", code="disk_full")
     if "not a valid DuckDB database file" in text:
-        return InvalidRequest(f"{path} is there and is no DuckDB file: name another one")
+        return InvalidRequest(f"{path} exists and is not a DuckDB file: name another one")
     if "replaying WAL" in text or "Corrupt" in text:
         return InvalidRequest(
-            f"{path} is damaged: {_first(text)}; move it away, with what lies beside it under its"
-            " name, and the copy is built anew"
+            f"{path} is damaged: {_first(text)}; move it away, with the files beside it that begin"
+            " with its name, and the copy will be rebuilt"
         )
     return InvalidRequest(f"{path}: {_first(text)}")
 
 
 def _first(text: str) -> str:
     return text.strip().splitlines()[0]
+
+
+def open_copy(path: str | PathLike[str], wait_s: float = 10.0) -> DuckDBPyConnection:
+    """A read-only connection to a copy; close it soon.
+
+    The connection sees the state of one moment. The follower cannot write while it is open, and
+    catches up afterwards.
+
+    Raises:
+        TimedOut: The file was not free within ``wait_s``, for example during a first fill.
+        duckdb.IOException: The file does not exist or is not a DuckDB file.
+    """
+    duckdb = _duckdb()
+    name, deadline = fspath(path), time.monotonic() + wait_s
+    while True:
+        try:
+            with _turn(name, deadline):
+                connection: DuckDBPyConnection = duckdb.connect(name, read_only=True)
+                return connection
+        except (duckdb.Error, TimedOut) as exc:
+            if not any(text in str(exc) for text in _HELD):
+                raise
+            if time.monotonic() > deadline:
+                raise TimedOut(f"{name} was not free within {wait_s:g} s: {exc}") from exc
+        time.sleep(READER_PAUSE_S)
+
+
+_HELD = ("set lock on file", "already attached", "another thread")
+
+
+@contextlib.contextmanager
+def _turn(name: str, deadline: float) -> Iterator[None]:
+    """Keep a follower in this process from attaching the file."""
+    turn = turn_of(name)
+    if turn is None:
+        yield
+        return
+    if not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        raise TimedOut("a follower in another thread writes to it")
+    try:
+        yield
+    finally:
+        turn.release()

@@ -1,9 +1,11 @@
-"""Copies of tables in a DuckDB file: the rows and the states of followers, in one transaction.
+"""Copies in a DuckDB file: rows and states in one transaction.
 
     transaction ─▶ file attached ─▶ still ours? ─▶ put, delete, states ─▶ COMMIT ─▶ file free
 
-Law of this file: the file alone is the truth. What is remembered here was read from the file or
-written to it in the transaction that is open, and is forgotten where one fails.
+The file is the only truth: the sink remembers what it read or wrote in the open transaction and
+forgets it when one fails. Rows are found by key or by partition and group, without an index: an
+index would be read at each attach, and DuckDB's indexes refuse a key that is deleted and inserted
+in one transaction. DuckDB skips row groups whose key ranges cannot match.
 """
 
 from __future__ import annotations
@@ -17,12 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ingester.client.errors import InvalidRequest
 from ingester.followers import duckdb_catalog as catalog
-from ingester.followers import duckdb_rows as rows_of
-from ingester.followers.duckdb_file import DuckDBFile, full_disk_told
-from ingester.followers.duckdb_types import columns_sql, is_read_alike
+from ingester.followers.duckdb_catalog import (
+    CopyRow,
+    columns_sql,
+    is_read_alike,
+    quoted,
+    to_written,
+)
+from ingester.followers.duckdb_file import DuckDBFile, full_disk_translated
 from ingester.followers.errors import FollowerError
 from ingester.followers.sink import (
+    AT,
     FROM_FILES,
     PART,
     CheckpointStore,
@@ -38,18 +47,21 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _GLOB = frozenset("*?[")
-"""The characters by which DuckDB takes a path for a pattern."""
+"""Characters that make DuckDB read a path as a pattern."""
+
+
+_HIDDEN = f"{quoted(PART)} INTEGER, {quoted(AT)} BIGINT"
 
 
 class DuckDBDatabase:
-    """A DuckDB file that this follower writes to: the sinks of its tables share it.
+    """A DuckDB file of copies, shared by the sinks of its tables.
 
     Args:
-        path: of the file, which is made unless it is there.
-        locked: is told who has the file open, once for each time that it has to be waited for.
+        path: The file; it is created if necessary.
+        locked: Called with the holder of the file, once per wait.
 
     Raises:
-        InvalidRequest: the file is none of DuckDB's, cannot be written to, or is of a newer layout.
+        InvalidRequest: The file is not a DuckDB file, is not writable, or has a newer layout.
     """
 
     def __init__(self, path: Path, locked: Callable[[str], None] = lambda holder: None) -> None:
@@ -64,17 +76,17 @@ class DuckDBDatabase:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[DuckDBPyConnection]:
-        """A connection within a transaction, in a file that is still this follower's."""
+        """A connection in a transaction; refused if another follower has taken the file over."""
         with self.file.transaction() as connection:
             catalog.check_holder(connection, self._token)
             yield connection
 
     def sink(self, table: FollowedTable) -> DuckDBSink:
-        """The sink of a table; the factory for a follower."""
+        """The sink of a table: the factory for a follower."""
         return DuckDBSink(self, table)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Release the file."""
         self.file.close()
 
 
@@ -82,19 +94,19 @@ class DuckDBSink(FollowerSink):
     """Keeps the copy of one table in a DuckDB file.
 
     Raises:
-        InvalidRequest: a column's type has no counterpart, or the view's name is taken.
+        InvalidRequest: DuckDB has no equivalent of a column's type, or the view's name is taken.
     """
 
     version = 1
-    """Rises when copies are to be built anew."""
+    """Incremented when existing copies have to be rebuilt."""
 
     def __init__(self, database: DuckDBDatabase, table: FollowedTable) -> None:
-        columns_sql(table.schema)  # refuses what has no counterpart, before anything is made
+        columns_sql(table.schema)  # refuses types before anything is created
         self._database = database
         self._table = table
         self._identity = (table.namespace, table.table, table.table_version)
         self._open: DuckDBPyConnection | None = None
-        self._copies: list[catalog.CopyRow] | None = None
+        self._copies: list[CopyRow] | None = None
         self._columns: list[str] | None = None
         self._parts: dict[str, int] = {}
         self._from_files_alone = False
@@ -103,7 +115,7 @@ class DuckDBSink(FollowerSink):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Keep all calls inside, states included, at the end; none where the block raises."""
+        """See :class:`ingester.followers.sink.Transactional`."""
         try:
             with self._database.transaction() as connection:
                 self._open = connection
@@ -116,24 +128,24 @@ class DuckDBSink(FollowerSink):
 
     def checkpoint_store(self) -> CheckpointStore:
         """The file's own states."""
-        return _States(self)
+        return _DuckDBStates(self)
 
     def on_start_version(self, partitions: Sequence[str], is_current: bool) -> None:
-        """Begin an empty copy, shown at once or beside the one that is shown."""
+        """Begin an empty copy, shown or beside the shown one."""
         for copy in self._known():
             if is_current or not copy.shown:
                 catalog.drop_copy(self.connection, copy)
         catalog.check_view_name(self.connection, self._table.namespace, self._table.table)
         copy = catalog.add_copy(self.connection, self._identity, is_current)
-        rows_of.create(self.connection, copy, self._table.schema)
+        _create_rows(self.connection, copy, self._table.schema)
         if is_current:
-            rows_of.show(self.connection, copy, self._table.schema.names)
+            _show_view(self.connection, copy, self._table.schema.names)
         self._forget()
         self._from_files_alone = True
 
     def on_end_version(self, current: bool) -> None:
-        """Show the copy that was begun last, in the place of any other; or drop it."""
-        newest = self._copy()
+        """Show the begun copy in place of any other, or drop it."""
+        newest = self._newest()
         if not current:
             if not newest.shown:
                 catalog.drop_copy(self.connection, newest)
@@ -142,37 +154,37 @@ class DuckDBSink(FollowerSink):
         for copy in self._known()[:-1]:
             catalog.drop_copy(self.connection, copy)
         catalog.show_copy(self.connection, newest)
-        rows_of.show(self.connection, newest, rows_of.columns_of(self.connection, newest))
+        _show_view(self.connection, newest, _columns_of(self.connection, newest))
         self._forget()
 
     def on_recovery(self) -> None:
-        """Make the view anew: somebody may have dropped it."""
+        """Recreate the view, which a user may have dropped."""
         for copy in self._known():
             if copy.shown:
-                rows_of.show(self.connection, copy, rows_of.columns_of(self.connection, copy))
+                _show_view(self.connection, copy, _columns_of(self.connection, copy))
 
     def put(self, rows: Rows) -> None:
-        """Add rows; in a table with a primary key in the place of those with the same key."""
+        """Add rows; in a keyed table they replace rows with the same key."""
         copy = self._fitting(rows.batch.schema)
         self._from_files_alone = False
         if self._table.keyed:
             keys = rows.batch.select(self._table.primary_key)
-            rows_of.delete_keys(self.connection, copy, keys)
-        # What is large goes to the disk at once, and not with the transaction's end.
-        with full_disk_told(self._database.file.path):
-            rows_of.insert(self.connection, copy, self._numbered(rows))
+            _delete_keys(self.connection, copy, keys)
+        # Large inserts reach the disk before the commit.
+        with full_disk_translated(self._database.file.path):
+            _insert(self.connection, copy, self._numbered(rows))
 
     def delete(self, keys: pa.Table) -> None:
         """Remove the rows of these keys."""
-        rows_of.delete_keys(self.connection, self._copy(), keys.select(self._table.primary_key))
+        _delete_keys(self.connection, self._newest(), keys.select(self._table.primary_key))
 
     def take_back(self, part: str, groups: Sequence[int]) -> None:
         """Remove the rows of these groups from a partition."""
-        rows_of.take_back(self.connection, self._copy(), self._part(part), groups)
+        _take_back(self.connection, self._newest(), self._part(part), groups)
 
     def take_back_all(self, part: str, keep: Sequence[int] = ()) -> None:
-        """Remove all rows of a partition but those of the groups to keep."""
-        rows_of.take_back_all(self.connection, self._copy(), self._part(part), keep)
+        """Remove all rows of a partition except those of the groups to keep."""
+        _take_back_all(self.connection, self._newest(), self._part(part), keep)
 
     def drop_version(self, table_version: int) -> None:
         """Remove the copies of another version of the table."""
@@ -181,7 +193,7 @@ class DuckDBSink(FollowerSink):
             catalog.drop_copy(self.connection, copy)
 
     def put_files(self, files: Sequence[FileRows]) -> None:
-        """Add the rows of files, which DuckDB reads by itself where it reads the same."""
+        """Add the rows of files. DuckDB reads them itself if it reads the types alike."""
         alike = is_read_alike(self._table.schema)
         groups: dict[tuple[str, ...], list[FileRows]] = {}
         for file in files:
@@ -189,7 +201,7 @@ class DuckDBSink(FollowerSink):
                 groups.setdefault(file.columns, []).append(file)
             else:
                 self._put_read(file)
-        # No two files of one version have a key in common.
+        # Two files of one version never share a key.
         key = () if self._from_files_alone else self._table.primary_key
         for columns, group in groups.items():
             copy = self._fitting(self._schema_of(group[0], columns))
@@ -197,18 +209,18 @@ class DuckDBSink(FollowerSink):
             paths = pa.table(
                 {"path": [file.path for file in group], "part": pa.array(parts, pa.int32())}
             )
-            with full_disk_told(self._database.file.path):
-                rows_of.insert_files(self.connection, copy, paths, columns, key)
+            with full_disk_translated(self._database.file.path):
+                _insert_files(self.connection, copy, paths, columns, key)
 
     @property
     def connection(self) -> DuckDBPyConnection:
-        """The connection of the transaction that is open."""
+        """The connection of the open transaction."""
         if self._open is None:
-            raise FollowerError("a DuckDB sink was called outside of its transaction")
+            raise FollowerError("a DuckDB sink was called outside of a transaction")
         return self._open
 
     def _schema_of(self, file: FileRows, columns: Sequence[str]) -> pa.Schema:
-        """The types of columns: the table's, and of those that came later what the file says."""
+        """The types of columns: the table's, and the file's for columns added since."""
         ours = self._table.schema
         late = [name for name in columns if name not in ours.names]
         there = pq.read_schema(file.path) if late else ours
@@ -222,7 +234,7 @@ class DuckDBSink(FollowerSink):
                 self.put(Rows(table, (Run(file.part, FROM_FILES, batch.num_rows),)))
 
     def _numbered(self, rows: Rows) -> pa.Table:
-        """The rows with hidden columns behind, where partitions are numbers."""
+        """The rows with their hidden columns; partitions are numbers."""
         tagged = rows.tagged()
         place = tagged.schema.get_field_index(PART)
         part = tagged.column(place).combine_chunks()
@@ -231,30 +243,30 @@ class DuckDBSink(FollowerSink):
 
     def _part(self, name: str) -> int:
         if name not in self._parts:
-            self._parts = catalog.part_numbers(self.connection, self._copy(), [name])
+            self._parts = catalog.part_numbers(self.connection, self._newest(), [name])
         return self._parts[name]
 
-    def _fitting(self, schema: pa.Schema) -> catalog.CopyRow:
-        """The copy that is written to, with all these columns."""
-        copy = self._copy()
+    def _fitting(self, schema: pa.Schema) -> CopyRow:
+        """The copy that is written to, after adding missing columns."""
+        copy = self._newest()
         if self._columns is None:
-            self._columns = rows_of.columns_of(self.connection, copy)
+            self._columns = _columns_of(self.connection, copy)
         known = set(self._columns)
         new = pa.schema(field for field in schema if field.name not in known)
         if len(new):
-            rows_of.add_columns(self.connection, copy, new)
+            _add_columns(self.connection, copy, new)
             self._columns += new.names
             if copy.shown:
-                rows_of.show(self.connection, copy, self._columns)
+                _show_view(self.connection, copy, self._columns)
         return copy
 
-    def _copy(self) -> catalog.CopyRow:
-        """The copy that is written to: the one begun last."""
+    def _newest(self) -> CopyRow:
+        """The copy that is written to: the newest."""
         if not self._known():
             raise FollowerError("a DuckDB sink was given rows before a version was begun")
         return self._known()[-1]
 
-    def _known(self) -> list[catalog.CopyRow]:
+    def _known(self) -> list[CopyRow]:
         if self._copies is None:
             self._copies = catalog.copies_of(self.connection, self._identity)
         return self._copies
@@ -264,8 +276,8 @@ class DuckDBSink(FollowerSink):
         self._from_files_alone = False
 
 
-class _States:
-    """The states in the file, read and written in the sink's open transaction."""
+class _DuckDBStates:
+    """The states in the file, within the sink's open transaction."""
 
     def __init__(self, sink: DuckDBSink) -> None:
         self._sink = sink
@@ -278,3 +290,137 @@ class _States:
 
     def delete(self, key: StateKey) -> None:
         catalog.delete_state(self._sink.connection, key)
+
+
+def _create_rows(connection: DuckDBPyConnection, copy: CopyRow, schema: pa.Schema) -> None:
+    """Create the table for a copy's rows."""
+    connection.execute(f"CREATE TABLE {copy.rows} ({columns_sql(schema)}, {_HIDDEN})")
+
+
+def _columns_of(connection: DuckDBPyConnection, copy: CopyRow) -> list[str]:
+    """The names of a copy's columns, without the hidden ones."""
+    found = connection.execute(f"SELECT * FROM {copy.rows} LIMIT 0").description
+    return [name for name, *_ in found or () if name not in (PART, AT)]
+
+
+def _add_columns(connection: DuckDBPyConnection, copy: CopyRow, new: pa.Schema) -> None:
+    """Add columns, null in existing rows."""
+    for field in new:
+        connection.execute(f"ALTER TABLE {copy.rows} ADD COLUMN {columns_sql(pa.schema([field]))}")
+
+
+def _show_view(connection: DuckDBPyConnection, copy: CopyRow, columns: Sequence[str]) -> None:
+    """Make the view show these columns of a copy."""
+    listed = ", ".join(map(quoted, columns))
+    view = f"main.{quoted(copy.table)}"
+    connection.execute(f"CREATE OR REPLACE VIEW {view} AS SELECT {listed} FROM {copy.rows}")
+
+
+def _insert(connection: DuckDBPyConnection, copy: CopyRow, rows: pa.Table) -> None:
+    """Add rows that have their hidden columns."""
+    written = to_written(rows)
+    with _registered(connection, written), _maps_named(written):
+        connection.execute(f"INSERT INTO {copy.rows} BY NAME SELECT * FROM sent")
+
+
+def _delete_keys(connection: DuckDBPyConnection, copy: CopyRow, keys: pa.Table) -> None:
+    """Remove the rows that equal a row of ``keys`` in all its columns."""
+    with _registered(connection, to_written(keys)):
+        _delete(connection, copy, keys.column_names, "sent")
+
+
+def _take_back(
+    connection: DuckDBPyConnection, copy: CopyRow, part: int, groups: Sequence[int]
+) -> None:
+    """Remove a partition's rows of these groups."""
+    connection.execute(
+        f"DELETE FROM {copy.rows} WHERE {quoted(PART)} = ? AND list_contains(?, {quoted(AT)})",
+        [part, list(groups)],
+    )
+
+
+def _take_back_all(
+    connection: DuckDBPyConnection, copy: CopyRow, part: int, keep: Sequence[int]
+) -> None:
+    """Remove a partition's rows of all other groups."""
+    connection.execute(
+        f"DELETE FROM {copy.rows} WHERE {quoted(PART)} = ? AND NOT list_contains(?, {quoted(AT)})",
+        [part, list(keep)],
+    )
+
+
+def _insert_files(
+    connection: DuckDBPyConnection,
+    copy: CopyRow,
+    files: pa.Table,
+    columns: Sequence[str],
+    key: Sequence[str],
+) -> None:
+    """Add all rows of Parquet files as group 0.
+
+    Args:
+        files: The columns ``path`` and ``part``, the number of the partition.
+        columns: The columns to read; every file has them.
+        key: The primary key if rows replace others, else empty.
+    """
+    paths = ", ".join("'" + path.replace("'", "''") + "'" for path in files["path"].to_pylist())
+    # Only the file's own columns count, not those in the names of its folders.
+    source = f"read_parquet([{paths}], hive_partitioning = false, filename = '_file')"
+    listed = ", ".join(f"f.{quoted(name)}" for name in columns)
+    with _registered(connection, files):
+        if key and connection.execute(f"SELECT 1 FROM {copy.rows} LIMIT 1").fetchall():
+            _delete(connection, copy, key, source)
+        connection.execute(
+            f"INSERT INTO {copy.rows} BY NAME SELECT {listed}, sent.part AS {quoted(PART)},"
+            f" 0::BIGINT AS {quoted(AT)} FROM {source} f JOIN sent ON f._file = sent.path"
+        )
+
+
+def _delete(
+    connection: DuckDBPyConnection, copy: CopyRow, columns: Sequence[str], source: str
+) -> None:
+    same = " AND ".join(f"r.{quoted(name)} = s.{quoted(name)}" for name in columns)
+    connection.execute(f"DELETE FROM {copy.rows} r USING {source} s WHERE {same}")
+
+
+@contextlib.contextmanager
+def _maps_named(rows: pa.Table) -> Iterator[None]:
+    """Name the column of a map with a duplicate key; DuckDB's error does not."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.InvalidInputException as exc:
+        if "duplicate key" not in str(exc):
+            raise
+        raise InvalidRequest(
+            f"column {_with_equal_keys(rows)!r}: a map has a key twice, which DuckDB does not"
+            " allow; leave the column out (--columns)"
+        ) from exc
+
+
+def _with_equal_keys(rows: pa.Table) -> str:
+    import duckdb
+
+    for name in rows.column_names:
+        with duckdb.connect() as connection, contextlib.suppress(duckdb.InvalidInputException):
+            connection.register("sent", rows.select([name]))
+            connection.execute("SELECT * FROM sent").fetchall()
+            continue
+        return str(name)
+    return "?"
+
+
+class _registered:
+    """Registers an Arrow table under the name ``sent`` for the block."""
+
+    def __init__(self, connection: DuckDBPyConnection, rows: pa.Table) -> None:
+        self._connection, self._rows = connection, rows
+
+    def __enter__(self) -> None:
+        self._connection.register("sent", self._rows)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # In a failed transaction this would fail as well and hide the first error.
+        if kind is None:
+            self._connection.unregister("sent")

@@ -1,4 +1,4 @@
-"""The errors of a follower, each a :class:`ClientError`: what was wrong, and what helps."""
+"""The errors of followers. Each is a :class:`ClientError` whose message says what helps."""
 
 from __future__ import annotations
 
@@ -6,33 +6,32 @@ from ingester.client.errors import ClientError
 
 
 class FollowerError(ClientError, code="follower"):
-    """A copy cannot be kept as it is; what it has is whole, and as it was."""
+    """The copy cannot be continued. What it holds is complete and unchanged."""
 
 
 class StateDamaged(FollowerError, code="state_damaged"):
-    """The bytes of a state are none of a follower, or are broken, or of a newer version."""
+    """The bytes are not a follower's state, are corrupt, or come from a newer version."""
 
 
 class StateOfAnother(FollowerError, code="state_of_another"):
-    """A state is of another table or another daemon: where it says that the copy is, means nothing
-    here."""
+    """The state belongs to another table or another daemon, so its position means nothing here."""
 
 
 class TableReplaced(FollowerError, code="table_replaced"):
-    """The table was dropped, or dropped and made anew, under the copy."""
+    """The followed table was dropped, or dropped and created again."""
 
 
 class FellBehind(FollowerError, code="fell_behind"):
-    """A copy that began at the tail or at a time cannot be gone on with exactly."""
+    """A copy that began at the tail or at a time cannot be continued exactly."""
 
 
 class SinkFailed(FollowerError, code="sink"):
-    """A sink raised; its error is the cause."""
+    """A sink raised an error, which is the cause of this one."""
 
 
-def table_made_anew(namespace: str, table: str, version: int) -> TableReplaced:
-    """The error where a copy is of a version of the table that there is no more."""
+def table_recreated(namespace: str, table: str, version: int) -> TableReplaced:
+    """The error for a copy whose table version no longer exists."""
     return TableReplaced(
-        f"table {namespace}/{table} was dropped and made anew: the copy has version {version} of"
-        " the earlier one; seek to the beginning to copy the new one"
+        f"table {namespace}/{table} was dropped and created again: the copy has version {version}"
+        " of the earlier table; seek to the beginning to copy the new one"
     )

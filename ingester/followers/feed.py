@@ -1,12 +1,14 @@
-"""The daemon's live feed of one table: what came after a position, or what a version's files lack.
+"""The daemon's live feed of one table: what follows a position, or what a version's files lack.
 
-Law of this file: an answer is handed on whole or not at all. One that broke off is asked for again
-from the position before it.
+An answer is returned whole or not at all; one that breaks off is requested again from the position
+before it. :class:`InterruptibleFeed` asks in a thread of its own, so that closing a follower does
+not wait for the daemon.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -18,19 +20,20 @@ from ingester.client.connection import Connection
 from ingester.client.errors import InvalidRequest
 from ingester.client.query_stream import QueryStream
 from ingester.client.wire import encode, given
-from ingester.followers.state import Position
+from ingester.followers.place import Closed, Closing
+from ingester.followers.state import FeedPosition
 from persist.manifest import PartitionKey, Values
 
 OPERATION = "_op"
-"""The column behind those of a keyed table: ``upsert`` or ``delete``."""
+"""The last column in the feed of a keyed table: ``upsert`` or ``delete``."""
 
 ANSWERED_WITHIN_S = 60.0
-"""The time that an answer may take to come beyond what it was asked to wait: a daemon that stands
-still, or a network that lets nothing through, is told by nothing else."""
+"""The time for an answer beyond the requested wait. Nothing else detects a daemon that stands still
+or a network that drops everything."""
 
 
 class GroupOf(msgspec.Struct, frozen=True):
-    """The metadata of a batch: which operations of which partition its rows are of."""
+    """The metadata of a batch: the operations and the partition of its rows."""
 
     spec_id: int
     values: Values
@@ -38,23 +41,23 @@ class GroupOf(msgspec.Struct, frozen=True):
     first_seq: int
     last_seq: int
     buffer: int | None = None
-    """What tells the buffers of a partition apart."""
+    """Identifies a buffer of the partition."""
 
     @property
     def partition(self) -> PartitionKey:
-        """The partition, as the manifest has it."""
+        """The partition, as in the manifest."""
         return (self.spec_id, self.values)
 
 
-class Batch(NamedTuple):
-    """Rows of one group; a group may have several, one after another."""
+class LiveBatch(NamedTuple):
+    """Rows of one group; a group may have several consecutive batches."""
 
     group: GroupOf
     rows: pa.RecordBatch
 
 
-class Coming(msgspec.Struct, frozen=True):
-    """A table version that a push makes, and that followers are to prepare."""
+class ComingVersion(msgspec.Struct, frozen=True):
+    """A table version that a push makes and that followers should prepare."""
 
     table_version: int
     push_id: str
@@ -62,20 +65,20 @@ class Coming(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Registration:
-    """What a follower says of itself with its questions, and what it hears of versions to come.
+    """What a follower reports with its questions, and the coming versions it learns from answers.
 
     Attributes:
-        table_version: The one that its readers see.
-        prepared: Others of which it has a copy.
+        table_version: The version that the copy's readers see.
+        prepared: Other versions that have a copy.
     """
 
     name: str
     table_version: int = 1
     prepared: set[int] = field(default_factory=set)
-    coming: tuple[Coming, ...] = ()
+    coming: tuple[ComingVersion, ...] = ()
 
     def said(self) -> dict[str, Any]:
-        """What a ticket has of it."""
+        """The form in a ticket."""
         prepared = sorted(self.prepared)
         return {"name": self.name, "table_version": self.table_version, "prepared": prepared}
 
@@ -85,25 +88,25 @@ class LiveAnswer:
     """One answer of the feed.
 
     Attributes:
-        position: Everything up to here is in the copy once the batches are.
-        newest: The daemon's newest operation, where it is of the position's epoch.
-        version: The manifest version that the daemon's table answers from.
-        rows_behind: The rows that come behind this answer, before any filter.
+        position: With the batches, the copy has every operation up to here.
+        newest: The daemon's newest operation, if it is of the position's epoch.
+        version: The manifest version from which the daemon's table answers.
+        rows_behind: The number of rows that follow this answer, before any filter.
         coming: Table versions to prepare.
-        table_version: The version of the table as a whole that all of it is of.
-        more: The answer was cut. Where it was not, no file of the daemon in ``version`` has
-            anything behind ``position``.
+        table_version: The table version of the whole answer.
+        more: The answer was cut. Otherwise no file of the daemon in ``version`` has anything after
+            ``position``.
     """
 
     ingester_id: str
-    position: Position
+    position: FeedPosition
     newest: int | None
     version: int
     more: bool
     schema: pa.Schema
-    batches: Sequence[Batch]
+    batches: Sequence[LiveBatch]
     rows_behind: int = 0
-    coming: tuple[Coming, ...] = ()
+    coming: tuple[ComingVersion, ...] = ()
     table_version: int = 1
 
     @property
@@ -113,24 +116,31 @@ class LiveAnswer:
 
 
 class Feed(Protocol):
-    """What follows a position, or lies behind a version's files."""
+    """The operations after a position, or those that a version's files lack."""
 
-    def ask(self, after: Position | None, version: int | None, wait_s: float) -> LiveAnswer:
-        """The answer; empty when nothing came within ``wait_s`` seconds.
+    def ask(self, after: FeedPosition | None, version: int | None, wait_s: float) -> LiveAnswer:
+        """The answer; empty if nothing arrives within ``wait_s`` seconds.
 
         Args:
-            after: A position; None asks for all that the version's files lack.
-            version: The version whose files one has: what they have is left out. None as well
-                asks for nothing but the position of now.
+            after: A position; None asks for everything that the version's files lack.
+            version: The version whose files the copy has; their rows are left out. If both are
+                None, the answer is the current position.
 
         Raises:
-            Unavailable: ``stale``: not exact any more; go on from a newer version's files.
-            ClientError: Anything else.
+            Unavailable: ``stale``: an exact answer is no longer possible; continue from the files
+                of a newer version.
+            ClientError: Any other failure.
         """
 
 
 class DaemonFeed:
-    """The feed of one table at a daemon. One call at a time."""
+    """The feed of one table at a daemon. One call at a time.
+
+    Attributes:
+        table_version: The table version to which versions and positions refer.
+        ingester_id: The daemon that positions belong to; another one refuses them.
+        registration: What the follower reports, if it can prepare coming versions.
+    """
 
     def __init__(
         self,
@@ -139,15 +149,12 @@ class DaemonFeed:
         columns: Sequence[str] | None = None,
         filter_: Any = None,
     ) -> None:
-        """Take the columns, and the filter in the protocol's form."""
+        """``filter_`` is in the protocol's form."""
         self._connection = connection
         namespace, name = table
         self.table_version: int | None = None
-        """The version of the table as a whole that versions and positions are of."""
         self.ingester_id: str | None = None
-        """The daemon that positions are of: another one refuses them."""
         self.registration: Registration | None = None
-        """What is said of the follower, where it can prepare versions that are coming."""
         self._question: dict[str, Any] = given(
             {
                 "namespace": arguments.text("namespace", namespace),
@@ -158,7 +165,7 @@ class DaemonFeed:
             }
         )
 
-    def ask(self, after: Position | None, version: int | None, wait_s: float) -> LiveAnswer:
+    def ask(self, after: FeedPosition | None, version: int | None, wait_s: float) -> LiveAnswer:
         """See :class:`Feed`."""
         question = {**self._question, "wait_s": wait_s}
         registration = self.registration
@@ -184,23 +191,64 @@ class DaemonFeed:
         return answer
 
 
+class _Question:
+    """One question, asked in a thread."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.answer: LiveAnswer | None = None
+        self.error: BaseException | None = None
+
+
+class InterruptibleFeed:
+    """Asks another feed in a thread and stops waiting when the follower closes.
+
+    One question at a time. An abandoned question ends by itself within its ``wait_s``.
+    """
+
+    def __init__(self, feed: Feed, closing: Closing) -> None:
+        self._feed = feed
+        self._closing = closing
+
+    def ask(self, after: FeedPosition | None, version: int | None, wait_s: float) -> LiveAnswer:
+        """See :class:`Feed`. Raises :class:`Closed` as well."""
+        question = _Question()
+
+        def ask() -> None:
+            try:
+                question.answer = self._feed.ask(after, version, wait_s)
+            except BaseException as exc:
+                question.error = exc
+            question.done = True
+            self._closing.wake()
+
+        threading.Thread(target=ask, name="follower-feed", daemon=True).start()
+        self._closing.wait_for(lambda: self._closing() or question.done)
+        if not question.done:
+            raise Closed
+        if question.error is not None:
+            raise question.error
+        assert question.answer is not None
+        return question.answer
+
+
 def read_answer(stream: QueryStream) -> LiveAnswer:
-    """The whole of an answer.
+    """The whole answer.
 
     Raises:
-        ClientError: It broke off, or is none of a live feed.
+        ClientError: The answer broke off, or is not one of a live feed.
     """
     said = _texts(stream.schema.metadata)
     try:
-        position = msgspec.json.decode(said["position"], type=Position)
+        position = msgspec.json.decode(said["position"], type=FeedPosition)
         head = (said["ingester_id"], int(said["epoch"]), int(said["snapshot_sequence"]))
         version, more = int(said["manifest_version"]), said["more"] == "true"
         behind = int(said.get("rows_behind", 0))
-        coming = msgspec.json.decode(said.get("coming", "[]"), type=tuple[Coming, ...])
+        coming = msgspec.json.decode(said.get("coming", "[]"), type=tuple[ComingVersion, ...])
         table_version = int(said.get("table_version", 1))
     except (KeyError, ValueError, msgspec.DecodeError) as exc:
         raise InvalidRequest(
-            f"the daemon's answer is none of a live feed ({exc}): it is of an earlier version"
+            f"the answer is not one of a live feed ({exc}): the daemon has an older version"
         ) from exc
     ingester_id, epoch, newest = head
     batches = list(_batches(stream))
@@ -210,12 +258,12 @@ def read_answer(stream: QueryStream) -> LiveAnswer:
     return LiveAnswer(ingester_id, position, known, version, more, *last)
 
 
-def _batches(stream: QueryStream) -> Any:
+def _batches(stream: QueryStream) -> Iterator[LiveBatch]:
     while (item := stream.read_raw()) is not None:
         rows, metadata = item
         if metadata is None:
-            raise InvalidRequest("a batch of the live feed does not say what it is of")
-        yield Batch(msgspec.json.decode(metadata, type=GroupOf), rows)
+            raise InvalidRequest("a batch of the live feed has no metadata")
+        yield LiveBatch(msgspec.json.decode(metadata, type=GroupOf), rows)
 
 
 def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:

@@ -1,22 +1,22 @@
-"""A table's files, read from the store: which versions there are, and the rows of files.
+"""A table's files in the store: its manifest versions and the rows of files.
 
-Law of this file: files are read in parallel, and their rows come in the order of the files: whoever
-takes them waits for one file while others are read ahead, each by as many batches as there is room
-for. Only the columns and row groups that are asked for are read.
+Only the requested columns and row groups are read. ``tests/followers/test_files.py`` covers order,
+filters and read-ahead.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingester.followers.channel import Channel
 from ingester.followers.sink import FileRows
 from ingester.followers.state import part_name
 from persist.manifest import Add, CommittedVersion, Manifest, TableState, version_as_of
@@ -34,13 +34,61 @@ from persist.store.local import LocalStore
 from persist.table import TableDefinition
 
 READERS = 4
-"""The files that are read at the same time."""
+"""The number of files that are read at the same time."""
 PIECE_BYTES = 16 << 20
-"""The size of a piece in memory, about."""
+"""The approximate size of a piece in memory."""
+
+T = TypeVar("T")
 
 
-class Piece(NamedTuple):
-    """Rows of a file: some, or none; ``last`` where the file has no more."""
+class Channel(Generic[T]):
+    """A bounded queue between one thread that puts and one that takes; any thread may close it."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._items: deque[T] = deque()
+        self._changed = threading.Condition()
+        self._ended = self._closed = False
+        self._error: BaseException | None = None
+
+    def put(self, item: T) -> bool:
+        """Put an item, waiting for room; False if the channel was closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._items) < self._room)
+            if not self._closed:
+                self._items.append(item)
+                self._changed.notify_all()
+            return not self._closed
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Mark the end; the taker gets ``error`` after the last item."""
+        with self._changed:
+            self._ended, self._error = True, error
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop taking; later calls of :meth:`put` return False."""
+        with self._changed:
+            self._closed = True
+            self._items.clear()
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[T]:
+        """The items up to the end or until the channel is closed; then the error, if any."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._items or self._ended or self._closed)
+                if not self._items:
+                    break
+                item = self._items.popleft()
+                self._changed.notify_all()
+            yield item
+        if self._error is not None and not self._closed:
+            raise self._error
+
+
+class FilePiece(NamedTuple):
+    """Some rows of a file, possibly none; ``last`` marks the end of the file."""
 
     add: Add
     rows: pa.Table
@@ -54,39 +102,43 @@ class Files(Protocol):
         """The newest version."""
 
     def version(self, version: int, known: TableState | None = None) -> TableState:
-        """One version. Raises ``VersionNotKept``."""
+        """One version.
+
+        Raises:
+            VersionNotKept: Garbage collection removed it, or it does not exist yet.
+        """
 
     def as_of(self, moment: datetime) -> TableState:
-        """The newest version of a moment."""
+        """The newest version at a moment."""
 
     def changes(self, since: int, until: int) -> list[CommittedVersion]:
-        """What later versions did."""
+        """The commits after one version up to another."""
 
     def pieces(
         self, state: TableState, adds: Sequence[Add], names: Sequence[str] | None = None
-    ) -> Iterator[Piece]:
-        """The rows of files, in the order of ``adds``: columns of the copy, those that match.
+    ) -> Iterator[FilePiece]:
+        """The matching rows of files, with the columns of the copy, in the order of ``adds``.
 
         Args:
-            names: Other columns, of all rows.
+            names: Other columns; then all rows are returned.
         """
 
     def count(self, state: TableState, add: Add) -> int:
-        """The rows of a file that match."""
+        """The number of matching rows in a file."""
 
     def local(self, adds: Sequence[Add]) -> list[FileRows] | None:
-        """The files where they lie on this machine; None where they do not, or not all rows are
-        asked for."""
+        """The paths of files on this machine; None if they are elsewhere or a filter is set."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What is read of files, and how.
+class FileReading:
+    """What is read from files, and how.
 
     Attributes:
-        columns: None for all that the table has.
+        columns: None for all of the table.
         filter: In the protocol's form.
-        room: The batches that each file is read ahead by.
+        readers: The number of files that are read at the same time.
+        room: The number of batches read ahead from each file.
     """
 
     columns: tuple[str, ...] | None = None
@@ -96,9 +148,12 @@ class Reading:
 
 
 class TableFiles:
-    """The files of one table in a store. One thread takes pieces."""
+    """The files of one table in a store. One thread takes pieces.
 
-    def __init__(self, manifest: Manifest, reading: Reading) -> None:
+    Files are read in parallel; their rows are returned in the order of the files.
+    """
+
+    def __init__(self, manifest: Manifest, reading: FileReading) -> None:
         self._manifest = manifest
         self._reading = reading
 
@@ -120,23 +175,23 @@ class TableFiles:
 
     def pieces(
         self, state: TableState, adds: Sequence[Add], names: Sequence[str] | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[FilePiece]:
         """See :class:`Files`."""
         scan = self._scan(state, names)
-        coming: list[Channel[Piece]] = []
+        coming: list[Channel[FilePiece]] = []
         readers = ThreadPoolExecutor(max(1, min(self._reading.readers, len(adds))), "follower-read")
         try:
             for add in adds:
-                channel: Channel[Piece] = Channel(self._reading.room)
+                channel: Channel[FilePiece] = Channel(self._reading.room)
                 coming.append(channel)
-                # In their order: the file that is waited for is always one of those being read.
+                # Submitted in order, so the file that is waited for is always being read.
                 readers.submit(scan.send, add, channel)
             for channel in coming:
                 yield from channel
         finally:
             for channel in coming:
                 channel.close()
-            # A reader may wait for the store: its thread ends by itself.
+            # Not awaited: a reader may be waiting for the store.
             readers.shutdown(wait=False, cancel_futures=True)
 
     def count(self, state: TableState, add: Add) -> int:
@@ -186,7 +241,7 @@ def selected(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with just the columns of ``schema``; those that they lack are null."""
+    """The rows with exactly the columns of ``schema``; missing columns are null."""
     arrays = []
     for field in schema:
         place = rows.schema.get_field_index(field.name)
@@ -202,21 +257,21 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """What is read of each file."""
+    """How each file is read."""
 
     manifest: Manifest
     schema: pa.Schema
     wanted: pa.Schema
     predicate: Predicate
 
-    def send(self, add: Add, channel: Channel[Piece]) -> None:
-        """Put the pieces of a file; what raises is raised where they are taken."""
+    def send(self, add: Add, channel: Channel[FilePiece]) -> None:
+        """Put the pieces of a file into a channel; errors are raised where they are taken."""
         try:
             rows = self.read(add)
             piece = next(rows, None)
             while piece is not None:
                 following = next(rows, None)
-                if not channel.put(Piece(add, piece, following is None)):
+                if not channel.put(FilePiece(add, piece, following is None)):
                     return
                 piece = following
             channel.end()
@@ -224,7 +279,7 @@ class _Scan:
             channel.end(exc)
 
     def read(self, add: Add) -> Iterator[pa.Table]:
-        """The rows of a file by row groups; at least one table, which may be empty."""
+        """The rows of a file by row group: at least one table, which may be empty."""
         empty = True
         if self.predicate.may_match(add.stats, add.rows):
             file = DataFile.of(add, self.manifest.root)
@@ -240,9 +295,9 @@ class _Scan:
             yield self.wanted.empty_table()
 
     def _groups(self, parquet: pq.ParquetFile) -> Iterator[pa.Table]:
-        there = set(parquet.schema_arrow.names)
+        present = set(parquet.schema_arrow.names)
         needed = dict.fromkeys((*self.wanted.names, *self.predicate.columns))
-        names = [name for name in needed if name in there]
+        names = [name for name in needed if name in present]
         whole = pa.schema([self.schema.field(name) for name in needed])
         footer = parquet.metadata
         for index in range(footer.num_row_groups):

@@ -1,22 +1,24 @@
-"""What taking a later version's files in means for a copy: a rule over groups and actions.
+"""What a later manifest version means for a copy: a plan made from groups and manifest actions.
 
-Law of this file: pure. A copy that has version V's files and every operation of its daemon behind
-them up to a position, has after the plan is carried out version W's files, and behind these every
-operation up to the same position; or the plan says ``resync``, and all groups that are left have to
-come again, from what W's files lack.
+A copy has the files of version V and every operation of its daemon after them up to a position.
+After the plan it has the files of version W and every later operation up to the same position; or
+the plan says ``resync``, and all remaining groups are read again from what W's files lack.
 
-A file of our daemon is *covered* if its rows are here from the tail. In a table without a primary
-key that is counted: of a partition and epoch, the rows of the groups that a version says to be in
-files, beside the rows of those files. Where both are the same nothing is read. Where not (the tail
-fell behind, an adopted log, an origin that went to another daemon, operations lost with a disk),
-the groups are taken back and the files are read. In a keyed table a flush is covered if a group
-reaches up to where the flush does; else the keys of the partition's files that went and the rows of
-those that came are the difference, or where rows came live the partition is read anew.
+A file written by our daemon is *covered* if its rows already arrived live:
 
-A table version that counts again knows operations as applied whose rows went into another: then
-groups say nothing, and all come again.
+- Without a primary key this is a count. For a partition and epoch, the rows of the groups that W
+  says are in files are compared with the rows of those files. If they are equal, nothing is read.
+  Otherwise (the tail fell behind, a log was adopted, an origin moved to another daemon, operations
+  were lost with a disk) the groups are taken back and the files are read.
+- With a primary key, a flush is covered if a group reaches as far as the flush. Otherwise the
+  difference is computed from the keys of the partition's removed files and the rows of its new
+  ones, or the partition is read again if rows arrived live.
 
-Compaction changes no row; any other removal in a table without a key has the partition read anew.
+A table version that becomes current again counts operations as applied whose rows went into another
+version; its groups prove nothing, and all are read again. Compaction changes no row. Any other
+removal in a table without a key causes its partition to be read again.
+
+Pure. ``tests/followers/test_model.py`` compares copies with a model of the table.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ingester.followers.errors import FellBehind
-from ingester.followers.state import Group, Ledger, Position
+from ingester.followers.state import FeedPosition, Ledger, LiveGroup
 from persist.manifest import (
     Add,
     Applied,
@@ -38,40 +40,40 @@ from persist.manifest import (
 )
 
 COMPACTION = "compaction"
-"""The reason of removals that change no row."""
+"""The reason for removals that change no row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the copy has of its daemon: operations behind ``floor`` up to ``position``."""
+    """The operations that the copy has: those after ``floor`` up to ``position``."""
 
     ingester_id: str
-    position: Position | None
-    floor: Position | None = None
+    position: FeedPosition | None
+    floor: FeedPosition | None = None
 
     def reaches(self, epoch: int, sequence: int) -> bool:
-        """Whether an operation is not behind the position."""
-        return self.position is not None and Position(epoch, sequence) <= self.position
+        """Whether the copy has reached an operation."""
+        return self.position is not None and FeedPosition(epoch, sequence) <= self.position
 
     def is_below(self, epoch: int, sequence: int) -> bool:
-        """Whether an operation is of before the copy's beginning."""
-        return self.floor is not None and Position(epoch, sequence) <= self.floor
+        """Whether an operation is older than the beginning of the copy."""
+        return self.floor is not None and FeedPosition(epoch, sequence) <= self.floor
 
 
 @dataclass(slots=True)
 class Fold:
-    """What is to be done; groups that are not named stay.
+    """The plan. Groups that it does not name stay.
 
     Attributes:
-        retired: Groups whose rows are those of files now.
-        taken_back: Groups whose rows are to be removed.
-        loads: Files whose rows are to be added.
-        reloads: Partitions to be emptied but for groups that stay, and read from the later version.
-        diffs: Partitions of a keyed table whose files are to be compared.
+        retired: Groups whose rows are now in files.
+        taken_back: Groups whose rows have to be removed.
+        loads: Files whose rows have to be added.
+        reloads: Partitions to be emptied, except for groups that stay, and read again.
+        diffs: Partitions of a keyed table whose old and new files have to be compared.
     """
 
-    retired: list[Group] = field(default_factory=list)
-    taken_back: list[Group] = field(default_factory=list)
+    retired: list[LiveGroup] = field(default_factory=list)
+    taken_back: list[LiveGroup] = field(default_factory=list)
     loads: list[Add] = field(default_factory=list)
     reloads: list[PartitionKey] = field(default_factory=list)
     diffs: list[PartitionKey] = field(default_factory=list)
@@ -80,18 +82,18 @@ class Fold:
 
 @dataclass(slots=True)
 class _Changes:
-    """The actions between two versions, told apart."""
+    """The actions between two versions, by kind."""
 
     own: dict[tuple[PartitionKey, int], list[Add]] = field(default_factory=dict)
-    """Files of our daemon's flushes, by partition and epoch."""
+    """Files flushed by our daemon, by partition and epoch."""
     others: list[Add] = field(default_factory=list)
     applied: dict[tuple[PartitionKey, int], int] = field(default_factory=dict)
-    """Where flushes of our daemon reach to."""
+    """The last sequence in our daemon's flushes."""
     epochs_complete: bool = False
     removed_in: set[PartitionKey] = field(default_factory=set)
-    """Partitions that lost files to something else than compaction."""
+    """Partitions with files removed by something other than compaction."""
     imported: bool = False
-    """Whether the table was at another of its versions in between."""
+    """Whether another table version was current in between."""
 
 
 def fold_appended(
@@ -105,12 +107,12 @@ def fold_appended(
     """The plan for a table without a primary key.
 
     Args:
-        count: The rows that a file has of those that the copy is of.
+        count: The number of rows in a file that match the copy's filter.
 
     Raises:
-        FellBehind: The copy began behind a floor, and a file has rows of both sides of it.
+        FellBehind: The copy began after a floor, and a file has rows from both sides of it.
     """
-    found = _told_apart(seen, before, changes)
+    found = _classified(seen, before, changes)
     plan = Fold(resync=found.imported)
     keys = {*found.own, *found.applied}
     for key in ledger.keys() if found.epochs_complete else ():
@@ -150,9 +152,9 @@ def _fold_flushes(
     adds = [a for a in found.own.get(key, ()) if not seen.is_below(epoch, a.last_seq)]
     behind = any(not seen.reaches(epoch, add.last_seq) for add in adds)
     if any(seen.is_below(epoch, add.first_seq) for add in adds):
-        # Some of its rows are older than the copy: they cannot be told from the others.
+        # Some of its rows are older than the copy and cannot be distinguished.
         if behind or cut:
-            raise _behind(f"file {adds[0].path} has rows of before the copy's beginning")
+            raise _behind(f"file {adds[0].path} has rows from before the beginning of the copy")
         plan.retired += done
         return
     if not (behind or cut) and sum(group.rows for group in done) == sum(map(count, adds)):
@@ -171,7 +173,7 @@ def fold_keyed(
     changes: Iterable[CommittedVersion],
 ) -> Fold:
     """The plan for a table with a primary key."""
-    found, plan = _told_apart(seen, before, changes), Fold()
+    found, plan = _classified(seen, before, changes), Fold()
     reached = dict(found.applied)
     for key, adds in found.own.items():
         reached[key] = max([reached.get(key, -1), *(add.last_seq for add in adds)])
@@ -180,8 +182,8 @@ def fold_keyed(
     for (partition, epoch), sequence in reached.items():
         if seen.is_below(epoch, sequence):
             continue
-        there = max((group.last for group in ledger.of(partition, epoch)), default=-1)
-        if not seen.reaches(epoch, sequence) or there < sequence:
+        known = max((group.last for group in ledger.of(partition, epoch)), default=-1)
+        if not seen.reaches(epoch, sequence) or known < sequence:
             uncovered.add(partition)
     left = set()
     for group in ledger:
@@ -189,11 +191,11 @@ def fold_keyed(
             plan.retired.append(group)
         else:
             left.add(group.partition)
-    # Keys that came live and are in neither version's files may have gone since.
+    # Keys that arrived live and are in neither version's files may have been deleted.
     live = {group.partition for group in ledger}
     plan.diffs = sorted(uncovered - live, key=repr)
     plan.reloads = sorted(uncovered & live, key=repr)
-    # What a daemon had acknowledged when another one took the table over may never be in files.
+    # Rows acknowledged before another daemon took the table over may never reach a file.
     moved = len(ledger) > 0 and _owner(before) != _owner(now)
     plan.resync = bool(uncovered & left) or moved or found.imported
     return plan
@@ -203,7 +205,7 @@ def _owner(state: TableState) -> str | None:
     return None if state.owner is None else state.owner.ingester_id
 
 
-def _told_apart(seen: Seen, before: TableState, changes: Iterable[CommittedVersion]) -> _Changes:
+def _classified(seen: Seen, before: TableState, changes: Iterable[CommittedVersion]) -> _Changes:
     found = _Changes()
     where: dict[str, PartitionKey] = {}
     for change in changes:
@@ -229,13 +231,13 @@ def _told_apart(seen: Seen, before: TableState, changes: Iterable[CommittedVersi
                 found.epochs_complete = True
             elif isinstance(action, Imported):
                 found.imported = True
-        # A rewrite that changes no row has its files where the ones before lay.
+        # A rewrite that changes no row adds files in the partitions where it removed some.
         found.removed_in |= compacted[True] ^ compacted[False]
     return found
 
 
 def _behind(why: str) -> FellBehind:
     return FellBehind(
-        f"{why}: a copy that did not begin at the beginning cannot be gone on with exactly; seek"
-        " to the tail, or to the beginning"
+        f"{why}: a copy that did not begin at the beginning cannot be continued exactly; seek to"
+        " the tail, or to the beginning"
     )

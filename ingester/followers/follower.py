@@ -1,43 +1,78 @@
-"""Followers: local copies of tables, each kept by a sink.
+"""A follower: local copies of tables, each kept by a sink in a thread of its own.
 
     follower = Follower("grpc://127.0.0.1:8082", lambda table: MySink(table))
     follower.follow("sensors", "readings", columns=["host", "v"])
-    with follower:                       # starts; does not wait for the copies
-        follower.wait_current(60.0)      # all copies have all that there was
-        follower.run()                   # until it is closed, or a copy fails
+    with follower:                       # starts without waiting for the copies
+        follower.wait_current(60.0)      # every copy has caught up
+        follower.run()                   # until it is closed or a copy fails
 
-Law of this file: ``start`` begins threads and waits for nothing: the copies are recovered there,
-each table beside the others. The first error of a table is raised where somebody waits.
+Transient errors (the daemon is unreachable or restarting, the store does not answer) are retried as
+long as the follower runs and are shown in the status. Any other error ends the table's thread; the
+first one is raised by the methods that wait.
 """
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ingester.client import arguments
 from ingester.client.connection import Connection
-from ingester.client.errors import InvalidRequest, TimedOut
-from ingester.client.retry import NEVER, RetryPolicy
+from ingester.client.errors import ClientError, InvalidRequest, NotFound, TimedOut
+from ingester.client.retry import NEVER, RetryPolicy, is_retryable
 from ingester.client.wire import Filter
-from ingester.followers.asking import Closing
-from ingester.followers.following import Following, Status
-from ingester.followers.opening import Seek
-from ingester.followers.version_copy import FollowOptions, MakeSink, VersionCopies, Wish
-from persist.store import StoreError, open_store
+from ingester.followers.applying import CopyProgress
+from ingester.followers.errors import FollowerError, TableReplaced
+from ingester.followers.place import Closed, Closing
+from ingester.followers.version_copy import (
+    FollowOptions,
+    FollowRequest,
+    MakeSink,
+    Seek,
+    VersionCopies,
+)
+from ingester.followers.versions import FAILURES, FollowedVersions
+from persist.backoff import Backoff
+from persist.manifest import TableNotFound
+from persist.store import StoreError, StoreUnavailable, open_store
 
 CLOSE_WITHIN_S = 10.0
-"""The time that a sink has to end what it is doing."""
+"""How long ``close`` waits for a sink to finish its present call."""
+_TRANSIENT = frozenset({"stale", "owner", "superseded"})
+"""Error codes that a follower retries, besides those that every call retries."""
+
+
+@dataclass(slots=True)
+class CopyStatus:
+    """The status of a followed table; any thread may read it.
+
+    Attributes:
+        phase: ``opening``, ``filling``, ``catching up``, ``live``, ``waiting`` (for a transient
+            ``error`` to pass), ``failed`` or ``closed``.
+        coming: The progress of the next version of the table, while there is one.
+    """
+
+    namespace: str
+    table: str
+    phase: str = "opening"
+    error: str | None = None
+    version: int = 0
+    table_version: int = 0
+    coming: str | None = None
+    progress: CopyProgress = field(default_factory=CopyProgress)
 
 
 class Follower:
     """Copies of tables of one daemon.
 
     Args:
-        endpoint: The daemon's, as ``grpc://HOST:PORT``.
+        endpoint: The daemon's address, as ``grpc://HOST:PORT``.
         make_sink: Makes the sink of each table, in the table's thread.
-        store: URL of the daemon's store; by default the daemon is asked for it.
-        storage_options: Of the store.
+        store: URL of the daemon's store; by default the daemon is asked.
+        storage_options: Options of the store.
     """
 
     def __init__(
@@ -48,15 +83,14 @@ class Follower:
         storage_options: Mapping[str, Any] | None = None,
         options: FollowOptions = FollowOptions(),  # noqa: B008 (frozen)
     ) -> None:
-        scheme = options.connection.scheme
-        self._endpoint = arguments.endpoint(endpoint, scheme)
+        self._endpoint = arguments.endpoint(endpoint, options.connection.scheme)
         self._make_sink = make_sink
         url = None if store is None else arguments.text("store", store)
         self._store = (url, dict(storage_options or {}))
         self._options = options
         self._closing = Closing()
-        self._wishes: list[Wish] = []
-        self._threads: list[Following] = []
+        self._requests: list[FollowRequest] = []
+        self._threads: list[_FollowThread] = []
         self._connection: Connection | None = None
 
     def follow(
@@ -71,44 +105,46 @@ class Follower:
         """Add a table, before the start.
 
         Args:
-            columns, filter: What of it; all by default.
-            seek: Where to begin, see :data:`ingester.followers.opening.Seek`; by default
-                where the copy is.
-            begin: Where to begin where there is no copy, and no ``seek``.
+            columns, filter: The selected part; all by default.
+            seek: Where to begin (:data:`ingester.followers.version_copy.Seek`); by default an
+                existing copy continues.
+            begin: Where a new copy begins if ``seek`` is None.
         """
         if self._threads:
-            raise InvalidRequest("the follower has started: name tables before")
+            raise InvalidRequest("the follower has started: add tables before")
         names = arguments.text("namespace", namespace), arguments.text("table", table)
-        if any(names == (wish.namespace, wish.table) for wish in self._wishes):
+        if any(names == (each.namespace, each.table) for each in self._requests):
             raise InvalidRequest(f"table {namespace}/{table} is named twice")
         columns = arguments.names("columns", columns, "['host', 'v']")
         chosen = None if columns is None else tuple(columns)
-        self._wishes.append(Wish(*names, chosen, filter, seek, begin))
+        self._requests.append(FollowRequest(*names, chosen, filter, seek, begin))
 
     def start(self) -> None:
-        """Begin; the copies come by themselves.
+        """Start a thread per table; returns before the copies are complete.
 
         Raises:
             ClientError: The daemon cannot be asked for its store within ``connect_s``.
         """
-        if self._threads or not self._wishes:
+        if self._threads or not self._requests:
             raise InvalidRequest("a follower is started once, and follows at least one table")
         store = self._open_store()
         connection = Connection(self._endpoint, 30.0, NEVER, self._options.connection)
         self._connection = connection
         places = connection, store
         self._threads = [
-            Following(VersionCopies(wish, self._make_sink, places, self._options, self._closing))
-            for wish in self._wishes
+            _FollowThread(
+                VersionCopies(each, self._make_sink, places, self._options, self._closing)
+            )
+            for each in self._requests
         ]
         for thread in self._threads:
             thread.start()
 
     def wait_current(self, timeout_s: float | None = None) -> None:
-        """Return when every copy has had all that its table had at some moment.
+        """Wait until every copy has had everything that its table had at some moment.
 
         Raises:
-            TimedOut: Not within that time; the copies go on.
+            TimedOut: The time has passed; the copies continue.
             ClientError: A copy has failed.
         """
         if not self._closing.wait_for(self._all_settled, timeout_s):
@@ -120,7 +156,7 @@ class Follower:
         self._raise_first()
 
     def run(self) -> None:
-        """Return when the follower is closed.
+        """Wait until the follower is closed.
 
         Raises:
             ClientError: A copy has failed.
@@ -128,12 +164,15 @@ class Follower:
         self._closing.wait_for(lambda: self._closing() or self._first_error() is not None)
         self._raise_first()
 
-    def status(self) -> list[Status]:
-        """Where each table stands."""
+    def status(self) -> list[CopyStatus]:
+        """The status of each table."""
         return [thread.status for thread in self._threads]
 
     def close(self) -> None:
-        """End; what the copies have is whole. Waits for sinks to end what they are doing."""
+        """Stop the threads, waiting for sinks to finish their present call.
+
+        The copies stay complete and can be continued.
+        """
         self._closing.close()
         for thread in self._threads:
             thread.join(CLOSE_WITHIN_S)
@@ -171,3 +210,83 @@ class Follower:
         error = self._first_error()
         if error is not None:
             raise error
+
+
+class _FollowThread(threading.Thread):
+    """The thread of one table. Its sinks are made, called and closed in it."""
+
+    def __init__(self, copies: VersionCopies) -> None:
+        request, options = copies.request, copies.options
+        super().__init__(name=f"follow {request.namespace}/{request.table}", daemon=True)
+        self.status = CopyStatus(request.namespace, request.table)
+        self.error: BaseException | None = None
+        self._wait_s = options.wait_s
+        self._closing = copies.closing
+        self._versions = FollowedVersions(copies, options.name)
+        self._store_url = copies.store.url
+
+    def run(self) -> None:
+        """Follow until the end, and keep the error if there is one."""
+        try:
+            self._follow()
+        except Closed:
+            self.status.phase = "closed"
+        except BaseException as exc:
+            self.error = exc
+            self.status.phase, self.status.error = "failed", str(exc)
+        finally:
+            try:
+                self._versions.close()
+            except BaseException as exc:
+                self.error = self.error or exc
+            self._closing.wake()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the copy is complete or has failed."""
+        return self.status.progress.current_at is not None or not self.is_alive()
+
+    def _follow(self) -> None:
+        backoff = Backoff(0.1, 2.0, random.Random())
+        while True:
+            try:
+                self._advance()
+                backoff = Backoff(0.1, 2.0, random.Random())
+            except FAILURES as exc:
+                if not _is_transient(exc):
+                    raise self._explained(exc) from exc
+                self.status.phase, self.status.error = "waiting", str(exc)
+                self._closing.wait(0.05 + backoff.next_s())
+
+    def _advance(self) -> None:
+        versions, status = self._versions, self.status
+        copy = versions.open().copy
+        if copy.state.filled is not None:
+            status.phase = "filling"
+        elif not copy.state.complete or copy.progress.current_at is None:
+            status.phase = "catching up"
+        else:
+            status.phase = "live"
+        status.progress = copy.progress
+        was_settled = copy.progress.current_at is not None
+        versions.advance(self._wait_s)
+        status.version, status.table_version = copy.state.version, copy.state.table_version
+        status.error, status.coming = None, versions.told
+        if copy.progress.current_at is not None and not was_settled:
+            self._closing.wake()
+        if self._closing():
+            raise Closed
+
+    def _explained(self, exc: Exception) -> Exception:
+        name = f"{self.status.namespace}/{self.status.table}"
+        if self._versions.main is not None and isinstance(exc, NotFound | TableNotFound):
+            return TableReplaced(f"table {name} was dropped; the copy keeps its last rows")
+        if isinstance(exc, ClientError):
+            return exc
+        return FollowerError(f"table {name} cannot be read from {self._store_url}: {exc}")
+
+
+def _is_transient(exc: BaseException) -> bool:
+    if isinstance(exc, ClientError):
+        return is_retryable(exc) or exc.code in _TRANSIENT
+    return isinstance(exc, StoreUnavailable)

@@ -2,13 +2,13 @@
 
     FOLDER/TABLE                     ─▶ .ingester/NS/TABLE/vN/current/shown: what readers read
     FOLDER/.ingester/NS/TABLE/vN/    its commits, see ``parquet_commits``
-        lock                         held as long as a follower is there
+        lock                         held by the follower
     FOLDER/.ingester/NS/TABLE/gone*  versions that are being removed
 
-Law of this file: what a transaction did is seen whole or not at all, rows and states. Another
-version's copy is shown in one step, right after the transaction that ends it; who is killed in
-between ends it once more, as the former one is still there. Rows of files do not change, so that a
-table with a primary key is refused.
+A transaction becomes visible atomically, rows and states. The copy of another version is shown in
+one step right after the transaction that completes it; a process killed in between repeats that
+step. Tables with a primary key are refused, because files do not change.
+``tests/followers/test_killed_sink.py`` kills the sink at any point.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from typing import IO
 import pyarrow as pa
 
 from ingester.client.errors import InvalidRequest, Unavailable
-from ingester.followers import parquet_files as files
 from ingester.followers.errors import FollowerError
-from ingester.followers.parquet_commits import Draft, committed, emptied, last_commit
+from ingester.followers.parquet_commits import FolderDraft, committed, emptied, last_commit, sync
 from ingester.followers.sink import (
     CheckpointStore,
     FollowedTable,
@@ -40,7 +39,7 @@ HIDDEN = ".ingester"
 
 
 class ParquetFolder:
-    """A folder that copies go to, which is made unless it is there."""
+    """A folder of copies; it is created if necessary."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,19 +47,20 @@ class ParquetFolder:
             (path / HIDDEN).mkdir(parents=True, exist_ok=True)
 
     def sink(self, table: FollowedTable) -> ParquetSink:
-        """The sink of a table; the factory for a follower."""
+        """The sink of a table: the factory for a follower."""
         return ParquetSink(self.path, table)
 
     def close(self) -> None:
-        """Do nothing: each sink lets go of its own."""
+        """No-op: each sink releases its own lock."""
 
 
 class ParquetSink(FollowerSink):
     """Keeps the copy of one table as a folder of Parquet files.
 
     Raises:
-        InvalidRequest: a table with a primary key, a name that is taken, a folder that cannot be
-            written to. FollowerError: another follower is there.
+        InvalidRequest: The table has a primary key, its name is taken, or the folder is not
+            writable.
+        FollowerError: Another follower keeps this copy.
     """
 
     version = 1
@@ -69,8 +69,8 @@ class ParquetSink(FollowerSink):
         name = f"{table.namespace}/{table.table}"
         if table.keyed:
             raise InvalidRequest(
-                f"table {name} has a primary key, and rows of Parquet files do not change: follow"
-                " it into DuckDB (--into duckdb:FILE)"
+                f"table {name} has a primary key, and rows of Parquet files cannot be replaced:"
+                " follow it into DuckDB (--into duckdb:FILE)"
             )
         self._version = table.table_version
         self._home = folder / HIDDEN / table.namespace / table.table
@@ -81,7 +81,7 @@ class ParquetSink(FollowerSink):
         with _translated(folder):
             if (self._link.is_symlink() or self._link.exists()) and not self._is_ours(folder):
                 raise InvalidRequest(
-                    f"{self._link} is there and no copy of {name}: follow into another folder"
+                    f"{self._link} exists and is not a copy of {name}: follow into another folder"
                 )
             for made in (self._root / "copies", self._root / "commits", self._root / "new"):
                 made.mkdir(parents=True, exist_ok=True)
@@ -89,16 +89,16 @@ class ParquetSink(FollowerSink):
             self._commit = committed(self._root)
             if not self._link.is_symlink():
                 self._link.symlink_to(self._target)
-                files.sync(folder)
+                sync(folder)
             self._remove_gone()
-        self._draft: Draft | None = None
+        self._draft: FolderDraft | None = None
         self._shows = self._will_show = False
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Keep all calls inside, states included, at the end; none where the block raises."""
+        """See :class:`ingester.followers.sink.Transactional`."""
         with _translated(self._root):
-            self._draft = Draft(self._root, self._commit, self._schema)
+            self._draft = FolderDraft(self._root, self._commit, self._schema)
             self._will_show = self._shows
             try:
                 yield
@@ -111,15 +111,15 @@ class ParquetSink(FollowerSink):
 
     def checkpoint_store(self) -> CheckpointStore:
         """The folder's own states."""
-        return _States(self)
+        return _FolderStates(self)
 
     def on_start_version(self, partitions: Sequence[str], is_current: bool) -> None:
-        """Begin an empty copy, shown at once or beside the one that is shown."""
+        """Begin an empty copy, shown or beside the shown one."""
         self.draft.begin(is_current)
         self._will_show |= is_current
 
     def on_end_version(self, current: bool) -> None:
-        """Show the copy that was begun last, in the place of any other; or drop it."""
+        """Show the begun copy in place of any other, or drop it."""
         self.draft.end(current)
         self._will_show |= current
 
@@ -128,8 +128,8 @@ class ParquetSink(FollowerSink):
         self.draft.add(rows)
 
     def delete(self, keys: pa.Table) -> None:
-        """Raise: the table has no primary key."""
-        raise FollowerError("rows of a Parquet folder have no key to be deleted by")
+        """Always an error: the table has no primary key."""
+        raise FollowerError("rows of a Parquet folder have no key")
 
     def take_back(self, part: str, groups: Sequence[int]) -> None:
         """Remove the rows of these groups from a partition."""
@@ -137,58 +137,58 @@ class ParquetSink(FollowerSink):
         self.draft.remove(lambda run: run.part == part and run.at in gone)
 
     def take_back_all(self, part: str, keep: Sequence[int] = ()) -> None:
-        """Remove all rows of a partition but those of the groups to keep."""
+        """Remove all rows of a partition except those of the groups to keep."""
         kept = set(keep)
         self.draft.remove(lambda run: run.part == part and run.at not in kept)
 
     def drop_version(self, table_version: int) -> None:
-        """Remove the copy of another version of the table, its states first."""
+        """Remove the copy of another version with its states."""
         root = _root(self._home, table_version)
         if root.exists():
             root.rename(self._home / f"gone-{uuid.uuid4().hex}")
         self._remove_gone()
 
     def close(self) -> None:
-        """Let the folder go."""
+        """Release the lock of the copy."""
         self._lock.close()
 
     def state_of(self, key: StateKey) -> bytes | None:
-        """A state, as of the open transaction; of another version as it was committed."""
+        """A state in the open transaction; that of another version as committed."""
         if key.table_version == self._version:
             return self.draft.states.get(key)
         return dict(last_commit(_root(self._home, key.table_version)).states).get(key)
 
     @property
-    def draft(self) -> Draft:
-        """What the open transaction has done so far."""
+    def draft(self) -> FolderDraft:
+        """The draft of the open transaction."""
         if self._draft is None:
-            raise FollowerError("a Parquet sink was called outside of its transaction")
+            raise FollowerError("a Parquet sink was called outside of a transaction")
         return self._draft
 
     def _is_ours(self, folder: Path) -> bool:
-        """Whether the name leads to a copy of this table, of whatever version."""
+        """Whether the link points to a copy of this table, of any version."""
         if not self._link.is_symlink():
             return False
         target = folder / self._link.readlink()
         return target.is_relative_to(self._home) and target.parts[-2:] == ("current", "shown")
 
     def _point(self) -> None:
-        """Let the name lead to this version's copy, if that is to be shown."""
+        """Point the link to this version's copy, if it is shown."""
         if not self._shows or (self._link.is_symlink() and self._link.readlink() == self._target):
             return
         link = self._root / "new" / "link"
         link.unlink(missing_ok=True)
         link.symlink_to(self._target)
         link.rename(self._link)
-        files.sync(self._link.parent)
+        sync(self._link.parent)
 
     def _remove_gone(self) -> None:
         for path in self._home.glob("gone-*"):
             shutil.rmtree(path, ignore_errors=True)
 
 
-class _States:
-    """The states in the folder, as of the sink's open transaction."""
+class _FolderStates:
+    """The states in the folder, within the sink's open transaction."""
 
     def __init__(self, sink: ParquetSink) -> None:
         self._sink = sink

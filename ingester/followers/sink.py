@@ -1,31 +1,31 @@
-"""The interface of a sink: what keeps the local copy of one table, and its states.
+"""The interface of a sink, which keeps the local copy of one table and its states.
 
-    on_recovery                     a state was found: what follows is what came after it
-    on_start_version                a copy begins, in place (current) or beside the one there is
+    on_recovery                     a state was found: later rows follow
+    on_start_version                a copy begins, visible (current) or beside the visible one
       put, delete, …                rows and keys, in any number
-    on_end_version                  the copy has caught up: from now on it is what readers see
+    on_end_version                  the copy has caught up and becomes what readers see
       put, delete, …                live
     close
 
-Law of this file: an engine calls a sink from one thread at a time, and never again after ``close``.
-Two puts of one table may come from two threads, but not at once. What a call raises ends the
-follower of that table, with the state as it was; nothing is called again but ``close``.
+The engine calls a sink from one thread at a time and never after ``close``. Consecutive calls may
+come from different threads. An error raised by a call ends the follower of that table with its
+state unchanged; the only call that follows is ``close``.
 
-A table without a primary key is a bag of rows: only ``put`` adds to it. Its rows come in groups: a
-group is what came live at one time to one partition, and has a number, which rises; rows of files
-have the number 0. Where files of the table turn out to hold something else than what came live (a
-daemon that has lost its disk, an origin that went to another daemon), groups are taken back and
-files are read instead: see :class:`TakesBack`. In a table with a primary key ``put`` replaces, and
-no key comes twice in one put, nor in a put and the ``delete`` before it.
+A table without a primary key is a bag of rows: only ``put`` adds to it. Its rows come in groups. A
+group holds the rows that arrived live at one time for one partition and has a rising number; rows
+read from files have the number 0. If the table's files turn out to differ from what arrived live (a
+daemon lost its disk, an origin moved to another daemon), groups are taken back and files are read
+instead: see :class:`TakesBack`. In a table with a primary key, ``put`` replaces rows; no key occurs
+twice in one ``put``, or in a ``put`` and the ``delete`` before it.
 
-A table may be switched to another of its versions, as a push does. Each version has a sink of its
-own from the same factory, and ``FollowedTable.table_version`` says which. A new version's copy
-begins beside (not current), or is recovered where there was one, and takes the place of what
-readers see at its ``on_end_version``: that is the switch. The former version's sink is closed
-before. See :class:`KeepsVersions` for a copy that is prepared while the former one is live.
+A push may switch a table to another version of the table. The factory makes one sink per version,
+and ``FollowedTable.table_version`` names it. The copy of a new version begins beside the visible
+one, or is recovered, and replaces it at its ``on_end_version``: that is the switch. The sink of the
+former version is closed before. :class:`KeepsVersions` lets a copy be prepared while the former one
+is live.
 
-What a sink can do beyond the six calls it says by having the method: :class:`Transactional`,
-:class:`TakesBack`, :class:`TakesFiles`, :class:`KeepsVersions`.
+A sink declares optional abilities by having the methods of :class:`Transactional`,
+:class:`TakesBack`, :class:`TakesFiles` or :class:`KeepsVersions`.
 """
 
 from __future__ import annotations
@@ -46,23 +46,24 @@ from ingester.client.checkpoints import PartitionKey
 from ingester.client.wire import Filter
 
 PART, AT = "_part", "_at"
-"""The names of the hidden columns of :meth:`Rows.tagged`; no table has columns of such names."""
+"""The names of the hidden columns of :meth:`Rows.tagged`; no table has columns of these names."""
 FROM_FILES = 0
-"""The group of rows that were read from files."""
+"""The group number of rows that were read from files."""
 StateKey = PartitionKey
-"""The key of a state: states of two of them never meet."""
+"""The key of a state: namespace, table, table version and partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedTable:
-    """A table that is followed, and what of it.
+    """A followed table and the selected part of it.
 
     Attributes:
-        schema: The columns of the copy, in the table's order and types. The table may get more
-            later: then rows have them, and a sink adds them. Columns never go or change.
+        schema: The columns of the copy, in the table's order and types. If the table gets new
+            columns, later rows have them and the sink adds them. Columns never disappear or change
+            their type.
         primary_key: Empty for a table without one.
-        columns: The columns that were asked for; None for all, also those that come later.
-        filter: The rows that were asked for, as :meth:`ingester.client.Client.query` takes it.
+        columns: The selected columns; None selects all, including future ones.
+        filter: The selected rows, in the form of :meth:`ingester.client.Client.query`.
     """
 
     namespace: str
@@ -75,7 +76,7 @@ class FollowedTable:
 
     @property
     def keyed(self) -> bool:
-        """Whether a row replaces the one of the same key."""
+        """Whether a row replaces an earlier row with the same key."""
         return bool(self.primary_key)
 
     def key(self, partition: str = "") -> StateKey:
@@ -84,7 +85,7 @@ class FollowedTable:
 
 
 class Run(NamedTuple):
-    """So many rows in a row that are of one partition and one group."""
+    """A number of consecutive rows that belong to one partition and one group."""
 
     part: str
     at: int
@@ -93,18 +94,18 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows to put: the user's columns, and beside them which rows are of which partition and group.
+    """Rows to put, and the partition and group of each.
 
     Attributes:
-        batch: Columns as in :class:`FollowedTable`; new ones stand behind.
-        runs: What the rows are of, in their order.
+        batch: The columns of :class:`FollowedTable`, followed by columns the table got since.
+        runs: The partition and group of the rows, in row order.
     """
 
     batch: pa.Table
     runs: tuple[Run, ...]
 
     def tagged(self) -> pa.Table:
-        """The rows with two columns behind: :data:`PART` (dictionary) and :data:`AT` (int64)."""
+        """The rows with two more columns: :data:`PART` (dictionary) and :data:`AT` (int64)."""
         names = list(dict.fromkeys(run.part for run in self.runs))
         places = {name: place for place, name in enumerate(names)}
         counts = pa.array([run.rows for run in self.runs], pa.int32())
@@ -115,9 +116,9 @@ class Rows:
 
 
 class FileRows(NamedTuple):
-    """A local Parquet file whose rows, all of them, are to be put as group :data:`FROM_FILES`.
+    """A local Parquet file, all rows of which are put as group :data:`FROM_FILES`.
 
-    It may lack columns, which are null then. What it has and ``FollowedTable`` has not is left out.
+    Columns that the file lacks are null. Columns that the copy does not have are ignored.
     """
 
     path: str
@@ -128,50 +129,53 @@ class FileRows(NamedTuple):
 
 
 class FollowerSink(ABC):
-    """Keeps the copy of one table. Made by a factory that is given the :class:`FollowedTable`."""
+    """Keeps the copy of one table. A factory makes it from the :class:`FollowedTable`."""
 
     @abstractmethod
     def on_start_version(self, partitions: Sequence[str], is_current: bool) -> None:
-        """Begin an empty copy of these partitions; more may come.
+        """Begin an empty copy of these partitions; more partitions may follow.
 
         Args:
-            is_current: Whether readers see it from the start: nothing was there before. Otherwise
-                they see the earlier copy until :meth:`on_end_version`. A copy that was begun and
-                never ended is thrown away.
+            is_current: Readers see the copy from the start, because there is no earlier one.
+                Otherwise they see the earlier copy until :meth:`on_end_version`. A copy that was
+                begun and never ended is discarded.
         """
 
     @abstractmethod
     def put(self, rows: Rows) -> None:
-        """Add rows; in a table with a primary key in the place of those with the same key."""
+        """Add rows; in a table with a primary key they replace rows with the same key."""
 
     @abstractmethod
     def delete(self, keys: pa.Table) -> None:
-        """Remove the rows of these keys (columns of the primary key); some may not be there."""
+        """Remove the rows with these keys (the primary key's columns); unknown keys are fine."""
 
     @abstractmethod
     def on_end_version(self, current: bool) -> None:
-        """The copy that was begun last has all that the table has.
+        """The copy that was begun last now has everything that the table has.
 
         Args:
-            current: Whether it is now what readers see, in the place of any earlier one; if not,
-                it was given up and goes.
+            current: The copy becomes what readers see, in place of any earlier one. If false, it
+                was given up and is removed.
         """
 
     def on_recovery(self) -> None:  # noqa: B027 (optional)
-        """A state was found and is gone on from. Without a transaction, what came after it may
-        come again: the same rows in the same order, not always in the same groups."""
+        """A state was found and the copy continues from it.
+
+        Without transactions, rows after the state may come twice: the same rows in the same order,
+        not always in the same groups.
+        """
 
     def close(self) -> None:  # noqa: B027 (optional)
-        """Let go of everything; the last call."""
+        """Release everything; the last call."""
 
     def checkpoint_store(self) -> CheckpointStore | None:
-        """The store for states, the sink's own; None has them kept at the daemon."""
+        """The sink's own store for states; with None the daemon keeps them."""
         return None
 
     def fingerprint(self) -> str:
-        """What the copy depends on beside the table: where it changes the copy is built anew.
+        """What the copy depends on besides the table; a changed value rebuilds the copy.
 
-        It is the class's ``version`` if it has one, else a hash of its source.
+        By default it is the class's ``version`` if it has one, else a hash of its source code.
         """
         kind = type(self)
         version = getattr(kind, "version", None)
@@ -186,27 +190,30 @@ class FollowerSink(ABC):
 
 @runtime_checkable
 class Transactional(Protocol):
-    """A sink whose rows and states are kept together or not at all."""
+    """A sink that commits rows and states atomically."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All calls inside, states in the sink's own store included, are kept at the end; none of
-        them where the block raises. Every call but ``close`` then stands in such a block."""
+        """Commit all calls inside the block, including states in the sink's own store, at its end.
+
+        If the block raises, none of them takes effect. Every call but ``close`` is made inside such
+        a block.
+        """
 
 
 @runtime_checkable
 class TakesBack(Protocol):
-    """A sink that can take rows out by partition and group. Without it a copy is built anew."""
+    """A sink that removes rows by partition and group. Without it a copy is rebuilt instead."""
 
     def take_back(self, part: str, groups: Sequence[int]) -> None:
         """Remove the rows of these groups from a partition."""
 
     def take_back_all(self, part: str, keep: Sequence[int] = ()) -> None:
-        """Remove all rows of a partition but those of the groups to keep."""
+        """Remove all rows of a partition except those of the groups to keep."""
 
 
 @runtime_checkable
 class TakesFiles(Protocol):
-    """A sink that reads local Parquet files by itself. Asked only where there is no filter."""
+    """A sink that reads local Parquet files itself. Used only without a filter."""
 
     def put_files(self, files: Sequence[FileRows]) -> None:
         """Add the rows of files, as :meth:`FollowerSink.put` would."""
@@ -214,19 +221,15 @@ class TakesFiles(Protocol):
 
 @runtime_checkable
 class KeepsVersions(Protocol):
-    """A sink that keeps copies of several versions of a table, and of each its states.
+    """A sink that keeps copies of several versions of a table, each with its states.
 
-    Only then may the sink of a version that is coming be called while that of the present one is
-    live, in turns, never at once, and in transactions of their own. What one does has to leave the
-    other's rows alone. Without it a new version is copied after the switch, and until it is there
-    readers see the former one.
+    The sink of a coming version is then called while that of the present one is live: in turns,
+    never at once, in transactions of their own. Neither may touch the other's rows. Without this
+    ability a new version is copied after the switch, and readers see the former one until then.
     """
 
     def drop_version(self, table_version: int) -> None:
-        """Throw away the copy of another version than the sink's own: nobody will see it any more.
-
-        It may not be there, and its sink is closed.
-        """
+        """Remove the copy of another version, if there is one. The sink of that one is closed."""
 
 
 def _repeated(values: Sequence[int], counts: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -1,14 +1,13 @@
-"""The state of a copy: which version's files it has, and which operations behind them.
+"""The state of a copy: the manifest version whose files it has, and the operations after them.
 
     "INGFOLW" | format (1 byte) | CRC-32 of the rest (4, big-endian) | zlib of msgpack
 
-Law of this file: pure. What was encoded decodes to the same value; anything else is refused by
-name. The bytes are the whole truth about a copy's content: the rows of ``version``'s files in all
-partitions (or the first ``filled`` files of it), and of each partition the ``groups`` behind them.
+The bytes describe the copy's content completely: the rows of all files of ``version`` (or of the
+first ``filled`` of them), and for each partition the ``groups`` that follow. A group holds rows of
+one buffer of the daemon that arrived live: operations ``first..last`` of one partition and epoch.
+It is retired when its rows are in a file of ``version``.
 
-A group is the rows that came live of one buffer of the daemon: operations ``first..last`` of one
-partition and epoch. It is known as long as its rows are in no file of ``version``; then they are
-the file's rows, and the group is retired.
+Pure. ``tests/followers/test_state.py`` checks the round trip and the refusal of other bytes.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ MAGIC, FORMAT = b"INGFOLW", 1
 _HEAD = struct.Struct(">7sBI")
 
 
-class Position(msgspec.Struct, frozen=True, order=True):
-    """A place in a daemon's log; a later epoch is later, whatever its sequences."""
+class FeedPosition(msgspec.Struct, frozen=True, order=True):
+    """A position in a daemon's log, ordered by epoch, then by sequence."""
 
     epoch: int
     sequence: int
 
 
-class Group(NamedTuple):
+class LiveGroup(NamedTuple):
     """The rows of operations ``first..last`` in a partition; the sink knows them by ``at``.
 
-    ``buffer`` tells the daemon's buffers apart: a flush takes one whole.
+    ``buffer`` identifies the daemon's buffer, which a flush takes whole.
     """
 
     partition: PartitionKey
@@ -48,8 +47,8 @@ class Group(NamedTuple):
     at: int
     buffer: int | None = None
 
-    def followed_by(self, other: Group) -> bool:
-        """Whether both are of one buffer, so that they can be one group."""
+    def followed_by(self, other: LiveGroup) -> bool:
+        """Whether both are of one buffer and can be one group."""
         return self.buffer is not None and (self.partition, self.epoch, self.buffer) == (
             other.partition,
             other.epoch,
@@ -57,53 +56,53 @@ class Group(NamedTuple):
         )
 
 
-class Selection(msgspec.Struct, frozen=True):
-    """What of the table the copy has, and how its sink keeps it: another one is another copy."""
+class CopySelection(msgspec.Struct, frozen=True):
+    """The selected part of the table and the sink's fingerprint; a change rebuilds the copy."""
 
     sink: str
     columns: tuple[str, ...] | None = None
     filter: str | None = None
-    """As the protocol has it."""
+    """In the protocol's form."""
 
 
 class FollowState(msgspec.Struct, frozen=True):
-    """The state of a copy; see the module.
+    """The state of a copy.
 
     Attributes:
-        version: The manifest version whose files the copy has; ``uid`` tells it from another.
+        version: The manifest version whose files the copy has; ``uid`` identifies it.
         position: The operations up to here are in the copy. None: only the version's files are.
         filled: The number of files put so far, in order of paths; None: all.
         next_at: The number of the next group.
-        complete: Whether the copy is what readers see.
-        replaces: Whether readers see an earlier copy until then.
-        floor: What the copy began behind, where it did not begin with all files.
+        complete: Readers see this copy.
+        replaces: Until then, readers see an earlier copy.
+        floor: The position after which the copy began, if it did not begin with all files.
     """
 
     namespace: str
     table: str
     table_version: int
     ingester_id: str
-    selection: Selection
+    selection: CopySelection
     version: int
     uid: str
-    position: Position | None = None
+    position: FeedPosition | None = None
     filled: int | None = None
     next_at: int = 1
     complete: bool = False
     replaces: bool = False
-    floor: Position | None = None
+    floor: FeedPosition | None = None
 
 
 class Ledger:
-    """The groups that are in no file yet, by partition and epoch, in order. One thread."""
+    """The groups that are not in a file yet, by partition and epoch, in order. One thread."""
 
-    def __init__(self, groups: Iterable[Group] = ()) -> None:
-        self._groups: dict[tuple[PartitionKey, int], list[Group]] = {}
+    def __init__(self, groups: Iterable[LiveGroup] = ()) -> None:
+        self._groups: dict[tuple[PartitionKey, int], list[LiveGroup]] = {}
         for group in groups:
             self.add(group)
 
-    def __iter__(self) -> Iterator[Group]:
-        """All groups, those of a partition and epoch in log order."""
+    def __iter__(self) -> Iterator[LiveGroup]:
+        """All groups; those of a partition and epoch in log order."""
         for groups in self._groups.values():
             yield from groups
 
@@ -111,31 +110,31 @@ class Ledger:
         return sum(len(groups) for groups in self._groups.values())
 
     def keys(self) -> list[tuple[PartitionKey, int]]:
-        """The partitions and epochs that there are groups of."""
+        """The partitions and epochs that have groups."""
         return list(self._groups)
 
-    def of(self, partition: PartitionKey, epoch: int) -> list[Group]:
+    def of(self, partition: PartitionKey, epoch: int) -> list[LiveGroup]:
         """The groups of one partition and epoch, in log order."""
         return self._groups.get((partition, epoch), [])
 
-    def of_partition(self, partition: PartitionKey) -> list[Group]:
+    def of_partition(self, partition: PartitionKey) -> list[LiveGroup]:
         """The groups of one partition, of all epochs."""
         return [group for group in self if group.partition == partition]
 
-    def number(self, group: Group, free: int) -> int:
-        """The number that a group gets: that of its buffer, or ``free`` for a new one."""
-        there = self.of(group.partition, group.epoch)
-        return there[-1].at if there and there[-1].followed_by(group) else free
+    def number(self, group: LiveGroup, free: int) -> int:
+        """The number for a group: that of its buffer if known, else ``free``."""
+        known = self.of(group.partition, group.epoch)
+        return known[-1].at if known and known[-1].followed_by(group) else free
 
-    def add(self, group: Group) -> None:
-        """Remember a group: it extends the last one where both have one number."""
-        there = self._groups.setdefault((group.partition, group.epoch), [])
-        if there and there[-1].at == group.at:
-            last = there.pop()
+    def add(self, group: LiveGroup) -> None:
+        """Add a group; it extends the last one if both have the same number."""
+        known = self._groups.setdefault((group.partition, group.epoch), [])
+        if known and known[-1].at == group.at:
+            last = known.pop()
             group = last._replace(last=group.last, rows=last.rows + group.rows)
-        there.append(group)
+        known.append(group)
 
-    def drop(self, groups: Iterable[Group]) -> None:
+    def drop(self, groups: Iterable[LiveGroup]) -> None:
         """Forget groups."""
         gone: dict[tuple[PartitionKey, int], set[int]] = {}
         for group in groups:
@@ -148,60 +147,60 @@ class Ledger:
                 self._groups.pop(key, None)
 
 
-class _Kept(msgspec.Struct, frozen=True, array_like=True):
-    """What is encoded: groups name their partition by its place in a list."""
+class _EncodedState(msgspec.Struct, frozen=True, array_like=True):
+    """The encoded form: groups refer to their partition by its index in a list."""
 
     state: FollowState
     partitions: list[PartitionKey]
     groups: list[tuple[int, int, int, int, int, int, int | None]]
 
 
-_decode = msgspec.msgpack.Decoder(_Kept).decode
+_decode = msgspec.msgpack.Decoder(_EncodedState).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def encode_state(state: FollowState, groups: Iterable[Group] = ()) -> bytes:
-    """The bytes of a state."""
+def encode_state(state: FollowState, groups: Iterable[LiveGroup] = ()) -> bytes:
+    """The bytes of a state and its groups."""
     places: dict[PartitionKey, int] = {}
     rows = [
         (places.setdefault(group.partition, len(places)), *group[1:])
         for group in sorted(groups, key=lambda group: group.at)
     ]
-    body = zlib.compress(_encode(_Kept(state, list(places), rows)), 1)
+    body = zlib.compress(_encode(_EncodedState(state, list(places), rows)), 1)
     return _HEAD.pack(MAGIC, FORMAT, zlib.crc32(body)) + body
 
 
 def decode_state(data: bytes) -> tuple[FollowState, Ledger]:
-    """A state, and the groups that are in no file yet.
+    """A state and the groups that are not in a file yet.
 
     Raises:
-        StateDamaged: These are not the bytes of a state, or those of a newer version's.
+        StateDamaged: The bytes are not a state, are corrupt, or come from a newer version.
     """
     if len(data) < _HEAD.size:
-        raise StateDamaged(f"a state of {len(data)} bytes is none of a follower; {_HELP}")
+        raise StateDamaged(f"{len(data)} bytes are not a follower's state; {_HELP}")
     magic, form, crc = _HEAD.unpack_from(data)
     if magic != MAGIC:
-        raise StateDamaged(f"a state that begins with {data[:7]!r} is none of a follower; {_HELP}")
+        raise StateDamaged(f"{data[:7]!r}… is not a follower's state; {_HELP}")
     if form != FORMAT:
         raise StateDamaged(
-            f"the state has format {form}, and this version knows {FORMAT}: it was written by"
-            " another version of the ingester, use that"
+            f"the state has format {form} and this version reads {FORMAT}: use the version of the"
+            " ingester that wrote it"
         )
     body = data[_HEAD.size :]
     if zlib.crc32(body) != crc:
-        raise StateDamaged(f"the state's checksum does not fit: it is damaged; {_HELP}")
+        raise StateDamaged(f"the state's checksum does not match: it is corrupt; {_HELP}")
     try:
         kept = _decode(zlib.decompress(body))
-        groups = [Group._make((kept.partitions[g[0]], *g[1:])) for g in kept.groups]
+        groups = [LiveGroup._make((kept.partitions[g[0]], *g[1:])) for g in kept.groups]
     except (msgspec.DecodeError, zlib.error, IndexError) as exc:
         raise StateDamaged(f"the state cannot be read: {exc}; {_HELP}") from exc
     return kept.state, Ledger(groups)
 
 
-_HELP = "to build the copy anew, seek to the beginning"
+_HELP = "to rebuild the copy, seek to the beginning"
 
 
 def part_name(partition: PartitionKey) -> str:
-    """A partition's name for sinks: the same for ever, and of no other partition."""
+    """The permanent, unique name of a partition for sinks."""
     spec_id, values = partition
     return msgspec.json.encode([spec_id, *values]).decode()

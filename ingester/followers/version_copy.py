@@ -1,42 +1,45 @@
-"""A copy of one version of a table, with what it is made from and where it is kept.
+"""Opens the copy of one table version: from its stored state, the beginning, the tail, or a time.
 
-Law of this file: of each version there is at most one sink, made once, and the copy is opened from
-the state that is kept. What readers see before that is known from the states of other versions.
+A state is continued only if it is of this table, this daemon and this history of the table. If only
+the selection or the sink's fingerprint differs, the copy is rebuilt beside the earlier one. Each
+version has at most one sink, made once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
 
 from ingester.client.connection import Connection
 from ingester.client.connection_options import ConnectionOptions
 from ingester.client.errors import ClientError, InvalidRequest
 from ingester.client.wire import Filter, encode, encode_filter
-from ingester.followers.asking import Closing, LeavableFeed
-from ingester.followers.daemon_states import DaemonStates
-from ingester.followers.errors import SinkFailed, StateDamaged, table_made_anew
-from ingester.followers.feed import DaemonFeed
-from ingester.followers.files import READERS, Reading, TableFiles, selected
-from ingester.followers.guard import Guard
-from ingester.followers.keeping import Place
-from ingester.followers.opening import Opening, Seek, open_table_copy
+from ingester.followers.errors import SinkFailed, StateDamaged, StateOfAnother, table_recreated
+from ingester.followers.feed import DaemonFeed, InterruptibleFeed
+from ingester.followers.files import READERS, FileReading, TableFiles, selected
+from ingester.followers.followed_copy import CopySource, FollowedCopy, other_daemon
+from ingester.followers.place import Closing, CopyPlace, DaemonStates, RebuildNeeded, SinkCalls
 from ingester.followers.sink import FollowedTable, FollowerSink, StateKey
-from ingester.followers.state import FollowState, Selection, decode_state
-from ingester.followers.table_copy import Source, TableCopy
-from persist.manifest import Manifest, TableNotFound, known_versions
+from ingester.followers.state import CopySelection, FollowState, Ledger, decode_state
+from persist.manifest import Manifest, MomentNotKept, TableNotFound, TableState, known_versions
 from persist.store import ObjectStore
 from persist.table import TableDefinition
 
+Seek = Literal["beginning", "tail"] | datetime | bytes
+"""Where a copy begins: ``beginning`` copies everything, ``tail`` what arrives from now on, a time
+what is in no file of that time, and bytes are a state that was stored elsewhere."""
 MakeSink = Callable[[FollowedTable], FollowerSink]
-Observer = Callable[[FollowedTable, str, float, BaseException | None], None]
+SinkObserver = Callable[[FollowedTable, str, float, BaseException | None], None]
 BEYOND = 16
-"""So many versions behind the last one are looked for: a copy of one is of an earlier table."""
+"""The number of version numbers after the last one that are searched for states: a state with such
+a number belongs to an earlier table of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A table that is to be followed, and what of it."""
+class FollowRequest:
+    """A table to follow and the selected part of it."""
 
     namespace: str
     table: str
@@ -47,7 +50,7 @@ class Wish:
 
 
 def _unobserved(*_: object) -> None:
-    """Do nothing."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +58,13 @@ class FollowOptions:
     """How tables are followed.
 
     Attributes:
-        name: Tells followers apart whose states are kept at the daemon, and is needed only there;
-            the daemon lists the follower under it.
-        wait_s: The time that a question to the daemon waits for news.
-        readers: Files that are read at the same time, of each table.
-        room: Batches that each file is read ahead by, at least one.
-        connect_s: The time that the first answer of the daemon may take to come.
-        observer: Is told of each call of a sink: table, call, seconds, error.
-        connection: Whom the follower trusts, and by which token it comes in.
+        name: The follower's name at the daemon. Required only if the daemon keeps the states.
+        wait_s: How long a question to the daemon waits for news.
+        readers: The number of files of a table that are read at the same time.
+        room: The number of batches read ahead from each file, at least one.
+        connect_s: Timeout of the daemon's first answer.
+        observer: Called after each call of a sink with the table, call, seconds and error.
+        connection: TLS trust and the token.
     """
 
     name: str = ""
@@ -70,32 +72,127 @@ class FollowOptions:
     readers: int = READERS
     room: int = 2
     connect_s: float = 30.0
-    observer: Observer = _unobserved
+    observer: SinkObserver = _unobserved
     connection: ConnectionOptions = ConnectionOptions()  # noqa: RUF009 (frozen)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOpening:
+    """What :func:`open_copy_of` opens.
+
+    Attributes:
+        begin: Where a new copy begins if ``seek`` is None.
+        replaces: Readers see the copy of another version of the table.
+    """
+
+    table: FollowedTable
+    selection: CopySelection
+    seek: Seek | None = None
+    begin: Seek = "beginning"
+    replaces: bool = False
+
+
+def open_copy_of(opening: CopyOpening, source: CopySource, place: CopyPlace) -> FollowedCopy:
+    """The copy, ready to be advanced.
+
+    Raises:
+        StateDamaged, StateOfAnother, TableReplaced: The state cannot be continued.
+        InvalidRequest: The position to seek to does not exist.
+        ClientError, StoreError: The daemon or the store cannot be reached.
+    """
+    seek, key = opening.seek, opening.table.key(place.name)
+    with place.sink.transaction():
+        stored = place.states.get(key)
+    data = seek if isinstance(seek, bytes) else stored
+    kept: tuple[FollowState, Ledger] | None = None
+    if data is not None and (seek is None or isinstance(seek, bytes)):
+        kept = decode_state(data)
+        _check_table(kept[0], opening.table)
+    now = source.feed.ask(None, None, 0.0)
+    if kept is not None:
+        state, ledger = kept
+        if state.ingester_id != now.ingester_id:
+            raise other_daemon(state, now.ingester_id)
+        return _continued(opening, source, place, state, ledger)
+    new = _new_state(opening, now.ingester_id, replaces=stored is not None or opening.replaces)
+    copy = FollowedCopy(opening.table, source, place, new, Ledger())
+    start = opening.begin if seek is None else seek
+    if start == "beginning" or isinstance(start, bytes):
+        copy.begin()
+    elif start == "tail":
+        copy.begin_behind(source.files.version(now.version), now.position)
+    else:
+        copy.begin_behind(_as_of(source, start), None)
+    return copy
+
+
+def _continued(
+    opening: CopyOpening, source: CopySource, place: CopyPlace, state: FollowState, ledger: Ledger
+) -> FollowedCopy:
+    copy = FollowedCopy(opening.table, source, place, state, ledger)
+    try:
+        copy.recover()
+    except RebuildNeeded:
+        copy.begin(opening.selection)
+    else:
+        partly_filled = state.filled is not None and not place.sink.transactional
+        if partly_filled or state.selection != opening.selection:
+            copy.begin(opening.selection)
+    return copy
+
+
+def _new_state(opening: CopyOpening, ingester_id: str, *, replaces: bool) -> FollowState:
+    table = opening.table
+    return FollowState(
+        namespace=table.namespace,
+        table=table.table,
+        table_version=table.table_version,
+        ingester_id=ingester_id,
+        selection=opening.selection,
+        version=0,
+        uid="",
+        replaces=replaces,
+    )
+
+
+def _check_table(state: FollowState, table: FollowedTable) -> None:
+    found = (state.namespace, state.table, state.table_version)
+    if found != (table.namespace, table.table, table.table_version):
+        raise StateOfAnother(
+            f"the state is of table {found[0]}/{found[1]} version {found[2]}, not of"
+            f" {table.namespace}/{table.table} version {table.table_version}"
+        )
+
+
+def _as_of(source: CopySource, moment: datetime) -> TableState:
+    try:
+        return source.files.as_of(moment)
+    except (MomentNotKept, ValueError) as exc:
+        raise InvalidRequest(f"seek: {exc}") from exc
 
 
 @dataclass(slots=True)
 class VersionCopy:
-    """A copy of one version of a table.
+    """An open copy of one version of a table.
 
     Attributes:
-        others: The states of other versions that there were when it was opened.
+        others: The states of other versions when it was opened.
     """
 
     table: FollowedTable
     feed: DaemonFeed
-    place: Place
-    copy: TableCopy
+    place: CopyPlace
+    copy: FollowedCopy
     others: Mapping[int, FollowState | None] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
-        """The version of the table as a whole."""
+        """The table version."""
         return self.table.table_version
 
     @property
     def began_late(self) -> bool:
-        """Whether the copy lacks what there was before it began."""
+        """Whether the copy lacks rows from before it began."""
         return self.copy.state.floor is not None
 
     def forget(self, version: int) -> None:
@@ -107,70 +204,70 @@ class VersionCopy:
 
 
 class VersionCopies:
-    """Makes the copies of one table's versions. One thread."""
+    """Opens the copies of one table's versions. One thread."""
 
     def __init__(
         self,
-        wish: Wish,
+        request: FollowRequest,
         make_sink: MakeSink,
         places: tuple[Connection, ObjectStore],
         options: FollowOptions,
         closing: Closing,
     ) -> None:
-        self.wish = wish
+        self.request = request
         self.connection, self.store = places
         self.closing = closing
         self._make_sink = make_sink
         self.options = options
-        self._sinks: dict[int, Guard] = {}
+        self._sinks: dict[int, SinkCalls] = {}
         self._sought = False
 
     def manifest(self, version: int | None = None) -> Manifest:
-        """The manifest of a version; by default of the one that counts."""
-        return Manifest(self.store, self.wish.namespace, self.wish.table, version)
+        """The manifest of a table version, by default of the current one."""
+        return Manifest(self.store, self.request.namespace, self.request.table, version)
 
     def version_at_daemon(self) -> int:
-        """The version that the daemon answers from. Raises ClientError."""
-        name = {"namespace": self.wish.namespace, "table": self.wish.table}
+        """The table version from which the daemon answers. Raises ClientError."""
+        name = {"namespace": self.request.namespace, "table": self.request.table}
         (described,) = self.connection.act("describe_table", name)
         return int(described.get("table_version", 1))
 
     def open(self, version: int | None = None, *, is_followed: bool = True) -> VersionCopy:
-        """Open the copy of a version, by default of the one that counts.
+        """Open the copy of a version, by default of the current one.
+
+        The first copy of the current version honours the requested ``seek``.
 
         Args:
-            is_followed: Whether it counts; else it is to be prepared.
-
-        Where the follower was told to seek, the first copy of the one that counts does.
+            is_followed: The version is current; otherwise the copy is prepared for a later switch.
 
         Raises:
-            ClientError, StoreError, ManifestError: To be called again where that may pass.
+            ClientError, StoreError, ManifestError: The call may be repeated.
         """
-        wish, options = self.wish, self.options
+        request, options = self.request, self.options
         manifest = self.manifest(version)
-        filter_ = None if wish.filter is None else encode_filter(wish.filter)
-        feed = DaemonFeed(self.connection, (wish.namespace, wish.table), wish.columns, filter_)
+        filter_ = None if request.filter is None else encode_filter(request.filter)
+        name = (request.namespace, request.table)
+        feed = DaemonFeed(self.connection, name, request.columns, filter_)
         table = self._table(manifest, feed)
-        reading = Reading(wish.columns, filter_, options.readers, max(1, options.room))
-        source = Source(TableFiles(manifest, reading), LeavableFeed(feed, self.closing))
+        reading = FileReading(request.columns, filter_, options.readers, max(1, options.room))
+        source = CopySource(TableFiles(manifest, reading), InterruptibleFeed(feed, self.closing))
         place = self._place(table)
         text = None if filter_ is None else encode(filter_).decode()
-        selection = Selection(place.sink.fingerprint(), wish.columns, text)
-        seek = wish.seek if version is None and not self._sought else None
+        selection = CopySelection(place.sink.fingerprint(), request.columns, text)
+        seek = request.seek if version is None and not self._sought else None
         others = self._others(table, place, is_sought=seek is not None)
         seen = [state for state in others.values() if state is None or state.complete]
         late = all(state is not None and state.floor is not None for state in seen)
-        opening = Opening(
-            table, selection, seek, wish.begin if late else "beginning", replaces=bool(seen)
-        )
-        copy = open_table_copy(opening, source, place)
+        begin = request.begin if late else "beginning"
+        opening = CopyOpening(table, selection, seek, begin, replaces=bool(seen))
+        copy = open_copy_of(opening, source, place)
         if seen and copy.state.complete and copy.state.floor is None:
             (copy.show_again if is_followed else copy.begin)()
         self._sought |= version is None
         return VersionCopy(table, feed, place, copy, others)
 
     def close(self, version: int | None = None) -> None:
-        """Let a version's sink go, or all of them. Raises what the last one raised."""
+        """Close the sink of a version, or all sinks. Raises the last error of a sink."""
         versions = list(self._sinks) if version is None else [version]
         error: BaseException | None = None
         for each in versions:
@@ -183,7 +280,7 @@ class VersionCopies:
         if error is not None:
             raise error
 
-    def _place(self, table: FollowedTable) -> Place:
+    def _place(self, table: FollowedTable) -> CopyPlace:
         sink = self._sinks.get(table.table_version)
         if sink is None:
             observer = self.options.observer
@@ -191,11 +288,11 @@ class VersionCopies:
             def observed(call: str, seconds: float, error: BaseException | None) -> None:
                 observer(table, call, seconds, error)
 
-            sink = Guard(self._made_sink(table), observed, self.closing)
+            sink = SinkCalls(self._made_sink(table), observed, self.closing)
             self._sinks[table.table_version] = sink
         own = sink.own_store()
         states = DaemonStates(self.connection, self.options.name) if own is None else own
-        return Place(sink, states, own is not None, self.options.name)
+        return CopyPlace(sink, states, own is not None, self.options.name)
 
     def _made_sink(self, table: FollowedTable) -> FollowerSink:
         try:
@@ -205,46 +302,47 @@ class VersionCopies:
         except Exception as exc:
             raise SinkFailed(f"no sink for {table.namespace}/{table.table}: {exc}") from exc
         if not isinstance(sink, FollowerSink):
-            raise InvalidRequest(f"make_sink gave {sink!r}: expected a FollowerSink")
+            raise InvalidRequest(f"make_sink returned {sink!r}: expected a FollowerSink")
         return sink
 
     def _table(self, manifest: Manifest, feed: DaemonFeed) -> FollowedTable:
-        """The table as it is now. The daemon is asked first: it knows whether there is one."""
-        wish = self.wish
+        """The table as it is now. The daemon is asked first whether it exists."""
+        request = self.request
         feed.ask(None, None, 0.0)
         try:
             definition = TableDefinition.of_state(manifest.load())
         except TableNotFound as exc:
             raise InvalidRequest(
-                f"the store {self.store.url} has no table {wish.namespace}/{wish.table}, which the"
-                " daemon has: name the daemon's store"
+                f"table {request.namespace}/{request.table} exists at the daemon but not in the"
+                f" store {self.store.url}: name the daemon's store"
             ) from exc
-        check_columns(definition, wish.columns)
+        check_columns(definition, request.columns)
         feed.table_version = manifest.table_version
         return FollowedTable(
-            wish.namespace,
-            wish.table,
+            request.namespace,
+            request.table,
             manifest.table_version,
-            selected(definition.schema, wish.columns),
+            selected(definition.schema, request.columns),
             definition.primary_key,
-            wish.columns,
-            wish.filter,
+            request.columns,
+            request.filter,
         )
 
     def _others(
-        self, table: FollowedTable, place: Place, *, is_sought: bool
+        self, table: FollowedTable, place: CopyPlace, *, is_sought: bool
     ) -> dict[int, FollowState | None]:
-        """The states of other versions; None for one that cannot be read.
+        """The states of other versions; None for an unreadable one.
 
         Raises:
-            TableReplaced: There is one of a version that the table has not, and none was sought.
+            TableReplaced: A state is of a version that the table does not have, and no ``seek`` was
+                requested.
         """
         found: dict[int, FollowState | None] = {}
         known = {table.table_version, *known_versions(self.store, table.namespace, table.table)}
         upto, states = max(known) + BEYOND, place.states
         versions: Iterable[int] = range(1, upto + 1)
         if isinstance(states, DaemonStates):
-            # Each question to it is one to the store: not one for each version that there ever was.
+            # Each question to the daemon reads the store: one listing instead of one per version.
             versions = states.versions(key_of(table, upto, place.name), upto)
         with place.sink.transaction():
             for version in versions:
@@ -256,7 +354,7 @@ class VersionCopies:
                 except StateDamaged:
                     found[version] = None
         if not is_sought and (beyond := max(found, default=0)) > max(known):
-            raise table_made_anew(table.namespace, table.table, beyond)
+            raise table_recreated(table.namespace, table.table, beyond)
         return found
 
 
@@ -266,10 +364,10 @@ def key_of(table: FollowedTable, version: int, name: str) -> StateKey:
 
 
 def check_columns(definition: TableDefinition, columns: tuple[str, ...] | None) -> None:
-    """Refuse columns that the table has not, or that leave out the primary key.
+    """Refuse unknown columns, and a selection without the primary key.
 
     Raises:
-        InvalidRequest: It names them.
+        InvalidRequest: The message names them.
     """
     if columns is None:
         return
@@ -282,6 +380,6 @@ def check_columns(definition: TableDefinition, columns: tuple[str, ...] | None) 
     missing = [name for name in definition.primary_key if name not in columns]
     if missing:
         raise InvalidRequest(
-            f"columns: the primary key's {', '.join(missing)} has to be among them, by which rows"
-            " are replaced and deleted"
+            f"columns: the primary key's {', '.join(missing)} must be among them, because rows are"
+            " replaced and deleted by it"
         )

@@ -1,14 +1,15 @@
-"""The versions of a table that a follower has copies of: the one it follows, and those to come.
+"""The versions of a table that a follower has copies of: the followed one and coming ones.
 
-    coming ─▶ data is there ─▶ filled beside, kept up ─▶ prepared ─┐
-                                                                  ▼ the table is switched
+    coming ─▶ data is written ─▶ filled beside, kept up ─▶ prepared ─┐
+                                                                    ▼ the table is switched
     main, live ──────────────────────────────────────────▶ closed; main is the other one:
-                                    files, tail, shown in one transaction ─▶ live ─▶ former dropped
+                                   files, tail, shown in one transaction ─▶ live ─▶ former dropped
 
-Law of this file: readers see the former copy until the new one has all that the table has, and then
-that one. What cannot be prepared leaves the live copy alone, and is not confirmed; after a switch
-it is copied like any other, and a rollback is a switch. A copy is dropped once nobody will see it:
-another one is shown, and its version was left or given up. One thread.
+Readers see the former copy until the new one has everything that the table has. A version that
+cannot be prepared leaves the live copy alone and is not confirmed; after a switch it is copied like
+any other. A rollback is a switch. A copy is dropped when its version was left or given up and
+another copy is shown. ``tests/followers/test_switched_table.py`` covers switches, rollbacks and
+kills. One thread.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ingester.client.errors import ClientError, InvalidRequest
-from ingester.followers.errors import TableReplaced, table_made_anew
-from ingester.followers.feed import Coming, Registration
+from ingester.followers.errors import TableReplaced, table_recreated
+from ingester.followers.feed import ComingVersion, Registration
 from ingester.followers.version_copy import VersionCopies, VersionCopy
 from persist.manifest import (
     ManifestError,
@@ -36,22 +37,22 @@ from persist.parquet.reading import FileDamaged
 from persist.store import StoreError
 
 LOOK_S = 1.0
-"""The pause between two looks for the data of a version that is coming: nothing tells of it."""
+"""The interval of polling for the data of a coming version; no event announces it."""
 KEEP_UP_S = 5.0
-"""The same for what comes to a version that is prepared, and for the word that it was given up."""
+"""The interval of polling for new files of a prepared version, and for its cancellation."""
 TRY_AGAIN_S = 10.0
-"""The pause after a version could not be prepared."""
+"""The pause after a failed preparation."""
 DROP_AFTER_S = 10.0
-"""The time after a switch that a former copy stays: readers of a Parquet folder may be in it."""
+"""How long a former copy stays after a switch: readers may still have its Parquet folder open."""
 FAILURES = (ClientError, StoreError, ManifestError, FileDamaged)
-"""What a copy may fail with."""
+"""The errors of a copy that do not end the follower at once."""
 
 
 @dataclass(slots=True)
-class _Beside:
-    """A version that is coming."""
+class _Preparation:
+    """The copy of a coming version."""
 
-    coming: Coming
+    coming: ComingVersion
     copy: VersionCopy | None = None
     filled: bool = False
     error: str | None = None
@@ -59,10 +60,10 @@ class _Beside:
 
 
 class FollowedVersions:
-    """The copies of one table. One thread; ``table_version`` and ``told`` any.
+    """The copies of one table. One thread; ``told`` may be read by any.
 
     Args:
-        name: The follower's, as the daemon lists it.
+        name: The follower's name in the daemon's list.
     """
 
     def __init__(
@@ -74,22 +75,22 @@ class FollowedVersions:
         self._registration = Registration(f"{host}/{os.getpid()}-{secrets.token_hex(3)}")
         self._main: VersionCopy | None = None
         self._version: int | None = None
-        """The version that is followed; None for the one that counts at the start."""
+        """The followed version; None for the current one at the start."""
         self._former: VersionCopy | None = None
         self._left: set[int] = set()
-        """Versions of which there may be copies that nobody sees."""
+        """Versions that may have copies that no reader sees."""
         self._drop_at: float | None = None
-        self._beside: dict[int, _Beside] = {}
-        self._given_up: set[Coming] = set()
+        self._beside: dict[int, _Preparation] = {}
+        self._given_up: set[ComingVersion] = set()
 
     @property
     def main(self) -> VersionCopy | None:
-        """The copy that is followed; None before it is opened."""
+        """The followed copy; None before it is opened."""
         return self._main
 
     @property
     def told(self) -> str | None:
-        """Where the versions stand that are coming, for people."""
+        """The progress of coming versions, as text."""
         for version, each in sorted(self._beside.items()):
             if each.error is not None:
                 return f"version {version} cannot be prepared: {each.error}"
@@ -97,17 +98,17 @@ class FollowedVersions:
         return None
 
     def open(self) -> VersionCopy:
-        """Open the copy that is followed, unless it is open.
+        """The followed copy, opened if necessary.
 
         Raises:
-            ClientError, StoreError, ManifestError: To be called again where that may pass.
+            ClientError, StoreError, ManifestError: The call may be repeated.
         """
         if self._main is None:
             beside = self._beside.pop(self._version or 0, None)
             main = None if beside is None else beside.copy
             main = self._copies.open(self._version) if main is None else main
             if self._former is not None:
-                main.copy.progress.goes_on_from(self._former.copy.progress)
+                main.copy.progress.continues(self._former.copy.progress)
             ended_before = self._version is None and main.copy.state.complete
             self._main, self._version, self._former = main, main.version, None
             self._left |= set(main.others)
@@ -118,10 +119,10 @@ class FollowedVersions:
         return self._main
 
     def advance(self, wait_s: float) -> None:
-        """Do the next thing: of the copy that is followed, and of those to come.
+        """Advance the followed copy and the coming ones by a step.
 
         Raises:
-            ClientError, StoreError, ManifestError: To be called again where that may pass.
+            ClientError, StoreError, ManifestError: The call may be repeated.
         """
         main = self.open()
         wait_s = min(wait_s, self._prepare(main))
@@ -138,39 +139,39 @@ class FollowedVersions:
             self._drop(main)
 
     def close(self) -> None:
-        """Let all sinks go. Raises what the last one raised."""
+        """Close all sinks. Raises the last error of a sink."""
         self._copies.close()
 
     def _leave(self, main: VersionCopy, version: int) -> None:
-        """Follow another version from now on: the table was switched to it."""
+        """Follow another version, to which the table was switched."""
         name = f"{main.table.namespace}/{main.table.table}"
         if main.began_late:
             raise TableReplaced(
-                f"table {name} was switched from version {main.version} to {version}, and the copy"
-                " did not begin at the beginning, so that nobody knows what it should have of that"
-                " one; seek to the beginning, or to the tail"
+                f"table {name} was switched from version {main.version} to {version}, and a copy"
+                " that did not begin at the beginning cannot continue in another version; seek to"
+                " the beginning, or to the tail"
             )
-        wish = self._copies.wish
-        done = [each.switch for each in switches(self._copies.store, wish.namespace, wish.table)]
+        request = self._copies.request
+        done = [
+            each.switch for each in switches(self._copies.store, request.namespace, request.table)
+        ]
         if not any(main.version in (each.table_version, each.previous) for each in done):
-            raise table_made_anew(wish.namespace, wish.table, main.version)
+            raise table_recreated(request.namespace, request.table, main.version)
         self._left.add(main.version)
         self._former, self._main, self._version = main, None, version
         self._copies.close(main.version)
 
-    # ------------------------------------------------------------------------- versions to come
-
     def _prepare(self, main: VersionCopy) -> float:
-        """Go on with the versions that are coming.
+        """Advance the coming versions.
 
         Returns:
-            The time until there is more to do for them, in seconds.
+            Seconds until the next step is due.
         """
         if main.feed.registration is None or not main.copy.state.complete:
             return LOOK_S if self._beside else float("inf")
         for coming in self._registration.coming:
             if coming not in self._given_up and coming.table_version != main.version:
-                self._beside.setdefault(coming.table_version, _Beside(coming))
+                self._beside.setdefault(coming.table_version, _Preparation(coming))
         for version, beside in list(self._beside.items()):
             if self._now() < beside.due_at:
                 continue
@@ -182,7 +183,7 @@ class FollowedVersions:
         due = [each.due_at - self._now() for each in self._beside.values()]
         return max(0.0, min(due, default=float("inf")))
 
-    def _prepare_one(self, main: VersionCopy, version: int, beside: _Beside) -> None:
+    def _prepare_one(self, main: VersionCopy, version: int, beside: _Preparation) -> None:
         if beside.copy is None or beside.filled or beside.error is not None:
             if not self._may_count(version):
                 self._give_up(main, version, beside)
@@ -201,15 +202,15 @@ class FollowedVersions:
             self._registration.prepared.discard(version)
             beside.due_at = 0.0
 
-    def _is_written(self, coming: Coming) -> bool:
+    def _is_written(self, coming: ComingVersion) -> bool:
         try:
             state = self._copies.manifest(coming.table_version).load()
         except TableNotFound:
             return False
         return push_mark(coming.push_id, "data") in state.txns
 
-    def _give_up(self, main: VersionCopy, version: int, beside: _Beside) -> None:
-        """Drop what there is of a version that will not come."""
+    def _give_up(self, main: VersionCopy, version: int, beside: _Preparation) -> None:
+        """Drop the copy of a cancelled version."""
         del self._beside[version]
         self._given_up.add(beside.coming)
         self._registration.prepared.discard(version)
@@ -217,15 +218,15 @@ class FollowedVersions:
         main.forget(version)
 
     def _drop(self, main: VersionCopy) -> None:
-        """Drop copies that nobody will see any more, a while after the switch."""
+        """Drop copies of versions that cannot become current, some time after the switch."""
         if not self._left:
             return
         if self._drop_at is None:
             self._drop_at = self._now() + DROP_AFTER_S
         if self._now() < self._drop_at:
             return
-        wish = self._copies.wish
-        known = known_versions(self._copies.store, wish.namespace, wish.table)
+        request = self._copies.request
+        known = known_versions(self._copies.store, request.namespace, request.table)
         for version in sorted(self._left - {main.version, *self._beside}):
             if version not in known or not self._may_count(version):
                 main.forget(version)
@@ -234,5 +235,5 @@ class FollowedVersions:
         self._drop_at = None
 
     def _may_count(self, version: int) -> bool:
-        wish = self._copies.wish
-        return may_count(self._copies.store, wish.namespace, wish.table, version)
+        request = self._copies.request
+        return may_count(self._copies.store, request.namespace, request.table, version)

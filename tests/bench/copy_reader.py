@@ -9,7 +9,7 @@ import json
 import sys
 import time
 
-from ingester.followers.duckdb_reader import open_copy
+from ingester.followers.duckdb_file import open_copy
 
 PAUSE_S = 0.5
 

@@ -200,14 +200,14 @@ def test_a_reader_that_holds_the_file_is_told_of_and_waited_for(
 
         thread = threading.Thread(target=hold)
         thread.start()
-        says(process, rf"c\.duckdb: somebody else has it open: .*PID {os.getpid()}")
+        says(process, rf"c\.duckdb is open in another process: .*PID {os.getpid()}")
         let_go.set()
         thread.join()
         until(lambda: len(seen(path, "held")) == 6, "what was written", 10.0)
         # Also where it waits, it ends at a signal.
         with duckdb.connect(str(path), read_only=True):
             write(client, "held", 20)
-            says(process, "somebody else has it open")
+            says(process, "is open in another process")
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 0
 
@@ -244,9 +244,9 @@ def test_two_tables_go_into_one_parquet_folder(run: Run, client: Client, tmp_pat
     [
         (["nowhere", "--into", "duckdb:c"], 1, "table follow/nowhere does not exist"),
         (["there"], 2, ""),
-        (["there", "--into", "c.duckdb"], 1, "names no place for copies"),
+        (["there", "--into", "c.duckdb"], 1, "is not a destination"),
         (["there", "--into", "duckdb:no/folder/c"], 1, "No such file or directory"),
-        (["there", "--into", "duckdb:text"], 1, "text is there and is no DuckDB file"),
+        (["there", "--into", "duckdb:text"], 1, "text exists and is not a DuckDB file"),
         (["there", "--into", "duckdb:c", "--columns", "nope"], 1, "unknown column 'nope'"),
         (["there", "--into", "duckdb:c", "--columns", "a,,b"], 2, "has an empty name"),
         (["there", "--into", "duckdb:c", "--filter", "id <"], 2, "filter"),
@@ -255,7 +255,7 @@ def test_two_tables_go_into_one_parquet_folder(run: Run, client: Client, tmp_pat
         (["there", "--into", "duckdb:c", "--http", "80"], 2, "--http '80' is not HOST:PORT"),
         (["there", "--into", "duckdb:c", "--store", "nope://x"], 1, "store"),
         (["there", "there", "--into", "duckdb:c"], 1, "is named twice"),
-        (["there", "--into", "python:nope:X"], 1, "there is no module 'nope'"),
+        (["there", "--into", "python:nope:X"], 1, "module 'nope' was not found"),
     ],
 )
 def test_what_cannot_be_followed_is_refused_in_one_line(

@@ -22,7 +22,7 @@ from ingester.client import (
 from ingester.client.checkpoints import CheckpointStore, DaemonCheckpointStore, PartitionKey
 from ingester.client.connection import Connection
 from ingester.client.trio_client import TrioClient
-from ingester.followers.daemon_states import DaemonStates
+from ingester.followers.place import DaemonStates
 from persist.store import open_store
 from persist.switching import switch_version
 from tests.client.wire_cutter import WireCutter

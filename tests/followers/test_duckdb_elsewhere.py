@@ -32,7 +32,7 @@ import pytest
 from ingester.client.errors import Unavailable
 from ingester.followers.duckdb_file import RENEW_AFTER
 from ingester.followers.duckdb_sink import DuckDBDatabase
-from ingester.followers.guard import Guard
+from ingester.followers.place import SinkCalls
 from ingester.followers.sink import FileRows, FollowedTable, Rows, Run
 from tests.crash.worlds import FILE_SYSTEM_BYTES
 from tests.followers.test_duckdb_file import small_disk
@@ -211,7 +211,7 @@ def test_deletes_come_before_the_rows_of_their_transaction(tmp_path: Path, also:
 def test_a_disk_that_is_full_in_the_middle_of_a_call_is_waited_for(small_disk: Path) -> None:
     table = FollowedTable("shop", "visits", 1, pa.schema([("h", pa.uint64())]))
     sink = begun(DuckDBDatabase(small_disk / "f.duckdb"), table)
-    guard = Guard(sink, lambda call, seconds, error: None)
+    guard = SinkCalls(sink, lambda call, seconds, error: None)
     (small_disk / "filler").write_bytes(bytes(FILE_SYSTEM_BYTES - (16 << 20)))
     many = 4_000_000  # DuckDB does not keep so many until the transaction ends
     hashes = np.random.default_rng(1).integers(0, 1 << 63, many, np.uint64)

@@ -134,7 +134,7 @@ def test_closing_ends_the_wait_for_a_reader(path: Path) -> None:
         assert waits.wait(30)
         file.close()
         thread.join()
-    assert "closed while it was waited for" in str(outcome[0])
+    assert "closed during the wait" in str(outcome[0])
     with pytest.raises(Unavailable, match="closed"), file.transaction():
         pass
 
@@ -154,10 +154,10 @@ def test_what_raises_leaves_nothing_and_the_file_usable(path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"host,v\nh1,1\n", "is no DuckDB file"),
-        (b"", "is no DuckDB file"),
-        (b"SQLite format 3\0" + bytes(4096), "is no DuckDB file"),
-        (b"PAR1" + bytes(100), "is no DuckDB file"),
+        (b"host,v\nh1,1\n", "is not a DuckDB file"),
+        (b"", "is not a DuckDB file"),
+        (b"SQLite format 3\0" + bytes(4096), "is not a DuckDB file"),
+        (b"PAR1" + bytes(100), "is not a DuckDB file"),
     ],
     ids=["text", "empty", "sqlite", "parquet"],
 )

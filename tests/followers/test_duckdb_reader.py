@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from ingester.client.errors import TimedOut
-from ingester.followers.duckdb_reader import open_copy
+from ingester.followers.duckdb_file import open_copy
 from tests.followers.test_duckdb_file import held, made
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,7 +42,7 @@ def test_what_waiting_does_not_help_is_told_at_once(tmp_path: Path) -> None:
 
 EAGER = """
 import sys, time
-from ingester.followers.duckdb_reader import open_copy
+from ingester.followers.duckdb_file import open_copy
 print("ready", flush=True)
 while True:
     with open_copy(sys.argv[1], wait_s=60.0) as reader:

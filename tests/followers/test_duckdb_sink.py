@@ -297,8 +297,8 @@ def test_two_tables_share_a_file_and_a_view_that_was_dropped_comes_back(
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("CREATE TABLE Visits (i INT)", r"has a table 'visits' that is no copy of shop/visits"),
-        ("CREATE VIEW visits AS SELECT 1", r"has a view 'visits' that is no copy of shop/visits"),
+        ("CREATE TABLE Visits (i INT)", r"has a table 'visits' that is not a copy of shop/visits"),
+        ("CREATE VIEW visits AS SELECT 1", r"has a view 'visits' that is not a copy of shop/visits"),
     ],
 )
 def test_a_name_that_is_something_elses_is_refused(
@@ -349,7 +349,7 @@ def test_a_file_that_went_away_is_not_taken_for_an_empty_copy(
 
 def test_calls_out_of_order_are_told(database: DuckDBDatabase) -> None:
     sink = database.sink(APPENDED)
-    with pytest.raises(FollowerError, match="outside of its transaction"):
+    with pytest.raises(FollowerError, match="outside of a transaction"):
         sink.put(rows([1]))
     with pytest.raises(FollowerError, match="before a version was begun"), sink.transaction():
         sink.put(rows([1]))

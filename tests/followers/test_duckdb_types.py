@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ingester.client.errors import InvalidRequest
-from ingester.followers.duckdb_types import (
+from ingester.followers.duckdb_catalog import (
     columns_sql,
     duckdb_type,
     is_read_alike,
@@ -101,7 +101,7 @@ def test_files_that_are_read_alike_have_the_same_values(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_type_without_counterpart_is_refused_with_its_column(kind: pa.DataType) -> None:
-    with pytest.raises(InvalidRequest, match=r"column 'price': DuckDB has no counterpart for type"):
+    with pytest.raises(InvalidRequest, match=r"column 'price': DuckDB has no equivalent of type"):
         duckdb_type("price", kind)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from ingester.client import Client
 from ingester.followers import files as files_module
-from ingester.followers.files import Reading, TableFiles
+from ingester.followers.files import FileReading, TableFiles
 from persist.manifest import Manifest
 from persist.predicate.parse import BadFilter
 from persist.store import open_store
@@ -32,7 +32,7 @@ def manifest(shared: Daemon, table: Table) -> Manifest:
 
 
 def read(manifest: Manifest, names: list[str] | None = None, **asked: Any) -> pa.Table:
-    files = TableFiles(manifest, Reading(**asked))
+    files = TableFiles(manifest, FileReading(**asked))
     state = files.newest()
     adds = [state.files[path] for path in sorted(state.files)]
     pieces = list(files.pieces(state, adds, names))
@@ -77,7 +77,7 @@ def test_pieces_are_small_and_a_room_of_one_is_enough(
     manifest: Manifest, readers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files_module, "PIECE_BYTES", 64)
-    files = TableFiles(manifest, Reading(readers=readers, room=1))
+    files = TableFiles(manifest, FileReading(readers=readers, room=1))
     state = files.newest()
     pieces = list(files.pieces(state, list(state.files.values())))
     assert len(pieces) > 6
@@ -86,7 +86,7 @@ def test_pieces_are_small_and_a_room_of_one_is_enough(
 
 def test_whoever_takes_no_more_pieces_leaves_no_thread_behind(manifest: Manifest) -> None:
     before = set(threading.enumerate())
-    files = TableFiles(manifest, Reading(readers=2, room=1))
+    files = TableFiles(manifest, FileReading(readers=2, room=1))
     state = files.newest()
     pieces = files.pieces(state, list(state.files.values()))
     assert next(iter(pieces)).rows.num_rows
@@ -97,7 +97,7 @@ def test_whoever_takes_no_more_pieces_leaves_no_thread_behind(manifest: Manifest
 
 
 def test_local_files_are_named_with_the_columns_that_they_have(manifest: Manifest) -> None:
-    files = TableFiles(manifest, Reading(columns=("id", "w")))
+    files = TableFiles(manifest, FileReading(columns=("id", "w")))
     adds = list(files.newest().files.values())
     found = files.local(adds)
     assert found is not None
@@ -105,4 +105,4 @@ def test_local_files_are_named_with_the_columns_that_they_have(manifest: Manifes
     for file, add in zip(found, adds, strict=True):
         assert Path(file.path).exists() and file.rows == add.rows
         assert pq.read_metadata(file.path).num_rows == add.rows
-    assert TableFiles(manifest, Reading(filter=[[["id", ">", 1]]])).local(adds) is None
+    assert TableFiles(manifest, FileReading(filter=[[["id", ">", 1]]])).local(adds) is None

@@ -13,7 +13,7 @@ import pytest
 from ingester.client import Client, Unavailable
 from ingester.followers import Follower, FollowOptions
 from ingester.followers.feed import LiveAnswer
-from ingester.followers.state import Position
+from ingester.followers.state import FeedPosition
 from tests.drivers.daemon import Daemon
 from tests.drivers.ports import steady_flight
 from tests.followers.memory_sink import Disk, PlainSink, StatefulSink, content
@@ -80,7 +80,7 @@ class Losing(WorldFeed):
     lost_before = 0
     """Which, from now on; 0 is none."""
 
-    def ask(self, after: Position | None, version: int | None, wait_s: float) -> LiveAnswer:
+    def ask(self, after: FeedPosition | None, version: int | None, wait_s: float) -> LiveAnswer:
         self.lost_before -= 1
         if self.lost_before == 0:
             self.world.lose_disk()

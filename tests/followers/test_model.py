@@ -10,12 +10,11 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from ingester.client.errors import ClientError
-from ingester.followers.guard import Guard
-from ingester.followers.keeping import Place
-from ingester.followers.opening import Opening, open_table_copy
+from ingester.followers.followed_copy import CopySource, FollowedCopy
+from ingester.followers.place import CopyPlace, SinkCalls
 from ingester.followers.sink import FollowedTable
-from ingester.followers.state import Selection
-from ingester.followers.table_copy import Source, TableCopy
+from ingester.followers.state import CopySelection
+from ingester.followers.version_copy import CopyOpening, open_copy_of
 from tests.followers.memory_sink import Crash, Disk, MemorySink, OwnStates, StatefulSink, content
 from tests.followers.world import World, WorldFeed, WorldFiles, copy_of
 
@@ -36,7 +35,7 @@ class Machine(RuleBasedStateMachine):
         self.filter = FILTER if filtered else None
         self.says_buffers = says_buffers
         self.disk = Disk()
-        self.copy: TableCopy | None = None
+        self.copy: FollowedCopy | None = None
         self.count = 0
         self.crash_at: int | None = None
 
@@ -114,7 +113,7 @@ class Machine(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------------------- the follower
 
-    def _open(self) -> TableCopy:
+    def _open(self) -> FollowedCopy:
         table = FollowedTable(
             "n",
             "t",
@@ -128,9 +127,9 @@ class Machine(RuleBasedStateMachine):
         sink.before_call = self._before_call
         files = WorldFiles(self.world, self.filter)
         feed = WorldFeed(self.world, self.filter, says_buffers=self.says_buffers)
-        guard = Guard(sink, lambda *_: None)
-        place = Place(guard, OwnStates(self.disk))
-        return open_table_copy(Opening(table, Selection("s")), Source(files, feed), place)
+        guard = SinkCalls(sink, lambda *_: None)
+        place = CopyPlace(guard, OwnStates(self.disk))
+        return open_copy_of(CopyOpening(table, CopySelection("s")), CopySource(files, feed), place)
 
     def _before_call(self, call: str) -> None:
         if self.crash_at is not None:

@@ -22,7 +22,7 @@ from ingester.followers import (
     SinkFailed,
     TableReplaced,
 )
-from ingester.followers.files import Piece
+from ingester.followers.files import FilePiece
 from persist.manifest import Add, TableState
 from persist.store import StoreUnavailable, open_store
 from persist.switching import switch_version
@@ -298,7 +298,7 @@ class FailingFiles(WorldFiles):
 
     def pieces(
         self, state: TableState, adds: Sequence[Add], names: Sequence[str] | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[FilePiece]:
         for number, piece in enumerate(super().pieces(state, adds, names)):
             if number == 3 and self.left:
                 self.left -= 1

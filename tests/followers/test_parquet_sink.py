@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ingester.client.errors import InvalidRequest, Unavailable
-from ingester.followers import parquet_files
+from ingester.followers import parquet_commits as parquet_files
 from ingester.followers.errors import FollowerError
 from ingester.followers.parquet_sink import ParquetFolder, ParquetSink
 from ingester.followers.sink import FollowedTable, Rows, Run, TakesBack, Transactional
@@ -190,10 +190,10 @@ def test_a_second_follower_and_a_name_that_is_taken_are_refused(
 ) -> None:
     with pytest.raises(FollowerError, match="another follower keeps the copy of shop/visits"):
         ParquetFolder(folder).sink(TABLE)
-    with pytest.raises(InvalidRequest, match="is there and no copy of net/visits"):
+    with pytest.raises(InvalidRequest, match="exists and is not a copy of net/visits"):
         ParquetFolder(folder).sink(FollowedTable("net", "visits", 1, SCHEMA))
     (folder / "sales").mkdir()
-    with pytest.raises(InvalidRequest, match="sales is there and no copy of shop/sales"):
+    with pytest.raises(InvalidRequest, match="sales exists and is not a copy of shop/sales"):
         ParquetFolder(folder).sink(FollowedTable("shop", "sales", 1, SCHEMA))
 
 
@@ -205,7 +205,7 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_calls_out_of_order_are_told(folder: Path) -> None:
     sink = ParquetFolder(folder).sink(TABLE)
-    with pytest.raises(FollowerError, match="outside of its transaction"):
+    with pytest.raises(FollowerError, match="outside of a transaction"):
         sink.put(rows([1]))
     with pytest.raises(FollowerError, match="before a version was begun"), sink.transaction():
         sink.put(rows([1]))

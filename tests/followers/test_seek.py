@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ingester.followers.errors import FellBehind
-from ingester.followers.table_copy import TableCopy
+from ingester.followers.followed_copy import FollowedCopy
 from tests.followers.memory_sink import Disk, content
 from tests.followers.world import World, copy_of
 
@@ -25,7 +25,7 @@ def ids(disk: Disk, *, keyed: bool = False) -> list[int]:
     return sorted(dict(one)["id"] for one in found.elements())
 
 
-def advance(copy: TableCopy, times: int = 6) -> None:
+def advance(copy: FollowedCopy, times: int = 6) -> None:
     for _ in range(times):
         copy.advance(0.0)
 

@@ -8,11 +8,11 @@ from hypothesis import given
 
 from ingester.followers.errors import StateDamaged
 from ingester.followers.state import (
+    CopySelection,
+    FeedPosition,
     FollowState,
-    Group,
     Ledger,
-    Position,
-    Selection,
+    LiveGroup,
     decode_state,
     encode_state,
     part_name,
@@ -28,17 +28,17 @@ STATES = st.builds(
     table_version=NUMBERS,
     ingester_id=st.text(),
     selection=st.builds(
-        Selection,
+        CopySelection,
         st.text(),
         st.none() | st.lists(st.text()).map(tuple),
         st.none() | st.text(),
     ),
     version=NUMBERS,
     uid=st.text(),
-    position=st.none() | st.builds(Position, NUMBERS, NUMBERS),
+    position=st.none() | st.builds(FeedPosition, NUMBERS, NUMBERS),
     filled=st.none() | NUMBERS,
     complete=st.booleans(),
-    floor=st.none() | st.builds(Position, NUMBERS, NUMBERS),
+    floor=st.none() | st.builds(FeedPosition, NUMBERS, NUMBERS),
 )
 
 
@@ -47,7 +47,7 @@ def test_what_was_encoded_is_decoded(
     state: FollowState, shapes: list[tuple[tuple[int, tuple[object, ...]], int, int | None]]
 ) -> None:
     groups = [
-        Group((key[0], key[1]), epoch, at * 10, at * 10 + 5, at, at, buffer)  # type: ignore[arg-type]
+        LiveGroup((key[0], key[1]), epoch, at * 10, at * 10 + 5, at, at, buffer)  # type: ignore[arg-type]
         for at, (key, epoch, buffer) in enumerate(shapes, 1)
     ]
     found, ledger = decode_state(encode_state(state, groups))
@@ -77,7 +77,7 @@ def test_two_partitions_never_have_one_name(
 def test_groups_of_one_buffer_are_one_group() -> None:
     ledger, part = Ledger(), (1, ("a",))
     for first, buffer, at in ((1, 1, 1), (3, 1, 9), (5, 5, 9), (7, None, 10), (9, None, 11)):
-        group = Group(part, 1, first, first + 1, 2, 0, buffer)
+        group = LiveGroup(part, 1, first, first + 1, 2, 0, buffer)
         ledger.add(group._replace(at=ledger.number(group, at)))
     assert [(g.first, g.last, g.rows, g.at) for g in ledger] == [
         (1, 4, 4, 1),

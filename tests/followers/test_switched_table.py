@@ -191,7 +191,10 @@ def test_a_follower_that_is_killed_at_any_commit_goes_on_with_the_right_version(
     pushes, labels = Pushes(daemon, "n", table), ["first"]
     with follower_of(daemon, table, DuckDBDatabase(path).sink) as follower:
         follower.wait_current(20.0)
-    with Reading(lambda: in_duckdb(path, table)) as reading, streaming(daemon.flight, "n", table):
+    with (
+        Reading(lambda: in_duckdb(path, table)) as reading,
+        streaming(daemon.flight, "n", table),
+    ):
         for call in itertools.count(1):
             record, killed = pushes.made(f"push-{call}"), KilledAt(call)
             pushed_beside(daemon, path, pushes, record, killed)

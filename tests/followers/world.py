@@ -16,14 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from ingester.client.errors import InvalidRequest, Unavailable
-from ingester.followers.feed import OPERATION, Batch, GroupOf, LiveAnswer
-from ingester.followers.files import Piece, fitted, selected
-from ingester.followers.guard import Guard
-from ingester.followers.keeping import Place
-from ingester.followers.opening import Opening, Seek, open_table_copy
+from ingester.followers.feed import OPERATION, GroupOf, LiveAnswer, LiveBatch
+from ingester.followers.files import FilePiece, fitted, selected
+from ingester.followers.followed_copy import CopySource, FollowedCopy
+from ingester.followers.place import CopyPlace, SinkCalls
 from ingester.followers.sink import FileRows, FollowedTable
-from ingester.followers.state import Position, Selection
-from ingester.followers.table_copy import Source, TableCopy
+from ingester.followers.state import CopySelection, FeedPosition
+from ingester.followers.version_copy import CopyOpening, Seek, open_copy_of
 from persist.manifest import (
     EMPTY,
     Action,
@@ -62,8 +61,8 @@ class Op:
     """The version whose files have it."""
 
     @property
-    def position(self) -> Position:
-        return Position(self.epoch, self.seq)
+    def position(self) -> FeedPosition:
+        return FeedPosition(self.epoch, self.seq)
 
 
 class World:
@@ -343,7 +342,7 @@ class WorldFiles:
 
     def pieces(
         self, state: TableState, adds: Sequence[Add], names: Sequence[str] | None = None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[FilePiece]:
         schema = TableDefinition.of_state(state).schema
         predicate = parse_predicate(None if names else self.filter, schema)
         for add in adds:
@@ -351,8 +350,8 @@ class WorldFiles:
             found = [predicate.select(batch) for batch in rows.to_batches()]
             wanted = selected(schema, names)
             table = fitted(pa.Table.from_batches(found, schema), wanted)
-            yield Piece(add, table.slice(0, 1), last=False)
-            yield Piece(add, table.slice(1), last=True)
+            yield FilePiece(add, table.slice(0, 1), last=False)
+            yield FilePiece(add, table.slice(1), last=True)
 
     def _rows(self, add: Add, schema: pa.Schema) -> pa.Table:
         if add.path not in self.world.files:
@@ -374,9 +373,9 @@ class WorldFeed:
         self.filter = filter_
         self.says_buffers = says_buffers
 
-    def ask(self, after: Position | None, version: int | None, wait_s: float) -> LiveAnswer:
+    def ask(self, after: FeedPosition | None, version: int | None, wait_s: float) -> LiveAnswer:
         world = self.world
-        now = Position(world.epoch, world.seq)
+        now = FeedPosition(world.epoch, world.seq)
         if after is None and version is None:
             return self._answer(now, [], more=False)
         if version is not None and version > len(world.versions):
@@ -386,7 +385,7 @@ class WorldFeed:
         anew = after is not None and (
             after.epoch not in world.known_epochs or world.taken_back_in > version
         )
-        begin = Position(0, -1) if after is None or anew else after
+        begin = FeedPosition(0, -1) if after is None or anew else after
         if anew or any(op.position > begin and op.flushed_in > version for op in world.gone):
             raise Unavailable("stale", code="stale", details={**told, "anew": anew})
         if version < world.kept_from:
@@ -401,10 +400,10 @@ class WorldFeed:
         numbers = sorted({(op.epoch, op.seq) for op in ops})
         some = [n for n in numbers if n[0] == numbers[0][0]][: world.at_most]
         more = len(some) < len(numbers)
-        position = Position(*some[-1]) if more else now
+        position = FeedPosition(*some[-1]) if more else now
         return self._answer(position, [op for op in ops if (op.epoch, op.seq) in some], more=more)
 
-    def _answer(self, position: Position, ops: list[Op], *, more: bool) -> LiveAnswer:
+    def _answer(self, position: FeedPosition, ops: list[Op], *, more: bool) -> LiveAnswer:
         world = self.world
         schema = world.definition.schema
         if world.keyed:
@@ -419,7 +418,9 @@ class WorldFeed:
                 number = abs(buffer) if self.says_buffers else None
                 of = GroupOf(1, (p,), epoch, each[0].seq, each[-1].seq, number)
                 table = pa.Table.from_pylist(rows, schema)
-                batches += [Batch(of, b) for b in (table[:1].to_batches() + table[1:].to_batches())]
+                batches += [
+                    LiveBatch(of, b) for b in (table[:1].to_batches() + table[1:].to_batches())
+                ]
         return LiveAnswer(ME, position, world.seq, len(world.versions), more, schema, batches)
 
     def _rows(self, ops: list[Op]) -> list[ROW]:
@@ -453,10 +454,10 @@ def copy_of(
     seek: Seek | None = None,
     kind: type[StatefulSink] = MemorySink,
     feed: WorldFeed | None = None,
-) -> TableCopy:
+) -> FollowedCopy:
     """A copy of a world's table, opened."""
     table = FollowedTable("n", "t", 1, world.definition.schema, world.definition.primary_key)
-    sink = Guard(kind(table, disk), lambda *_: None)
-    source = Source(files or WorldFiles(world), feed or WorldFeed(world))
-    opening = Opening(table, Selection("s"), seek)
-    return open_table_copy(opening, source, Place(sink, OwnStates(disk)))
+    sink = SinkCalls(kind(table, disk), lambda *_: None)
+    source = CopySource(files or WorldFiles(world), feed or WorldFeed(world))
+    opening = CopyOpening(table, CopySelection("s"), seek)
+    return open_copy_of(opening, source, CopyPlace(sink, OwnStates(disk)))
