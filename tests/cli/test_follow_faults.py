@@ -31,7 +31,7 @@ def test_a_copy_of_another_daemon_is_told_and_is_built_anew_when_asked_to(tmp_pa
                 continue
             assert done.returncode == 1
             message = done.stderr.decode().splitlines()[-1]
-            assert "follows daemon 'one', and 'other' answers" in message
+            assert "follows daemon 'one', but 'other' answered" in message
             assert seen(tmp_path / "c.duckdb", "t") == [0, 1, 2]
             again = run_command(*asked, "--anew", cwd=tmp_path, endpoint=daemon.flight)
             assert again.returncode == 0, again.stderr
