@@ -297,8 +297,8 @@ def test_two_tables_share_a_file_and_a_view_that_was_dropped_comes_back(
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("CREATE TABLE Visits (i INT)", r"has a table 'visits' that is not a copy of shop/visits"),
-        ("CREATE VIEW visits AS SELECT 1", r"has a view 'visits' that is not a copy of shop/visits"),
+        ("CREATE TABLE Visits (i INT)", r"table 'visits' that is not a copy of shop/visits"),
+        ("CREATE VIEW visits AS SELECT 1", r"view 'visits' that is not a copy of shop/visits"),
     ],
 )
 def test_a_name_that_is_something_elses_is_refused(
