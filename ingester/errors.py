@@ -1,10 +1,10 @@
-"""Every refusal the daemon makes, by who must act: the caller, the caller later, an operator.
+"""Every error that a caller can receive, grouped by who must act.
 
-Law of this file: one table, :data:`ERRORS`, maps each error class to its ``code`` (what clients
-switch on), its Flight status and its exit code. What a class means and who does what about it
-stands at the class, and is what ``docs/errors.md`` says (``make docs``). Errors of lower layers are
-wrapped into these where they meet a caller. Messages carry values and never a path of the source, a
-secret or a traceback.
+One table, :data:`ERRORS`, maps each class to its ``code``, its Flight status and its exit code
+(tests/server/test_http_and_errors.py). The docstrings of the classes are the text of
+``docs/errors.md`` (``make docs``): what the error means, then what to do. Errors of lower layers
+are wrapped into these before they reach a caller. Messages carry values and never a source path,
+a secret or a traceback.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Status = Literal[
 
 
 class IngesterError(Exception):
-    """Root of everything that a caller may be told.
+    """Base class of the errors that a caller can receive.
 
     Args:
-        message: what was wrong, with values.
-        retry_after_s: when a retry may help, in seconds.
+        message: what is wrong, with values.
+        retry_after_s: seconds after which a retry may succeed.
         details: further JSON fields for ``extra_info``.
     """
 
@@ -47,7 +47,7 @@ class IngesterError(Exception):
 
 
 class ClientGone(Exception):
-    """The client of a call has gone, so that nobody is left to be answered: no caller is told."""
+    """The client of a call has disconnected. Never sent to a caller."""
 
 
 # The caller must change the request.
@@ -56,18 +56,21 @@ class ClientGone(Exception):
 class InvalidRequest(IngesterError):
     """The request is malformed, or has an unknown column, a clashing type or a missing key.
 
-    The caller changes the request.
+    Change the request.
     """
 
 
 class UnknownTable(IngesterError):
-    """The namespace or the table does not exist."""
+    """The namespace or the table does not exist.
+
+    Check the name, or create the table.
+    """
 
 
 class NotAvailable(IngesterError):
-    """This version does not have the action or the feature, or the daemon not the transformer.
+    """The action or feature does not exist in this version, or the daemon lacks the transformer.
 
-    The caller does without, or tells the operator.
+    Do without it, or ask the operator.
     """
 
 
@@ -75,108 +78,108 @@ class NotAvailable(IngesterError):
 
 
 class Refused(IngesterError):
-    """A passing reason, which a retry helps.
+    """A temporary refusal.
 
-    The caller asks again.
+    Retry.
     """
 
 
 class MemoryFull(Refused):
     """Memory is over the high watermark.
 
-    The caller asks again after `retry_after_s`.
+    Retry after `retry_after_s`.
     """
 
 
 class Saturated(Refused):
-    """The persist queue is full, or an origin has moved 64 times before its rows were in files.
+    """The flush queue is full, or an origin moved 64 times before its rows were flushed.
 
-    The caller asks again.
+    Retry.
     """
 
 
 class DiskFull(Refused):
-    """The log's disk has no room.
+    """The log's disk is full.
 
-    The caller asks again; the operator makes room.
+    Retry; the operator frees disk space.
     """
 
 
 class TooManyStreams(Refused):
-    """As many answers are under way as the daemon allows.
+    """Too many answers are open at the daemon.
 
-    The caller asks again.
+    Retry.
     """
 
 
 class OverQuota(Refused):
-    """The namespace has as much as its quota, which the message names.
+    """The namespace has reached a quota, which the message names.
 
-    The caller asks again after `retry_after_s`, or for less; the operator may raise the quota.
+    Retry after `retry_after_s`, or ask for less; the operator may raise the quota.
     """
 
 
 class LimitReached(Refused):
-    """A setting of `[limits]` is reached for now; `extra_info` has it as `limit`.
+    """A limit of `[limits]` is reached for now; `extra_info` names it as `limit`.
 
-    The caller asks again after `retry_after_s`; the operator raises it.
+    Retry after `retry_after_s`; the operator may raise the limit.
     """
 
 
 class StoreAway(Refused):
-    """The store cannot be reached where it is needed now.
+    """The object store is needed and cannot be reached.
 
-    The caller asks again.
+    Retry.
     """
 
 
 class StaleVersion(Refused):
     """The version is too old for a buffered tail.
 
-    The caller loads the version that `extra_info` names, and asks again.
+    Load the version that `extra_info` names and ask again.
     """
 
 
 class Superseded(Refused):
     """A newer stream or transaction of this origin has taken over.
 
-    After a lost connection or a time-out it may be the caller's own older call, served late: open
-    again, once; else stop, or find out who else writes.
+    After a lost connection or a time-out it may be your own earlier call, served late: reopen once.
+    Otherwise another client uses the origin: stop.
     """
 
 
 class MadeAnew(Refused):
-    """The table was made anew by a copy, and may have other columns and another key.
+    """A copy has replaced the table, possibly with other columns and another key.
 
-    The caller opens its stream again, or begins its transaction again, for the table as it is now.
+    Reopen the stream, or restart the transaction, for the new table.
     """
 
 
 class Stopping(Refused):
     """The daemon is shutting down, or still starting.
 
-    The caller asks again; the daemon may come back.
+    Retry; the daemon may come back.
     """
 
 
 class FencedOff(Refused):
-    """A later process runs under this identity.
+    """A later process runs under this daemon's id.
 
-    The caller connects anew.
+    Reconnect.
     """
 
 
 class OwnedElsewhere(Refused):
-    """Another daemon takes this table's writes.
+    """Another daemon owns this table's writes.
 
-    The caller writes there.
+    Write to the daemon that `extra_info` names.
     """
 
 
 class TooSlow(IngesterError):
-    """The client was too slow or silent for too long, or a transformer; or a deadline has passed.
+    """A client or a transformer was too slow, a client was silent too long, or a deadline passed.
 
-    The caller asks again.
+    Retry.
     """
 
 
@@ -186,27 +189,27 @@ class TooSlow(IngesterError):
 class Unauthenticated(IngesterError):
     """The request has no token, or one that is unknown, revoked or expired.
 
-    The caller sends a valid token.
+    Send a valid token.
     """
 
 
 class Forbidden(IngesterError):
-    """The token is valid and does not have the right.
+    """The token is valid but lacks the right.
 
-    The caller asks the operator for a token with more rights.
+    Ask the operator for a token with more rights.
     """
 
 
 class InternalFailure(IngesterError):
-    """Anything else; the message has an id that is in the log, too.
+    """An unexpected error; the message has an id that is also in the log.
 
-    The caller tells the operator.
+    Tell the operator.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """How one class of error looks from outside."""
+    """The outside view of an error class."""
 
     code: str
     status: Status
@@ -240,15 +243,15 @@ ERRORS: dict[type[IngesterError], ErrorKind] = {
 
 
 def limit_facts(limit: str, most: int, found: int) -> dict[str, object]:
-    """The details of an error of a limit: its setting, its value, and what was found.
+    """Return the details of a limit error: the setting, its value, and the value found.
 
-    An error with them is counted in ``ingester_limit_refused_total{limit}``.
+    Errors with these details are counted in ``ingester_limit_refused_total{limit}``.
     """
     return {"limit": limit, "most": most, "found": found}
 
 
 def limit_of(error: IngesterError) -> str | None:
-    """The name in ``[limits]`` or ``[query]`` of the setting that an error is of, if any."""
+    """Return the name in ``[limits]`` or ``[query]`` of an error's setting, if it has one."""
     limit = error.details.get("limit")
     if not isinstance(limit, str) or not limit.startswith(("limits.", "query.")):
         return None
@@ -256,5 +259,5 @@ def limit_of(error: IngesterError) -> str | None:
 
 
 def kind_of(error: IngesterError) -> ErrorKind:
-    """How this error looks from outside."""
+    """Return the outside view of an error."""
     return ERRORS[type(error)]

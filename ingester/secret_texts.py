@@ -1,8 +1,8 @@
-"""Secrets kept out of what is told: settings, logs, errors, tracebacks, the status.
+"""Masking secrets in settings, logs, errors, tracebacks and the status.
 
-Law of this file: a secret is known by its form (credentials in a URL, a token of ours, a bearer
-header, ``password=…``, a signature) or by its value, where this process was given it. Rather too
-much is masked than too little. Nothing here can be turned back.
+A secret is recognized by its form (credentials in a URL, a token of ours, a bearer header,
+``password=…``, a signature) or by its value, if this process was given it. In doubt, text is
+masked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SECRET_NAME = re.compile(
     r"secret|passw|token|credential|signature|authorization|cookie|sas($|_)|(^|_)key($|_)",
     re.IGNORECASE,
 )
-"""Names of options whose values are never shown."""
+"""Options with such a name are never shown."""
 SHOWN_OPTIONS = frozenset(
     [
         "endpoint_url",
@@ -34,14 +34,14 @@ SHOWN_OPTIONS = frozenset(
         "StorageClass",
     ]
 )
-"""Options of a store whose texts are shown; other libraries' names of secrets are not all known."""
+"""Store options whose values are shown. Other libraries' names for secrets are not all known."""
 _SHORTEST = 8
-"""A shorter value is no secret worth the name, and would mask parts of words."""
+"""Shorter values are not remembered: masking them would hide parts of words."""
 _MOST = 1000
-"""The values that are remembered: a process is given few."""
+"""Limit on remembered values."""
 _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    # user:password@, also with '/' or '@' in the password; a port and a path are no password.
-    # Bounded: a text of "a://a:" again and again would be looked through to its end each time.
+    # user:password@, even with '/' or '@' in the password. A port or a path is not a password.
+    # Bounded, so that repeated "a://a:" does not make the match quadratic.
     (
         re.compile(r"(\w://)[^\s/@:'\"]{0,128}:(?!\d{1,5}(?:[/?#,]|$))[^\s'\"]{0,256}@"),
         rf"\1{MASK}@",
@@ -60,7 +60,7 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
         ),
         rf"\1={MASK}",
     ),
-    # Headers as libraries log them at the level debug: name: value, or as a dict of bytes.
+    # Headers as libraries log them at level debug: name: value, or a dict of bytes.
     (
         re.compile(
             r"\b(x-amz-security-token|[\w-]{0,64}customer-key|set-cookie|cookie)"
@@ -71,25 +71,25 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     ),
 )
 _known: dict[str, None] = {}
-"""Values that this process was given, the longest first."""
+"""Values given to this process, longest first."""
 
 
 def remember(values: Iterable[object]) -> None:
-    """Mask these values from now on, wherever they would be told. Any thread.
+    """Mask these values from now on. Thread-safe.
 
     Args:
-        values: texts are taken, and those in lists and mappings; all else is no secret.
+        values: strings, also inside lists and mappings; other values are ignored.
     """
     global _known
     texts = [text for text in _texts(values) if len(text) >= _SHORTEST and text not in _known]
     if texts:
-        # A new dict: readers see the one or the other.
+        # A new dict, so that readers see either the old or the new one.
         kept = sorted([*_known, *texts], key=len, reverse=True)
         _known = dict.fromkeys(kept[:_MOST])
 
 
 def remember_options(options: Mapping[str, Any]) -> None:
-    """Remember those values of options that are secret by their name, at any depth."""
+    """Remember the values of options with secret names, at any depth."""
     for name, value in options.items():
         if SECRET_NAME.search(name):
             remember([value])
@@ -98,7 +98,7 @@ def remember_options(options: Mapping[str, Any]) -> None:
 
 
 def masked(text: str) -> str:
-    """Return the text without any secret that is known by value or by form."""
+    """Return the text with all known or recognizable secrets masked."""
     for value in _known:
         if value in text:
             text = text.replace(value, MASK)
@@ -109,9 +109,9 @@ def masked(text: str) -> str:
 
 
 def masked_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as they may be shown: numbers, and texts whose names are known to be harmless.
+    """Return options for display: numbers, and strings whose names are known to be harmless.
 
-    A text of another name may be a secret that only its library knows as one.
+    A string under another name may be a secret that only its library recognizes.
     """
     shown: dict[str, Any] = {}
     for name, value in options.items():
