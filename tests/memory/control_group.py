@@ -1,10 +1,10 @@
-"""A control group of the kernel that ends a process which takes more memory than it may."""
+"""A control group of the kernel that kills a process which takes more memory than it may."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,49 +14,70 @@ TREE = Path("/sys/fs/cgroup")
 LOOK_S = 0.02
 
 
-class Watched:
-    """A daemon that is killed when it takes more than it may.
+class MemoryLimit:
+    """A limit of memory for processes that are started with :meth:`command`.
 
-    Attributes:
-        by: What kills it: the kernel's ``control group``, or a ``look`` every 20 ms.
-        peak_bytes: The most bytes that were resident, as looks have seen it.
+    Where the kernel allows no group, :meth:`watch` kills the daemon instead.
     """
 
-    def __init__(self, by: str) -> None:
-        self.by = by
-        self.peak_bytes = 0
+    def __init__(self, most_bytes: int, group: Path | None) -> None:
+        self._most_bytes = most_bytes
+        self._group = group
+        self.by = "look" if group is None else "control group"
+        """What kills: the kernel's control group, or a look at the resident bytes every 20 ms."""
+
+    def command(self, command: Sequence[str]) -> Sequence[str]:
+        """Return a command that enters the group and then becomes ``command``."""
+        if self._group is None:
+            return command
+        enter = f'echo $$ > {self._group}/cgroup.procs && exec "$@"'
+        return ["/bin/sh", "-c", enter, "sh", *command]
+
+    @property
+    def kills(self) -> int | None:
+        """How often the kernel has killed a process of the group; None without a group."""
+        if self._group is None:
+            return None
+        for file in ("memory.events", "memory.oom_control"):
+            with suppress(OSError):
+                facts = dict(line.split() for line in (self._group / file).read_text().splitlines())
+                return int(facts["oom_kill"])
+        return None
+
+    @contextmanager
+    def watch(self, daemon: Daemon) -> Iterator[None]:
+        """Kill the daemon beyond the limit, where no group does."""
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(LOOK_S) and daemon.process.poll() is None:
+                if daemon.resident_bytes > self._most_bytes:
+                    daemon.process.kill()
+
+        watcher = threading.Thread(target=look)
+        if self._group is None:
+            watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            if self._group is None:
+                watcher.join()
 
 
 @contextmanager
-def killed_beyond(daemon: Daemon, most_bytes: int) -> Iterator[Watched]:
-    """Have the daemon killed where more bytes than these are resident."""
-    group = _group(f"ingester-test-{daemon.pid}", most_bytes - daemon.resident_bytes, daemon.pid)
-    watched = Watched("look" if group is None else "control group")
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(LOOK_S) and daemon.process.poll() is None:
-            watched.peak_bytes = max(watched.peak_bytes, daemon.resident_bytes)
-            if group is None and watched.peak_bytes > most_bytes:
-                daemon.process.kill()
-
-    watcher = threading.Thread(target=look)
-    watcher.start()
+def memory_limit(name: str, most_bytes: int) -> Iterator[MemoryLimit]:
+    """Make a limit; its processes have to be gone at the end."""
+    group = _group(f"{name}-{os.getpid()}", most_bytes)
     try:
-        yield watched
+        yield MemoryLimit(most_bytes, group)
     finally:
-        over.set()
-        watcher.join()
         if group is not None:
-            daemon.kill()
             group.rmdir()
 
 
-def _group(name: str, more_bytes: int, pid: int) -> Path | None:
-    """Make a group for a process that may take so much more; None where the kernel lets us not.
-
-    What a process had before stays with its group of before.
-    """
+def _group(name: str, most_bytes: int) -> Path | None:
+    """Make a group, of version 1 or 2; None where that is not allowed."""
     for folder, file in ((TREE / "memory", "memory.limit_in_bytes"), (TREE, "memory.max")):
         if not (folder / "cgroup.procs").exists() or not os.access(folder, os.W_OK):
             continue
@@ -64,8 +85,7 @@ def _group(name: str, more_bytes: int, pid: int) -> Path | None:
         with suppress(OSError):
             group.mkdir()
             try:
-                (group / file).write_text(str(more_bytes))
-                (group / "cgroup.procs").write_text(str(pid))
+                (group / file).write_text(str(most_bytes))
                 return group
             except OSError:
                 group.rmdir()
