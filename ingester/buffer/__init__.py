@@ -1,18 +1,18 @@
-"""The memtables: namespace, table, partition, and in each partition the rows not yet in files.
+"""The memtables: namespace, table, partition, and in each partition the unflushed rows.
 
     BufferTree ── TableBuffer ── PartitionBuffer ── BufferHandle (active, frozen, …, released)
                                                            │
                               BufferedRows, Parquet files, or a spill file
 
-A write comes in at ``tree``, which finds its table (``table``) and partitions (``partition``) and
-appends to each partition's active buffer (``handle``), whose rows lie in ``rows``. A freeze moves
-the buffer to the partition's queue of frozen ones and hands out a ``flush_job``; the buffer stays
-readable until a manifest version that has its files is installed. Snapshots pin handles and not
-rows, so that a release takes nothing from under a reader. ``write_latch`` keeps plain writes to a
-keyed table away from a transaction that reads before it writes.
+``tree`` applies a write: it finds the table and partitions (``table``) and appends to each
+partition's active buffer (``handle``), whose rows are in ``rows``. A freeze moves the buffer to the
+partition's queue of frozen buffers and returns a ``flush_job``; the buffer stays readable until a
+manifest version with its files is installed. Snapshots pin handles, not rows, so a release takes
+nothing from a reader. ``write_latch`` keeps plain writes to a keyed table away from a transaction
+that reads before it writes.
 
-Nothing here writes a file, talks to the store or waits for either. Start reading at ``handle``,
-whose states say what a buffer goes through; then ``tree``.
+Nothing here writes a file or uses the store. Start reading at ``handle``, whose states are a
+buffer's life, then ``tree``.
 """
 
 from ingester.buffer.flush_job import AtomicFlush, FlushJob, RowsToFlush
@@ -24,9 +24,8 @@ from ingester.buffer.handle import (
     PersistedFiles,
     Pin,
 )
-from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.rows import BufferedRows, Chunk
-from ingester.buffer.table import TableBuffer
+from ingester.buffer.table import PartitionBuffer, TableBuffer
 from ingester.buffer.tree import BufferTree, FreezeLimits, TreeHooks, Why
 
 __all__ = [

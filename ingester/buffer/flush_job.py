@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ingester.buffer.handle import BufferHandle
-from ingester.buffer.partition import PartitionBuffer
 from ingester.buffer.rows import BufferedRows
-from ingester.buffer.table import TableBuffer
+from ingester.buffer.table import PartitionBuffer, TableBuffer
 from persist.manifest import PartitionKey, TableState, version_folder
 from persist.partitioning import folder_of
 from persist.table import TableKey

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.dml.part import RowCounts
+from ingester.dml.operation import RowCounts
 
 FAN_OUT = 16
 CHUNK_ROWS = 4096

@@ -16,10 +16,8 @@ from typing import Literal
 
 from ingester.buffer.flush_job import AtomicFlush, FlushJob
 from ingester.buffer.handle import BufferHandle, PersistedFiles
-from ingester.buffer.partition import PartitionBuffer
-from ingester.buffer.table import TableBuffer
-from ingester.dml.operation import Operation
-from ingester.dml.sink import Answer
+from ingester.buffer.table import PartitionBuffer, TableBuffer
+from ingester.dml.operation import Answer, Operation
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.status import Buffered
 from ingester.origins.checkpoint_state import Checkpoint

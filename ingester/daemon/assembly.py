@@ -34,9 +34,9 @@ from ingester.copies.copy_files import Encoders
 from ingester.copies.takeover import Takeover
 from ingester.daemon.instrumentation import Instrumentation
 from ingester.daemon.push_watch import PushWatch
-from ingester.dml.origin_record import encode_opened, encode_origins
+from ingester.dml.control_records import encode_opened, encode_origins
+from ingester.dml.operation import DmlSink
 from ingester.dml.record import shrink
-from ingester.dml.sink import DmlSink
 from ingester.errors import TooSlow
 from ingester.flush.checkpoint_committer import CheckpointCommitter
 from ingester.flush.file_writer import FileWriter

@@ -1,11 +1,9 @@
-"""What an operation is, in memory and in the log.
+"""Operations: a batch of one table on its way into the log and the buffers.
 
-    batch split by partition ─▶ ``part`` ─▶ ``operation`` ─▶ ``record`` ─▶ the log's bytes, and back
-                                              ├ ``transaction_record``: several tables at once
-                                              ├ ``shared_record``: bytes that checkpoints share
-                                              └ ``origin_record``: what a segment carries of origins
-    ``ipc``: the rows' own message, without a copy         ``sink``: who takes operations
+    batch split by partition ─▶ ``operation`` ─▶ ``record`` ─▶ the log's bytes, and back
+                                                   └ ``control_records``: transactions, origins
 
-An operation names its table by key and knows no buffer. Everything but ``sink`` is pure. Start
-reading at ``operation``.
+``ipc`` makes the rows' Arrow message without copying them. An operation names its table by key and
+knows no buffer. Except for the sink protocol in ``operation``, everything is pure. Start reading at
+``operation``.
 """

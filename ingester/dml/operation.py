@@ -12,10 +12,10 @@ for ever is (ingester id, epoch, sequence), given by the log.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from ingester.dml.part import Part
 from ingester.origins.checkpoint_state import Checkpoint
 from persist.manifest import PartitionKey
 from persist.table import TableKey
@@ -23,6 +23,25 @@ from wal import Entry
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from persist.partitioning import PartitionValues
+
+RowCounts = tuple[tuple[int, int], ...]
+"""The rows of each operation of a coalesced batch, in order: (its number in the batch, its rows).
+An operation without rows is left out."""
+
+
+class Part(NamedTuple):
+    """The rows of an operation that belong to one partition."""
+
+    values: PartitionValues
+    batch: pa.RecordBatch
+    nbytes: int
+    row_counts: RowCounts | None = None
+    """The row counts of a coalesced batch, in the rows' order; None for a single operation."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,3 +97,22 @@ class Transaction:
     def last_seq(self) -> int:
         """The sequence of the last operation, once the log has it."""
         return self.operations[-1].last_seq
+
+
+Answer = Callable[[Operation, BaseException | None], None]
+"""A callback, called once per operation: with None when durable and visible, else the reason."""
+
+
+class DmlSink(Protocol):
+    """Takes operations in order, and never blocks.
+
+    With an origin it is called on the event loop. Without one it is called in the thread that has
+    prepared the operation: a reader's, the combiner's or the log's writer's.
+    """
+
+    def submit(self, operation: Operation, answer: Answer) -> None:
+        """Take an operation and answer it now or later.
+
+        Raises:
+            Stopping: there is no loop any more to answer on.
+        """

@@ -16,6 +16,7 @@ anything that does not check out is :class:`DamagedRecord`, never a wrong row.
 from __future__ import annotations
 
 import struct
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -25,9 +26,7 @@ import msgspec
 import pyarrow as pa
 
 from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
-from ingester.dml.operation import Operation
-from ingester.dml.part import Part, RowCounts
-from ingester.dml.shared_record import preamble_of
+from ingester.dml.operation import Operation, Part, RowCounts
 from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
 from ingester.schema.validation import validate_fully
 from persist.partitioning import PartitionValues
@@ -85,6 +84,19 @@ class LoggedOperation(NamedTuple):
     def rows(self) -> int:
         """The number of rows in all parts."""
         return sum(part.batch.num_rows for part in self.parts)
+
+
+# The identity of a preamble is what the log knows it by. Two threads that make one at the same
+# time cost a second record in a segment, no more.
+_preambles: weakref.WeakKeyDictionary[SharedBytes, Preamble] = weakref.WeakKeyDictionary()
+
+
+def preamble_of(shared: SharedBytes) -> Preamble:
+    """Find the record of these bytes, or make it."""
+    known = _preambles.get(shared)
+    if known is None:
+        known = _preambles[shared] = Preamble(RecordKind.SHARED, (shared.state,))
+    return known
 
 
 # msgspec reports text that is not UTF-8 as Python does.

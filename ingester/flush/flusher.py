@@ -29,8 +29,7 @@ from ingester.flush.worker_pool import Begun, WorkerPool, lanes, step
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.status import PersistStatus
 from ingester.tables.catalog import Catalog
-from ingester.tables.commit_schedule import CommitSchedule
-from ingester.tables.finished_flush import FinishedFlush, FlushState
+from ingester.tables.commit_schedule import CommitSchedule, FinishedFlush, FlushState
 from persist.backoff import Backoff
 from persist.jobs import PersistQueue
 from persist.manifest import Action, Add, TableState

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from ingester.dml.control_records import decode_record
 from ingester.dml.record import DamagedRecord, LoggedOperation, checkpoint_of, decode_schema
-from ingester.dml.transaction_record import decode_record
 from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
 from persist.manifest import WriterIdentity
 from wal import Disk, Record, RecordKind, SegmentFacts

@@ -18,11 +18,9 @@ import pyarrow as pa
 import trio
 
 from ingester.buffer import BufferTree, TableBuffer
-from ingester.dml.operation import Operation
-from ingester.dml.origin_record import decode_opened, decode_origins
-from ingester.dml.part import Part
+from ingester.dml.control_records import decode_opened, decode_origins, decode_record
+from ingester.dml.operation import Operation, Part
 from ingester.dml.record import DamagedRecord, LoggedOperation, checkpoint_of, decode_schema
-from ingester.dml.transaction_record import decode_record
 from ingester.errors import StoreAway, UnknownTable
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.logs import store_away

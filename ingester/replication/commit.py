@@ -22,10 +22,9 @@ import pyarrow.compute as pc
 import trio
 
 from ingester.buffer import TableBuffer
+from ingester.dml.control_records import encode_opened, make_transaction
 from ingester.dml.operation import Transaction
-from ingester.dml.origin_record import encode_opened
 from ingester.dml.record import LoggedSchema, TableRows, split_rows
-from ingester.dml.transaction_record import make_transaction
 from ingester.errors import InvalidRequest
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader

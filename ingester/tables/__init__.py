@@ -1,22 +1,16 @@
-"""The catalogue of tables, and the one gate to each table's manifest.
+"""The catalogue of tables, and the single commit gate of each table's manifest.
 
-    ``catalog`` ─▶ ``ddl``: opened, created, widened, registered
-        │              ├ ``rules``: how many there may be, and who may have one made
-        │              ├ ``table_quota``: how many a namespace may have
-        │              ├ ``owner``: a keyed table's writes have one daemon
-        │              ├ ``wide_schemas``: many columns are looked at in a thread
-        │              └ ``new_version``: a table made, or made anew, with all of its rows
-        └▶ ``commits`` ◀── ``finished_flush`` ◀── the flush room: files on their way into a version
-              ├ ``commit_gate``: one table's manifest, one change at a time
-              ├ ``commit_schedule``: when a finished flush is committed, and with whom
-              ├ ``commit_batches``: what of a batch goes into the version, what is made anew
-              ├ ``origin_claims``: what a version says of origins
+    ``catalog`` ─▶ ``ddl``: open, create, widen, register, own
+        │              ├ ``rules``: whether a table may be created or widened
+        │              └ ``new_version``: create or replace a table with all of its rows
+        └▶ ``commits`` ◀── finished flushes
+              ├ ``commit_schedule``: when a finished flush is committed, and with which others
+              ├ ``commit_batches``: which of them a version takes, which must be made again
+              ├ ``claims``: what a version says of origins and checkpoints
               │    └ ``origin_takeover``, ``origin_lookup``
-              ├ ``checkpoint_claims``: which states of sources go along
-              ├ ``version_overlap``: buffers whose rows somebody else may have committed
-              └▶ ``persist.manifest.commit`` ─▶ ``ingester.buffer.tree``: in one step the version is
-                 installed and the buffers that it covers are let go
+              └▶ ``persist.manifest.commit`` ─▶ ``ingester.buffer.tree``: one step installs the
+                 version and releases the buffers that it covers
 
-One commit of a table at a time. Nothing else in the daemon commits a version. Start reading at
-``commits``.
+One commit of a table is under way at a time, and nothing else in the daemon commits a version.
+Start reading at ``commits``.
 """

@@ -7,26 +7,73 @@ epoch) is in the manifest before the operation goes to the log.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import structlog
+import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.errors import StoreAway, UnknownTable
 from ingester.schema.definition import automatic_definition, check_same, keyed_definition, widened
 from ingester.schema.limits import check_columns
 from ingester.schema.names import check_table_name
+from ingester.schema.normalise import missing_columns
+from ingester.tables.commit_batches import held_back
 from ingester.tables.commits import Commits
 from ingester.tables.ddl import TableSteps
 from ingester.tables.new_version import NewVersions
 from ingester.tables.rules import TableRules
-from ingester.tables.version_overlap import held_back
-from ingester.tables.wide_schemas import WideSchemas
 from persist.manifest import Manifest, ManifestError, WriterIdentity, list_tables
 from persist.store import StoreError
 from persist.table import TableDefinition, TableKey
+
+T = TypeVar("T")
+
+WIDE = 200
+"""The columns from which on a thread is worth it: fewer take less than 2 ms."""
+
+
+class WideSchemas:
+    """Does work on schemas; one wide one at a time, so that many take one thread's time. Loop."""
+
+    def __init__(self) -> None:
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def work(self, schema: pa.Schema, call: Callable[[], T]) -> T:
+        """Return or raise what the call does; without a checkpoint where the schema is narrow."""
+        if not is_wide(schema):
+            return call()
+        return await trio.to_thread.run_sync(call, limiter=self._limiter)
+
+    async def of_table(
+        self,
+        table: TableBuffer,
+        schema: pa.Schema,
+        call: Callable[[TableDefinition], T],
+    ) -> T:
+        """Return what the call makes of the table's definition, as its columns are on return."""
+        while True:
+            definition = table.definition
+            found = await self.work(schema, partial(call, definition))
+            if table.definition.schema_id == definition.schema_id:
+                return found
+
+    async def missing(self, table: TableBuffer, sent: pa.Schema) -> list[pa.Field]:
+        """Return the columns of a batch that the table does not have yet."""
+        return await self.of_table(table, sent, partial(_missing, sent))
+
+
+def is_wide(schema: pa.Schema) -> bool:
+    """Whether work on a schema takes so long that it is not for the loop."""
+    return len(schema) > WIDE
+
+
+def _missing(sent: pa.Schema, definition: TableDefinition) -> list[pa.Field]:
+    return missing_columns(definition, sent)
+
 
 log = structlog.get_logger(__name__)
 

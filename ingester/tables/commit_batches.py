@@ -12,22 +12,23 @@ Hold the table's gate.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from random import Random
 
 import structlog
 import trio
 
-from ingester.buffer import TableBuffer
-from ingester.tables.checkpoint_claims import (
+from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.errors import StoreAway
+from ingester.tables.claims import (
     CheckpointClaims,
+    Claims,
+    OriginClaims,
     actions_of,
     covered,
     shares_of,
 )
-from ingester.tables.commit_schedule import whole
-from ingester.tables.finished_flush import FinishedFlush, FlushState
-from ingester.tables.origin_claims import Claims, OriginClaims
+from ingester.tables.commit_schedule import FinishedFlush, FlushState, whole
 from persist.backoff import Backoff
 from persist.manifest import (
     Action,
@@ -41,6 +42,62 @@ from persist.manifest import (
     VersionSealed,
     WriterIdentity,
 )
+
+
+class VersionOverlap:
+    """Knows the buffers that replay has filled, until they are released."""
+
+    def __init__(self, tree: BufferTree, ingester_id: str, claims: OriginClaims) -> None:
+        self._tree = tree
+        self._claims = claims
+        self._ingester_id = ingester_id
+        self._replayed: dict[TableBuffer, set[BufferHandle]] = {}
+
+    def note_replayed(self, table: TableBuffer, handle: BufferHandle) -> None:
+        """Note a buffer of the table with operations that other logs may have."""
+        self._replayed.setdefault(table, set()).add(handle)
+
+    def freeze_behind(
+        self, table: TableBuffer, state: TableState, besides: Collection[BufferHandle] = ()
+    ) -> list[BufferHandle]:
+        """Freeze and return the buffers that keep a version from being installed.
+
+        Args:
+            besides: the buffers that are released with it.
+        """
+        behind = [h for h in self._replayed_into(table) if self._has_rows_of(state, h)]
+        if state.origins is not table.state.origins:
+            lost = self._claims.lost_rows(table, state)
+            behind += [handle for handle in lost if handle not in behind]
+        behind = [handle for handle in behind if handle not in besides]
+        for handle in behind:
+            if not handle.frozen:
+                self._tree.freeze(table.partitions[handle.partition])
+        return behind
+
+    def _replayed_into(self, table: TableBuffer) -> list[BufferHandle]:
+        known = self._replayed.get(table)
+        if known is None:
+            return []
+        known -= {handle for handle in known if handle.released}
+        if not known:
+            del self._replayed[table]
+        return list(known)
+
+    def _has_rows_of(self, state: TableState, handle: BufferHandle) -> bool:
+        spec_id, values = handle.partition
+        upto = state.applied_to(self._ingester_id, handle.epoch, spec_id, values)
+        return upto >= handle.first_seq
+
+
+def held_back(table: TableBuffer) -> StoreAway:
+    """The error that says why a version of others cannot be shown yet."""
+    return StoreAway(
+        f"table {table.namespace}/{table.name}: its newest version has rows that are still being"
+        " persisted here, too; ask again",
+        retry_after_s=0.5,
+    )
+
 
 log = structlog.get_logger(__name__)
 

@@ -24,12 +24,15 @@ import trio
 from ingester.buffer import BufferHandle, BufferTree, FlushJob, TableBuffer
 from ingester.errors import StoreAway
 from ingester.observability.logs import store_away
-from ingester.tables.checkpoint_claims import CheckpointClaims
-from ingester.tables.commit_batches import NO_FILES, CommitBatches, FilesOf
-from ingester.tables.commit_gate import CommitGate
-from ingester.tables.finished_flush import FinishedFlush, FlushState
-from ingester.tables.origin_claims import EXPIRE_AFTER_S, NO_CLAIMS, Claims, OriginClaims
-from ingester.tables.version_overlap import VersionOverlap, held_back
+from ingester.tables.claims import EXPIRE_AFTER_S, NO_CLAIMS, CheckpointClaims, Claims, OriginClaims
+from ingester.tables.commit_batches import (
+    NO_FILES,
+    CommitBatches,
+    FilesOf,
+    VersionOverlap,
+    held_back,
+)
+from ingester.tables.commit_schedule import CommitGate, FinishedFlush, FlushState
 from persist.jobs import ByteBudget
 from persist.manifest import (
     Action,

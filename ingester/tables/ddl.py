@@ -8,29 +8,136 @@ writer has committed meanwhile is shown, and looked at again. Loop only.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Literal
 
 import pyarrow as pa
 import structlog
 
 from ingester.buffer import BufferTree, TableBuffer
-from ingester.errors import Stopping, UnknownTable
+from ingester.errors import OwnedElsewhere, Stopping, UnknownTable
 from ingester.schema.limits import check_columns
 from ingester.tables.commits import Commits
-from ingester.tables.owner import TableOwners
 from ingester.tables.rules import TableRules
-from ingester.tables.table_quota import TableQuota
 from persist.manifest import (
     Action,
+    Owner,
     ProposalConflict,
     TableNotFound,
     TableState,
     VersionSealed,
     Writer,
     WriterIdentity,
+    live_owner,
+    tables_of,
 )
 from persist.table import TableDefinition, TableKey, UsedTransformer
+
+OWNER_RETRY_S = 5.0
+
+
+class TableOwners:
+    """Decides whose a keyed table is.
+
+    Args:
+        endpoint: where clients find this daemon, once that is known.
+    """
+
+    def __init__(self, writer: WriterIdentity, endpoint: Callable[[], str]) -> None:
+        self._writer = writer
+        self._endpoint = endpoint
+
+    def owns(self, table: TableBuffer) -> bool:
+        """Say whether the table needs no claim, or has this daemon's."""
+        if not table.definition.keyed:
+            return True
+        owner = table.state.owner
+        return owner is not None and (owner.ingester_id, owner.epoch) == (
+            self._writer.ingester_id,
+            self._writer.epoch,
+        )
+
+    def claim(self, table: TableBuffer) -> Owner:
+        """Return the claim of the table, on top of its newest version.
+
+        Raises:
+            OwnedElsewhere
+        """
+        owner = live_owner(table.state)
+        if owner is not None and owner.ingester_id != self._writer.ingester_id:
+            at = f" at {owner.endpoint}" if owner.endpoint else ""
+            raise OwnedElsewhere(
+                f"daemon {owner.ingester_id!r}{at} takes the writes of table"
+                f" {table.namespace}/{table.name}, which has a primary key",
+                retry_after_s=OWNER_RETRY_S,
+                details={"owner": owner.ingester_id, "endpoint": owner.endpoint or None},
+            )
+        return self.first_claim()
+
+    def first_claim(self) -> Owner:
+        """The claim of a table that nobody has claimed."""
+        return Owner(self._writer.ingester_id, self._writer.epoch, self._endpoint())
+
+
+STORED_HOLD_S = 30.0
+"""The time for which the store's tables of a namespace are not listed again."""
+
+
+class TableQuota:
+    """Sees that a namespace makes no more tables than it may have."""
+
+    def __init__(self, commits: Commits, tree: BufferTree) -> None:
+        self._commits = commits
+        self._tree = tree
+        self._stored: dict[str, tuple[float, frozenset[str]]] = {}
+        self._making: Counter[str] = Counter()
+
+    def check_open(self, key: TableKey) -> None:
+        """Raise OverQuota where the tables that are open here are as many as there may be."""
+        if key not in self._tree.tables:
+            use = self._tree.namespaces.of(key[0])
+            self._tree.namespaces.check_tables(use, use.tables)
+
+    @asynccontextmanager
+    async def making(self, key: TableKey) -> AsyncIterator[None]:
+        """Count a table as on its way inside the block.
+
+        Raises:
+            OverQuota: the namespace has as many as it may have.
+            StoreAway: a quota is set, and the store cannot be listed.
+        """
+        namespace, use = key[0], self._tree.namespaces.of(key[0])
+        if use.quota.tables:
+            self.check_open(key)
+            stored = await self._names_stored(namespace, use.quota.tables)
+            # Atomic from here to the count: no await.
+            here = {name for space, name in self._tree.tables if space == namespace}
+            number = len((here | stored) - {key[1]}) + self._making[namespace]
+            self._tree.namespaces.check_tables(use, number)
+        self._making[namespace] += 1
+        try:
+            yield
+        finally:
+            self._making[namespace] -= 1
+            if not self._making[namespace]:
+                del self._making[namespace]
+
+    async def _names_stored(self, namespace: str, most: int) -> frozenset[str]:
+        at, names = self._stored.get(namespace, (-STORED_HOLD_S, frozenset[str]()))
+        now = time.monotonic()
+        if now - at < STORED_HOLD_S:
+            return names
+        self._stored = {
+            n: each for n, each in self._stored.items() if now - each[0] < STORED_HOLD_S
+        }
+        listing = tables_of(self._commits.store, namespace)
+        names = await self._commits.read(lambda: frozenset(islice(listing, most)), namespace)
+        self._stored[namespace] = (now, names)
+        return names
+
 
 log = structlog.get_logger(__name__)
 

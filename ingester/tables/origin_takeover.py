@@ -21,8 +21,8 @@ from ingester.buffer import TableBuffer
 from ingester.errors import Saturated, StoreAway
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
+from ingester.tables.claims import Claims
 from ingester.tables.commits import Commits
-from ingester.tables.origin_claims import Claims
 from persist.manifest import Origin, OriginMoved, TableState, VersionSealed, WriterIdentity
 from persist.manifest.origins import MOST_RUNS, Process, origin_of, owned, taken_over, with_ends
 from persist.table import TableKey

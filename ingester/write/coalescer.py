@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
-from ingester.dml.operation import Operation
-from ingester.dml.sink import DmlSink
+from ingester.dml.operation import DmlSink, Operation
 from ingester.errors import Stopping
 from ingester.write.combiner import Known
 from ingester.write.operation_maker import OperationMaker

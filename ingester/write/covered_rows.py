@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
-from ingester.dml.part import Part
+from ingester.dml.operation import Part
 from persist.manifest import PartitionKey
 from persist.partitioning import split_batch, with_columns
 from persist.table import TableDefinition

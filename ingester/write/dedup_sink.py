@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ingester.dml.operation import Operation
-from ingester.dml.part import Part
-from ingester.dml.sink import Answer, DmlSink
+from ingester.dml.operation import Answer, DmlSink, Operation, Part
 from ingester.errors import OwnedElsewhere
 from ingester.origins.fates import Fates
 from ingester.origins.origin_table import OriginTable

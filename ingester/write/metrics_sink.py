@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ingester.dml.operation import Operation
-from ingester.dml.sink import Answer, DmlSink
+from ingester.dml.operation import Answer, DmlSink, Operation
 from ingester.observability.metrics import Metrics
 from ingester.observability.rates import RateCounter
 

@@ -11,8 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from ingester.dml.operation import Operation
-from ingester.dml.part import RowCounts
+from ingester.dml.operation import Operation, RowCounts
 from ingester.dml.record import make_operation, split_rows
 from ingester.errors import InvalidRequest
 from ingester.schema import Normaliser

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ingester.dml.operation import Operation
-from ingester.dml.sink import DmlSink
+from ingester.dml.operation import DmlSink, Operation
 from ingester.errors import DiskFull, MemoryFull, Superseded
 from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.checkpoints import Checkpoints

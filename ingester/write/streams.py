@@ -16,9 +16,8 @@ from ingester.errors import Superseded
 from ingester.quotas.use import NamespaceUse
 from ingester.schema import DeleteNormaliser, Normaliser
 from ingester.schema.definition import draft_definition
-from ingester.tables.catalog import Catalog
+from ingester.tables.catalog import Catalog, is_wide
 from ingester.tables.origin_takeover import OriginTakeover
-from ingester.tables.wide_schemas import is_wide
 from ingester.write.plan import Plans
 from ingester.write.stream import Deliver, WritePath, WriteStream
 from ingester.write.transform.chain import Chain

@@ -6,8 +6,7 @@ that is not traced is handed on as it came.
 
 from __future__ import annotations
 
-from ingester.dml.operation import Operation
-from ingester.dml.sink import Answer, DmlSink
+from ingester.dml.operation import Answer, DmlSink, Operation
 
 
 class TracingSink:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from ingester.dml.operation import Operation, Transaction
-from ingester.dml.sink import Answer, DmlSink
+from ingester.dml.operation import Answer, DmlSink, Operation, Transaction
 from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
 from ingester.write.admission import DISK_RETRY_S, Relief
 from wal import Draft, Entry, Log, LogClosed, LogFull

@@ -22,7 +22,7 @@ from ingester.dml.ipc import (
     body_numbers,
     keeps_more,
 )
-from ingester.dml.part import Part
+from ingester.dml.operation import Part
 from ingester.dml.record import LoggedSchema, split_rows
 from wal import Preamble, RecordKind
 

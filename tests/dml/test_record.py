@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingester.dml.control_records import decode_origins, encode_origins
 from ingester.dml.ipc import IpcMessage
-from ingester.dml.origin_record import decode_origins, encode_origins
-from ingester.dml.part import Part
+from ingester.dml.operation import Part
 from ingester.dml.record import (
     DamagedRecord,
     LoggedSchema,

@@ -23,8 +23,7 @@ from ingester.buffer import (
     TableBuffer,
     TreeHooks,
 )
-from ingester.dml.operation import Operation
-from ingester.dml.part import Part
+from ingester.dml.operation import Operation, Part
 from ingester.flush.file_writer import FileWriter
 from ingester.flush.flusher import Flusher, FlushHooks
 from ingester.memory.ledger import MemoryLedger, Watermarks

@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 import trio
 
+from ingester.dml.control_records import encode_opened, encode_origins, head_of
 from ingester.dml.ipc import IpcMessage
-from ingester.dml.origin_record import encode_opened, encode_origins
-from ingester.dml.part import Part
+from ingester.dml.operation import Part
 from ingester.dml.record import LoggedSchema, TableRows, encode_operation, encode_schema
-from ingester.dml.transaction_record import head_of
 from persist.manifest import Manifest, Proposal, commit, write_snapshot
 from persist.parquet.encode import encode
 from persist.partitioning import PartitionSpec

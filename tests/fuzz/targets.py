@@ -15,9 +15,8 @@ from functools import cache
 import pyarrow as pa
 from crc32c import crc32c
 
-from ingester.dml.origin_record import decode_opened, decode_origins
+from ingester.dml.control_records import decode_opened, decode_origins, decode_record
 from ingester.dml.record import DamagedRecord, decode_schema
-from ingester.dml.transaction_record import decode_record
 from ingester.errors import IngesterError, InvalidRequest, NotAvailable
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.ticket import encode_ticket, parse_ticket, predicate_of

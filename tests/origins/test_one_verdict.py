@@ -20,10 +20,8 @@ from hypothesis import strategies as st
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.buffer.tree import FreezeLimits, TreeHooks
-from ingester.dml.operation import Operation
-from ingester.dml.part import Part
+from ingester.dml.operation import Answer, Operation, Part
 from ingester.dml.record import LoggedSchema, encode_operation, split_rows
-from ingester.dml.sink import Answer
 from ingester.errors import OwnedElsewhere
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
@@ -32,7 +30,7 @@ from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.replication.dedup import TransactionDedup
 from ingester.replication.open_transactions import TableChanges
 from ingester.tables.catalog import Catalog
-from ingester.tables.origin_claims import OriginClaims
+from ingester.tables.claims import OriginClaims
 from ingester.tables.origin_takeover import OriginTakeover
 from ingester.write.dedup_sink import DedupSink
 from persist.manifest import Applied, Origin, PartitionKey, TableState, WriterIdentity, apply

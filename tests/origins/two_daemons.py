@@ -23,8 +23,7 @@ from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.checkpoints import Checkpoints, MissingSequences, PendingCheckpoint
 from ingester.origins.origin_table import Claim, OriginTable
 from ingester.origins.registry import Origins
-from ingester.tables.checkpoint_claims import CheckpointClaims, actions_of, covered, shares_of
-from ingester.tables.origin_claims import OriginClaims
+from ingester.tables.claims import CheckpointClaims, OriginClaims, actions_of, covered, shares_of
 from persist.manifest import (
     Action,
     Applied,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.buffer import BufferHandle
-from ingester.dml.part import RowCounts
+from ingester.dml.operation import RowCounts
 from ingester.query.live_groups import BEGINNING, Groups, Position, Tail, groups_after
 
 LIMIT = 4000

@@ -12,7 +12,7 @@ from ingester.buffer import (
     PersistedFiles,
     TableBuffer,
 )
-from ingester.tables.finished_flush import FinishedFlush
+from ingester.tables.commit_schedule import FinishedFlush
 from persist.manifest import Action, TableState, apply
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition

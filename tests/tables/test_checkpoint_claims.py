@@ -16,13 +16,11 @@ from hypothesis import strategies as st
 
 from ingester.buffer import BufferTree, FreezeLimits, TableBuffer, TreeHooks
 from ingester.buffer.handle import PersistedFiles
-from ingester.dml.operation import Operation
-from ingester.dml.part import Part
+from ingester.dml.operation import Operation, Part
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.registry import Origins
-from ingester.tables.checkpoint_claims import CheckpointClaims, actions_of, covered, shares_of
-from ingester.tables.origin_claims import OriginClaims
+from ingester.tables.claims import CheckpointClaims, OriginClaims, actions_of, covered, shares_of
 from persist.manifest import Checkpoint as CheckpointAction
 from persist.manifest import Schema, Spec, TableState, apply
 from persist.manifest.draft import Draft

@@ -6,8 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from ingester.tables.commit_gate import LINGER_S, CommitGate
-from ingester.tables.commit_schedule import ENOUGH, ENOUGH_BYTES
+from ingester.tables.commit_schedule import ENOUGH, ENOUGH_BYTES, LINGER_S, CommitGate
 from tests.tables.flushes import finished, frozen, job_of
 
 SMALL = 1_000

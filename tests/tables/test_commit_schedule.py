@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ingester.buffer import AtomicFlush, FlushJob
-from ingester.tables.commit_schedule import ENOUGH, ENOUGH_BYTES, CommitSchedule, whole
-from ingester.tables.finished_flush import FinishedFlush, FlushState
+from ingester.tables.commit_schedule import (
+    ENOUGH,
+    ENOUGH_BYTES,
+    CommitSchedule,
+    FinishedFlush,
+    FlushState,
+    whole,
+)
 from tests.tables.flushes import finished, frozen, job_of
 
 

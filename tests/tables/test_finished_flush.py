@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ingester.buffer import IllegalTransition
-from ingester.tables.finished_flush import TRANSITIONS, FlushState
+from ingester.tables.commit_schedule import TRANSITIONS, FlushState
 from tests.tables.flushes import finished, frozen, job_of
 
 WAY = {

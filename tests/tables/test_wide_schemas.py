@@ -12,7 +12,7 @@ import trio
 from ingester.buffer import TableBuffer
 from ingester.schema import Normaliser
 from ingester.schema.definition import automatic_definition, widened
-from ingester.tables.wide_schemas import WIDE, WideSchemas
+from ingester.tables.catalog import WIDE, WideSchemas
 from ingester.write.plan import Plans
 from persist.manifest import TableState, apply
 from persist.table import TableDefinition

@@ -14,9 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.dml.operation import Operation
-from ingester.dml.part import Part
-from ingester.dml.sink import Answer
+from ingester.dml.operation import Answer, Operation, Part
 from ingester.errors import DiskFull, IngesterError, OwnedElsewhere, Superseded
 from ingester.origins.origin_table import Event
 from ingester.origins.registry import Origins

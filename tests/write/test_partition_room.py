@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ingester.buffer import BufferTree, FreezeLimits, TableBuffer, TreeHooks
 from ingester.config.settings import LimitsSettings
-from ingester.dml.operation import Operation
-from ingester.dml.part import Part
+from ingester.dml.operation import Operation, Part
 from ingester.errors import InvalidRequest, LimitReached, limit_of
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins

@@ -8,9 +8,8 @@ from typing import Any, cast
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
-from ingester.dml.operation import Operation
+from ingester.dml.operation import Answer, Operation
 from ingester.dml.record import LoggedSchema
-from ingester.dml.sink import Answer
 from ingester.errors import Superseded
 from ingester.origins.checkpoints import Checkpoints
 from ingester.origins.registry import Origins

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+import msgspec
 import pyarrow as pa
 
 from ingester.dml.operation import Transaction
@@ -25,6 +26,39 @@ from ingester.dml.record import (
     operation_of,
 )
 from wal import Entry, RecordKind
+
+# msgspec reports text that is not UTF-8 as Python does.
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError)
+_encode = msgspec.msgpack.Encoder().encode
+_opened_of = msgspec.msgpack.Decoder(list[str]).decode
+_origins_of = msgspec.msgpack.Decoder(list[tuple[str, str, str, int]]).decode
+
+
+def encode_origins(carried: Sequence[tuple[str, str, str, int]]) -> bytes:
+    """Encode the payload of an origins record."""
+    return _encode(list(carried))
+
+
+def encode_opened(origins: Sequence[str]) -> bytes:
+    """Encode the payload of an opened record."""
+    return _encode(list(origins))
+
+
+def decode_origins(payload: pa.Buffer) -> list[tuple[str, str, str, int]]:
+    """Read an origins record."""
+    try:
+        return _origins_of(payload)
+    except _UNDECODABLE as exc:
+        raise DamagedRecord(f"origins record does not decode: {exc}") from exc
+
+
+def decode_opened(payload: pa.Buffer) -> list[str]:
+    """Read an opened record."""
+    try:
+        return _opened_of(payload)
+    except _UNDECODABLE as exc:
+        raise DamagedRecord(f"opened record does not decode: {exc}") from exc
+
 
 _MARK = (1 << 64) - 1
 _WORD = struct.Struct("<Q")
