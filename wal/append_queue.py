@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from enum import Enum
 from itertools import groupby
 from typing import Protocol, cast
 
@@ -163,6 +164,40 @@ class OnLoop(Protocol):
         """The writer died of `exc`; the log may or may not hold what it had drawn."""
 
 
+class Gate(Enum):
+    """Whether the writer may form the next group; only if the gate is open."""
+
+    OPEN = "open"
+    STUCK = "stuck"
+    """The open segment has no room for what is pending."""
+    FAILED = "failed"
+    """A group failed, and the loop has not answered it yet."""
+    HELD = "held"
+    """The loop works between two groups. A group that is being written may still fail."""
+    HELD_STUCK = "held and stuck"
+    HELD_FAILED = "held and failed"
+
+
+# Names of the module, because looking up a member of an enum runs Python code.
+OPEN, STUCK, FAILED, HELD, HELD_STUCK, HELD_FAILED = Gate
+
+TRANSITIONS: dict[str, dict[Gate, Gate]] = {
+    "stick": {OPEN: STUCK},
+    "fail": {OPEN: FAILED, HELD: HELD_FAILED},
+    "resume": {FAILED: OPEN, HELD_FAILED: HELD},
+    "hold": {
+        OPEN: HELD,
+        STUCK: HELD_STUCK,
+        FAILED: HELD_FAILED,
+        HELD: HELD,
+        HELD_STUCK: HELD_STUCK,
+        HELD_FAILED: HELD_FAILED,
+    },
+    # Only after a hold has seen every group answered, so never from HELD_FAILED.
+    "release": {HELD: OPEN, HELD_STUCK: OPEN},
+}
+
+
 class AppendQueue:
     """The queue before the open segment, and the groups that are not answered yet. Any thread.
 
@@ -182,13 +217,11 @@ class AppendQueue:
         self._delay = CommitDelay(self._lock)
         self.groups: deque[Group] = deque()
         """Groups in flight. The loop removes them as it answers them, without the lock."""
+        self._gate = HELD
         self._idle = True
-        self._held = True
-        self._failing = False
+        """Whether no thread writes, whatever the gate."""
         self._closed = False
         self._closed_by: LogError | None = None
-        self.stuck = False
-        """The open segment has no room for what is pending."""
         self._writing_bytes = 0
 
     @property
@@ -201,6 +234,11 @@ class AppendQueue:
         """Whether nothing is pending and every group is answered."""
         with self._lock:
             return not (len(self.pending) or self.groups)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the open segment has no room for what is pending. Any thread."""
+        return self._gate is STUCK or self._gate is HELD_STUCK
 
     @property
     def idle(self) -> bool:
@@ -239,19 +277,19 @@ class AppendQueue:
     def hold(self) -> None:
         """Stop the writer from forming groups until `release`."""
         with self._lock:
-            self._held = True
+            self._turn("hold")
             self._delay.leave()
 
     def release(self) -> bool:
         """Let the writer form groups; return whether it must be woken."""
         with self._lock:
-            self._held = self.stuck = False
+            self._turn("release")
             return self._wakes()
 
-    def go_on(self) -> bool:
-        """Allow groups again after a failed one; return whether the writer has to be woken."""
+    def resume(self) -> bool:
+        """Allow groups after a failed one is answered; return whether the writer must be woken."""
         with self._lock:
-            self._failing = False
+            self._turn("resume")
             return self._wakes()
 
     def take_pending(self, error: LogError) -> list[Item]:
@@ -297,23 +335,23 @@ class AppendQueue:
     def failed(self, group: Group, error: LogError) -> None:
         """Form no group after a failed one until the loop has answered it and calls `resume`."""
         with self._lock:
-            self._failing = True
+            self._turn("fail")
             end_sessions(group.entries, error)
             self._writing_bytes = 0
 
     def await_callers(self) -> None:
         """Wait before the next group for the callers that were answered with the last one."""
         with self._lock:
-            if not (self._held or self._closed or self.pending.ready):
+            if not (self._is_held or self._closed or self.pending.ready):
                 self._delay.wait()
 
     def leave_rest(self) -> bool:
         """End the caller's writing; return whether it must wake the writer for the rest."""
         with self._lock:
-            goes_on = self._may_write()
-            if not goes_on:
+            has_rest = self._may_write()
+            if not has_rest:
                 self._rest()
-        return goes_on
+        return has_rest
 
     # Under the lock
 
@@ -324,11 +362,21 @@ class AppendQueue:
         return True
 
     def _may_write(self) -> bool:
-        return self.pending.waits and not (self._held or self._failing or self.stuck)
+        return self._gate is OPEN and self.pending.waits
+
+    @property
+    def _is_held(self) -> bool:
+        return self._gate in (HELD, HELD_STUCK, HELD_FAILED)
+
+    def _turn(self, event: str) -> None:
+        state = TRANSITIONS[event].get(self._gate)
+        if state is None:
+            raise RuntimeError(f"{event} of a queue that is {self._gate.value}")
+        self._gate = state
 
     def _rest(self) -> None:
         self._idle = True
-        if self._held or self._closed:
+        if self._is_held or self._closed:
             self._on_loop.rested()
 
     def _form_group(self) -> Group | None:
@@ -336,7 +384,7 @@ class AppendQueue:
         most = group_bytes(self.pending.nbytes, self._segments.last_sync_s if self._sync else 0.0)
         group = None if segment is None else form_group(self.pending.ready, segment.fill, most)
         if group is None or not group.entries:
-            self.stuck = True
+            self._turn("stick")
             self._rest()
             self._on_loop.attention()
             return None

@@ -1,15 +1,13 @@
-"""Law: what the log writes goes around the page cache, in whole blocks, where that is possible.
+"""Writes the log around the page cache, in whole blocks, where the file system allows it.
 
-A log is written once and read after a crash: in the page cache it only displaces what others read,
-and each of its bytes costs a copy into a fresh page. Whole blocks are needed for that, so the
-block in which an append begins is written again with the bytes that it holds, and the one in
-which it ends is filled up with the zeros that are there. Only an append behind all that was
-written before can know those, and only in room that is there already, as whole blocks would make
-the file longer. Anything else, and everything after an error, takes the ordinary way, which sees
-the same bytes.
+A log is written once and read only after a crash; in the page cache it would displace other data,
+and each byte would cost a copy. Direct writes need whole blocks: the block in which an append
+begins is written again with its old bytes, and the last one is filled with zeros. This works only
+for an append behind everything written before, into space that is already allocated. Any other
+write, and every write after an error, goes through the page cache, which sees the same bytes.
 
-Where nobody waits for a sync, little goes into the page cache, in the same blocks: that is sooner
-done than a write to the device. Much is not: to fill fresh pages takes longer than to write them.
+Without a sync per commit, small appends go through the page cache, which is faster than a device;
+large ones do not, because filling fresh pages takes longer than writing them.
 
 Source: open(2), O_DIRECT.
 """
@@ -30,30 +28,30 @@ import numpy.typing as npt
 
 from wal.disk import Disk, Mode, Piece, is_zeros
 
-# What every block device and file system of today takes; a smaller one would do on some.
+# All current block devices and file systems accept this size; some accept smaller ones.
 BLOCK_BYTES = 4096
-# One write of a group is copied here first: its pieces lie anywhere in memory.
+# A group's pieces are gathered here before one write.
 _STAGING_BYTES = 4 << 20
-# So little is put together in one step.
+# Up to this size pieces are joined in one step.
 _LITTLE_BYTES = 64 << 10
-# Of that the page cache is through sooner than a device.
+# Up to this size the page cache is faster than a device.
 CACHED_BYTES = 64 << 10
-# In a crowd it takes longer to wait for the interpreter again than to copy this, at 5 GB/s.
+# Among many threads, waiting for the interpreter again takes longer than this copy at 5 GB/s.
 _HELD_BYTES = 512 << 10
 
 
 @dataclass(eq=False)
 class _DirectFile:
-    """A second descriptor of a file. From `end` on the file holds zeros; `tail` comes before."""
+    """A second descriptor of a file. From `end` on the file holds zeros; `tail` precedes `end`."""
 
     fd: int
     room: int = 0
-    """The end of the room in which whole blocks do not make the file longer."""
+    """Up to here whole blocks do not make the file longer."""
     end: int = 0
     tail: bytes = b""
 
     def before(self, offset: int) -> bytes | None:
-        """The bytes of the block in front of `offset`; None where they are not known."""
+        """The bytes between the start of the block and `offset`, or None if unknown."""
         if offset < self.end:
             return None
         head = offset % BLOCK_BYTES
@@ -66,7 +64,7 @@ class DirectDisk(Disk):
     """The real disk, with direct writes to the files that it creates. See `Disk`.
 
     Args:
-        least_bytes: Appends of less go into the page cache.
+        least_bytes: Smaller appends go through the page cache.
     """
 
     def __init__(self, least_bytes: int = 0) -> None:
@@ -76,7 +74,7 @@ class DirectDisk(Disk):
         self._staging: npt.NDArray[np.uint8] | None = None
 
     def open(self, path: Path, mode: Mode) -> int:
-        """A file system without direct writes is written in the ordinary way."""
+        """Open a file; without support for direct writes it is written through the page cache."""
         fd = super().open(path, mode)
         if mode in ("create", "reuse"):
             with contextlib.suppress(OSError):
@@ -101,7 +99,7 @@ class DirectDisk(Disk):
             file.room = self.size(fd) // BLOCK_BYTES * BLOCK_BYTES
 
     def truncate(self, fd: int, size: int) -> None:
-        """The file takes the ordinary way from now on: its end is not what it was."""
+        """Set the length. Later writes go through the page cache because the end has changed."""
         self._leave(fd)
         super().truncate(fd, size)
 
@@ -120,14 +118,14 @@ class DirectDisk(Disk):
             self._leave(fd)
             if exc.errno != errno.EINVAL:
                 raise
-            # The file system took the flag and does not take the write.
+            # The file system accepts the flag but not the write.
             return super().pwritev(fd, pieces, offset)
 
     def _append(
         self, fd: int, file: _DirectFile, before: bytes, pieces: Sequence[Piece], offset: int
     ) -> int:
         if self._staging is None:
-            # Mapped, because that is aligned; kept, because fresh pages are dear.
+            # Mapped, so that it is aligned; kept, because fresh pages are expensive.
             self._staging = np.frombuffer(mmap.mmap(-1, _STAGING_BYTES), np.uint8)
         staging = self._staging
         filled = self._fill(staging, (before, *pieces))
@@ -153,13 +151,13 @@ class DirectDisk(Disk):
             if size <= _HELD_BYTES:
                 staging.data[filled : filled + size] = piece[:size]
             else:
-                # By numpy, which lets other threads run meanwhile.
+                # numpy releases the interpreter during the copy.
                 staging[filled : filled + size] = np.frombuffer(piece, np.uint8, size)
             filled += size
         return filled
 
     def _leave(self, fd: int) -> None:
-        """Let the file take the ordinary way from now on."""
+        """Write the file through the page cache from now on."""
         file = self._files.pop(fd, None)
         if file is not None:
             os.close(file.fd)

@@ -1,7 +1,6 @@
-"""Law: the log touches the disk through a `Disk` and through nothing else.
+"""The only access of the log to the disk: a `Disk`, which tests subclass to fail, fill up or crash.
 
-So a test can put a disk that fails, fills up or crashes under the log: a subclass. Calls block; the
-log makes them in threads. Errors are ``OSError`` with their errno.
+Calls block; the log makes them in threads. Errors are ``OSError`` with their errno.
 """
 
 from __future__ import annotations
@@ -24,28 +23,27 @@ Mode = Literal["read", "write", "create", "reuse"]
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 # Pieces below this are joined before they are written: a copy is cheaper than a vector.
 _SMALL_BYTES = 16 * 1024
-# Mapped, so that it begins at a page, as direct writes want it.
+# Mapped, so that it is page-aligned for direct writes.
 _ZEROS = memoryview(mmap.mmap(-1, 1 << 20)).toreadonly()
 # linux/falloc.h
 _FALLOC_FL_ZERO_RANGE = 0x10
 _fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
 if _fallocate is not None:
-    # Offsets as wide as `long`: on 32-bit systems the C library's plain name takes 32 bits.
+    # Offsets as wide as `long`: on 32-bit systems the C library's plain name takes 32-bit offsets.
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 
 
 FILE_MODE, FOLDER_MODE = 0o640, 0o750
-"""The most that a file or a folder of the log may be under any umask: the owner's, and read by the
-group. Logs have everybody's rows."""
+"""The most permissive mode of a file or folder under any umask: read by owner and group only."""
 
 
 class Disk:
     """The system calls that the log needs, made on the real disk."""
 
     def make_directory(self, directory: Path) -> None:
-        """Create `directory` and its parents where missing, durably.
+        """Create `directory` and its parents if missing, durably.
 
-        The name is synced also where it exists: a crash may have come between.
+        An existing name is synced too, because a crash may have followed its creation.
         """
         made = not directory.is_dir()
         if made:
@@ -54,7 +52,7 @@ class Disk:
         try:
             self.fsync_directory(directory.parent)
         except PermissionError:
-            # The folder above may be closed to us; if we made nothing in it, nothing is ours.
+            # The parent may be closed to us; then we created nothing in it.
             if made:
                 raise
 
@@ -65,8 +63,8 @@ class Disk:
     def open(self, path: Path, mode: Mode) -> int:
         """A descriptor of the file at `path`.
 
-        Mode "create" makes the file or empties it, and writes; "reuse" writes a file that is zeroed
-        before anything else.
+        Mode "create" creates or empties the file; "reuse" opens a file that is zeroed before
+        anything else.
         """
         flags = {
             "read": os.O_RDONLY,
@@ -77,11 +75,10 @@ class Disk:
         return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
     def close(self, fd: int) -> None:
-        """Let go of a descriptor, without a sync."""
+        """Close a descriptor without a sync."""
         os.close(fd)
 
     def size(self, fd: int) -> int:
-        """The file's length in bytes."""
         return os.fstat(fd).st_size
 
     def pread_into(self, fd: int, buffer: WriteableBuffer, offset: int) -> int:
@@ -95,7 +92,7 @@ class Disk:
     def allocate(self, fd: int, size: int) -> None:
         """Reserve space so that the file is at least `size` bytes; new bytes read as zeros.
 
-        A file system that cannot reserve (EOPNOTSUPP) grows the file instead.
+        A file system without reservation (EOPNOTSUPP) grows the file instead.
         """
         try:
             os.posix_fallocate(fd, 0, size)
@@ -106,19 +103,19 @@ class Disk:
                 os.ftruncate(fd, size)
 
     def has_other_names(self, fd: int) -> bool:
-        """Whether the file has more than one name, as those of a backup by hard links have."""
+        """Whether the file has more than one name, as after a backup by hard links."""
         return os.fstat(fd).st_nlink > 1
 
     def zero(self, fd: int, size: int) -> None:
-        """Have the file be `size` zeros in the room that it has, without a write of each.
+        """Make the file `size` zeros in its allocated space, without writing them.
 
-        Blocks stay the file's, marked as never written.
+        The blocks stay allocated, marked as unwritten.
 
         Raises:
-            OSError: often EOPNOTSUPP; the file may be anything then.
+            OSError: often EOPNOTSUPP; the file's content is then undefined.
         """
         if self.has_other_names(fd):
-            raise OSError(errno.EMLINK, "the file has another name, of a backup")
+            raise OSError(errno.EMLINK, "the file has another hard link")
         if self.size(fd) > size:
             os.ftruncate(fd, size)
         if _fallocate is None:
@@ -128,11 +125,10 @@ class Disk:
             raise OSError(code, os.strerror(code))
 
     def truncate(self, fd: int, size: int) -> None:
-        """Set the file's length."""
         os.ftruncate(fd, size)
 
     def fdatasync(self, fd: int) -> None:
-        """Make the file's bytes durable, and of its attributes what reading them needs."""
+        """Make the file's bytes durable, and the attributes needed to read them."""
         os.fdatasync(fd)
 
     def fsync(self, fd: int) -> None:
@@ -148,23 +144,21 @@ class Disk:
             os.close(fd)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file another name, replacing what has it."""
+        """Rename a file, replacing the target."""
         source.replace(target)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name; FileExistsError when it is taken."""
+        """Give a file a second name; FileExistsError if it is taken."""
         target.hardlink_to(source)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name."""
         path.unlink()
 
 
 def write_all(disk: Disk, fd: int, pieces: Iterable[Piece], offset: int) -> int:
-    """Write every piece from `offset` on and return where the last one ends.
+    """Write every piece from `offset` on and return the end of the last one.
 
-    A short write goes on where it stopped; the error that stopped it then shows itself. One that
-    makes no progress is EIO.
+    A short write is continued, so that its cause raises an error. A write without progress is EIO.
     """
     todo = _joined(pieces)
     first = 0
@@ -186,10 +180,10 @@ def write_all(disk: Disk, fd: int, pieces: Iterable[Piece], offset: int) -> int:
 
 
 def sync(disk: Disk, fd: int, *, attributes: bool = False) -> None:
-    """Make a file durable, with its `attributes` (a length that shrank) where asked.
+    """Make a file durable, with its `attributes` (after its length shrank) if asked.
 
-    Never raises OSError: after a failed sync the page cache may hold what the disk lacks, and a
-    second sync may lie, so that it is ``LogFailed``.
+    A failed sync is ``LogFailed``, never OSError: the page cache may hold what the disk lacks, and
+    a second sync may wrongly succeed.
     """
     try:
         if attributes:
@@ -201,7 +195,7 @@ def sync(disk: Disk, fd: int, *, attributes: bool = False) -> None:
 
 
 def sync_directory(disk: Disk, directory: Path) -> None:
-    """Make a folder's names durable; ``LogFailed`` like `sync`."""
+    """Make a folder's names durable; ``LogFailed`` as for `sync`."""
     try:
         disk.fsync_directory(directory)
     except OSError as exc:
@@ -217,7 +211,7 @@ def write_zeros(disk: Disk, fd: int, start: int, end: int) -> None:
 
 
 def is_zeros(pieces: Sequence[Piece], block: int) -> bool:
-    """Whether `pieces` are one piece of the zeros of `write_zeros`, in whole blocks."""
+    """Whether `pieces` is one piece of the zeros of `write_zeros`, in whole blocks."""
     piece = pieces[0]
     return (
         len(pieces) == 1
@@ -228,7 +222,7 @@ def is_zeros(pieces: Sequence[Piece], block: int) -> bool:
 
 
 def _joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """The bytes of `pieces` in fewer pieces: small neighbours become one."""
+    """The bytes of `pieces` in fewer pieces: small neighbours are joined."""
     joined: list[Piece] = []
     run: list[Piece] = []
     for piece in pieces:

@@ -1,9 +1,9 @@
-"""Law: all work per byte is done where an entry is built, never on the event loop.
+"""Entries and drafts: operations from the thread that received them to the log.
 
-An `Entry` is one operation on its way into the log, or several that go as one. The thread that
-received it builds it; from `Log.append` until ``on_done`` it belongs to the log and nobody else
-changes it. A `Draft` becomes an entry only when its turn comes, together with what waits
-beside it: small operations cost less that way.
+All work per byte is done when an entry is built, never on the event loop. From `Log.append` until
+``on_done`` an entry belongs to the log, and nobody else changes it. A `Draft` becomes an entry only
+just before its group is formed, together with its neighbours, which is cheaper for small
+operations.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _WRITABLE_KINDS = frozenset(int(kind) for kind in RecordKind) - {int(RecordKind.
 
 @dataclass(frozen=True, eq=False)
 class Preamble:
-    """A record that must stand in the same segment before any entry that names it.
+    """A record that must precede, in the same segment, any entry that names it.
 
-    The log writes it once per segment. The identity of the object is the key: share one object
-    between all entries that name it. The bytes of `parts` must not change while it is in use.
+    The log writes it once per segment. The object's identity is the key: entries share one object.
+    The bytes of `parts` must not change while it is in use.
     """
 
     kind: int
@@ -44,10 +44,10 @@ class Preamble:
 
 
 class OrderedSession:
-    """Entries of which none may stand in the log behind a refused one.
+    """A client's entries, none of which may follow a refused one in the log.
 
-    The log sets ``refusal`` with the first error that it answers one of them with; from then on it
-    answers all of them with it.
+    The log sets ``refusal`` to the first error that answers one of them, and then answers all later
+    ones with it.
     """
 
     __slots__ = ("refusal",)
@@ -59,10 +59,10 @@ class OrderedSession:
 class Draft:
     """An item that becomes an entry when its turn comes, in the order of the appends.
 
-    ``waits``: whoever appends it appends nothing more before the answer, so far as is known.
+    ``waits``: the appender is expected to append nothing more before the answer.
 
     Args:
-        nbytes: About what it will take in the log.
+        nbytes: The approximate size in the log.
     """
 
     __slots__ = ("sessions", "stored_bytes", "waits")
@@ -73,24 +73,23 @@ class Draft:
         self.waits = False
 
     def answer(self, error: BaseException | None) -> None:
-        """Take note that the log refuses it before it becomes an entry. Called on the loop."""
+        """Handle the log's refusal of a draft that never became an entry. Called on the loop."""
         raise NotImplementedError
 
 
 class Entry:
-    """One operation, or several: built and appended in any thread.
+    """One or several operations, built and appended in any thread.
 
-    The constructor computes the payload's length and CRC-32C over `parts` in order. Parts
-    of more than a few KiB are referenced, not copied, and must not change until ``on_done``.
+    The constructor computes the payload's length and CRC-32C over `parts` in order. Parts of more
+    than a few KiB are referenced, not copied, and must not change until ``on_done``.
 
-    ``on_stored`` is called in the thread that wrote it, once it counts as written. Whoever needs
-    what is applied has to wait until the log is `Log.settled`: it may not be applied yet, or be
-    applied and done meanwhile. It must not raise. ``on_done`` is called on the loop, and may bring
-    the failure that ends the process.
+    ``on_stored`` is called in the thread that wrote the entry once it counts as written; it must
+    not raise. The entry may not be applied yet: a reader waits until the log is `Log.settled`.
+    ``on_done`` is called on the loop, possibly with the failure that ends the process.
 
-    ``seq``, which is the first operation's, and ``segment`` are -1 until the log forms the entry's
-    group. Only entries of kind OPERATION take sequences, one for each of their ``operations``;
-    another kind carries the next operation's.
+    ``seq``, the first operation's sequence, and ``segment`` are -1 until the log forms the entry's
+    group. Only entries of kind OPERATION take sequences, one per operation; another kind carries
+    the next operation's sequence.
     """
 
     __slots__ = (
@@ -132,11 +131,9 @@ class Entry:
 
     @property
     def payload_bytes(self) -> int:
-        """The length of the payload."""
         return self.body.length
 
     def answer(self, error: BaseException | None) -> None:
-        """Call ``on_done``."""
         if self.on_done is not None:
             self.on_done(self, error)
 
@@ -149,4 +146,4 @@ class Entry:
 
 def _check_kind(kind: int) -> None:
     if kind not in _WRITABLE_KINDS:
-        raise ValueError(f"kind {kind} is not one that may be written: {sorted(_WRITABLE_KINDS)}")
+        raise ValueError(f"kind {kind} cannot be written; known kinds: {sorted(_WRITABLE_KINDS)}")

@@ -1,15 +1,14 @@
-"""Law: every error of the log says who must act, and carries the values that they need.
+"""The log's errors, by who must act. Their messages carry the values needed.
 
 =====================  =============================================================
 error                  who acts
 =====================  =============================================================
-``LogFull``            the caller, later: the disk is full; nothing was kept
-``LogWriteFailed``     the caller, later: the disk refused; what was written is cut
-``LogClosed``          the caller, elsewhere: the log is stopping, stopped or dead
-``LogFailed``          nobody here: the process ends, the disk cannot be trusted
-``LogDamaged``         an operator: acknowledged bytes do not check out
-``LogTooNew``          an operator: a newer version wrote this log
-``DirectoryLocked``    an operator: another process uses the folder
+``LogFull``            the caller, later: the disk is full; nothing was kept ``LogWriteFailed``
+the caller, later: the disk refused; the write was cut back ``LogClosed``          the caller,
+elsewhere: the log is stopping, stopped or dead ``LogFailed``          nobody here: the process
+ends, the disk cannot be trusted ``LogDamaged``         an operator: acknowledged bytes fail their
+checks ``LogTooNew``          an operator: a newer version wrote this log ``DirectoryLocked``    an
+operator: another process uses the folder
 =====================  =============================================================
 """
 
@@ -23,33 +22,33 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class LogError(Exception):
-    """The root of the errors that the log raises on its own account."""
+    """The base of the log's errors."""
 
 
 class LogFull(LogError):
-    """No room on the disk. Nothing of the operation was kept; the same call may succeed later."""
+    """The disk is full. Nothing of the operation was kept; a later call may succeed."""
 
 
 class LogWriteFailed(LogError):
-    """The disk refused a write. It was cut back; the same call may succeed later."""
+    """The disk refused a write, which was cut back; a later call may succeed."""
 
 
 class LogClosed(LogError):
-    """The log takes nothing any more: it is closing, closed, cancelled, or has failed."""
+    """The log takes nothing more: it is closing, closed, cancelled or has failed."""
 
 
 class LogFailed(LogError):
-    """A sync or a cut failed: what the disk holds is unknown, and the process must end.
+    """A sync or a cut failed: the disk's content is unknown, and the process must end.
 
-    An operation that was answered with this may or may not be there after a restart.
+    An operation answered with this may or may not exist after a restart.
     """
 
 
 class LogDamaged(LogError):
-    """Bytes that must be there do not check out.
+    """Durable bytes fail their checks.
 
-    Attributes: ``file``, ``offset`` (bytes from its start), ``expected``, ``found`` and
-    ``help``, the command that an operator runs next.
+    Attributes: ``file``, ``offset`` (bytes from its start), ``expected``, ``found`` and ``help``,
+    the command to run next.
     """
 
     def __init__(self, file: Path, offset: int, expected: str, found: str) -> None:
@@ -65,7 +64,7 @@ class LogDamaged(LogError):
 
 
 class LogTooNew(LogError):
-    """A segment or record was written by a newer version; this one must not touch it."""
+    """A newer version wrote a segment or record; this version must not touch it."""
 
     def __init__(self, file: Path, offset: int, found: str) -> None:
         self.file = file
@@ -78,7 +77,7 @@ class LogTooNew(LogError):
 
 
 class DirectoryLocked(LogError):
-    """Another process holds the data directory; ``pid`` is its id, None when it is unknown."""
+    """Another process holds the data directory; ``pid`` is its id, or None if unknown."""
 
     def __init__(self, path: Path, pid: int | None) -> None:
         self.path = path
@@ -88,11 +87,11 @@ class DirectoryLocked(LogError):
 
 
 def from_os_error(exc: OSError, doing: str) -> LogFull | LogWriteFailed:
-    """The retryable error that stands for `exc`: ``LogFull`` when there is no space."""
+    """The retryable error for `exc`: ``LogFull`` if there is no space."""
     kind = LogFull if exc.errno in _NO_SPACE else LogWriteFailed
     return kind(f"{doing}: {exc.strerror or exc}")
 
 
 def is_no_space(exc: OSError) -> bool:
-    """True when the disk or the quota is full."""
+    """Whether the disk or the quota is full."""
     return exc.errno in _NO_SPACE

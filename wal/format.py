@@ -1,4 +1,4 @@
-"""Law: what a byte of a segment means is decided here and nowhere else. Pure: no files.
+"""The bytes of a segment. Pure: no files.
 
 A segment is one header block, then records back to back, then zeros::
 
@@ -7,8 +7,8 @@ A segment is one header block, then records back to back, then zeros::
     | segment header | record | record | ... |  seal  |      zeros      |
     +----------------+--------+--------+-----+--------+- - - - - - - - -+
 
-Behind a seal the zeros are cut once other segments are open. A crash, a full disk or a stop may
-come first, so a sealed segment is whole with any number of them; anything else there is damage.
+The zeros after a seal are cut once other segments are open. A crash, a full disk or a stop may come
+first, so a sealed segment is whole with any number of them; other bytes there are damage.
 
     segment header (little-endian, one 512-byte sector, so that it is written whole)
       0  magic            8 bytes  "INGSTLOG"
@@ -33,8 +33,8 @@ come first, so a sealed segment is whole with any number of them; anything else 
      36  header CRC-32C   u32      of (segment number u64, offset u64, bytes 0..35)
      40  payload, then zeros up to a multiple of 8
 
-The header's checksum covers where the record stands. Stale bytes of another segment, bytes that
-moved, and a payload that happens to be a piece of a log never pass for a record.
+The header's checksum covers the record's position. Stale bytes of another segment, moved bytes, and
+a payload that contains a piece of a log never pass for a record.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ALIGNMENT = 8
 MAX_ID_BYTES = 255
 MAX_INCARNATION_BYTES = 128
 CRC_AT_ONCE_BYTES = 1 << 20
-# A body up to this size is joined into one piece: one copy is cheaper than many vectors.
+# A body up to this size is joined into one piece, because a copy is cheaper than many vectors.
 JOIN_BYTES = 16 * 1024
 
 _SEGMENT = struct.Struct("<8sIIQQQHH")
@@ -73,12 +73,12 @@ _NAME = re.compile(r"(\d{20})\.wal(?:\.(tmp|(?:torn|damaged)(?:-\d+)?))?")
 _KIND_BITS = 16
 _KIND_MASK = (1 << _KIND_BITS) - 1
 MAX_OPERATIONS = 1 << 16
-"""The most operations that one record holds."""
+"""The most operations of one record."""
 SEAL_RECORD_BYTES = RECORD_HEADER_BYTES + _SEAL.size
 
 
 class RecordKind(IntEnum):
-    """The kind of a record. Numbers are for ever; an unknown one stops replay."""
+    """The kind of a record. Numbers never change; an unknown one stops replay."""
 
     SCHEMA = 1
     OPERATION = 2
@@ -93,7 +93,7 @@ KNOWN_KINDS = frozenset(int(kind) for kind in RecordKind)
 
 @dataclass(frozen=True)
 class LogIdentity:
-    """The writer of a log: an operation is (ingester id, epoch, sequence) for ever."""
+    """The writer of a log: (ingester id, epoch, sequence) identifies an operation for ever."""
 
     ingester_id: str
     incarnation: str
@@ -102,7 +102,7 @@ class LogIdentity:
 
 @dataclass(frozen=True)
 class SegmentHeader:
-    """The header block of a segment, decoded."""
+    """The decoded header block of a segment."""
 
     number: int
     identity: LogIdentity
@@ -110,7 +110,7 @@ class SegmentHeader:
 
 
 class RecordHeader(NamedTuple):
-    """The header of a record, decoded. `length` is the payload's, without padding."""
+    """The decoded header of a record. `length` is the payload's, without padding."""
 
     kind: int
     length: int
@@ -118,7 +118,7 @@ class RecordHeader(NamedTuple):
     synced_to: int
     payload_crc: int
     operations: int = 1
-    """The number of operations in the record; 1 for other kinds."""
+    """1 for kinds other than OPERATION."""
 
     @property
     def last_seq(self) -> int:
@@ -127,7 +127,7 @@ class RecordHeader(NamedTuple):
 
 
 class Mismatch(NamedTuple):
-    """The reason why bytes are not right; `too_new` when a newer version may know them."""
+    """Why bytes are not valid; `too_new` if a newer version may understand them."""
 
     expected: str
     found: str
@@ -135,15 +135,15 @@ class Mismatch(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A payload ready to be written: its length, its CRC-32C, its flat pieces with padding."""
+    """A payload ready to be written: length, CRC-32C, flat pieces with padding."""
 
     length: int
     crc: int
     pieces: tuple[bytes | memoryview, ...]
 
 
-class FileName(NamedTuple):
-    """A name in the log's folder that is ours: the segment's number, and what stands after it."""
+class LogFileName(NamedTuple):
+    """A name in the log's folder that is ours: the segment's number, and the suffix."""
 
     number: int
     suffix: str | None
@@ -154,13 +154,13 @@ def segment_name(number: int) -> str:
     return f"{number:020d}.wal"
 
 
-def parse_name(name: str) -> FileName | None:
-    """The parts of a file's name in the log's folder, or None when it is not ours.
+def parse_name(name: str) -> LogFileName | None:
+    """The parts of a file's name in the log's folder; None for a foreign name.
 
     `suffix` is None for a segment, else ``tmp``, ``torn``, ``torn-2``, ``damaged``, ...
     """
     match = _NAME.fullmatch(name)
-    return None if match is None else FileName(int(match[1]), match[2])
+    return None if match is None else LogFileName(int(match[1]), match[2])
 
 
 def padded(length: int) -> int:
@@ -169,16 +169,16 @@ def padded(length: int) -> int:
 
 
 def record_bytes(length: int) -> int:
-    """Bytes that a record with a payload of `length` takes in a segment."""
+    """The bytes that a record with a payload of `length` takes in a segment."""
     return RECORD_HEADER_BYTES + padded(length)
 
 
 def make_body(parts: Iterable[Buffer]) -> Body:
-    """The payload that `parts` make together.
+    """The payload that `parts` form together.
 
-    Small ones are copied into one piece, large ones referenced as they are. The checksum lets
-    other threads run while it reads a very large part: to wait for one's turn again costs more than
-    the checksum of a smaller one.
+    Small payloads are copied into one piece, large ones referenced. The checksum releases the
+    interpreter only for very large parts: for smaller ones, getting it back takes longer than the
+    checksum.
     """
     views = [memoryview(part) for part in parts]
     flat = [
@@ -197,7 +197,7 @@ def make_body(parts: Iterable[Buffer]) -> Body:
 
 
 def encode_segment_header(header: SegmentHeader) -> bytes:
-    """The header block; ValueError when a name is too long for it."""
+    """The header block; ValueError if a name is too long for it."""
     ingester_id = header.identity.ingester_id.encode()
     incarnation = header.identity.incarnation.encode()
     if len(ingester_id) > MAX_ID_BYTES or len(incarnation) > MAX_INCARNATION_BYTES:
@@ -220,7 +220,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
 
 
 def decode_segment_header(block: Buffer) -> SegmentHeader | Mismatch:
-    """The header in the first bytes of a segment, or why they are none."""
+    """The header in the first bytes of a segment, or why there is none."""
     data = bytes(block)
     if len(data) < SEGMENT_HEADER_BYTES:
         return Mismatch(f"a header of {SEGMENT_HEADER_BYTES} bytes", f"{len(data)} bytes")
@@ -234,7 +234,7 @@ def decode_segment_header(block: Buffer) -> SegmentHeader | Mismatch:
     body, (stored,) = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])
     if (actual := crc32c(body)) != stored:
         return Mismatch(f"header CRC-32C {stored:08x}", f"{actual:08x}")
-    # The checksum is right, so that no crash made what follows; it has to be said all the same.
+    # The checksum is right, so no crash caused this; it is reported all the same.
     if id_length > MAX_ID_BYTES or incarnation_length > MAX_INCARNATION_BYTES:
         return Mismatch("names of at most 255 and 128 bytes", f"{id_length}, {incarnation_length}")
     middle = _SEGMENT.size + id_length
@@ -247,7 +247,7 @@ def decode_segment_header(block: Buffer) -> SegmentHeader | Mismatch:
 
 
 def encode_record_header(number: int, offset: int, header: RecordHeader) -> bytes:
-    """The bytes of a record header that stands at `offset` of segment `number`."""
+    """The bytes of a record header at `offset` of segment `number`."""
     kind, length, first_seq, synced_to, payload_crc, operations = header
     kinds = kind | (operations - 1) << _KIND_BITS
     placed = _PLACED.pack(
@@ -257,7 +257,7 @@ def encode_record_header(number: int, offset: int, header: RecordHeader) -> byte
 
 
 def decode_record_header(number: int, offset: int, block: Buffer) -> RecordHeader | None:
-    """The record header in `block`, or None when it is none of this segment at this offset."""
+    """The record header in `block`; None if it is none of this segment at this offset."""
     if memoryview(block).nbytes < RECORD_HEADER_BYTES:
         return None
     magic, kinds, length, first_seq, synced_to, payload_crc, crc = _RECORD.unpack_from(block)
@@ -269,14 +269,14 @@ def decode_record_header(number: int, offset: int, block: Buffer) -> RecordHeade
     if crc32c(placed) != crc:
         return None
     if kinds & _KIND_MASK != RecordKind.OPERATION:
-        # Whole: what a newer version may mean by the upper half is not known here.
+        # Not split: a newer version may use the upper half of another kind.
         return RecordHeader(kinds, length, first_seq, synced_to, payload_crc)
     operations = (kinds >> _KIND_BITS) + 1
     return RecordHeader(RecordKind.OPERATION, length, first_seq, synced_to, payload_crc, operations)
 
 
 def encode_seal(number: int, offset: int, records: int, next_seq: int) -> bytes:
-    """The final record at `offset`: `records` stand before it, and all of them are durable."""
+    """The final record at `offset`: `records` precede it, and all of them are durable."""
     payload = _SEAL.pack(records)
     header = RecordHeader(RecordKind.SEAL, _SEAL.size, next_seq, offset, crc32c(payload))
     return encode_record_header(number, offset, header) + payload

@@ -1,7 +1,8 @@
-"""Law: a group is decided whole before a byte of it is written, and counts only once it stands.
+"""Forms groups: decided completely before a byte is written, counted only once they are written.
+Pure.
 
-Pure: no files, no threads. `form_group` reads how far a segment is filled and takes entries off the
-queue. Only `SegmentFill.book` changes that, after the write succeeded. So a failed group leaves no
+`form_group` reads how far a segment is filled and takes entries off the queue. Only
+`SegmentFill.book` changes the fill, after the write succeeded. A failed group therefore leaves no
 trace: the next one takes the same sequences and the same place.
 """
 
@@ -23,17 +24,17 @@ from wal.format import (
     record_bytes,
 )
 
-# A group ends here although more is waiting, so that the first in it do not wait for a long
-# queue behind them. Large enough that a sync costs little beside the bytes.
+# A group ends at this size, so that its first entries do not wait for a long queue. At this size
+# a sync costs little compared with the bytes.
 GROUP_BYTES = 16 << 20
-# So much is a batch of each of some clients that wait for their answers. It goes in parts.
+# Up to this much pending, probably one batch of each of several waiting clients, groups are parts.
 FEW_BATCHES_BYTES = 4 << 20
 PART_BYTES = 5 << 18
 _WRITTEN_PER_S = 3 << 29
 
 
 class Placed(NamedTuple):
-    """A record and where it goes."""
+    """A record and its offset."""
 
     offset: int
     header: RecordHeader
@@ -51,11 +52,11 @@ class Group:
     end: int = 0
     next_seq: int = 0
     began_s: float = 0.0
-    """The time at which the group began to be written, on the monotonic clock; 0 before."""
+    """When the write began, on the monotonic clock; 0 before."""
     began_ns: int = 0
-    """The time at which the group began to be written, in nanoseconds since 1970."""
+    """When the write began, in nanoseconds since 1970."""
     stored_ns: int = 0
-    """The time at which it counted as written, likewise."""
+    """When the group counted as written, in nanoseconds since 1970."""
 
     def pieces(self, number: int) -> Iterator[bytes | memoryview]:
         """The bytes from `start` to `end`, for segment `number`."""
@@ -66,7 +67,7 @@ class Group:
 
 @dataclass(eq=False)
 class SegmentFill:
-    """The content of the open segment. `size` is what is allocated for it; it may grow beyond."""
+    """The content of the open segment. `size` is its allocation; the segment may grow beyond."""
 
     number: int
     size: int
@@ -83,7 +84,7 @@ class SegmentFill:
         self.first_seq = self.next_seq
 
     def book(self, group: Group) -> None:
-        """Count a group that now stands in the file."""
+        """Count a group that stands in the file."""
         assert group.start == self.end, "a group goes where the one before it ended"
         self.end = group.end
         self.size = max(self.size, group.end)
@@ -95,10 +96,10 @@ class SegmentFill:
 
 
 def group_bytes(waiting: int, sync_s: float) -> int:
-    """The bytes at which a group ends although more is pending.
+    """The size at which a group ends although more is pending.
 
-    Of a few batches the first are answered, and their clients make the next ones, while the others
-    are written. Not where a sync takes as long as to write a part, or much is waiting.
+    With few batches pending, the first are answered while the others are written, so their clients
+    can prepare the next ones. Not if a sync takes as long as writing a part, or if much is pending.
     """
     if waiting > FEW_BATCHES_BYTES:
         return GROUP_BYTES
@@ -108,16 +109,16 @@ def group_bytes(waiting: int, sync_s: float) -> int:
 def form_group(pending: deque[Entry], fill: SegmentFill, most: int = GROUP_BYTES) -> Group:
     """Take from the front of `pending` what goes into the segment next, in order.
 
-    Sets ``seq`` and ``segment`` of what it takes. Stops at `most` bytes, and before an entry that
-    does not fit with the seal behind it. An entry larger than a segment gets one of its own, and
-    the file grows: a segment without entries always takes one. So an empty group means that the
-    next segment has to be opened.
+    Sets ``seq`` and ``segment`` of each entry. Stops at `most` bytes, and before an entry that does
+    not fit with the seal after it. An entry larger than a segment gets its own, and the file grows:
+    a segment without entries always takes one. An empty group therefore means that the next segment
+    must be opened.
     """
     group = Group(start=fill.end, end=fill.end, next_seq=fill.next_seq)
     room = fill.size - SEAL_RECORD_BYTES
     while pending and group.end - group.start < most:
         entry = pending[0]
-        # A dict, not a set: in the order in which the entry names them.
+        # A dict keeps the order in which the entry names them.
         fresh = [
             one
             for one in dict.fromkeys(entry.preambles)
@@ -139,7 +140,7 @@ def form_group(pending: deque[Entry], fill: SegmentFill, most: int = GROUP_BYTES
 
 
 def place(group: Group, kind: int, body: Body, synced_to: int, operations: int = 1) -> None:
-    """Put a record at the end of a group."""
+    """Append a record to a group."""
     header = RecordHeader(kind, body.length, group.next_seq, synced_to, body.crc, operations)
     group.records.append(Placed(group.end, header, body))
     group.end += record_bytes(body.length)

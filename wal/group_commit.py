@@ -1,7 +1,17 @@
-"""Law: a segment is changed between two groups: when one is asked for, and at a certain age.
+"""Runs the log from start to end: one task holds the writer, rotates segments, and handles
+failures.
 
-Everybody who asks while a rotation is due shares it, and is answered exactly once. One that fails
-because of age alone is tried again after another age.
+::
+
+    held ─▶ rotate, or open the next segment ─▶ released ─▶ groups ... ─▶ something is due ─▶ held
+
+    group written ─▶ applied, answered                   (`wal.apply_queue`)
+    group refused ─▶ answered with the error, with everything pending behind it; writing continues
+    LogFailed, `apply` raised, or the writer died ─▶ everything is answered; the run ends
+
+Every append and every request for a rotation is answered exactly once, also when a group fails, the
+disk dies or `run` is cancelled (tests/wal/test_failures.py). Entries behind a refused group are
+refused with it, so that no client's later entry is in the log without its earlier one.
 """
 
 from __future__ import annotations
@@ -22,8 +32,8 @@ from wal.segments import SegmentSet
 from wal.settings import LogSettings
 
 
-class _Request:
-    """A rotation that was asked for."""
+class _RotationRequest:
+    """Callers that wait for one rotation."""
 
     def __init__(self) -> None:
         self.force = False
@@ -36,36 +46,41 @@ class _Request:
 
 
 class Rotations:
-    """Decides when the next group belongs into another segment. Loop only."""
+    """Decides when the next group needs another segment: on request, or at a certain age. Loop
+    only.
+
+    Callers that ask while a rotation is due share it. A rotation that fails, and was due by age
+    only, is tried again after another age.
+    """
 
     def __init__(self, segments: SegmentSet, age_s: float) -> None:
         self._segments = segments
         self._age_s = age_s
-        self._request: _Request | None = None
+        self._request: _RotationRequest | None = None
         self._retry_at = 0.0
 
     @property
     def deadline(self) -> float:
-        """The time at which the open segment is too old; infinity where it holds no operation."""
+        """The time at which the open segment is too old; infinity while it holds no operation."""
         since = self._segments.first_operation_at
         return math.inf if since is None else max(since + self._age_s, self._retry_at)
 
     @property
     def due(self) -> bool:
-        """Whether a rotation has to come before the next group."""
+        """Whether a rotation must come before the next group."""
         return self._request is not None or trio.current_time() >= self.deadline
 
     async def wait(self, *, force: bool) -> None:
-        """Return when the running task has rotated; the errors of `SegmentSet.rotate`."""
-        request = self._request = self._request or _Request()
+        """Return when the running task has rotated; raises the errors of `SegmentSet.rotate`."""
+        request = self._request = self._request or _RotationRequest()
         request.force = request.force or force
         await request.done.wait()
         if request.error is not None:
-            # A new one for each caller: one exception raised in several tasks mixes tracebacks.
+            # A new exception for each caller: one raised in several tasks mixes tracebacks.
             raise type(request.error)(*request.error.args) from request.error
 
     async def rotate(self) -> None:
-        """Rotate for whoever asked and for age; raises LogFailed, and answers any other error."""
+        """Rotate on request and by age; raises only LogFailed and answers every error."""
         request, self._request = self._request, None
         segment = self._segments.open
         used = segment is None or segment.fill.operations > 0
@@ -82,7 +97,7 @@ class Rotations:
             raise error
 
     def refuse(self, error: LogError) -> None:
-        """Answer whoever has asked with `error`."""
+        """Answer a pending request with `error`."""
         request, self._request = self._request, None
         if request is not None:
             request.answer(error)
@@ -91,11 +106,11 @@ class Rotations:
 class GroupsInFlight:
     """The loop's side of the groups between their forming and their answers.
 
-    Loop only, but for what `wal.append_queue.OnLoop` names. While a group is out, and until
-    `release` after a `hold`, the open segment and its fill are the writer's.
+    Loop only, except the methods of `wal.append_queue.OnLoop`. During a write, and until `hold`
+    returns, the open segment and its fill belong to the writer.
 
     Args:
-        sync: whether a group is synced before it counts.
+        sync: whether a group is synced before it counts as written.
         attention: called when the queue is stuck, and after each group; must not raise.
     """
 
@@ -108,13 +123,13 @@ class GroupsInFlight:
         self.queue = AppendQueue(segments, self, sync=sync)
         self.writer = GroupWriter(segments, self.queue, self.applies, self, sync=sync)
         self.failure: LogFailed | None = None
-        """The failure after which no group is begun. What was written counts, and is applied."""
+        """After this failure no group is begun. Written groups count and are applied."""
         self.crash: BaseException | None = None
-        """The error that ends the run: the disk's failure, or what a callback raised."""
+        """The error that ends the run: the disk's failure, or an exception of a callback."""
         self.failed_groups = 0
 
     def open(self, apply: Apply, make: Make | None) -> None:
-        """Start the writing thread, whose groups are applied; the queue is still held."""
+        """Start the writing thread, whose groups are applied. The queue stays held."""
 
         def apply_and_note(entries: Sequence[Entry]) -> None:
             self._segments.note_written()
@@ -125,7 +140,7 @@ class GroupsInFlight:
         self.writer.start(make)
 
     async def close(self) -> None:
-        """Begin no group any more; returns when the last one is answered and nobody writes."""
+        """Begin no further group; returns when the last one is answered and no thread writes."""
         await self.hold()
         self._at_rest = trio.Event()
         while not self.queue.idle:
@@ -137,19 +152,19 @@ class GroupsInFlight:
         """Begin no group until `release`; returns when none is in flight."""
         self.queue.hold()
         while self.queue.groups:
-            # Also what nobody has told of: who wrote it may be busy with its answer for long.
+            # Includes groups that the loop was not told of: their writers may be busy for long.
             self.applies.catch_up()
             if self.queue.groups:
                 self._at_rest = trio.Event()
                 await self._at_rest.wait()
 
     def release(self) -> None:
-        """Go on with what is pending."""
+        """Let the writer continue with what is pending."""
         if self.queue.release():
             self.writer.wake()
 
     def answer_pending(self, error: LogError) -> None:
-        """Answer everyone whose entry is in no group yet."""
+        """Answer all items that are in no group."""
         answer(self.queue.take_pending(error), error)
 
     # Any thread: see `OnLoop`
@@ -168,13 +183,13 @@ class GroupsInFlight:
 
     def _soon(self, call: Callable[..., object], *args: object) -> None:
         assert self._token is not None
-        with suppress(trio.RunFinishedError):  # nobody is left to be told
+        with suppress(trio.RunFinishedError):  # the loop has ended
             self._token.run_sync_soon(call, *args)
 
     # The loop
 
     def _answer_group(self, group: Group, error: LogError | None) -> None:
-        """Apply a group and answer it, or answer for its failure."""
+        """Apply a group and answer it, or answer its failure."""
         try:
             if error is None:
                 self.applies.apply_group(group)
@@ -189,17 +204,19 @@ class GroupsInFlight:
         self._attention()
 
     def _answer_failed(self, group: Group, error: LogError) -> None:
-        """Answer a group that failed and all that is pending; go on if the disk can be trusted."""
+        """Answer a failed group and everything pending; continue if the disk can be trusted."""
         self.failed_groups += 1
         if isinstance(error, LogFailed):
             answer(group.entries, error)
             raise error
         answer((*group.entries, *self.queue.take_pending(error)), error)
-        if self.queue.go_on():
+        if self.queue.resume():
             self.writer.wake()
 
     def _answer_apart(self, items: Iterable[Item], error: LogError | None) -> None:
-        """Answer what comes into no group, with its session's refusal where there is no other."""
+        """Answer items that enter no group, with their session's refusal if there is no other
+        error.
+        """
         try:
             for item in items:
                 answer((item,), error or refusal_of(item))
@@ -207,13 +224,13 @@ class GroupsInFlight:
             self._break(exc)
 
     def _answer_lost(self, exc: BaseException) -> None:
-        """Answer for a writer that died in the middle of a group: it may be in the log, or not."""
+        """Answer for a writer that died in a group, which may or may not be in the log."""
         self.applies.catch_up()
         failure = self.failure = LogFailed(f"the log's own thread failed: {exc!r}")
         lost = self.queue.take_lost()
         self._at_rest.set()
         self._break(exc)
-        with suppress(Exception):  # the run ends with what came first
+        with suppress(Exception):  # the run ends with the first error
             answer(lost, failure)
 
     def _note_rest(self) -> None:
@@ -222,15 +239,13 @@ class GroupsInFlight:
         self._attention()
 
     def _break(self, exc: BaseException) -> None:
-        """Write nothing any more: the run ends with `exc`."""
+        """Stop writing: the run ends with `exc`."""
         self.crash = self.crash or exc
         self.queue.hold()
         self._attention()
 
 
 class GroupCommit:
-    """Runs the log from its start to its end. Loop only."""
-
     def __init__(self, segments: SegmentSet, settings: LogSettings) -> None:
         self._segments = segments
         self._settings = settings
@@ -245,7 +260,7 @@ class GroupCommit:
         self.running = False
 
     async def rotate(self, *, force: bool) -> None:
-        """Wait until the running task has rotated; the errors of `SegmentSet.rotate`."""
+        """Wait until the running task has rotated; raises the errors of `SegmentSet.rotate`."""
         if self._closing or not self.running:
             raise LogClosed("the log does not run") from self.groups.failure
         self._wake.set()
@@ -254,7 +269,7 @@ class GroupCommit:
     async def run(
         self, apply: Apply, make: Make | None, task_status: trio.TaskStatus[None]
     ) -> None:
-        """Commit until `finish`, cancellation or failure. LogFailed ends the process."""
+        """Commit until `finish`, cancellation or failure; raises LogFailed."""
         self.running = True
         self.groups.open(apply, make)
         interval = self._settings.fsync == "interval"
@@ -279,7 +294,7 @@ class GroupCommit:
             raise self.groups.failure
 
     async def finish(self) -> None:
-        """Refuse what comes, commit what is pending, end `run`; without a `run`, answer it."""
+        """Refuse further items, commit what is pending, and end `run`; without a `run`, answer it."""
         self._close()
         self._wake.set()
         if self.running:
@@ -288,9 +303,9 @@ class GroupCommit:
             self._answer_pending(LogClosed("the log was closed before this was written"))
 
     def fail(self, exc: LogFailed) -> None:
-        """Take note that the disk cannot be trusted, and answer everyone who waits for a group.
+        """Record that the disk cannot be trusted, and answer everything pending.
 
-        The group that is being written is answered as soon as its thread is back.
+        The group that is being written is answered as soon as its thread returns.
         """
         failure = self.groups.failure = self.groups.failure or exc
         self._close()
@@ -302,7 +317,7 @@ class GroupCommit:
         self.groups.queue.shut(self.groups.failure)
 
     async def _guard(self, task: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:
-        """Run a task of `run`; if the disk dies under it, all of them end."""
+        """Run a task of `run`; if the disk dies under it, all tasks end."""
         try:
             await task()
         except LogFailed as exc:
@@ -317,11 +332,11 @@ class GroupCommit:
             await self._segments.sync()
 
     async def _tend(self) -> None:
-        """Do what needs waiting, whenever there is something, until the end."""
+        """Rotate and open segments between groups until the end."""
         groups = self.groups
         while groups.crash is None:
-            # What has been started is brought to its end: an entry that is in the file is applied
-            # and answered. Every step in here is bounded by the disk.
+            # Shielded, so that an entry that is in the file is applied and answered. Every step is
+            # bounded by the disk.
             with trio.CancelScope(shield=True):
                 await groups.hold()
                 await self._change_segment()
@@ -334,14 +349,14 @@ class GroupCommit:
 
     async def _change_segment(self) -> None:
         if self.groups.crash is not None or self.groups.failure is not None:
-            return  # a disk that failed a sync once may say the next time that all is well
+            return  # after a failed sync the next one may wrongly succeed
         if self._rotations.due:
             await self._rotations.rotate()
         elif self.groups.queue.stuck:
             await self._open_next()
 
     async def _open_next(self) -> None:
-        """Open a segment for the pending items, or refuse them where there is none to be had."""
+        """Open a segment for the pending items, or refuse them if that fails."""
         try:
             await self._segments.rotate()
         except (LogFull, LogWriteFailed) as exc:
@@ -357,12 +372,12 @@ class GroupCommit:
             self._wake = trio.Event()
 
     def _look(self) -> None:
-        """Wake the tending task if there is work for it: something has changed at the queue."""
+        """Wake the tending task if it has work, after a change at the queue."""
         if self._has_work() or self._rotations.deadline < self._asleep_until:
             self._wake.set()
 
     def _has_work(self) -> bool:
-        """Whether there is something to be done between two groups."""
+        """Whether a rotation, a failure or the end must be handled between two groups."""
         queue = self.groups.queue
         ended = self._closing and queue.empty
         return queue.stuck or ended or self.groups.crash is not None or self._rotations.due

@@ -1,15 +1,16 @@
-"""Law: a repair deletes nothing, keeps every record that checks out, and says what is missing.
+"""The operator's tools: `inspect` and `verify` only read, `repair` makes a damaged log startable.
 
-A damaged segment is written anew from its good records, under the same number, and put in the
-old one's place in one step; the old file stays as ``<segment>.damaged``::
+A repair deletes nothing, keeps every record that passes its checks, and reports what is missing. A
+damaged segment is rewritten from its good records under the same number and replaced in one step;
+the old file stays as ``<segment>.damaged``::
 
     old   header | r1 | r2 | ?????? | r4 | r5 | seal
     new   header | r1 | r2 | r4 | r5 | seal              (r4, r5 moved: their headers are new)
 
-A segment that is missing, or whose header is gone while its neighbours were written by
-different incarnations, cannot say whose operations it held: an empty one takes its place.
-Whole segments, a torn tail (the next start's business) and everything of a newer version stay
-as they are. A repair that crashed is simply run again.
+A missing segment, or one without a header between segments of different incarnations, does not tell
+whose operations it held: an empty one takes its place. Whole segments, a torn tail (handled by the
+next start) and segments of a newer version are not touched. A repair that crashed can be run again
+(tests/wal/test_repair.py).
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ from wal.format import (
     segment_name,
 )
 from wal.recovery import FileSource, Survey, facts_of, fault_of, free_name, survey
-from wal.scan import READ_BYTES, Fault, Located, Verdict, find_headers, read_record
+from wal.scan import READ_BYTES, Fault, Located, ScanVerdict, find_headers, read_record
 from wal.settings import SegmentFacts
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """A range of sequences, both inclusive, of which no record was found."""
+    """A range of sequences, both inclusive, without a record."""
 
     first_seq: int
     last_seq: int
@@ -55,9 +56,8 @@ class Gap(msgspec.Struct, frozen=True):
 class RepairedSegment(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of the repair of one segment.
 
-    `moved_to` is None when the segment was missing. `records_lost` is None when no seal that can be
-    right says how many there were. `gaps` are within the segment, or up to the next one if its end
-    is lost.
+    `moved_to` is None if the segment was missing. `records_lost` is None if no plausible seal gives
+    the count. `gaps` are within the segment, or up to the next one if its end is lost.
     """
 
     number: int
@@ -73,10 +73,10 @@ class RepairedSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a repair. With `segments` empty there was nothing to do, and nothing was done.
+    """The outcome of a repair. Empty `segments` mean that nothing was done.
 
-    An operation whose schema record was lost is still in the log; the reader of the log has to
-    refuse it by name.
+    An operation whose schema record was lost is still in the log; the log's reader must refuse it
+    by name.
     """
 
     segments: tuple[RepairedSegment, ...]
@@ -89,7 +89,7 @@ def repair(directory: Path, disk: Disk | None = None) -> RepairReport:
     Raises:
         LogTooNew: a newer version wrote part of it; nothing was changed.
         OSError: the disk refused; run it again.
-        LogFailed: a sync failed; run it again on a disk that works.
+        LogFailed: a sync failed; run it again on a working disk.
     """
     disk = disk or Disk()
     found = survey(disk, directory)
@@ -114,8 +114,8 @@ def repair(directory: Path, disk: Disk | None = None) -> RepairReport:
 class _Plan(NamedTuple):
     """The plan of the new segment.
 
-    `identity_known` is False when nothing tells whose operations the old one held. `next_first`
-    is where the next segment of the same identity begins.
+    `identity_known` is False if nothing tells whose operations the old one held. `next_first` is
+    the first sequence of the next segment of the same identity.
     """
 
     header: SegmentHeader
@@ -125,7 +125,7 @@ class _Plan(NamedTuple):
     next_first: int | None
 
 
-def _plan(verdicts: list[Verdict], number: int) -> _Plan:
+def _plan(verdicts: list[ScanVerdict], number: int) -> _Plan:
     own = next((one for one in verdicts if one.number == number), None)
     before = [(one, one.header) for one in verdicts if one.header and one.number < number]
     after = [one.header for one in verdicts if one.header and one.number > number]
@@ -150,7 +150,9 @@ def _plan(verdicts: list[Verdict], number: int) -> _Plan:
 
 
 def _rebuild(disk: Disk, path: Path, plan: _Plan) -> RepairedSegment:
-    """Write the segment anew, keep the old file aside, and put the new one in its place."""
+    """Write the new segment, keep the old file under another name, and put the new one in its
+    place.
+    """
     temporary = path.with_name(path.name + ".tmp")
     target = disk.open(temporary, "create")
     try:
@@ -167,7 +169,7 @@ def _rebuild(disk: Disk, path: Path, plan: _Plan) -> RepairedSegment:
         disk.close(target)
     aside = None
     if not plan.missing:
-        # A second name before the first one changes hands: at no moment is the old file lost.
+        # A second name before the first is replaced, so that the old file is never lost.
         aside = free_name(disk, path, "damaged")
         disk.link(path, aside)
         sync_directory(disk, path.parent)
@@ -188,7 +190,7 @@ def _rebuild(disk: Disk, path: Path, plan: _Plan) -> RepairedSegment:
 
 
 class _Copy:
-    """The new segment while it is written, and the account of what went into it."""
+    """The new segment while it is written, and its account."""
 
     def __init__(self, disk: Disk, fd: int, header: SegmentHeader) -> None:
         self._disk = disk
@@ -202,7 +204,7 @@ class _Copy:
         self.sealed_records: int | None = None
 
     def take(self, source: FileSource, located: Located, *, keep: bool) -> None:
-        """Account for a good record of the old file, and write it if `keep`."""
+        """Account for a good record of the old file; write it if `keep`."""
         record = located.header
         start = located.offset + RECORD_HEADER_BYTES
         if record.kind == RecordKind.SEAL:
@@ -221,7 +223,7 @@ class _Copy:
             self._write(source, start, record)
 
     def _write(self, source: FileSource, start: int, record: RecordHeader) -> None:
-        # The file is synced before it gets its name, so all before this record is durable.
+        # The file is synced before it is renamed, so everything before this record is durable.
         header = record._replace(synced_to=self.end)
         block = encode_record_header(self._number, self.end, header)
         at = write_all(self._disk, self._fd, [block], self.end)
@@ -234,19 +236,20 @@ class _Copy:
             self.operations += record.operations
 
     def seal(self) -> None:
-        """End the new segment."""
         seal = encode_seal(self._number, self.end, self.records, self._last_seq + 1)
         write_all(self._disk, self._fd, [seal], self.end)
 
     @property
     def lost(self) -> int | None:
-        """The records that the seal counts beyond those written; None where it cannot be right."""
+        """The number of records that the seal counts beyond those written; None if it cannot be
+        right.
+        """
         if self.sealed_records is None or self.sealed_records < self.records:
             return None
         return self.sealed_records - self.records
 
     def all_gaps(self, next_first: int | None) -> list[Gap]:
-        """The gaps, neighbours joined, up to where the next segment begins."""
+        """The gaps, with neighbours joined, up to the next segment."""
         gaps = list(self._gaps)
         if next_first is not None and self._last_seq + 1 < next_first:
             gaps.append(Gap(self._last_seq + 1, next_first - 1))
@@ -259,7 +262,7 @@ class _Copy:
 
 
 def good_records(source: FileSource, number: int) -> Iterator[Located]:
-    """Every record of a segment that checks out, in order, whatever stands between them."""
+    """Every record of a segment that passes its checks, in order."""
     offset: int | None = SEGMENT_HEADER_BYTES
     while offset is not None:
         record = read_record(source, number, offset)
@@ -282,11 +285,11 @@ def _next_good(source: FileSource, number: int, start: int) -> int | None:
 Severity = Literal["damage", "newer", "note"]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing about a log that is not as a clean stop leaves it.
+class LogFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing about a log that differs from a clean stop.
 
-    `severity` "damage": the start stops; something acknowledged may be lost. "newer": the start
-    stops; a newer version wrote it. "note": the start goes on. `help` says what to do.
+    `severity` "damage": the start stops; acknowledged operations may be lost. "newer": the start
+    stops; a newer version wrote it. "note": the start continues. `help` says what to do.
     """
 
     severity: Severity
@@ -298,9 +301,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def last_writes(directory: Path) -> dict[int, float]:
-    """When each segment was written to last, by its number, in seconds since 1970.
+    """When each segment was last written, by its number, in seconds since 1970.
 
-    Ask before `Log.recover`, which may write to the last one. A folder that is not there has none.
+    Call it before `Log.recover`, which may write to the last one. A missing folder has none.
     """
     found = {}
     for path in directory.glob("*.wal") if directory.is_dir() else ():
@@ -311,7 +314,7 @@ def last_writes(directory: Path) -> dict[int, float]:
 
 
 def inspect(directory: Path, disk: Disk | None = None) -> list[SegmentFacts]:
-    """The facts of each segment, by rising number; of damaged ones, up to the damage.
+    """The facts of each segment, ascending; for damaged ones, up to the damage.
 
     Raises:
         OSError: the folder cannot be read.
@@ -323,8 +326,8 @@ def inspect(directory: Path, disk: Disk | None = None) -> list[SegmentFacts]:
     ]
 
 
-def verify(directory: Path, disk: Disk | None = None) -> list[Finding]:
-    """The findings that a start would stop at, cut, remove or pass by; empty after a clean stop.
+def verify(directory: Path, disk: Disk | None = None) -> list[LogFinding]:
+    """What a start would stop at, cut, remove or ignore; empty after a clean stop.
 
     Raises:
         OSError: the folder cannot be read.
@@ -333,7 +336,7 @@ def verify(directory: Path, disk: Disk | None = None) -> list[Finding]:
     return [*_about_segments(directory, found), *_about_names(found)]
 
 
-def _about_segments(directory: Path, found: Survey) -> Iterator[Finding]:
+def _about_segments(directory: Path, found: Survey) -> Iterator[LogFinding]:
     repair_it = f"{REPAIR_COMMAND} {directory}"
     helps = {"damaged": repair_it, "newer": "start the version that wrote it"}
     severities: dict[str, Severity] = {"damaged": "damage", "newer": "newer"}
@@ -352,22 +355,22 @@ def _about_segments(directory: Path, found: Survey) -> Iterator[Finding]:
             yield _finding(severities.get(state, "note"), name, fault_of(verdict), help_)
 
 
-def _about_names(found: Survey) -> Iterator[Finding]:
+def _about_names(found: Survey) -> Iterator[LogFinding]:
     foreign = Fault(0, "log files", "a foreign file")
     for name in found.foreign:
         yield _finding(
-            "note", name, foreign, "move it away if you know it; the log leaves it alone"
+            "note", name, foreign, "move it elsewhere if you know it; the log ignores it"
         )
-    temporary = Fault(0, "segments", "a segment in the making, or on its way out")
+    temporary = Fault(0, "segments", "a segment being prepared or deleted")
     for name in found.temporary:
         yield _finding("note", name, temporary, "nothing: the next start removes it")
-    kept = Fault(0, "segments", "a piece that was moved aside")
+    kept = Fault(0, "segments", "a part that a start or a repair set aside")
     for name in found.aside:
-        yield _finding("note", name, kept, "delete it when nobody needs it")
+        yield _finding("note", name, kept, "delete it when it is no longer needed")
 
 
-def _finding(severity: Severity, file: str, fault: Fault, help_: str) -> Finding:
-    return Finding(
+def _finding(severity: Severity, file: str, fault: Fault, help_: str) -> LogFinding:
+    return LogFinding(
         severity=severity,
         file=file,
         offset=fault.offset,

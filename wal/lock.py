@@ -1,8 +1,7 @@
-"""Law: a data directory belongs to one process. The kernel lets go when the process dies.
+"""A data directory belongs to one process; the kernel releases the lock when the process dies.
 
-The lock is a ``flock`` on ``LOCK``; the pid in it is there to be read, and decides nothing. Who has
-the lock may remove the file: a second process that has it open already sees that it has no name,
-and takes the one that has.
+The lock is a ``flock`` on ``LOCK``; the pid in it is only information. The holder may remove the
+file: another process that has it open sees that it has no name, and takes the new one.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from wal.errors import DirectoryLocked
 
 LOCK_NAME = "LOCK"
 TRIES = 3
-"""How often a file that was removed before we had its lock is left for the one of its name."""
+"""How often to reopen a lock file that was removed before it was locked."""
 
 
 class DirectoryLock:
-    """Holds ``<data_dir>/LOCK`` from entry to exit; makes the folder where missing."""
+    """Holds ``<data_dir>/LOCK`` from entry to exit; creates the folder if missing."""
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / LOCK_NAME
         self._fd: int | None = None
 
     def __enter__(self) -> DirectoryLock:
-        """Take the lock; DirectoryLocked, with the holder's pid, when another has it."""
+        """Take the lock; DirectoryLocked, with the holder's pid, if another process has it."""
         self._fd = self._take()
-        # Not without an end: there are file systems whose files have no links.
+        # Bounded, because on some file systems files have no links.
         for _ in range(TRIES):
             if os.fstat(self._fd).st_nlink:
                 break

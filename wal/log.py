@@ -1,4 +1,4 @@
-"""Law: a log goes through its stages in one direction, and each call belongs to one stage.
+"""The log's interface. Its stages follow in one direction, and each call belongs to one stage.
 
 ::
 
@@ -40,11 +40,12 @@ class Log:
     """A durable, ordered log of opaque records in one folder.
 
     Args:
-        directory: The log's folder; made by `recover` where missing. The caller holds a
-            `DirectoryLock` around the whole life of the log.
-        carry: Called on the loop whenever a new segment is opened; returns the ``(kind, parts)``
-            records to be written first in it, durable before the segment is. They must stand for
-            what all older segments say, so that these can be pruned.
+        directory: The log's folder, which `recover` creates. The caller holds a `DirectoryLock` for
+            the log's whole life.
+        carry: Called on the loop when a new segment is opened. Returns the ``(kind, parts)``
+            records
+            to write first in it. They must replace everything that older segments hold besides
+            operations, so that those can be pruned.
     """
 
     def __init__(
@@ -67,11 +68,11 @@ class Log:
         self._started = False
 
     async def recover(self) -> Recovered:
-        """Recover the log: each segment is checked in full, a torn tail cut, everything sealed.
+        """Recover the log: check each segment in full, cut a torn tail, seal everything.
 
         Raises:
             LogDamaged, LogTooNew: nothing was changed.
-            LogFull, LogWriteFailed: the disk refused; calling again goes on from there.
+            LogFull, LogWriteFailed: the disk refused; another call continues from there.
             LogFailed: a sync failed; the process must end.
         """
         recovered, next_number = await self._segments.in_thread(
@@ -104,14 +105,13 @@ class Log:
     ) -> AsyncIterator[list[Record]]:
         """The records that `recover` found, oldest first, in lists of one segment each.
 
-        A list has about 8 MiB of payload, or one larger record; the next one is read while the
-        caller works on this one. Each payload is in its own buffer from `allocate`, which is
-        called in a thread with the length in bytes. Seals are left out. Segments that were
-        pruned before the call, and those below `from_segment`, are left out too; one whose
-        records are still to come must not be pruned.
+        A list has about 8 MiB of payload, or one larger record; the next list is read while the
+        caller uses this one. `allocate` is called in a thread with a length in bytes and returns
+        the buffer of one payload. Seals are left out, as are segments below `from_segment` and
+        those pruned before the call; a segment that is still to be replayed must not be pruned.
 
         Raises:
-            LogDamaged: a record is no longer what it was when `recover` saw it.
+            LogDamaged: a record has changed since `recover` checked it.
         """
         if self._recovered is None:
             raise RuntimeError("replay() comes after recover()")
@@ -124,10 +124,10 @@ class Log:
         return read_ahead(ReplayCursor(self._disk, self._directory, facts, allocate))
 
     async def start(self, identity: LogIdentity, first_seq: int) -> None:
-        """Open a new segment; call it when replay is over, never before.
+        """Open a new segment; call it after replay.
 
-        The first operation gets `first_seq`. On a full disk the log starts all the same, without
-        a segment: appends are answered with LogFull until there is room.
+        The first operation gets `first_seq`. On a full disk the log starts without a segment:
+        appends are answered with LogFull until there is room.
 
         Raises:
             LogFailed: a sync failed; the process must end.
@@ -151,17 +151,18 @@ class Log:
     ) -> None:
         """Commit what is appended, until `close` or cancellation.
 
-        For each group: written (and, under "commit", synced), then ``apply(entries)`` once, in
-        log order, then each entry's ``on_done(entry, None)``, with no await in between.
-        `apply` must not fail: what it refuses is already in the log.
+        For each group: written (and, under "commit", synced), then ``apply(entries)`` once, in log
+        order, then each entry's ``on_done(entry, None)``, without an await in between. `apply` must
+        not fail, because the log already holds the entries.
 
-        ``make(drafts)`` is called in the writing thread before a group is formed, with drafts that
-        were appended one behind the other. It returns the entries that take their place, in an
-        order of its own, and answers for a draft that it leaves out. It must not fail.
+        ``make(drafts)`` is called in the writing thread before a group is formed, with consecutive
+        drafts. It returns the entries that replace them, in any order, and answers drafts that it
+        leaves out. It must not fail.
 
         Raises:
-            LogFailed: a sync or a cut failed, or `apply` raised. Everyone who waited has been
-                answered with it. The process must end.
+            LogFailed: a sync or a cut failed, or `apply` raised. All waiting callers have been
+                answered
+                with it. The process must end.
         """
         if not self._started or self._commit.running:
             raise RuntimeError("run() comes once, after start()")
@@ -170,52 +171,54 @@ class Log:
     def append_nowait(self, item: Entry | Draft) -> None:
         """Queue an entry, or a draft of one, for the next group. Any thread.
 
-        An entry's ``on_done`` is called exactly once, on the loop, if this returns: with None, or
-        with LogFull, LogWriteFailed, LogClosed or LogFailed. A draft is answered only with one of
-        these, if it never becomes an entry. One error object may go to several. Raises LogClosed,
-        and does not call ``on_done``, when the log takes nothing.
+        If this returns, the entry's ``on_done`` is called exactly once, on the loop: with None,
+        LogFull, LogWriteFailed, LogClosed or LogFailed. A draft is answered only if it never
+        becomes an entry. One error object may go to several entries.
+
+        Raises:
+            LogClosed: the log takes nothing more; ``on_done`` is not called.
         """
         self._append(item, here=False)
 
     def append(self, item: Entry | Draft) -> None:
-        """Queue as `append_nowait` does; if nobody writes, the caller's thread writes the group.
+        """Queue as `append_nowait`; if no thread writes, the caller's thread writes the group.
 
-        For a thread that would wait for the outcome anyway: it is not woken for it. What comes
-        meanwhile is left to the log's own thread. The caller calls `tell` when it has passed the
-        outcome on: until then the loop is not woken for it, which would take the interpreter away.
+        For a thread that waits for the outcome anyway. What arrives meanwhile is left to the log's
+        own thread. The caller calls `tell` after it has passed the outcome on; until then the loop
+        is not woken, because waking it would take the interpreter from the caller.
         """
         self._append(item, here=True)
 
     def tell(self) -> None:
-        """See that what was written is applied soon. Any thread."""
+        """Make sure that written groups are applied soon. Any thread."""
         self._groups.applies.tell()
 
     @property
     def settled(self) -> bool:
-        """Whether every entry of which ``on_stored`` has been called is applied. Any thread."""
+        """Whether every entry whose ``on_stored`` was called is applied. Any thread."""
         return self._groups.applies.settled
 
     def wait_settled(self, timeout_s: float) -> bool:
-        """Whether all of which ``on_stored`` has been called is applied in time.
+        """Whether every entry whose ``on_stored`` was called is applied in time.
 
-        Blocks; in any thread but the loop's.
+        Blocks; any thread but the loop's.
         """
         return self._groups.applies.wait_settled(timeout_s)
 
     def catch_up(self) -> None:
-        """Apply now what is written, and answer it. On the loop."""
+        """Apply and answer written groups now. On the loop."""
         self._groups.applies.catch_up()
 
     @property
     def parted(self) -> bool:
-        """Whether the sink refused something: what was written since is not applied either."""
+        """Whether `apply` refused a group; groups written since are not applied either."""
         return self._groups.applies.parted is not None
 
     async def rotate(self, *, force: bool = False) -> None:
         """Seal the open segment and open the next, if it holds an operation or with `force`.
 
         Raises:
-            LogFull, LogWriteFailed: later, perhaps; the log goes on.
+            LogFull, LogWriteFailed: the rotation failed; the log continues.
             LogClosed, LogFailed: the log does not run.
         """
         await self._commit.rotate(force=force)
@@ -224,7 +227,7 @@ class Log:
         """Delete the sealed segments below that number; return the deleted numbers, ascending.
 
         Raises:
-            LogFull, LogWriteFailed: the disk refused; those before it are gone.
+            LogFull, LogWriteFailed: the disk refused; the segments before it are deleted.
             LogFailed: the folder could not be synced; the log is dead.
         """
         try:
@@ -236,10 +239,10 @@ class Log:
         return removed
 
     async def close(self) -> None:
-        """Finish what is pending, seal, and let go of the files. May be called again.
+        """Finish what is pending, seal the segment, and close the files. May be called again.
 
-        After a failure, or when the disk refuses the seal, the open segment stays as it is and
-        the next start judges it.
+        After a failure, or if the disk refuses the seal, the open segment stays as it is, and the
+        next start judges it.
 
         Raises:
             LogFull, LogWriteFailed, LogFailed: the segment could not be sealed.
@@ -250,29 +253,30 @@ class Log:
 
     @property
     def open_segment(self) -> int:
-        """The number of the open segment; with none open, of the one that comes next."""
+        """The number of the open segment, or of the next one if none is open."""
         return self._segments.open_number
 
     @property
     def pending(self) -> int:
-        """The number of entries and drafts that are in no group yet."""
+        """The number of entries and drafts in no group."""
         return len(self._groups.queue.pending)
 
     @property
     def last_sync_s(self) -> float:
-        """The seconds that the last sync took."""
         return self._segments.last_sync_s
 
     @property
     def applied_between_ns(self) -> tuple[int, int]:
-        """The nanoseconds since 1970 between which the group that is applied now was written."""
+        """When the group being applied began to be written and was stored, in nanoseconds since
+        1970.
+        """
         return self._groups.applies.applied_between_ns
 
     @property
     def writing_s(self) -> float:
-        """The seconds for which the group in hand has been written and synced; 0 without one.
+        """How long the current group has been written and synced; 0 without one. Any thread.
 
-        Any thread. A disk that does not answer is known by it: nobody has an answer meanwhile.
+        It grows while a disk does not answer.
         """
         in_hand = [g for g in tuple(self._groups.queue.groups) if g.began_s and not g.stored_ns]
         return time.monotonic() - in_hand[0].began_s if in_hand else 0.0
@@ -283,7 +287,6 @@ class Log:
         return self._segments.reserved_bytes - self._groups.queue.unbooked_bytes
 
     def statistics(self) -> LogStatistics:
-        """The statistics of the log at this moment."""
         pending, applies = self._groups.queue.pending, self._groups.applies
         return LogStatistics(
             **self._segments.statistics(),

@@ -1,4 +1,16 @@
-"""Law: a file is read through a window of bounded size; an unreadable byte is damage, by name."""
+"""Recovery: a start checks every segment and changes nothing unless all checks pass.
+
+It leaves one sealed segment after the other, all durable::
+
+    *.wal.tmp                    removed: never became a segment, or was deleted
+    trailing segment, no header  removed (kept as .torn unless all zeros): never took a record
+    last segment, torn tail      copied to .torn unless all zeros, zeroed, then sealed
+    last segment, open           synced, then sealed
+    anything else not sealed     LogDamaged, or LogTooNew
+
+Every step can be repeated, so a crash during recovery changes nothing for the next start
+(tests/wal/test_recovery.py). No segment is created here; that waits until replay is over.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +22,7 @@ from wal.disk import Disk, sync, sync_directory, write_all, write_zeros
 from wal.errors import LogDamaged, LogTooNew, from_os_error, is_no_space
 from wal.format import SEAL_RECORD_BYTES, parse_name, segment_name
 from wal.group import SegmentFill
-from wal.scan import READ_BYTES, Fault, State, Verdict, first_nonzero, scan
+from wal.scan import READ_BYTES, Fault, ScanVerdict, State, first_nonzero, scan
 from wal.segment import OpenSegment
 from wal.settings import Recovered, SegmentFacts
 
@@ -23,7 +35,7 @@ class FileShrank(LogDamaged):
 
 
 class FileSource:
-    """A segment's file as a `wal.scan.Source`. Use as a context manager; it opens on entry."""
+    """A segment's file as a `wal.scan.Source`, read through a window. A context manager."""
 
     def __init__(self, disk: Disk, path: Path, window_bytes: int = READ_BYTES) -> None:
         self._disk = disk
@@ -49,10 +61,10 @@ class FileSource:
         return self._size
 
     def read(self, offset: int, length: int) -> memoryview:
-        """A view of up to `length` bytes at `offset`, good until the next read.
+        """A view of up to `length` bytes at `offset`, valid until the next read.
 
         Raises:
-            FileShrank: the file ends before it did when it was opened.
+            FileShrank: the file is shorter than when it was opened.
             LogDamaged: a byte cannot be read.
         """
         end = min(offset + length, self._size)
@@ -68,7 +80,7 @@ class FileSource:
         return self._view[offset - self._start : min(end, self._end) - self._start]
 
     def read_into(self, buffer: WriteableBuffer, offset: int) -> None:
-        """Fill `buffer` from `offset` on; LogDamaged when the file ends before it is full."""
+        """Fill `buffer` from `offset`; LogDamaged if the file ends first."""
         target = memoryview(buffer).cast("B") if memoryview(buffer).nbytes else None
         if target is None:
             return
@@ -98,16 +110,16 @@ class FileSource:
 
 @dataclass
 class Survey:
-    """The folder's content: verdicts by rising number, and every other name."""
+    """The folder's content: verdicts by ascending number, and every other name."""
 
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[ScanVerdict] = field(default_factory=list)
     temporary: list[str] = field(default_factory=list)
     aside: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     highest_aside: int = 0
 
     def states(self) -> list[State]:
-        """The state of each verdict. Trailing segments without a header do not count as last."""
+        """The state of each verdict. The last segment is the last one with a header."""
         states: list[State] = []
         last = True
         for verdict in reversed(self.verdicts):
@@ -117,7 +129,7 @@ class Survey:
         return states[::-1]
 
     def next_number(self) -> int:
-        """The number of the segment that is made next. Numbers of kept pieces are not reused."""
+        """The number of the next segment. Numbers of kept pieces are not reused."""
         kept = [verdict.number for verdict in self.verdicts if verdict.header is not None]
         return kept[-1] + 1 if kept else self.highest_aside + 1
 
@@ -126,7 +138,7 @@ def survey(disk: Disk, directory: Path, *, running: bool = False) -> Survey:
     """Scan every segment of the folder; nothing is changed.
 
     Args:
-        running: somebody may be writing the log: what goes meanwhile is not missing.
+        running: another process may be writing the log; segments that vanish are not missing.
     """
     found = Survey()
     numbers: list[int] = []
@@ -144,26 +156,26 @@ def survey(disk: Disk, directory: Path, *, running: bool = False) -> Survey:
     for number in numbers:
         verdict = (_scanned_running if running else _scanned)(disk, directory, number)
         if verdict is None:
-            # Removed, and before it all that are older.
+            # Removed by the running log, after all older ones.
             found.verdicts.clear()
         else:
             found.verdicts.append(verdict)
     return found
 
 
-def _scanned(disk: Disk, directory: Path, number: int) -> Verdict:
+def _scanned(disk: Disk, directory: Path, number: int) -> ScanVerdict:
     with FileSource(disk, directory / segment_name(number)) as source:
         return scan(source, number)
 
 
-def _scanned_running(disk: Disk, directory: Path, number: int) -> Verdict | None:
-    """The verdict on a segment of a log that runs; None where it was removed meanwhile."""
+def _scanned_running(disk: Disk, directory: Path, number: int) -> ScanVerdict | None:
+    """The verdict on a segment of a running log; None if it was removed meanwhile."""
     try:
         verdict = _scanned(disk, directory, number)
     except (FileNotFoundError, FileShrank):
-        # It was sealed and cut to its length meanwhile, which comes once.
+        # It was sealed and trimmed meanwhile, which happens once.
         return _scanned(disk, directory, number) if _is_there(disk, directory, number) else None
-    # Else another segment may have had its file while it was read.
+    # Otherwise another segment may have reused its file during the scan.
     whole = verdict.sealed and verdict.fault is None
     return verdict if whole or _is_there(disk, directory, number) else None
 
@@ -173,7 +185,7 @@ def _is_there(disk: Disk, directory: Path, number: int) -> bool:
 
 
 def refusal(directory: Path, found: Survey) -> LogDamaged | LogTooNew | None:
-    """The error that stops the start, for the first segment that does not check out."""
+    """The error that stops the start, for the first segment that fails its checks."""
     expected: int | None = None
     for verdict, state in zip(found.verdicts, found.states(), strict=True):
         path = directory / segment_name(verdict.number)
@@ -193,11 +205,11 @@ def refusal(directory: Path, found: Survey) -> LogDamaged | LogTooNew | None:
 
 
 def recover(disk: Disk, directory: Path) -> tuple[Recovered, int]:
-    """Bring the folder into the state of the law; return its content and the next number.
+    """Recover the folder; return its content and the next segment's number.
 
     Raises:
-        LogDamaged, LogTooNew: the folder is as it was.
-        LogFull, LogWriteFailed: the disk refused; the next start goes on from there.
+        LogDamaged, LogTooNew: the folder is unchanged.
+        LogFull, LogWriteFailed: the disk refused; the next start continues from there.
         LogFailed: a sync failed.
     """
     try:
@@ -243,15 +255,15 @@ def _tidy(disk: Disk, directory: Path, found: Survey) -> Recovered:
     )
 
 
-def _seal(disk: Disk, path: Path, verdict: Verdict, *, torn: bool) -> None:
-    """Cut a torn tail and seal, in place: a full disk has room for that."""
+def _seal(disk: Disk, path: Path, verdict: ScanVerdict, *, torn: bool) -> None:
+    """Cut a torn tail and seal in place, which a full disk allows."""
     fill = SegmentFill(verdict.number, verdict.size, verdict.last_seq + 1)
     fill.end = fill.synced_to = verdict.end
     fill.records = verdict.records
     fd = disk.open(path, "write")
     if torn:
         write_zeros(disk, fd, verdict.end, max(verdict.size, verdict.end + SEAL_RECORD_BYTES))
-    # Records that were written and never synced are about to be replayed, and so to be read.
+    # Records that were written but never synced are about to be replayed, so they must be durable.
     sync(disk, fd)
     segment = OpenSegment(disk, fd, path, fill)
     segment.seal()
@@ -259,10 +271,10 @@ def _seal(disk: Disk, path: Path, verdict: Verdict, *, torn: bool) -> None:
 
 
 def keep_tail(disk: Disk, path: Path, start: int) -> tuple[int, str | None]:
-    """Copy what is behind `start` to ``<segment>.torn``, without the zeros at its end.
+    """Copy the bytes from `start` to ``<segment>.torn``, without the zeros at the end.
 
     Returns:
-        How many bytes, and the new file's name; ``(0, None)`` when there are only zeros.
+        The number of bytes and the new file's name; ``(0, None)`` if there are only zeros.
     """
     with FileSource(disk, path) as source:
         end = _last_nonzero(source, start)
@@ -288,7 +300,7 @@ def keep_tail(disk: Disk, path: Path, start: int) -> tuple[int, str | None]:
 
 
 def free_name(disk: Disk, path: Path, suffix: str) -> Path:
-    """``<path>.<suffix>``, or with a number behind it when that is taken."""
+    """``<path>.<suffix>``, or with a number appended if that is taken."""
     taken = set(disk.list_directory(path.parent))
     name, count = f"{path.name}.{suffix}", 1
     while name in taken:
@@ -297,8 +309,8 @@ def free_name(disk: Disk, path: Path, suffix: str) -> Path:
     return path.with_name(name)
 
 
-def facts_of(verdict: Verdict, state: State) -> SegmentFacts:
-    """The facts of a segment, from what its scan found."""
+def facts_of(verdict: ScanVerdict, state: State) -> SegmentFacts:
+    """The facts of a segment, from its scan."""
     header, fault = verdict.header, verdict.fault
     problem = None
     if state not in ("sealed", "open") and (fault is not None or state == "damaged"):
@@ -320,13 +332,13 @@ def facts_of(verdict: Verdict, state: State) -> SegmentFacts:
     )
 
 
-def fault_of(verdict: Verdict) -> Fault:
-    """The fault of a segment; one that is whole but not last lacks its seal."""
+def fault_of(verdict: ScanVerdict) -> Fault:
+    """The fault of a segment; a whole segment that is not last lacks its seal."""
     return verdict.fault or Fault(verdict.end, "a seal: another segment follows", "none")
 
 
 def _last_nonzero(source: FileSource, start: int) -> int | None:
-    """The offset behind the last byte from `start` on that is not zero."""
+    """The offset after the last byte from `start` on that is not zero."""
     end = None
     while (at := first_nonzero(source, start)) is not None:
         piece = bytes(source.read(at, READ_BYTES))

@@ -1,7 +1,7 @@
-"""Law: replay hands out every record once, oldest first, a bounded number of bytes at a time.
+"""Replay: every record once, oldest first, with bounded memory.
 
-Every payload is read into memory of its own, from the caller's `allocate`, and checked again.
-The next piece is read in a thread while the caller works on this one; no more than that.
+Every payload is read into its own buffer from the caller's `allocate`, and checked again. The next
+chunk is read in a thread while the caller uses this one.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from wal.settings import SegmentFacts
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# Payload bytes per piece; a larger record is a piece of its own. Two pieces exist at a time.
+# Payload bytes per chunk; a larger record is a chunk of its own. Two chunks exist at a time.
 CHUNK_BYTES = 8 << 20
-# Small records are many objects: this many make a piece, however few bytes they are.
+# The most records of a chunk, however small they are.
 CHUNK_RECORDS = 20_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """A record out of the log. `payload` is exactly what `allocate` gave, filled.
+    """A record of the log. `payload` is the buffer that `allocate` returned, filled.
 
-    `first_seq` is the sequence of the first of its `operations`; for other kinds it is the next
-    operation's. `epoch` is the one that it was written under, whoever replays it.
+    `first_seq` is the sequence of the first of its `operations`; for other kinds the next
+    operation's. `epoch` is the one that the record was written under.
     """
 
     kind: int
@@ -54,7 +54,7 @@ class Record:
 
 
 class ReplayCursor:
-    """Reads the segments one after another. Blocking; used by one thread at a time."""
+    """Reads the segments one after another. Blocking; one thread at a time."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class ReplayCursor:
         self._offset: int | None = None
 
     def next_chunk(self) -> list[Record] | None:
-        """Records of one segment, at least one; None at the end. LogDamaged as on recovery."""
+        """Records of one segment, at least one; None at the end. LogDamaged as in recovery."""
         while self._segments:
             facts = self._segments[0]
-            # Opened for every piece, so that nothing is left open when nobody asks for the next.
+            # Opened for every chunk, so that an abandoned replay leaves no file open.
             with FileSource(self._disk, self._directory / facts.file) as source:
                 records = self._read(source, facts)
             if records:
@@ -92,7 +92,7 @@ class ReplayCursor:
                 facts.number, offset, source.read(offset, RECORD_HEADER_BYTES)
             )
             if header is None:
-                raise LogDamaged(path, offset, "the record that was there at the start", "none")
+                raise LogDamaged(path, offset, "the record that recovery found", "none")
             if header.kind == RecordKind.SEAL:
                 offset = facts.bytes
                 break
@@ -128,9 +128,9 @@ class ReplayCursor:
 
 
 async def read_ahead(cursor: ReplayCursor) -> AsyncIterator[list[Record]]:
-    """The cursor's pieces, each read while the caller works on the one before.
+    """The cursor's chunks, each read while the caller uses the previous one.
 
-    An abandoned iteration leaves at most one thread, which ends after the piece it reads.
+    An abandoned iteration leaves at most one thread, which ends after its chunk.
     """
     ahead = _Ahead(cursor)
     while (chunk := await ahead.take()) is not None:
@@ -139,7 +139,7 @@ async def read_ahead(cursor: ReplayCursor) -> AsyncIterator[list[Record]]:
 
 
 class _Ahead:
-    """One piece on its way."""
+    """A chunk being read."""
 
     def __init__(self, cursor: ReplayCursor) -> None:
         self._arrived = trio.Event()
@@ -155,7 +155,7 @@ class _Ahead:
         try:
             self._token.run_sync_soon(arrive)
         except trio.RunFinishedError:
-            return  # nobody is left to read it
+            return  # the loop has ended
 
     async def take(self) -> list[Record] | None:
         await self._arrived.wait()

@@ -1,13 +1,13 @@
-"""Law: what a segment's bytes prove, and nothing else, decides between whole, torn and damaged.
+"""Decides from a segment's bytes alone whether it is whole, torn or damaged. Pure.
 
-Pure: it reads through a `Source` and touches no file. A segment's records are walked from the
-header on. Where they stop checking out, at X, one question decides::
+A segment's records are walked from the header. If their checks fail at X, one question decides::
 
     is there a later valid header of this segment whose synced_to lies beyond X?
 
-Yes: X was durable, and so may have been acknowledged, before that record was written. It is
-damage. No: everything from X on belongs to a group that nobody was told about (unsynced pages
-reach the disk in any order). In the last segment that is a torn tail; a sealed one has no tail.
+Yes: X was durable, so possibly acknowledged, before that record was written. It is damage. No:
+everything from X on belongs to a group that was never acknowledged, because unsynced pages reach
+the disk in any order. In the last segment that is a torn tail; a sealed one has no tail
+(tests/wal/test_torn_tail.py).
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ State = Literal["sealed", "open", "torn", "headerless", "damaged", "newer"]
 
 
 class Source(Protocol):
-    """A segment's bytes."""
-
     @property
     def size(self) -> int:
         """Length in bytes."""
@@ -51,12 +49,12 @@ class Source(Protocol):
     def read(self, offset: int, length: int) -> memoryview:
         """A view of up to `length` (at most `READ_BYTES`) bytes; fewer only at the end.
 
-        The view is good until the next read.
+        The view is valid until the next read.
         """
 
 
 class Fault(NamedTuple):
-    """The place where a segment stops checking out, and why."""
+    """Where a segment fails its checks, and why."""
 
     offset: int
     expected: str
@@ -65,18 +63,18 @@ class Fault(NamedTuple):
 
 
 class Located(NamedTuple):
-    """A valid record and where it stands."""
+    """A valid record and its offset."""
 
     offset: int
     header: RecordHeader
 
 
 @dataclass
-class Verdict:
+class ScanVerdict:
     """The result of the scan of one segment.
 
-    `end` is where the good records end (behind the seal, if there is one). `evidence` is the
-    offset of a record which proves that what `fault` names had been durable.
+    `end` is the end of the good records (after the seal, if there is one). `evidence` is the offset
+    of a record which proves that the place of `fault` was durable.
     """
 
     number: int
@@ -92,7 +90,7 @@ class Verdict:
     evidence: int | None = None
 
     def state(self, *, last: bool) -> State:
-        """The state of the segment; `last` when no segment with a header follows it."""
+        """The segment's state; `last` if no segment with a header follows."""
         if self.fault is not None and self.fault.too_new:
             return "newer"
         proven = self.evidence is not None or self.sealed or not last
@@ -105,12 +103,12 @@ class Verdict:
         return "open" if last else "damaged"
 
 
-def scan(source: Source, number: int) -> Verdict:
-    """Walk a whole segment, checking every byte that counts."""
-    verdict = Verdict(number, source.size)
+def scan(source: Source, number: int) -> ScanVerdict:
+    """Walk a whole segment and check every byte that counts."""
+    verdict = ScanVerdict(number, source.size)
     header = decode_segment_header(source.read(0, SEGMENT_HEADER_BYTES))
     if isinstance(header, SegmentHeader) and header.number != number:
-        # Whole, and of another segment: somebody renamed it. No crash does that.
+        # A whole header of another segment: the file was renamed, which no crash does.
         expected = f"segment {number}, as the file is named"
         verdict.fault = Fault(0, expected, f"segment {header.number}")
         verdict.evidence = 0
@@ -131,8 +129,8 @@ def scan(source: Source, number: int) -> Verdict:
     return verdict
 
 
-def _walk(source: Source, verdict: Verdict) -> None:
-    """Follow the records to the seal, the end, or the first fault, counting them."""
+def _walk(source: Source, verdict: ScanVerdict) -> None:
+    """Follow the records to the seal, the end or the first fault, and count them."""
     while not verdict.sealed:
         record = read_record(source, verdict.number, verdict.end)
         if isinstance(record, Fault):
@@ -140,7 +138,7 @@ def _walk(source: Source, verdict: Verdict) -> None:
         if not isinstance(record, RecordHeader):
             return
         if (contradiction := _contradiction(source, verdict, record)) is not None:
-            # Its checksums are good, so that a crash cannot have made it: it is its own proof.
+            # Its checksums are good, so a crash cannot have made it: it is its own evidence.
             verdict.fault, verdict.evidence = contradiction, verdict.end
             return
         if record.kind == RecordKind.SEAL:
@@ -157,8 +155,8 @@ def _walk(source: Source, verdict: Verdict) -> None:
         verdict.fault = Fault(verdict.end, "nothing behind the seal", f"data at {behind}")
 
 
-def _contradiction(source: Source, verdict: Verdict, record: RecordHeader) -> Fault | None:
-    """The reason why a record that checks out cannot stand here; None where it can."""
+def _contradiction(source: Source, verdict: ScanVerdict, record: RecordHeader) -> Fault | None:
+    """The reason why a record with good checksums cannot be here, or None."""
     offset = verdict.end
     if record.kind not in KNOWN_KINDS:
         return Fault(offset, "a known kind of record", f"kind {record.kind}", too_new=True)
@@ -174,7 +172,7 @@ def _contradiction(source: Source, verdict: Verdict, record: RecordHeader) -> Fa
 
 
 def read_record(source: Source, number: int, offset: int) -> RecordHeader | Fault | None:
-    """The valid record at `offset`; None when only zeros or nothing follow; else the fault."""
+    """The valid record at `offset`; None if only zeros or nothing follow; else the fault."""
     head = source.read(offset, RECORD_HEADER_BYTES)
     record = decode_record_header(number, offset, head)
     if record is None:
@@ -195,7 +193,6 @@ def read_record(source: Source, number: int, offset: int) -> RecordHeader | Faul
 
 
 def payload_crc(source: Source, start: int, length: int) -> int:
-    """CRC-32C of a range."""
     crc, end = 0, start + length
     while start < end:
         piece = source.read(start, min(end - start, READ_BYTES))
@@ -223,10 +220,10 @@ def find_record(source: Source, number: int, start: int, *, beyond: int) -> int 
 
 
 def find_headers(source: Source, number: int, start: int) -> Iterator[Located]:
-    """Every valid record header at an aligned offset from `start` on, payloads unread.
+    """Every valid record header at an aligned offset from `start` on; payloads are not read.
 
-    Only offsets that hold the magic are looked at one by one; finding them is vectorised, so
-    that a whole segment takes milliseconds.
+    Only offsets that hold the magic are decoded, and finding them is vectorised: a whole segment
+    takes milliseconds.
     """
     start += -start % ALIGNMENT
     while start + RECORD_HEADER_BYTES <= source.size:

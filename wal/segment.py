@@ -1,17 +1,17 @@
-"""Law: what makes a segment appear, grow and end on the disk, in the order that a crash needs.
+"""How a segment appears, grows and ends on the disk, in the order that crash safety needs.
 
-Blocking; the log calls this in a thread, one call at a time per segment, but that one may be
-trimmed and removed at once::
+Blocking; the log calls this in threads, one call at a time per segment, except that trim and remove
+may overlap::
 
-    prepare   <n>.wal.tmp, reserved, zeroed, synced           (ahead of time; of an old one's file)
-    publish   header and carried records in it, synced; renamed to <n>.wal; folder synced
-    append    a group written; synced apart
+    prepare   <n>.wal.tmp, reserved, zeroed, synced           (ahead of time; may reuse an old file)
+    publish   header and carried records written, synced; renamed to <n>.wal; folder synced
+    append    a group written; synced separately
     cut_back  after a failed append: zeros from the group's start on, synced
-    seal      all synced; seal record written and synced
-    trim      cut to its length, closed: when nobody waits any more
-    remove    renamed to <n>.wal.tmp, folder synced; kept for a later one, or let go of in pieces
+    seal      everything synced; seal record written and synced
+    trim      cut to its length, closed: when no caller waits any more
+    remove    renamed to <n>.wal.tmp, folder synced; kept for reuse, or freed in pieces
 
-A failed write raises OSError, a failed sync or cut ``LogFailed``: it is never tried twice.
+A failed write raises OSError, a failed sync or cut ``LogFailed``; neither is retried.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from wal.group import Group, SegmentFill, place
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# Small, so that a sync of the zeros does not stall the open segment's, nor a rotation wait long.
+# Small, so that a sync of the zeros delays neither the open segment's nor a rotation.
 _ZEROS_AT_ONCE = 2 << 20
-# A file system that gives freed blocks back to its device (`discard`) does so before it goes on:
-# 64 MiB at once hold up every write for a tenth of a second, pieces of this size for some
-# milliseconds each, and the pause lets writes pass between two of them. As RocksDB deletes files.
+# With `discard` a file system passes freed blocks to its device synchronously: 64 MiB at once block
+# every write for a tenth of a second, pieces of this size for milliseconds each. The pause lets
+# writes pass in between. RocksDB deletes files in the same way.
 FREED_AT_ONCE = 2 << 20
 FREED_PAUSE_S = 0.002
 
 
 @dataclass(frozen=True, eq=False)
 class PreallocatedFile:
-    """A file that reads as zeros, under a temporary name, ready to become a segment."""
+    """A file of zeros under a temporary name, ready to become a segment."""
 
     fd: int
     path: Path
     size: int
     reused: bool = False
-    """Whether it is an old segment's file."""
+    """Whether it is the file of an old segment."""
 
 
 @dataclass(eq=False)
 class OpenSegment:
-    """The segment that takes records. The fill says what it holds, the file has it."""
+    """The segment that takes records; `fill` describes its content."""
 
     disk: Disk
     fd: int
@@ -68,7 +68,7 @@ class OpenSegment:
     fill: SegmentFill
 
     def append(self, group: Group) -> None:
-        """Write a group where it belongs. OSError: the caller has to `cut_back`."""
+        """Write a group at its place. On OSError the caller must call `cut_back`."""
         write_all(self.disk, self.fd, group.pieces(self.fill.number), group.start)
 
     def sync(self) -> float:
@@ -78,26 +78,26 @@ class OpenSegment:
         return time.perf_counter() - started
 
     def cut_back(self, start: int) -> None:
-        """Leave nothing of a failed append that began at `start`; ``LogFailed`` if that fails.
+        """Remove all traces of a failed append that began at `start`; ``LogFailed`` if that fails.
 
         The zeros are synced: otherwise a crash could bring back records whose writers were told
-        that they are not there.
+        that they were refused.
         """
         try:
             self.disk.truncate(self.fd, min(self.disk.size(self.fd), self.fill.size))
             try:
                 write_zeros(self.disk, self.fd, start, self.disk.size(self.fd))
             except OSError:
-                # What cannot be overwritten can still be let go; the next write allocates again.
+                # What cannot be overwritten can still be cut; the next write allocates again.
                 self.disk.truncate(self.fd, start)
             sync(self.disk, self.fd, attributes=True)
         except OSError as exc:
             raise LogFailed(f"{self.path}: a failed append could not be cut back: {exc}") from exc
 
     def seal(self) -> None:
-        """End the segment. OSError: the seal is cut back and the segment is open as before.
+        """End the segment. On OSError the seal is cut back and the segment is open as before.
 
-        Nothing is done with it any more but `trim`.
+        Only `trim` may follow.
         """
         fill = self.fill
         if fill.synced_to < fill.end:
@@ -114,17 +114,16 @@ class OpenSegment:
         fill.end += len(seal)
 
     def trim(self) -> None:
-        """Give back what a sealed segment does not need, and let go of it.
+        """Cut a sealed segment to its length and close it.
 
-        It is whole with zeros behind its seal, too: whether this is done, now, after a crash or
-        never, takes nothing from it, and so nothing is synced.
+        Nothing is synced, because zeros after the seal are valid.
         """
         with contextlib.suppress(OSError):
             self.disk.truncate(self.fd, self.fill.end)
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the file as it is, for the next start to judge."""
+        """Close the file as it is; the next start judges it."""
         with contextlib.suppress(OSError):
             self.disk.close(self.fd)
 
@@ -136,13 +135,13 @@ def prepare(
     hurry: threading.Event,
     old: Path | None = None,
 ) -> PreallocatedFile:
-    """A file of `size` bytes at `path`; OSError (nothing is left behind) when there is no room.
+    """A file of `size` zeros at `path`; on OSError nothing is left behind.
 
-    It is made of the file of an `old` one, if there is one and the file system can. Else it is
-    reserved first, which a full disk refuses at once and in one piece. Reserved blocks read
-    as zeros; then they are written as zeros too, because a sync of blocks that were never
-    written can be several times slower. When `hurry` is set, that is left where it is: under a
-    load that fills segments faster than that, it would only compete.
+    It reuses the file of an `old` segment if the file system can zero it. Otherwise it is reserved
+    first, which a full disk refuses at once. Reserved blocks read as zeros, but are then written as
+    zeros too, because a sync of blocks that were never written can be several times slower. When
+    `hurry` is set, the writing stops: under a load that fills segments faster it would only
+    compete.
     """
     reused = None if old is None else _reused(disk, old, path, size)
     fd = disk.open(path, "create") if reused is None else reused
@@ -161,7 +160,7 @@ def prepare(
 
 
 def _reused(disk: Disk, old: Path, path: Path, size: int) -> int | None:
-    """The old file under its new name, as zeros; None, and it is gone, where that cannot be had."""
+    """The old file under its new name, as zeros; None, and the file is gone, if that is impossible."""
     try:
         disk.rename(old, path)
     except OSError:
@@ -181,14 +180,14 @@ def _reused(disk: Disk, old: Path, path: Path, size: int) -> int | None:
 
 
 def discard(disk: Disk, file: PreallocatedFile) -> None:
-    """Let go of a preallocated file; a leftover is removed by the next start."""
+    """Close and remove a preallocated file; the next start removes a leftover."""
     with contextlib.suppress(OSError):
         disk.close(file.fd)
     unlink_quietly(disk, file.path)
 
 
 def unlink_quietly(disk: Disk, path: Path) -> None:
-    """Remove a temporary file; a leftover is removed by the next start."""
+    """Remove a temporary file; the next start removes a leftover."""
     with contextlib.suppress(OSError):
         disk.unlink(path)
 
@@ -199,25 +198,25 @@ def remove(
     busy: Callable[[], bool],
     keep: Callable[[Path], bool] | None = None,
 ) -> None:
-    """Delete a sealed segment, durably: OSError if it is still there.
+    """Delete a sealed segment, durably; on OSError it still exists.
 
-    Its blocks are given back in pieces while `busy` says that others write to the disk, unless the
-    file has another name, by which it stays what it is.
+    Its blocks are freed in pieces while `busy` says that others write to the disk, unless the file
+    has another name.
 
     Args:
-        keep: is asked when the segment is gone, and true where the file that is left, under this
-            temporary name, is somebody's from now on.
+        keep: asked once the segment is gone; True takes over the remaining file under this
+            temporary name.
     """
     gone = path.with_name(f"{path.name}.tmp")
     try:
         disk.rename(path, gone)
     except OSError:
-        # A full disk may have no room for the longer name, and this may be what frees it.
+        # A full disk may have no room for the longer name; the deletion may free it.
         disk.unlink(path)
         sync_directory(disk, path.parent)
         return
     sync_directory(disk, path.parent)
-    # What is left of it from here on is removed by the next start.
+    # The next start removes what is left after this.
     if keep is not None and keep(gone):
         return
     with contextlib.suppress(OSError):
@@ -240,9 +239,9 @@ def publish(
     header: SegmentHeader,
     carried: Sequence[tuple[int, Sequence[Buffer]]],
 ) -> OpenSegment:
-    """The file, renamed to a segment with `header` and the `carried` records in it, durably.
+    """The file, durably renamed to a segment with `header` and the `carried` records.
 
-    OSError: it did not become a segment, and the file is gone.
+    On OSError it did not become a segment, and the file is gone.
     """
     path = file.path.with_suffix("")
     segment = OpenSegment(
@@ -263,6 +262,6 @@ def publish(
     except BaseException:
         discard(disk, file)
         raise
-    # Invariant: nothing is acknowledged in a file whose name a crash could take back.
+    # Invariant: nothing is acknowledged in a file whose name is not durable.
     sync_directory(disk, path.parent)
     return segment

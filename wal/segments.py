@@ -1,7 +1,15 @@
-"""Law: a sealed segment is cut to its length once others are open, and goes when nobody needs it.
+"""The log's segments: the sealed ones, the open one and the next, with rotation and pruning.
 
-Trimming takes longer than all else of a rotation, and nobody waits for it. Segments are deleted in
-ascending order, each durably: a later name that vanished first would leave a gap after a crash.
+All file access runs in the log's own threads, so that other threads' work never delays a commit. A
+rotation has these steps, and each leaves the log whole::
+
+    next one preallocated -> old one sealed -> carry() called, next one published -> it is open
+                                                                                     old one trimmed
+
+If no file can be prepared (a full disk) the old segment stays open. If publishing fails after the
+seal, no segment is open, and the next commit tries again. Trimming takes longer than the rest of a
+rotation, and no caller waits for it. Segments are deleted in ascending order, each durably: a gap
+would be damage (tests/wal/test_pruning.py).
 """
 
 from __future__ import annotations
@@ -27,14 +35,14 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _GENTLY_MOST = 4
-"""The most segments to delete gently: with more of them the disk's room comes first."""
+"""With more segments to delete than this, freeing the room quickly comes first."""
 
 
 class SealedSegments:
-    """The log's sealed segments, from their seal to their deletion. Called on the loop.
+    """The sealed segments, from their seal to their deletion. Called on the loop.
 
     Args:
-        busy: whether groups are expected: what is deleted meanwhile gives way to them.
+        busy: whether groups are expected; deletions then give way to them.
     """
 
     def __init__(
@@ -54,7 +62,7 @@ class SealedSegments:
         """The facts of each segment, by its number."""
         self._untrimmed: list[OpenSegment] = []
         self._uncut = set[int]()
-        """The untrimmed ones and the one that is being trimmed: no file of these can be reused."""
+        """Untrimmed segments, including the one being trimmed: their files cannot be reused."""
         self._trim_wanted = trio.Event()
         self._prune_lock = trio.Lock()
 
@@ -64,11 +72,11 @@ class SealedSegments:
         return sum(one.bytes for one in self.facts.values())
 
     def adopt(self, found: Iterable[SegmentFacts]) -> None:
-        """Take over what recovery found, all of it trimmed."""
+        """Take over the segments that recovery found, all trimmed."""
         self.facts = {facts.number: facts for facts in found}
 
     def add(self, segment: OpenSegment, facts: SegmentFacts) -> None:
-        """Take over a segment that has just been sealed; it is trimmed after `trim_soon`."""
+        """Take over a segment that was just sealed; it is trimmed after `trim_soon`."""
         self.facts[facts.number] = facts
         self._uncut.add(facts.number)
         self._untrimmed.append(segment)
@@ -77,10 +85,10 @@ class SealedSegments:
         """Delete the segments below that number, ascending, and return their numbers.
 
         Raises:
-            LogFull, LogWriteFailed: the disk refused; those before it are gone.
+            LogFull, LogWriteFailed: the disk refused; the segments before it are deleted.
             LogFailed: the folder could not be synced.
         """
-        async with self._prune_lock:  # of two at the same time, the later segments would go first
+        async with self._prune_lock:  # two at a time could delete later segments first
             unneeded = [number for number in sorted(self.facts) if number < keep_from_segment]
             gently = len(unneeded) <= _GENTLY_MOST
             for number in unneeded:
@@ -98,19 +106,19 @@ class SealedSegments:
             raise from_os_error(exc, f"deleting {facts.file}") from exc
 
     def trim_soon(self) -> None:
-        """Have `run` trim what is sealed by now."""
+        """Let `run` trim the segments sealed so far."""
         self._trim_wanted.set()
 
     async def run(self) -> None:
-        """Trim segments once others are open. Runs for ever."""
+        """Trim segments once others are open; never returns."""
         while True:
             await self._trim_wanted.wait()
             self._trim_wanted = trio.Event()
             await self.trim()
 
     async def trim(self) -> None:
-        """Cut every sealed segment to its length, and let go of it."""
-        # Shielded, so that none is taken from the list and left; bounded by the disk.
+        """Cut every sealed segment to its length, and close it."""
+        # Shielded, so that no segment is taken from the list and forgotten; bounded by the disk.
         with trio.CancelScope(shield=True):
             while self._untrimmed:
                 segment = self._untrimmed.pop(0)
@@ -118,7 +126,7 @@ class SealedSegments:
                 self._uncut.discard(segment.fill.number)
 
     def abandon(self) -> None:
-        """Let go of what is untrimmed as it is, for the next start."""
+        """Close untrimmed segments as they are, for the next start."""
         for segment in self._untrimmed:
             segment.abandon()
         self._untrimmed.clear()
@@ -130,14 +138,15 @@ log = structlog.get_logger("wal")
 
 _THREADS = 5  # a rotation, a preallocation, a trim, a prune and a timed sync
 FAST_S = 0.25
-"""A segment that is half full so soon is followed by one that is not zeroed: the zeros would take
-a third of what the disk can write, and large groups do well without."""
+"""A segment that is half full this soon is followed by one that is not zeroed: zeros would take a
+third of the disk's bandwidth, and large groups do not need them.
+"""
 BUSY_S = 1.0
-"""The time after a group for which others are expected."""
+"""After a group, others are expected for this time."""
 
 
 class SegmentSet:
-    """The log's files. Called on the loop; `write` and `book` in the thread that appends.
+    """The log's files. Called on the loop; `write` and `book` in the writing thread.
 
     One task rotates, and only while nothing is being appended.
     """
@@ -152,7 +161,7 @@ class SegmentSet:
         self._next_number = 1
         self._next_seq = 1
         self._preallocation = Preallocation(disk, directory, settings.segment_bytes, self.in_thread)
-        # Held while the open file is synced or sealed by someone: a timed sync and a seal.
+        # Held during a timed sync and a seal of the open file.
         self._file_lock = trio.Lock()
         self.sealed = SealedSegments(
             disk, directory, self._preallocation, self.in_thread, self._busy
@@ -161,7 +170,7 @@ class SegmentSet:
         self._written_at = 0.0
         self.first_operation_at: float | None = None
         self.written = trio.Event()
-        """The event of a write that may not be synced yet; who waits for it makes a new one."""
+        """Set by a write that may not be synced; the waiter replaces it."""
         self.syncs = 0
         self.last_sync_s = 0.0
         self.rotations = 0
@@ -172,28 +181,27 @@ class SegmentSet:
         return await trio.to_thread.run_sync(call, limiter=self._limiter)
 
     def adopt(self, recovered: Recovered, next_number: int) -> None:
-        """Take over what recovery found."""
+        """Take over the result of recovery."""
         self.sealed.adopt(recovered.segments)
         self._next_number = next_number
 
     def begin(self, identity: LogIdentity, first_seq: int) -> None:
-        """Say who writes from now on, and from which sequence."""
+        """Set the identity and the first sequence of what is written from now on."""
         self._identity = identity
         self._next_seq = first_seq
 
     @property
     def open_number(self) -> int:
-        """The open segment's number, or the one that the next segment will have."""
+        """The open segment's number, or that of the next segment."""
         return self.open.fill.number if self.open is not None else self._next_number
 
     @property
     def next_seq(self) -> int:
-        """The sequence of the next operation."""
         return self.open.fill.next_seq if self.open is not None else self._next_seq
 
     @property
     def reserved_bytes(self) -> int:
-        """Room that the disk has given already: what is left of the open segment, and the next."""
+        """Room that the disk has already given: the rest of the open segment, and the next file."""
         fill = None if self.open is None else self.open.fill
         left = 0 if fill is None else max(0, fill.size - fill.end)
         return left + self._preallocation.reserved_bytes
@@ -216,8 +224,8 @@ class SegmentSet:
 
     async def _publish(self, file: PreallocatedFile) -> None:
         header = SegmentHeader(self._next_number, self._identity, self._next_seq)
-        # Asked for here, after the last group was applied and before the next one can be: what it
-        # returns stands for exactly what the older segments hold.
+        # Called after the last group was applied and before the next can be, so that the records
+        # replace exactly what the older segments hold.
         carried = self._carry()
         try:
             self.open = await self.in_thread(partial(publish, self._disk, file, header, carried))
@@ -228,10 +236,10 @@ class SegmentSet:
         self.first_operation_at = None
 
     def write(self, group: Group, *, sync: bool) -> None:
-        """Write a group, synced where asked. Blocking; in the thread that appends.
+        """Write a group, and sync it if asked. Blocking; in the writing thread.
 
         Raises:
-            LogFull, LogWriteFailed: it was cut back, and the segment is as it was.
+            LogFull, LogWriteFailed: it was cut back, and the segment is as before.
             LogFailed: the sync or the cut failed.
         """
         segment = self.open
@@ -246,7 +254,7 @@ class SegmentSet:
             self.syncs += 1
 
     def book(self, group: Group, *, synced: bool) -> None:
-        """Count a group that was written to the open segment; in the thread that appends."""
+        """Count a group that was written to the open segment; in the writing thread."""
         segment = self.open
         assert segment is not None
         segment.fill.book(group)
@@ -255,7 +263,9 @@ class SegmentSet:
             segment.fill.synced_to = segment.fill.end
 
     def note_written(self) -> None:
-        """Groups were booked: see to the timed sync, the segment's age and the next segment."""
+        """After groups were booked: start the timed sync, the segment's age, the next
+        preallocation.
+        """
         segment = self.open
         assert segment is not None
         self.written.set()
@@ -268,7 +278,7 @@ class SegmentSet:
             self._preallocation.want(fill.number, zeroed=not fast)
 
     async def sync(self) -> None:
-        """Make durable what has been written to the open segment so far; LogFailed."""
+        """Make everything written to the open segment durable; LogFailed."""
         async with self._file_lock:
             segment = self.open
             if segment is None or segment.fill.synced_to == segment.fill.end:
@@ -276,11 +286,11 @@ class SegmentSet:
             end = segment.fill.end
             self.last_sync_s = await self.in_thread(segment.sync)
             self.syncs += 1
-            # Only what was written before the sync began is known to be durable.
+            # Only bytes written before the sync began are known to be durable.
             segment.fill.synced_to = max(segment.fill.synced_to, end)
 
     async def seal(self) -> None:
-        """Seal the open segment; on LogFull and LogWriteFailed it stays open as it was."""
+        """Seal the open segment; on LogFull and LogWriteFailed it stays open."""
         async with self._file_lock:
             segment = self.open
             assert segment is not None
@@ -305,12 +315,12 @@ class SegmentSet:
         return time.monotonic() - self._written_at < BUSY_S
 
     async def prepare_ahead(self) -> None:
-        """Preallocate the next segment once the open one is half full. Runs for ever."""
+        """Preallocate the next segment once the open one is half full; never returns."""
         files = self._preallocation
         await files.keep_ready(lambda: None if self.open is None else self._next_number)
 
     async def close(self, *, seal: bool) -> None:
-        """Let go of every file, sealing the open segment where asked; the errors of `seal`."""
+        """Close every file, sealing the open segment if asked; raises the errors of `seal`."""
         await self._preallocation.close()
         try:
             if seal and self.open is not None:
@@ -324,7 +334,7 @@ class SegmentSet:
             self.open = None
 
     def statistics(self) -> dict[str, Any]:
-        """The fields of `LogStatistics` that tell of the segments."""
+        """The fields of `LogStatistics` about the segments."""
         open_bytes = 0 if self.open is None else self.open.fill.end
         return {
             "segments": len(self.sealed.facts) + (self.open is not None),

@@ -1,4 +1,4 @@
-"""Law: what an operator may turn about the log, and what the log tells about itself."""
+"""The log's options, and what it reports about itself."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ MIN_SEGMENT_BYTES = 4096
 
 @dataclass(frozen=True)
 class LogSettings:
-    """The settings of the log: how it syncs and rotates.
+    """How the log syncs and rotates.
 
-    - `fsync` "commit": nothing is applied or answered before it is synced. "interval": after it
-      is written; a sync follows within `fsync_interval_s`. "off": syncs only at a segment's end.
-    - `segment_bytes`: a segment is sealed when the next entry does not fit any more.
-    - `segment_age_s`: it is sealed at this age, if it holds an operation, so that a quiet log
-      does not keep old operations for ever.
+    - `fsync` "commit": nothing is applied or answered before it is synced. "interval": after the
+      write; a sync follows within `fsync_interval_s`. "off": syncs only at the end of a segment.
+    - `segment_bytes`: a segment is sealed when the next entry does not fit.
+    - `segment_age_s`: a segment that holds an operation is sealed at this age, so that a quiet log
+      does
+      not keep old operations for ever.
     """
 
     fsync: Literal["commit", "interval", "off"] = "commit"
@@ -39,11 +40,11 @@ class LogSettings:
 
 
 class SegmentFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of one segment. `last_seq` is ``first_seq - 1`` when it holds no operation.
+    """The facts of one segment. `last_seq` is ``first_seq - 1`` if it holds no operation.
 
-    `records` counts all but the seal, `operations` those that have a sequence. `bytes` is up to
-    the end of the last good record. `state` is "sealed", "open", "torn", "headerless",
-    "damaged" or "newer"; the last four say why in `problem`.
+    `records` counts all but the seal, `operations` those with a sequence. `bytes` is the end of the
+    last good record. `state` is "sealed", "open", "torn", "headerless", "damaged" or "newer";
+    `problem` explains the last four.
     """
 
     number: int
@@ -61,11 +62,11 @@ class SegmentFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the log after a start, all of it durable and sealed.
+    """The log's content after recovery, all of it durable and sealed.
 
-    `last_seq` and `highest_epoch` are 0 when the log is empty. `torn_bytes` were cut off,
-    `torn_files` keep them where they were not all zeros, `removed` are segments whose header
-    never completed, `foreign` are names that are not ours and were left alone.
+    `last_seq` and `highest_epoch` are 0 if the log is empty. `torn_bytes` were cut off;
+    `torn_files` keep them unless they were zeros. `removed` are segments whose header was never
+    complete. `foreign` are unknown names, which were left alone.
     """
 
     segments: tuple[SegmentFacts, ...]
