@@ -294,7 +294,9 @@ class GroupCommit:
             raise self.groups.failure
 
     async def finish(self) -> None:
-        """Refuse further items, commit what is pending, and end `run`; without a `run`, answer it."""
+        """Refuse further items, commit what is pending, and end `run`, or answer it without a
+        `run`.
+        """
         self._close()
         self._wake.set()
         if self.running:

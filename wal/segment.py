@@ -160,7 +160,7 @@ def prepare(
 
 
 def _reused(disk: Disk, old: Path, path: Path, size: int) -> int | None:
-    """The old file under its new name, as zeros; None, and the file is gone, if that is impossible."""
+    """The old file under its new name, as zeros; None if impossible, and the file is gone."""
     try:
         disk.rename(old, path)
     except OSError:

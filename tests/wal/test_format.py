@@ -136,9 +136,9 @@ def test_large_parts_are_not_copied() -> None:
 
 @pytest.mark.parametrize("kind", [RecordKind.SEAL, 0, 6, -1])
 def test_a_kind_that_nobody_may_write_is_refused(kind: int) -> None:
-    with pytest.raises(ValueError, match="may be written"):
+    with pytest.raises(ValueError, match="cannot be written"):
         Entry(kind, [b""])
-    with pytest.raises(ValueError, match="may be written"):
+    with pytest.raises(ValueError, match="cannot be written"):
         Preamble(kind, (b"",))
 
 
