@@ -1,7 +1,7 @@
-"""A freeze hands out a flush job: a frozen buffer, and the table and partition that it is of.
+"""What a freeze returns: a flush job with a frozen buffer, its table and its partition.
 
-Law of this file: values. Whoever makes files needs the rows and their identity, and no buffer:
-:class:`RowsToFlush` says just that, whether the rows come from a freeze or from an adopted log.
+Making files needs the rows and their identity but no buffer; :class:`RowsToFlush` is just that,
+for frozen buffers and for adopted logs.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from persist.table import TableKey
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsToFlush:
-    """Rows of one partition and one epoch, in log order, that files are to be made of."""
+    """Rows of one partition and one epoch, in log order, to be written to files."""
 
     table: TableKey
     partition: PartitionKey
     epoch: int
     first_seq: int
     last_seq: int
-    """The log's sequences of the first and of the last operation, both inclusive."""
+    """Sequences of the first and the last operation, both inclusive."""
     rows: BufferedRows
 
     def folder_of(self, state: TableState) -> str:
-        """The folder in the store of the files of this table version."""
+        """The store folder of this table version's files."""
         return version_folder(*self.table, state.table_version)
 
 
 class AtomicFlush:
-    """Buffers of one table that go into files in one version, unless one of them cannot.
+    """Buffers of one table that are committed in one version.
 
-    ``dissolved`` says that one cannot, so that each of them goes by itself.
+    ``dissolved`` means that one of them cannot be flushed, so that each is committed separately.
     """
 
     __slots__ = ("dissolved", "members")
@@ -49,13 +49,13 @@ class AtomicFlush:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlushJob:
-    """A frozen buffer that waits for its files."""
+    """A frozen buffer to be flushed."""
 
     table: TableBuffer
     partition: PartitionBuffer
     handle: BufferHandle
     atomic: AtomicFlush | None = None
-    """The buffers, itself among them, that go into files in one version."""
+    """The buffers, including this one, that must be committed in one version."""
 
     @property
     def partition_name(self) -> str:
@@ -65,7 +65,7 @@ class FlushJob:
 
     @property
     def rows(self) -> RowsToFlush:
-        """The rows that the files are made of."""
+        """The rows to write to files."""
         handle = self.handle
         return RowsToFlush(
             self.table.key,

@@ -1,22 +1,23 @@
-"""A buffer's place, whatever holds its rows: memory, then Parquet files.
+"""A buffer from its first row to its release, wherever its rows are: memory, then Parquet files.
 
     ACTIVE ─freeze─▶ FROZEN ─note_files─▶ IN_FILES ─begin_release─▶ RELEASING ─release─▶ RELEASED
                                              ▲                         │
                                              └──────abort_release──────┘
 
-Where the rows are after the release:
+Where a pin finds its rows after the release:
 
-    for pins that start later                      in the files, read whole
-    for pins in the middle of the buffer           in the files, with the order of arrival
-    for the pins of a keyed table                  in spilled rows
+    pins that start later                      in the files, read whole
+    pins in the middle of the buffer           in the files, with the arrival order
+    pins of a keyed table                      in spilled rows
 
-Law of this file: a pin (one snapshot's claim on one buffer) gets exactly its first ``rows`` rows,
-wherever they are. Files are sorted, so a position in a buffer means nothing in them; but a few
-bytes a row say which row of the buffer each of theirs is, and so which of them a pin still needs.
-In a keyed table files have other rows than the buffer, so its pins read the spilled rows.
+A pin, one snapshot's claim on one buffer, returns exactly the buffer's first ``rows`` rows,
+wherever they are (tests/buffer). Files are sorted, so a position in the buffer means nothing in
+them; the arrival order, a few bytes per row, says which buffer row each file row is. In a keyed
+table the files have other rows than the buffer, so its pins read spilled rows.
 
-The loop freezes and releases; reading threads ask for their source. The lock makes "has begun" and
-"is let go" exclude each other; nothing waits while holding it.
+The event loop freezes and releases; reading threads ask for their source. The lock makes "a
+reader has started" and "the rows are released" mutually exclusive; no thread waits while holding
+it.
 """
 
 from __future__ import annotations
@@ -40,34 +41,34 @@ if TYPE_CHECKING:
     from ingester.origins.tenure import Tenure
 
 MAX_TRACED = 32
-"""The traced batches of one buffer whose traces say when it went into files."""
+"""Limit on traced batches per buffer whose traces record the flush."""
 Arrivals = npt.NDArray[np.uint32]
 
 
 class IllegalTransition(RuntimeError):
-    """A state machine was told to do what its state does not allow: a defect in this code."""
+    """A defect in this code: a step that the current state does not allow."""
 
 
 class BufferState(Enum):
-    """The state of a buffer on its way into files."""
+    """The states of a buffer."""
 
     ACTIVE = "active"
-    """The buffer takes rows."""
+    """The buffer accepts rows."""
     FROZEN = "frozen"
-    """The buffer has all of its rows; a flush makes files of them."""
+    """The buffer is complete and is being flushed."""
     IN_FILES = "in files"
-    """A committed version has its rows, and readers still read them here."""
+    """A committed version has its rows; readers still read them here."""
     RELEASING = "releasing"
-    """Readers are sent to the files; no reader can come to need a spill any more."""
+    """Readers are sent to the files; no reader can need a spill any more."""
     RELEASED = "released"
-    """The rows are in files only."""
+    """The rows are only in files."""
 
 
 TRANSITIONS: dict[str, dict[BufferState, BufferState]] = {
     "freeze": {BufferState.ACTIVE: BufferState.FROZEN},
     "note_files": {
         BufferState.FROZEN: BufferState.IN_FILES,
-        # A version whose installation had to wait for a spill is installed anew.
+        # Installing a version that waited for a spill is repeated.
         BufferState.IN_FILES: BufferState.IN_FILES,
     },
     "begin_release": {BufferState.IN_FILES: BufferState.RELEASING},
@@ -77,38 +78,38 @@ TRANSITIONS: dict[str, dict[BufferState, BufferState]] = {
 
 
 class Spill(Protocol):
-    """The rows or their order on local disk, for readers that outlive the buffer."""
+    """Rows or their arrival order on local disk, for readers that outlive the buffer."""
 
     def close(self) -> None:
-        """Give the disk space back."""
+        """Free the disk space."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PersistedFiles:
-    """The files that have a buffer's rows."""
+    """The files that contain a buffer's rows."""
 
     adds: tuple[Add, ...]
     arrivals: tuple[Arrivals, ...]
-    """The order of arrival of each file: its rows' numbers in the buffer; empty if none moved."""
+    """Per file, the buffer row numbers of its rows; empty if no row moved."""
     table_version: int = 1
-    """The version of the table as a whole in whose folder the files are."""
+    """The table version whose folder contains the files."""
 
     @property
     def nbytes(self) -> int:
-        """The size in memory of the order of arrival."""
+        """Size of the arrival order in memory."""
         return sum(each.nbytes for each in self.arrivals)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileRows:
-    """The rows of a pin, where they are in files."""
+    """A pin's rows, in files."""
 
     adds: tuple[Add, ...]
     total_rows: int
     spill: Spill | None
-    """The order of arrival; ``None`` where no row has moved, or where the pin takes all rows."""
+    """The arrival order; ``None`` if no row moved, or if the pin takes all rows."""
     table_version: int = 1
-    """The version of the table that the files are in, which may be another than the snapshot's."""
+    """The table version of the files, which may differ from the snapshot's."""
 
 
 class Pin:
@@ -122,16 +123,16 @@ class Pin:
         self.started = False
 
     def source(self) -> BufferedRows | Spill | FileRows:
-        """The place that the rows are read from now."""
+        """Return where the rows are read from now."""
         return self.handle.source_for(self)
 
     def close(self) -> None:
-        """End the claim. Safe from any thread, twice too."""
+        """End the claim. Thread-safe and idempotent."""
         self.handle.unpin(self)
 
 
 class BufferHandle:
-    """One buffer of one partition from its first row to its release."""
+    """One buffer of one partition."""
 
     def __init__(
         self, partition: PartitionKey, *, keyed: bool, epoch: int, first_seq: int, segment: int
@@ -146,53 +147,55 @@ class BufferHandle:
         self.rows = BufferedRows()
         self.opened_at = 0.0
         self.written_at = 0.0
-        """When its oldest row was acknowledged; of a replayed one, no earlier than it was."""
+        """When its oldest row was acknowledged; for replayed rows an upper bound."""
         self.frozen_at = 0.0
         self.state = BufferState.ACTIVE
         self.origins: dict[Tenure, int] = {}
-        """The tenures whose operations the buffer has, each with its highest sequence here."""
+        """The origins' tenures with operations in the buffer, each with its highest sequence
+        here."""
         self.messages = 0
-        """The number of replication messages that have brought rows."""
+        """Number of replication messages whose rows it contains."""
         self.total_rows = 0
-        """The number of rows at the freeze, before which no release can come."""
+        """Number of rows at the freeze; no release can happen before it."""
         self.taken_back = False
-        """Whether rows of it are in no file of ours: another daemon has their origin by now."""
+        """Whether rows are in no file of this daemon because another daemon took over their
+        origin."""
         self.traced: list[SpanContext] = []
-        """The spans of the first traced batches with rows in it."""
+        """Spans of the first traced batches with rows in the buffer."""
         self.flush_trace: FlushTrace | None = None
-        """The trace of its way into files, where that is traced."""
+        """The trace of its flush, if traced."""
         self.files: PersistedFiles | None = None
-        """The committed files; after the release without the order of arrival."""
+        """The committed files; after the release without the arrival order."""
         self._moved = True
-        """Whether rows of the files have other places than in the buffer."""
+        """Whether the files order rows differently from the buffer."""
         self._spill: Spill | None = None
         self._pins: set[Pin] = set()
         self._lock = threading.Lock()
 
     @property
     def frozen(self) -> bool:
-        """Whether the buffer takes no more rows."""
+        """Whether the buffer accepts no more rows."""
         return self.state is not BufferState.ACTIVE
 
     @property
     def released(self) -> bool:
-        """Whether the rows are in committed files only."""
+        """Whether the rows are only in committed files."""
         return self.state is BufferState.RELEASED
 
     @property
     def nbytes(self) -> int:
-        """The size of the rows in memory; 0 once released."""
+        """Size of the rows in memory; 0 once released."""
         return self.rows.nbytes
 
     def pin(self) -> Pin:
-        """Claim all rows of now for a snapshot. Under the table's lock, in any thread."""
+        """Claim all current rows for a snapshot. Under the table's lock, in any thread."""
         pin = Pin(self, self.rows.rows)
         with self._lock:
             self._pins.add(pin)
         return pin
 
     def unpin(self, pin: Pin) -> None:
-        """Drop a claim; the last one that needed the spill deletes it."""
+        """Drop a claim; the last one that needs the spill deletes it."""
         with self._lock:
             self._pins.discard(pin)
             spill = self._spill_to_close() if self.released else None
@@ -215,39 +218,38 @@ class BufferHandle:
             return FileRows(files.adds, self.total_rows, self._spill, files.table_version)
 
     def needs_spill(self) -> bool:
-        """Whether a release would take rows from under a pin that no file alone can serve."""
+        """Return whether a release would take rows from a pin that files alone cannot serve."""
         with self._lock:
             return self._spill is None and self._pins_need_spill()
 
     def keep_spill(self, spill: Spill) -> None:
-        """Have pins read this spill from the release on, where they need it."""
+        """Make pins that need it read this spill after the release."""
         with self._lock:
             self._spill = spill
 
     def note_traces(self, traces: Sequence[WriteTrace]) -> None:
-        """Note the spans of batches with rows in it, up to a bound."""
+        """Record spans of batches with rows in the buffer, up to a limit."""
         room = MAX_TRACED - len(self.traced)
         self.traced += [trace.context for trace in traces[:room]]
 
     def freeze(self, now: float) -> None:
-        """Take no more rows. ``now``: the loop's clock, seconds."""
+        """Accept no more rows. ``now``: the loop's clock, in seconds."""
         with self._lock:
             self.state = self._after("freeze")
             self.total_rows = self.rows.rows
             self.frozen_at = now
 
     def note_files(self, files: PersistedFiles) -> None:
-        """Note the files in which a committed version has the rows."""
+        """Record the files in which a committed version has the rows."""
         with self._lock:
             self.state = self._after("note_files")
             self.files = files
             self._moved = bool(files.arrivals)
 
     def begin_release(self) -> bool:
-        """Send pins to the files; False if a spill is needed first.
+        """Send pins to the files; return False if a spill is needed first.
 
-        After True, no pin can come to need a spill any more, until :meth:`release` or
-        :meth:`abort_release`.
+        After True, no pin can need a spill until :meth:`release` or :meth:`abort_release`.
         """
         with self._lock:
             releasing = self._after("begin_release")
@@ -262,26 +264,26 @@ class BufferHandle:
             self.state = self._after("abort_release")
 
     def release(self) -> None:
-        """Let the rows go. Only after :meth:`begin_release` returned True."""
+        """Drop the rows. Only after :meth:`begin_release` returned True."""
         with self._lock:
             self.state = self._after("release")
             assert self.files is not None
             self.rows = BufferedRows()
-            # Whoever still needs the order has it on disk.
+            # Pins that still need the order have it on disk.
             self.files = PersistedFiles(self.files.adds, (), self.files.table_version)
             spill = self._spill_to_close()
         if spill is not None:
             spill.close()
 
     def _after(self, step: str) -> BufferState:
-        """The state that this step leads to; IllegalTransition where it is not allowed."""
+        """Return the state after a step; IllegalTransition if the step is not allowed."""
         state = TRANSITIONS[step].get(self.state)
         if state is None:
-            raise IllegalTransition(f"{step} of a buffer that is {self.state.value}")
+            raise IllegalTransition(f"{step} is not allowed in state {self.state.value}")
         return state
 
     def _spill_to_close(self) -> Spill | None:
-        """The spill, where nobody needs it any more; it is the caller's to close."""
+        """Return the spill if no pin needs it any more; the caller closes it."""
         if self._pins_need_spill():
             return None
         spill, self._spill = self._spill, None

@@ -1,13 +1,13 @@
-"""The rows of one partition's buffer, in log order, in chunks that stay few.
+"""The rows of one buffer, in log order, in a small number of chunks.
 
-Law of this file: rows are appended and never moved; a row's number is fixed for ever, so a reader
-needs only a position. Small batches are merged sixteen to one as they come (a row is copied at most
-once per level, and only while its chunk is small), as the runs of a log-structured merge tree, so a
-million one-row operations cost little more than the same rows in one batch. A buffer that takes no
-more rows can have all its chunks made larger, so that its rows can be picked in another order.
+Rows are appended and never moved; a row's number never changes, so a reader needs only a
+position. Small batches are merged sixteen to one as they arrive, like the levels of a log-
+structured merge tree: a row is copied at most once per level, and only while its chunk is small.
+A million one-row operations cost little more than the same rows in one batch. Once a buffer is
+complete, its chunks can be made larger for sorting.
 
-The event loop appends; other threads read. What readers use are single reads of one list, which
-CPython makes atomic, and chunks that are immutable.
+The event loop appends and other threads read. Readers use single reads of one list, which
+CPython makes atomic, and chunks, which are immutable (tests/buffer).
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from ingester.dml.operation import RowCounts
 FAN_OUT = 16
 CHUNK_ROWS = 4096
 CHUNK_BYTES = 16 * 1024
-"""Chunks of this size are never merged, so a merge on the loop copies at most sixteen times it."""
+"""Larger chunks are not merged, so a merge on the loop copies at most sixteen times this."""
 
 TOP_LEVEL = 3
 MIXED = -1
 
 CHUNK_OVERHEAD_BYTES = 1024
-"""A chunk's Python and C++ objects, beside its rows; counted against the memory limit."""
+"""Size of a chunk's Python and C++ objects, counted against the memory limit."""
 
 OPERATION_BYTES = 16
-"""The bytes that a buffer keeps of each operation: its sequence and where its rows end."""
+"""Bytes kept per operation: its sequence and the end of its rows."""
 
 
 class Chunk(NamedTuple):
-    """Rows ``start .. start + batch.num_rows`` of the buffer."""
+    """Rows ``start..start + batch.num_rows - 1`` of the buffer."""
 
     start: int
     batch: pa.RecordBatch
     schema_number: int
-    """Equal for batches of equal schema; :data:`MIXED` for a merge of different ones."""
+    """Equal for equal schemas; :data:`MIXED` after merging different ones."""
     nbytes: int
     level: int
-    """0 for up to 15 rows, 1 for up to 255, …; chunks at the top level are left as they are."""
+    """0 for up to 15 rows, 1 for up to 255, …; chunks of the top level are not merged."""
 
 
 class BufferedRows:
-    """Append-only rows, and which operation each of them came from."""
+    """Append-only rows with the operation that each of them came from."""
 
     def __init__(self) -> None:
         self.rows = 0
         self.nbytes = 0
         self.mixed = False
-        """Whether rows differ in their columns, as far as is known."""
+        """Whether the rows are known to differ in their columns."""
         self._chunks: list[Chunk] = []
         self._sequences = array("Q")
         self._ends = array("Q")
@@ -70,14 +70,14 @@ class BufferedRows:
         schema_number: int,
         row_counts: RowCounts | None = None,
     ) -> None:
-        """Add the rows of one operation, or of a coalesced batch.
+        """Append the rows of an operation or of a coalesced batch.
 
-        Atomic: no await, and readers see all of it or nothing.
+        Atomic: no await; readers see all of it or nothing.
 
         Args:
-            nbytes: the batch's own size, computed off the loop.
-            schema_number: a number that stands for the batch's schema.
-            row_counts: those of a coalesced batch, whose first operation has ``seq``.
+            nbytes: the batch's size, computed outside the loop.
+            schema_number: equal numbers mean equal schemas.
+            row_counts: for a coalesced batch, whose first operation has sequence ``seq``.
         """
         rows = batch.num_rows
         chunk = Chunk(self.rows, batch, schema_number, nbytes, _level(rows, nbytes))
@@ -98,26 +98,27 @@ class BufferedRows:
         self._chunks.append(chunk)
         self.nbytes += nbytes + CHUNK_OVERHEAD_BYTES + OPERATION_BYTES * operations
         if chunk.level < TOP_LEVEL and len(self._chunks) - smaller > 1:
-            # Levels fall towards the end, always: what is smaller goes into what comes behind it.
+            # Levels always decrease towards the end: smaller chunks are merged with what follows
+            # them.
             self._merge(smaller)
         self._merge_full_runs()
         self.rows += rows
 
     def chunks(self) -> list[Chunk]:
-        """All chunks as of now. Safe from any thread."""
+        """Return all current chunks. Thread-safe."""
         return list(self._chunks)
 
     def batches(self) -> list[pa.RecordBatch]:
-        """All rows in log order."""
+        """Return all rows in log order."""
         return [chunk.batch for chunk in self.chunks()]
 
     def enlarge_chunks(self, chunk_bytes: int) -> Iterator[int]:
-        """Join neighbours of one schema to chunks of this size, a step at a time.
+        """Join neighbouring chunks of one schema to chunks of this size, step by step.
 
-        In any one thread, and only once no rows come any more. The size that is counted stays.
+        For a single thread, once the buffer is complete. The counted size does not change.
 
         Yields:
-            The number of bytes copied in the step, and let go of as well.
+            The number of bytes copied, and freed, in each step.
         """
         chunks, start = self._chunks, 0
         while start < len(chunks):
@@ -137,27 +138,25 @@ class BufferedRows:
             start += 1
 
     def row_after(self, seq: int) -> int:
-        """The number of the first row of the operations above ``seq``. Safe from any thread.
-
-        The number of all rows, where there is no such operation.
+        """Return the first row of the operations after ``seq``; the number of rows if there are
+        none. Thread-safe.
         """
         index = bisect_right(self._sequences, seq)
         return self._ends[index - 1] if index else 0
 
     def span(self, after_seq: int, upto_seq: int) -> tuple[int, int] | None:
-        """The first and the last sequence above ``after_seq`` and up to ``upto_seq``.
-
-        Safe from any thread; None where no operation has such a sequence.
+        """Return the first and last sequence in ``after_seq + 1..upto_seq``, or None. Thread-
+        safe.
         """
         first = bisect_right(self._sequences, after_seq)
         behind = bisect_right(self._sequences, upto_seq)
         return (self._sequences[first], self._sequences[behind - 1]) if first < behind else None
 
     def slices_without(self, after_seq: int, left_out: Collection[int]) -> list[tuple[int, int]]:
-        """Find the rows of operations above ``after_seq`` that are not left out.
+        """Return the rows of operations after ``after_seq`` that are not left out.
 
         Returns:
-            (first row, rows) of each run, in order; one for all rows where nothing is left out.
+            (first row, number of rows) of each run, in order; one run if nothing is left out.
         """
         start = bisect_right(self._sequences, after_seq)
         begin = self._ends[start - 1] if start else 0
@@ -175,11 +174,11 @@ class BufferedRows:
 
     @property
     def chunk_count(self) -> int:
-        """The number of chunks that the rows are in."""
+        """Number of chunks."""
         return len(self._chunks)
 
     def _smaller_than(self, level: int) -> int:
-        """The index from which all chunks up to the end are smaller than ``level``."""
+        """Return the index from which all chunks are smaller than ``level``."""
         first = len(self._chunks)
         while first and self._chunks[first - 1].level < level:
             first -= 1
@@ -189,13 +188,14 @@ class BufferedRows:
         chunks = self._chunks
         while len(chunks) >= FAN_OUT:
             level = chunks[-1].level
-            # Levels fall towards the end, so the run is full where its first chunk has the level.
+            # Levels decrease towards the end, so the run is complete if its first chunk has the
+            # level.
             if level >= TOP_LEVEL or chunks[-FAN_OUT].level != level:
                 return
             self._merge(len(chunks) - FAN_OUT)
 
     def _merge(self, first: int) -> None:
-        """Replace the chunks from ``first`` on by one with the columns of all of them."""
+        """Replace the chunks from ``first`` by one with the columns of all of them."""
         old = self._chunks[first:]
         batch = _joined(old)
         nbytes = int(batch.get_total_buffer_size())
@@ -206,7 +206,7 @@ class BufferedRows:
 
 
 def _common(run: list[Chunk]) -> int:
-    """The schema number of all of these chunks; MIXED where they differ."""
+    """Return the chunks' schema number, or MIXED if they differ."""
     first = run[0].schema_number
     return first if all(chunk.schema_number == first for chunk in run) else MIXED
 

@@ -1,8 +1,8 @@
-"""One table in the daemon: its definition, the installed manifest version, and its partitions.
+"""One table at the daemon: its definition, the installed manifest version, and its partitions.
 
-Law of this file: ``state`` (files) and ``partitions`` (buffers) together hold every acknowledged
-row exactly once whenever the lock is free. The loop alone changes them, and holds the lock while it
-does; a thread that holds it sees them together.
+``state`` (files) and ``partitions`` (buffers) together contain every acknowledged row exactly
+once whenever the lock is free. Only the event loop changes them, holding the lock; a thread that
+holds the lock sees both consistently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from persist.table import TableDefinition, TableKey
 
 
 class PartitionBuffer:
-    """The buffers of one partition of one table. Loop only."""
+    """The buffers of one partition. Event loop only."""
 
     def __init__(self, table: TableKey, key: PartitionKey) -> None:
         self.table = table
@@ -39,18 +39,19 @@ class PartitionBuffer:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is buffered, so that the partition can be forgotten."""
+        """Whether nothing is buffered, so that the partition can be dropped."""
         return self.active is None and not self.frozen
 
     def freeze(self, now: float) -> BufferHandle | None:
         """Take everything buffered so far out of the way of new writes, keeping it readable.
 
         Args:
-            now: the loop's clock, seconds.
+            now: the loop's clock, in seconds.
 
         Returns:
-            The frozen buffer, with at least one row, covering ``first_seq..last_seq`` of this
-            partition without gaps; ``None`` when the buffer is empty.
+            The frozen buffer with at least one row, covering ``first_seq..last_seq`` of this
+            partition without gaps; ``None``
+            if the buffer is empty.
         """
         handle = self.active
         if handle is None:
@@ -62,19 +63,19 @@ class PartitionBuffer:
 
 
 class TableBuffer:
-    """A table's buffers and the manifest version they complete.
+    """A table's buffers, and the manifest version that they complete.
 
-    Loop only, but for single reads, and for what is read under the lock.
+    Event loop only, except for single reads and for reads under the lock.
     """
 
     def __init__(
         self, namespace: str, name: str, state: TableState, use: NamespaceUse | None = None
     ) -> None:
-        """``use``: what the namespace has in all; by default the table is alone in it."""
+        """``use``: the namespace's quota use; by default the table is alone in it."""
         self.use = NamespaceUse(namespace) if use is None else use
         self.lock = threading.RLock()
         self.write_latch = WriteLatch()
-        """The latch of a keyed table's writes."""
+        """Latch on a keyed table's writes."""
         self.namespace = namespace
         self.name = name
         self.state = state
@@ -83,27 +84,27 @@ class TableBuffer:
         self.rows = 0
         self.nbytes = 0
         self.newest = (-1, -1)
-        """(epoch, sequence) of the last operation that was applied to the table."""
+        """(epoch, sequence) of the last applied operation."""
         self.dropped_epoch = -1
-        """The newest epoch of which operations may be nobody's here: replay, or an adoption, has
-        left them to whoever has their origin now."""
+        """Newest epoch with operations that replay or an adoption left to another owner of their
+        origin."""
         self.on_applied: Callable[[], None] | None = None
-        """Is called after each operation while somebody waits for one."""
+        """Called after each operation while a call waits for one."""
         self.replicated_epoch = -1
-        """The epoch of the last operation that replication brought."""
+        """Epoch of the last operation from replication."""
         self.refreshed_at = 0.0
-        """The time when the newest version was last looked for, on the monotonic clock."""
+        """When the newest version was last looked up, by the monotonic clock."""
         self.transformed_by: tuple[tuple[str, str], ...] | None = None
-        """The transformers, with versions, that this daemon has put into the table's manifest."""
+        """Transformers, with versions, that this daemon recorded in the table's manifest."""
         self.moved = (state.table_version, state.version)
-        """The table version and version since which rows of an origin are not where they were: this
-        daemon took it over from another one, or left out what another one took; at first those that
-        this process began with."""
+        """Table version and version since which rows of an origin may have moved: this daemon
+        took the origin over, or left out rows that another one took over. Initially those of
+        the process's start."""
         self.scattered_until = float("-inf")
-        """The time, on the monotonic clock, until which small batches are not coalesced: some had
-        many partitions. Any thread."""
+        """Small batches are not coalesced until then, by the monotonic clock, because some had
+        many partitions. Thread-safe."""
         self.registered = False
-        """Whether this incarnation stands in the table's manifest as a writer."""
+        """Whether this incarnation is recorded as a writer in the manifest."""
 
     @property
     def key(self) -> TableKey:
@@ -111,7 +112,7 @@ class TableBuffer:
         return (self.namespace, self.name)
 
     def install(self, state: TableState) -> None:
-        """Answer from this manifest version from now on. Atomic with the release of its buffers."""
+        """Install a manifest version. Atomic with the release of its buffers."""
         if state.place < self.state.place:
             return
         changed = _defining(state) != _defining(self.state)
@@ -120,18 +121,18 @@ class TableBuffer:
             self.state, self.definition = state, definition
 
     def check_shape(self, definition: TableDefinition) -> None:
-        """Raise MadeAnew where a definition is of the table as it was before a copy made it anew.
+        """Raise MadeAnew if a definition precedes a copy that replaced the table.
 
-        Any thread; under the write latch it stays so.
+        Thread-safe; stays true under the write latch.
         """
         if definition.first_schema_id != self.definition.first_schema_id:
             raise MadeAnew(
-                f"table {self.namespace}/{self.name} was made anew since: open the stream again, or"
-                " begin the transaction again"
+                f"table {self.namespace}/{self.name} was replaced by a copy: reopen the stream or"
+                " restart the transaction"
             )
 
     def partition(self, key: PartitionKey) -> PartitionBuffer:
-        """The partition, made when it is new."""
+        """Return the partition, created on first use."""
         partition = self.partitions.get(key)
         if partition is None:
             partition = self.partitions[key] = PartitionBuffer(self.key, key)
@@ -139,7 +140,7 @@ class TableBuffer:
         return partition
 
     def statistics(self) -> TableStatus:
-        """The numbers of the table's rows in buffers and in files."""
+        """Return the numbers of the table's buffered and flushed rows."""
         opened = min((handle.written_at for handle in self.handles()), default=None)
         return TableStatus(
             namespace=self.namespace,
@@ -158,7 +159,7 @@ class TableBuffer:
         )
 
     def view(self) -> TableView:
-        """The table as it is now, to be told of in a thread. On the loop."""
+        """Return the table's current facts for reporting in a thread. Event loop only."""
         now = time.monotonic()
         return TableView(
             key=self.key,
@@ -185,5 +186,7 @@ def _buffered(partition: PartitionBuffer, now: float) -> BufferedPartition:
 
 
 def _defining(state: TableState) -> tuple[object, ...]:
-    """What a definition is made of. (Older specs change with the current one alone.)"""
+    """Return the parts of a state that define the table. (Older specs change only with the
+    current one.)
+    """
     return (state.current_schema, state.current_spec, state.properties)

@@ -1,8 +1,8 @@
-"""The innermost sink: puts operations into the buffers of their partitions.
+"""The innermost sink: applies operations to the buffers of their partitions.
 
-Law of this file: everything here is synchronous and runs on the event loop, and what it changes of
-a table it changes under the table's lock: an operation appears in all of its partitions at once,
-for the loop and for every thread. Log order is buffer order.
+Everything here is synchronous and runs on the event loop. It changes a table under the table's
+lock, so an operation appears in all of its partitions at once, for the loop and for every
+thread. Log order is buffer order.
 """
 
 from __future__ import annotations
@@ -40,39 +40,39 @@ Why = Literal[
     "asked",
     "stop",
 ]
-"""The reason why a buffer is frozen."""
+"""Why a buffer is frozen."""
 
 
 @dataclass(frozen=True, slots=True)
 class FreezeLimits:
-    """The limits at which a buffer is frozen at once, whatever its age."""
+    """Limits at which a buffer is frozen regardless of its age."""
 
     partition_bytes: int
-    """The size in memory of one partition's buffer."""
+    """Size of one partition's buffer in memory."""
     messages: int = 1 << 62
-    """The replication messages that have brought its rows."""
+    """Replication messages whose rows it contains."""
     checkpoints: int = 1 << 31
-    """The partitions of sources that a table may keep the states of: no limit of a buffer."""
+    """Partitions of sources whose checkpoints a table may keep; not a limit of a buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeHooks:
-    """Observers of buffers. All are called on the loop, and must not wait."""
+    """Callbacks. All run on the loop and must not block."""
 
     on_freeze: Callable[[FlushJob, Why], None] = lambda job, why: None
-    """Is told each buffer that is frozen, and has to be flushed."""
+    """Called with each frozen buffer, which must be flushed."""
     on_first_row: Callable[[], None] = lambda: None
-    """Is called when a buffer is opened that is the oldest one now."""
+    """Called when a new buffer is the oldest one."""
     on_release: Callable[[TableBuffer, BufferHandle], None] = lambda table, handle: None
-    """Is told each buffer whose rows go now, under the table's lock: a version has them."""
+    """Called with each buffer that a version releases, under the table's lock."""
     on_checkpoint: Callable[[], None] = lambda: None
-    """Is called when a source's state has come, and none waited in its table."""
+    """Called with a checkpoint that is the only pending one of its table."""
     on_released: Callable[[int], None] = lambda nbytes: None
-    """Is told the number of bytes of a buffer that is let go of."""
+    """Called with the bytes of each released buffer."""
 
 
 class BufferTree:
-    """All tables' buffers; a :class:`ingester.dml.DmlSink`."""
+    """The buffers of all tables; a :class:`ingester.dml.operation.DmlSink`."""
 
     def __init__(
         self,
@@ -84,33 +84,32 @@ class BufferTree:
         ingester_id: str = "",
         namespaces: Namespaces | None = None,
     ) -> None:
-        """``ingester_id`` is the daemon's: its own operations are told from others' by it.
-
-        ``namespaces``: what each has in all; by default there are no quotas.
+        """Args:
+        ingester_id: this daemon's id, which distinguishes its own operations.
+        namespaces: quota use by namespace; by default there are no quotas.
         """
         self.namespaces = Namespaces() if namespaces is None else namespaces
         self.tables: dict[TableKey, TableBuffer] = {}
         self.applied_seq = 0
         self.live_partitions = 0
-        """The number of partitions of all tables that have a buffer."""
+        """Number of partitions with a buffer, over all tables."""
         self.by_age: OrderedDict[BufferHandle, PartitionBuffer] = OrderedDict()
-        """Active buffers that no replication began, with their partitions, the oldest first."""
+        """Active buffers that replication did not start, with their partitions, oldest first."""
         self.by_lag: OrderedDict[BufferHandle, PartitionBuffer] = OrderedDict()
-        """Active buffers that replication began, with their partitions, the oldest first."""
+        """Active buffers that replication started, with their partitions, oldest first."""
         self.replayed: dict[int, float] = {}
-        """When each segment of the log that is replayed was written to last, by the monotonic
-        clock."""
+        """When each replayed log segment was last written, by the monotonic clock."""
         self._unreleased: OrderedDict[BufferHandle, None] = OrderedDict()
-        """Buffers whose rows are in no file, in the order in which they were opened."""
+        """Unflushed buffers in the order of their opening."""
         self._ledger = ledger
         self.origins = origins
         self.checkpoints = Checkpoints(limits.checkpoints)
-        """The states of sources that came with operations, until a version has them."""
+        """Checkpoints that came with operations and are in no version yet."""
         self.ingester_id = ingester_id
         self._limits = limits
         self._hooks = hooks
         self._segments: Counter[int] = Counter()
-        """The number of buffers that have their first row in each log segment."""
+        """Number of buffers whose first row is in each log segment."""
 
     def submit(self, operation: Operation, answer: Answer) -> None:
         """Apply at once and answer. Atomic: no await until every part is in its buffer."""
@@ -118,7 +117,7 @@ class BufferTree:
         answer(operation, None)
 
     def statistics(self) -> Buffered:
-        """The amounts that are in the buffers of all tables."""
+        """Return what the buffers of all tables hold."""
         tables = self.tables.values()
         return Buffered(
             rows=sum(table.rows for table in tables),
@@ -127,23 +126,23 @@ class BufferTree:
         )
 
     def definition_of(self, table: TableKey) -> TableDefinition:
-        """The table's definition as of now. A table that operations name is in the tree."""
+        """Return a table's current definition. A table that operations name is in the tree."""
         return self.tables[table].definition
 
     def apply(self, operation: Operation) -> None:
-        """Put every part into its partition's active buffer."""
+        """Append every part to its partition's active buffer."""
         table = self.tables[operation.table]
         with table.lock:
             self._apply(table, operation)
 
     def apply_together(self, operations: Sequence[Operation]) -> None:
-        """Apply operations of different tables so that nobody sees one of them without the others.
+        """Apply operations of several tables so that no reader sees one without the others.
 
-        Each shows in its table at once; a reader who finds one of them finds all from then on.
+        Each becomes visible in its table at once; a reader that sees one of them sees all.
         """
         applied = [(self.tables[operation.table], operation) for operation in operations]
         with ExitStack() as locks:
-            # Threads of readers hold one table's lock at a time, so any order does.
+            # In any order: reading threads hold one table's lock at a time.
             for table, _ in applied:
                 locks.enter_context(table.lock)
             for table, operation in applied:
@@ -213,7 +212,7 @@ class BufferTree:
         stamp = checkpoint.stamp(
             process, operation.seq, operation.origin, operation.origin_sequence
         )
-        # A replay finds what the table's version has already, or has a newer one of.
+        # On replay the table's version may already have this one, or a newer one.
         if not stamp.replaces(table.state.checkpoints.get(checkpoint.partition)):
             return
         pending = PendingCheckpoint(
@@ -223,15 +222,15 @@ class BufferTree:
             self._hooks.on_checkpoint()
 
     def active(self) -> Iterator[tuple[BufferHandle, PartitionBuffer]]:
-        """Every buffer that rows still go into, with its partition."""
+        """All active buffers with their partitions."""
         yield from self.by_age.items()
         yield from self.by_lag.items()
 
     def freeze(self, partition: PartitionBuffer, why: Why = "asked") -> FlushJob | None:
-        """Freeze a partition's active buffer and hand it to be flushed; None where there is none.
+        """Freeze a partition's active buffer and hand it over for flushing; None if there is none.
 
-        The active buffers of the table's other partitions are frozen with it where replication has
-        written to both: a transaction goes into a table's files as a whole.
+        If replication has written to it, the active buffers of the table's other partitions with
+        replicated rows are frozen too, because a transaction is flushed as a whole.
         """
         asked = partition.active
         if asked is None:
@@ -256,7 +255,9 @@ class BufferTree:
         return next(job for job in jobs if job.handle is asked)
 
     def _begin_epoch(self, table: TableBuffer, epoch: int) -> None:
-        """Begin an epoch before any part of an operation is buffered: a set has all or nothing."""
+        """Start an epoch before any part of an operation is buffered, so that a set has all of
+        it or nothing.
+        """
         if table.replicated_epoch == epoch:
             return
         table.replicated_epoch = epoch
@@ -265,7 +266,7 @@ class BufferTree:
                 self.freeze(table.partitions[handle.partition], "epoch")
 
     def _replicated(self, table: TableBuffer) -> tuple[BufferHandle, ...]:
-        """Active buffers of a table that have changes of replication."""
+        """Active buffers of a table with replicated changes."""
         active = (partition.active for partition in table.partitions.values())
         return tuple(handle for handle in active if handle is not None and handle.messages)
 
@@ -275,12 +276,12 @@ class BufferTree:
         state: TableState,
         persisted: Sequence[tuple[BufferHandle, PersistedFiles]],
     ) -> list[BufferHandle]:
-        """Install a manifest version and let go of the buffers whose files it has.
+        """Install a manifest version and release the buffers whose files it has.
 
         Atomic: either all are released and the version is installed, or nothing happens.
 
         Returns:
-            Buffers that have to be spilled first; empty when it is done.
+            Buffers that must be spilled first; empty if it is done.
         """
         with table.lock:
             for handle, files in persisted:
@@ -301,16 +302,16 @@ class BufferTree:
             return []
 
     def first_needed_segment(self, default: int) -> int:
-        """The oldest log segment with rows or states that no committed version has yet."""
+        """Oldest log segment with rows or checkpoints that no committed version has."""
         return self.checkpoints.first_needed_segment(min(self._segments, default=default))
 
     def oldest_s(self) -> float | None:
-        """The age of the oldest row that is in no file; None where every row is in one."""
+        """Age of the oldest unflushed row in seconds; None if there is none."""
         oldest = next(iter(self._unreleased), None)
         return None if oldest is None else max(0.0, time.monotonic() - oldest.written_at)
 
     def unreleased(self) -> Iterator[BufferHandle]:
-        """Every buffer of every table that is not in committed files."""
+        """All unflushed buffers of all tables."""
         for table in self.tables.values():
             yield from table.handles()
 

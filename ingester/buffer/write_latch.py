@@ -1,10 +1,10 @@
-"""A latch on a keyed table: writes share it, and a transaction that reads first has it exclusively.
+"""A latch on a keyed table: writes share it; a transaction that reads first holds it exclusively.
 
     a plain write       shared       enter ─ log ─ apply ─ leave, any number at a time
-    a transaction       exclusive    after all that have entered, before all that come
+    a transaction       exclusive    after all that have entered, before all that follow
 
-Law of this file: what the holder of the exclusive latch reads is what stands in the log before
-whatever it writes. Threads of writers wait; the loop never does, other than by awaiting.
+What the exclusive holder reads precedes in the log whatever it writes (tests/buffer). Writers'
+threads block; the event loop only awaits.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class WriteLatch:
         self._open = trio.Event()
 
     def enter(self) -> None:
-        """Begin an operation, after any transaction that has the latch. In threads of writers.
+        """Start an operation once no transaction holds the latch. Writers' threads only.
 
         Raises:
-            IngesterError: What is said by :meth:`refuse`.
+            IngesterError: the error given to :meth:`refuse`.
         """
         with self._changed:
             while self._exclusive:
@@ -43,16 +43,16 @@ class WriteLatch:
             self._under_way += 1
 
     def leave(self, operations: int = 1) -> None:
-        """End operations that are applied, or never will be. Any thread."""
+        """End operations that are applied or never will be. Thread-safe."""
         with self._changed:
             self._under_way -= operations
             if self._under_way == 0 and self._tell_idle is not None:
                 self._tell_idle()
 
     def refuse(self, why: IngesterError | None) -> None:
-        """Refuse whoever waits for the exclusive latch's end, or comes meanwhile; None ends that.
+        """Refuse everything that waits for the exclusive holder, now and later; None ends that.
 
-        For the holder of the exclusive latch, where it does not know when it is done.
+        For an exclusive holder that does not know when it will finish.
         """
         with self._changed:
             self._refusal = why
@@ -65,7 +65,7 @@ class WriteLatch:
 
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
-        """Share the latch, as between :meth:`enter` and :meth:`leave`, on the loop."""
+        """Share the latch on the event loop, as between :meth:`enter` and :meth:`leave`."""
         while True:
             with self._changed:
                 if not self._exclusive:
@@ -81,7 +81,7 @@ class WriteLatch:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Have the latch while no other operation is under way, on the loop."""
+        """Hold the latch exclusively, on the event loop."""
         self._check()
         async with self._turn:
             idle = trio.Event()

@@ -1,11 +1,12 @@
-"""A transaction as one log record and back: operations of several tables, applied at once.
+"""Log records other than single operations: transactions, and what a segment carries about origins.
+
+A transaction is one record with several tables' operations, which are applied at once:
 
     payload ─ u64 mark │ u64 count │ u64 length of each │ operation payload 0 │ 1 │ …
 
-The mark cannot begin the payload of a plain operation, whose header is never that long. Each
-operation's payload is what :mod:`ingester.dml.record` says, and takes one sequence of the record's.
-
-Law of this file: pure; anything that does not check out is :class:`DamagedRecord`.
+The mark cannot start a plain operation's payload, whose header is never that long. Each
+operation's payload is in the format of :mod:`ingester.dml.record` and uses one of the record's
+sequences. Malformed input raises :class:`DamagedRecord` (tests/fuzz).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ingester.dml.record import (
 )
 from wal import Entry, RecordKind
 
-# msgspec reports text that is not UTF-8 as Python does.
+# msgspec reports text that is not UTF-8 with Python's own exception.
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError)
 _encode = msgspec.msgpack.Encoder().encode
 _opened_of = msgspec.msgpack.Decoder(list[str]).decode
@@ -35,17 +36,14 @@ _origins_of = msgspec.msgpack.Decoder(list[tuple[str, str, str, int]]).decode
 
 
 def encode_origins(carried: Sequence[tuple[str, str, str, int]]) -> bytes:
-    """Encode the payload of an origins record."""
     return _encode(list(carried))
 
 
 def encode_opened(origins: Sequence[str]) -> bytes:
-    """Encode the payload of an opened record."""
     return _encode(list(origins))
 
 
 def decode_origins(payload: pa.Buffer) -> list[tuple[str, str, str, int]]:
-    """Read an origins record."""
     try:
         return _origins_of(payload)
     except _UNDECODABLE as exc:
@@ -53,7 +51,6 @@ def decode_origins(payload: pa.Buffer) -> list[tuple[str, str, str, int]]:
 
 
 def decode_opened(payload: pa.Buffer) -> list[str]:
-    """Read an opened record."""
     try:
         return _opened_of(payload)
     except _UNDECODABLE as exc:
@@ -65,18 +62,18 @@ _WORD = struct.Struct("<Q")
 
 
 def head_of(sizes: Sequence[int]) -> bytes:
-    """Encode what stands before the operations' payloads, which have so many bytes each."""
+    """Return the head of a transaction with operation payloads of these sizes in bytes."""
     return b"".join(_WORD.pack(word) for word in (_MARK, len(sizes), *sizes))
 
 
 def make_transaction(
     tables: Sequence[TableRows], origin: tuple[str, int], changes: int
 ) -> Transaction:
-    """Make a transaction with its record for the log.
+    """Return a transaction with its log record.
 
     Args:
-        origin: its name and the sequence that it gave the transaction.
-        changes: the changes that the rows were made of.
+        origin: its name, and the transaction's sequence.
+        changes: number of row changes that the rows were made of.
     """
     payloads = [encode_operation(rows, origin) for rows in tables]
     sizes = [sum(memoryview(piece).nbytes for piece in pieces) for pieces in payloads]
@@ -95,13 +92,13 @@ def make_transaction(
 def decode_record(
     payload: pa.Buffer, schemas: dict[int, pa.Schema], operations: int = 1
 ) -> list[LoggedOperation]:
-    """Decode the operations of a record: several in a transaction, each with one sequence.
+    """Decode the operations of a record; a transaction has several, each with one sequence.
 
     Args:
-        operations: the number of operations, as the log says.
+        operations: number of operations according to the log.
 
     Raises:
-        DamagedRecord: the content does not fit its own header or schema.
+        DamagedRecord: the content does not match its own header or schema.
     """
     if payload.size < _WORD.size or _word(payload, 0) != _MARK:
         return [decode_operation(payload, schemas, operations)]

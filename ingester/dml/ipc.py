@@ -1,15 +1,13 @@
-"""The Arrow IPC message of a batch, without a copy of its rows where they came in one piece.
+"""The Arrow IPC message of a batch, without copying rows that arrived in one piece.
 
-    received   ── metadata of another batch, its numbers replaced │ the body as it came
+    received   ── metadata of another batch with its numbers replaced │ the body as received
     any other  ── serialised by Arrow: one copy of all rows
 
-A batch that came over Flight lies in the body of the message that brought it, in one piece. What
-the log needs besides are the few hundred bytes that say where each column is, which depend on the
-schema and on some numbers. Arrow has no call that makes these alone, so its own are taken from a
-batch that it serialised, and the numbers are written over.
-
-Law of this file: pure; a message made either way reads as the batch that it was made of. Whatever
-is not known to be as expected is serialised by Arrow.
+A batch received over Flight lies in one piece in the body of its message. The log additionally
+needs the few hundred bytes of metadata that say where each column is. Arrow cannot make these
+alone, so they are taken from a batch that Arrow serialised, and the numbers in them are
+replaced. Whenever a layout is not exactly as expected, Arrow serialises the batch; both ways
+read back as the same batch (tests/dml).
 
 Source: Arrow's format/Message.fbs, FlatBuffers' internals (tables, vtables, vectors).
 """
@@ -23,20 +21,20 @@ import pyarrow as pa
 
 ALIGNMENT = 8
 WASTE_BYTES = 4 * 1024
-"""The bytes that rows may keep besides a quarter of their own; with more they are copied."""
+"""Rows that keep more bytes alive than this plus a quarter of their own are copied."""
 
 SMALL_BYTES = 2 * 1024
-"""The bytes that are copied sooner than it is found out where they lie."""
+"""Below this size, copying is faster than finding out where the bytes are."""
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I32 = struct.Struct("<i")
 _I64 = struct.Struct("<q")
-_PREFIX_BYTES = 8  # a continuation marker and the metadata's length come before the metadata
+_PREFIX_BYTES = 8  # continuation marker and metadata length
 
 
 class IpcMessage(NamedTuple):
-    """A record batch as the bytes of ``metadata`` and then those of ``body``."""
+    """A record batch as ``metadata`` followed by ``body``."""
 
     metadata: bytes
     body: pa.Buffer
@@ -44,13 +42,13 @@ class IpcMessage(NamedTuple):
 
     @classmethod
     def serialized(cls, batch: pa.RecordBatch) -> IpcMessage:
-        """Have Arrow write the message, all of it into ``body``."""
+        """Serialise a batch with Arrow; all of it is in ``body``."""
         body = batch.serialize()
         return cls(b"", body, body.size)
 
 
 class _Numbers(NamedTuple):
-    """The numbers in which the metadata of two batches of one schema differ."""
+    """The numbers that differ between the metadata of two batches of one schema."""
 
     rows: int
     nodes: list[int]
@@ -61,7 +59,7 @@ class _Numbers(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """The places of these numbers in the metadata."""
+    """Positions of these numbers in the metadata."""
 
     rows: int
     nodes: int
@@ -70,7 +68,7 @@ class _Places(NamedTuple):
 
 
 class MessageTemplate:
-    """Makes messages of batches of one schema. Any thread; two of them make the same."""
+    """Makes messages of batches of one schema. Thread-safe."""
 
     def __init__(self) -> None:
         self._metadata: bytes | None = None
@@ -79,7 +77,7 @@ class MessageTemplate:
         self._useless = False
 
     def message(self, batch: pa.RecordBatch) -> IpcMessage:
-        """The batch's message; its body is the one that the batch lies in, or a copy."""
+        """Return the batch's message; its body is where the batch lies, or a copy."""
         if self._useless or batch.get_total_buffer_size() < SMALL_BYTES:
             return IpcMessage.serialized(batch)
         numbers = body_numbers(batch)
@@ -90,7 +88,7 @@ class MessageTemplate:
         return self._filled_in(numbers)
 
     def _learn(self, batch: pa.RecordBatch, numbers: _Numbers) -> IpcMessage:
-        """Serialise the first batch, and take its metadata if they are understood."""
+        """Serialise the first batch and keep its metadata if the layout is as expected."""
         message = IpcMessage.serialized(batch)
         whole = memoryview(message.body)
         size = _PREFIX_BYTES + _I32.unpack_from(whole, 4)[0]
@@ -98,11 +96,11 @@ class MessageTemplate:
         if _has_more(batch.schema) or not self.understands(metadata, numbers, message.size - size):
             self._useless = True
         else:
-            self._metadata = metadata  # last: another thread may see it from now on
+            self._metadata = metadata  # last, because another thread may use it from here
         return message
 
     def understands(self, metadata: bytes, numbers: _Numbers, body_bytes: int) -> bool:
-        """Find the places of a batch's numbers; return whether just these stand there."""
+        """Locate a batch's numbers in the metadata; return whether exactly these were found."""
         nodes = struct.Struct(f"<{len(numbers.nodes)}q")
         buffers = struct.Struct(f"<{len(numbers.buffers)}q")
         try:
@@ -115,7 +113,7 @@ class MessageTemplate:
                 or _vector(metadata, places.buffers, buffers) is None
             ):
                 return False
-        except struct.error:  # an offset leads elsewhere: another layout than is known here
+        except struct.error:  # an offset is out of bounds: an unknown layout
             return False
         self._places, self._pack_nodes, self._pack_buffers = places, nodes, buffers
         return True
@@ -132,13 +130,13 @@ class MessageTemplate:
 
 
 def keeps_more(batch: pa.RecordBatch, nbytes: int) -> bool:
-    """Whether the batch keeps much more memory than the ``nbytes`` that are counted for it.
+    """Return whether the batch keeps much more memory alive than the ``nbytes`` counted for it.
 
-    A column may be a piece of a message's body, and that of all that came with the message.
+    A column may be a slice of a message's body, which keeps the whole body alive.
     """
     kept: dict[int, int] = {}
     for column in batch.columns:
-        # All of them: a column that was converted may have new values and the nulls that came.
+        # All columns: a converted one may combine new values with received nulls.
         for buffer in column.buffers():
             if buffer is not None:
                 while (whole := buffer.parent) is not None:
@@ -152,9 +150,9 @@ def _is_wasteful(kept: int, nbytes: int) -> bool:
 
 
 def body_numbers(batch: pa.RecordBatch) -> _Numbers | None:
-    """Find where the columns lie in one body; None where they do not, or not as IPC wants it.
+    """Return where the columns lie in one body; None if they do not, or not as IPC requires.
 
-    They have to lie one behind the other, as Arrow writes them: what two share would count once.
+    They must lie one behind the other, as Arrow writes them: shared buffers would count once.
     """
     body: pa.Buffer | None = None
     start = size = end = referred = 0
@@ -186,7 +184,7 @@ def body_numbers(batch: pa.RecordBatch) -> _Numbers | None:
 
 
 def _has_more(schema: pa.Schema) -> bool:
-    """Whether a type has more in its metadata than one length and its buffers."""
+    """Return whether a type needs more metadata than one length and its buffers."""
     types = pa.types
     return any(
         t.num_fields
@@ -200,7 +198,7 @@ def _has_more(schema: pa.Schema) -> bool:
 
 
 def _places(metadata: bytes) -> _Places | None:
-    """Find the numbers in a record batch's metadata; None where it has other fields."""
+    """Locate the numbers in a record batch's metadata; None if it has other fields."""
     message = _followed(metadata, _PREFIX_BYTES)
     header, body_bytes = _field(metadata, message, 2), _field(metadata, message, 3)
     if header is None or body_bytes is None:
@@ -215,12 +213,12 @@ def _places(metadata: bytes) -> _Places | None:
 
 
 def _followed(data: bytes, at: int) -> int:
-    """Follow the offset that stands at this place."""
+    """Follow the offset at this position."""
     return at + int(_U32.unpack_from(data, at)[0])
 
 
 def _field(data: bytes, table: int, index: int) -> int | None:
-    """Find a table's field; None where the table does not have it."""
+    """Return the position of a table's field; None if it is absent."""
     vtable = table - _I32.unpack_from(data, table)[0]
     slot = 4 + 2 * index
     if slot >= _U16.unpack_from(data, vtable)[0]:
@@ -230,7 +228,7 @@ def _field(data: bytes, table: int, index: int) -> int | None:
 
 
 def _vector(data: bytes, at: int, form: struct.Struct) -> tuple[int, ...] | None:
-    """Read a vector of pairs of 64-bit numbers; None where it has not as many as ``form``."""
+    """Read a vector of pairs of 64-bit numbers; None if its length differs from ``form``."""
     if _U32.unpack_from(data, at)[0] * 16 != form.size:
         return None
     return form.unpack_from(data, at + _U32.size)

@@ -1,54 +1,52 @@
-"""An operation is a batch of one table, split by partition, on its way into the buffers.
+"""Operations, transactions, and the interface of the sinks that take them.
 
-Small batches of one schema that wait for the log together become a *coalesced batch*: one record of
-the log that stands for many operations, each with a sequence of its own. It travels as one object
-of the class below.
+An operation is one batch of one table, split by partition. Small batches of one schema that wait
+for the log together form a *coalesced batch*: one log record, and one object of the class below,
+for many operations with a sequence each. A transaction is several tables' operations in one
+record.
 
-A transaction is operations of several tables that go as one record and become visible together.
-
-Law of this file: an operation is visible whole or not at all, and so is a transaction. Its identity
-for ever is (ingester id, epoch, sequence), given by the log.
+An operation, and a transaction, is visible completely or not at all (tests/write,
+tests/replication). Its permanent identity is (ingester id, epoch, sequence), assigned by the
+log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import pyarrow as pa
 
 from ingester.origins.checkpoint_state import Checkpoint
 from persist.manifest import PartitionKey
+from persist.partitioning import PartitionValues
 from persist.table import TableKey
 from wal import Entry
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
-from typing import NamedTuple
-
-import pyarrow as pa
-
-from persist.partitioning import PartitionValues
 
 RowCounts = tuple[tuple[int, int], ...]
-"""The rows of each operation of a coalesced batch, in order: (its number in the batch, its rows).
-An operation without rows is left out."""
+"""Rows of each operation in a coalesced batch, in order: (operation number in the batch, rows).
+Operations without rows are omitted."""
 
 
 class Part(NamedTuple):
-    """The rows of an operation that belong to one partition."""
+    """An operation's rows in one partition."""
 
     values: PartitionValues
     batch: pa.RecordBatch
     nbytes: int
     row_counts: RowCounts | None = None
-    """The row counts of a coalesced batch, in the rows' order; None for a single operation."""
+    """For a coalesced batch, in the order of the rows; None for a single operation."""
 
 
 @dataclass(slots=True, eq=False)
 class Operation:
     """A validated write, or a coalesced batch of several.
 
-    ``seq`` (that of the first one), ``epoch`` and ``segment`` are set when the log has it.
+    The log sets ``seq`` (of the first write), ``epoch`` and ``segment``.
     """
 
     table: TableKey
@@ -56,63 +54,64 @@ class Operation:
     rows: int
     nbytes: int
     schema_number: int
-    """A number that stands for the schema of its rows: equal numbers, equal schemas."""
+    """Equal numbers mean equal schemas."""
     spec_id: int
-    """The partition spec by which the parts were split; the table may have another by now."""
+    """The partition spec of the parts; the table may have a newer one."""
     operations: int = 1
-    """The number of writes, which is more than 1 in a coalesced batch; that has no origin."""
+    """Number of writes; more than 1 in a coalesced batch, which has no origin."""
     origin: str | None = None
     origin_sequence: int | None = None
     checkpoint: Checkpoint | None = None
     messages: int = 0
-    """The replication messages that it was made of."""
+    """Number of replication messages it was made of."""
     entry: Entry | None = None
     seq: int = 0
     epoch: int = 0
     segment: int = 0
     admitted_bytes: int = 0
-    """The bytes that it counts for in admission control until it is applied, or refused."""
+    """Bytes counted by admission control until it is applied or refused."""
     opens: tuple[PartitionKey, ...] = ()
-    """The partitions that count as opened by it until it is applied, or refused."""
+    """Partitions counted as open because of it until it is applied or refused."""
     duplicate: bool = False
     traces: tuple[WriteTrace, ...] = ()
-    """The traces of its writes that are traced."""
 
     @property
     def last_seq(self) -> int:
-        """The sequence of the last write."""
+        """Sequence of the last write."""
         return self.seq + self.operations - 1
 
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """Operations of different tables, in one record of the log; each has its own sequence."""
+    """Operations of several tables in one log record, each with its own sequence."""
 
     operations: tuple[Operation, ...]
     entry: Entry | None
     changes: int = 0
-    """The changes of rows that the operations were made of."""
+    """Number of row changes it was made of."""
 
     @property
     def last_seq(self) -> int:
-        """The sequence of the last operation, once the log has it."""
+        """Sequence of the last operation, once the log has assigned it."""
         return self.operations[-1].last_seq
 
 
 Answer = Callable[[Operation, BaseException | None], None]
-"""A callback, called once per operation: with None when durable and visible, else the reason."""
+"""Called once per operation: with None when it is durable and visible, otherwise with the error."""
 
 
 class DmlSink(Protocol):
-    """Takes operations in order, and never blocks.
+    """Takes operations in order without blocking.
 
-    With an origin it is called on the event loop. Without one it is called in the thread that has
-    prepared the operation: a reader's, the combiner's or the log's writer's.
+    Each operation is answered exactly once, on the event loop: when it is durable (as far as the
+    fsync mode promises) and visible, or when it is certain that it never will be. Accepted
+    operations are answered in the order of submission. `submit` is called on the event loop for
+    operations with an origin, otherwise in the thread that prepared the operation.
     """
 
     def submit(self, operation: Operation, answer: Answer) -> None:
-        """Take an operation and answer it now or later.
+        """Take an operation; answer it now or later.
 
         Raises:
-            Stopping: there is no loop any more to answer on.
+            Stopping: the event loop has ended, so there is nothing to answer on.
         """

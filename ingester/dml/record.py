@@ -1,16 +1,15 @@
-"""An operation as a log record and back. The log itself sees opaque bytes.
+"""An operation as a log record, and back. To the log a record is opaque bytes.
 
     operation payload ─ u32 header length │ header (msgpack) │ pad to 8 │ part 0 │ part 1 │ …
     schema payload    ─ msgpack {shape (the schema number), namespace, table, schema (Arrow IPC)}
 
-Each part is the Arrow IPC message of one partition's rows without its schema; the schema stands
-once per segment, under its schema number, in a record that the log puts before the first operation
-that needs it.
-A coalesced batch is one such record; its parts have the row counts of its operations.
-Parts are multiples of 8 bytes, so that replayed columns are aligned.
+Each part is the Arrow IPC message of one partition's rows without its schema. The schema is
+stored once per segment in a record of its own, which the log writes before the first operation
+that uses its number. A coalesced batch is one such record, whose parts have the row counts of
+its operations. Parts are multiples of 8 bytes, so that replayed columns are aligned.
 
-Law of this file: pure; what :func:`encode_operation` writes, :func:`decode_operation` reads, and
-anything that does not check out is :class:`DamagedRecord`, never a wrong row.
+:func:`decode_operation` reads what :func:`encode_operation` writes; anything else raises
+:class:`DamagedRecord` (tests/dml/test_record.py, tests/fuzz).
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _LENGTH = struct.Struct("<I")
 
 
 class DamagedRecord(ValueError):
-    """A record whose checksums are right and whose content is not; needs an operator."""
+    """A record with valid checksums and invalid content; an operator must look."""
 
 
 class PartHeader(msgspec.Struct, array_like=True, frozen=True):
-    """One partition's share of an operation."""
+    """An operation's rows in one partition."""
 
     values: PartitionValues
     nbytes: int
@@ -49,7 +48,7 @@ class PartHeader(msgspec.Struct, array_like=True, frozen=True):
 
 
 class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
-    """The header of an operation: all but its rows. Fields are only ever added at the end."""
+    """An operation without its rows. New fields are only added at the end."""
 
     schema_number: int
     namespace: str
@@ -66,7 +65,7 @@ class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SchemaRecord(msgspec.Struct, frozen=True):
-    """The columns that a schema number stands for, within one segment."""
+    """The columns behind a schema number within one segment."""
 
     schema_number: int = msgspec.field(name="shape")
     namespace: str
@@ -82,27 +81,27 @@ class LoggedOperation(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The number of rows in all parts."""
+        """Number of rows in all parts."""
         return sum(part.batch.num_rows for part in self.parts)
 
 
-# The identity of a preamble is what the log knows it by. Two threads that make one at the same
-# time cost a second record in a segment, no more.
+# The log identifies a preamble by object identity. If two threads create one at the same time, the
+# segment gets it twice, which is harmless.
 _preambles: weakref.WeakKeyDictionary[SharedBytes, Preamble] = weakref.WeakKeyDictionary()
 
 
 def preamble_of(shared: SharedBytes) -> Preamble:
-    """Find the record of these bytes, or make it."""
+    """Return the record of these shared bytes, created on first use."""
     known = _preambles.get(shared)
     if known is None:
         known = _preambles[shared] = Preamble(RecordKind.SHARED, (shared.state,))
     return known
 
 
-# msgspec reports text that is not UTF-8 as Python does.
+# msgspec reports text that is not UTF-8 with Python's own exception.
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError)
 
-# What pyarrow says of an empty message, and of a size that is negative or larger than there is.
+# Raised by pyarrow for an empty message and for invalid sizes.
 _OUT_OF_RANGE = (EOFError, ValueError, IndexError, OverflowError)
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -111,39 +110,38 @@ _schema_of = msgspec.msgpack.Decoder(SchemaRecord).decode
 
 
 def encode_schema(number: int, table: TableKey, schema: pa.Schema) -> bytes:
-    """Encode the payload of a schema record."""
     sent = schema.remove_metadata().serialize().to_pybytes()
     return _encode(SchemaRecord(number, table[0], table[1], sent))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoggedSchema:
-    """The schema of a table's rows as operations of this process refer to it."""
+    """A table's schema as referred to by operations of this process."""
 
     number: int
     table: TableKey
     preamble: Preamble
-    """The schema record, which the log puts before the first operation that refers to it."""
+    """The schema record, which the log writes before the first operation that uses it."""
     template: MessageTemplate = field(default_factory=MessageTemplate)
 
     @classmethod
     def of(cls, number: int, table: TableKey, schema: pa.Schema) -> LoggedSchema:
-        """Number a schema. No other schema of this process may have the same number."""
+        """Return a schema with a number that is unique in this process."""
         record = encode_schema(number, table, schema)
         return cls(number, table, Preamble(RecordKind.SCHEMA, (record,)))
 
 
 class TableRows(NamedTuple):
-    """Rows for one table, split by partition, with the bytes that the log keeps of them."""
+    """A table's rows, split by partition, with the bytes that the log stores."""
 
     schema: LoggedSchema
     spec_id: int
-    """The partition spec by which they were split."""
+    """The partition spec of the parts."""
     parts: tuple[Part, ...]
     messages: Sequence[IpcMessage]
     """The IPC message of each part's rows."""
     origin_messages: int = 0
-    """The messages of a replication origin that the rows were made of."""
+    """Number of replication messages that the rows were made of."""
 
 
 def split_rows(
@@ -154,11 +152,11 @@ def split_rows(
     owned: bool = False,
     most_bytes: int | None = None,
 ) -> TableRows:
-    """Make parts and messages of a batch that was split by partition.
+    """Make parts and messages from a batch that was split by partition.
 
     Args:
-        owned: the batch was made here, of memory that holds nothing else.
-        most_bytes: a bound of the batch's bytes, where one is known.
+        owned: the batch's memory was allocated here and holds nothing else.
+        most_bytes: upper bound of the batch's size, if known.
     """
     whole = len(split) == 1 and (most_bytes is None or most_bytes >= SMALL_BYTES)
     messages = []
@@ -166,18 +164,19 @@ def split_rows(
     for values, rows in split:
         message = schema.template.message(rows) if whole else IpcMessage.serialized(rows)
         if len(split) > 1 or not (owned or message.metadata or _fits(rows, message.size)):
-            # Parts live and die apart: views would keep the whole batch for one of them.
+            # Copied, because parts are released separately and a view would keep the whole batch
+            # alive.
             rows = pa.ipc.read_record_batch(message.body, rows.schema)
         messages.append(message)
-        # The size of the message is the size in memory, and costs nothing to know.
+        # The message's size is known already and close to the size in memory.
         parts.append(Part(values, rows, message.size))
     return TableRows(schema, spec_id, tuple(parts), messages)
 
 
 def _fits(rows: pa.RecordBatch, nbytes: int) -> bool:
-    """Whether rows keep little more memory than their own.
+    """Return whether rows keep little more memory alive than their own.
 
-    For few rows that takes longer to find out than to read the copy that there is.
+    For few rows a copy is faster than finding out, so they count as not compact.
     """
     return nbytes >= SMALL_BYTES and not keeps_more(rows, nbytes)
 
@@ -187,7 +186,7 @@ def encode_operation(
     origin: tuple[str, int] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> list[pa.Buffer | bytes]:
-    """Encode the payload of an operation record, as its buffers in order."""
+    """Return the payload of an operation record as a sequence of buffers."""
     namespace, table = rows.schema.table
     messages = rows.messages
     header = _encode(
@@ -226,11 +225,11 @@ def make_operation(
     origin: tuple[str, int] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Operation:
-    """Make an operation with its record for the log.
+    """Return an operation with its log record.
 
     Args:
-        operations: the number of writes, in a coalesced batch.
-        origin: its name and the sequence that it gave the operation.
+        operations: number of writes in a coalesced batch.
+        origin: its name, and the operation's sequence.
     """
     payload = encode_operation(rows, origin, checkpoint)
     preambles: tuple[Preamble, ...] = (rows.schema.preamble,)
@@ -243,7 +242,7 @@ def make_operation(
 
 
 def operation_of(rows: TableRows, nbytes: int, origin: tuple[str, int] | None) -> Operation:
-    """Make an operation without a record; ``nbytes`` is its share of another's."""
+    """Return an operation without a record; ``nbytes`` is its share of another's record."""
     return Operation(
         table=rows.schema.table,
         parts=rows.parts,
@@ -258,7 +257,7 @@ def operation_of(rows: TableRows, nbytes: int, origin: tuple[str, int] | None) -
 
 
 def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
-    """Reduce an operation that is not logged yet, and its record, to these of its parts."""
+    """Reduce an unlogged operation, and its record, to these of its parts."""
     assert operation.entry is not None
     preamble, *_ = operation.entry.preambles
     schema = LoggedSchema(operation.schema_number, operation.table, preamble)
@@ -276,13 +275,13 @@ def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
 def decode_operation(
     payload: pa.Buffer, schemas: dict[int, pa.Schema], operations: int = 1
 ) -> LoggedOperation:
-    """Read an operation, or a coalesced batch; its columns refer to ``payload`` and keep it alive.
+    """Decode an operation or a coalesced batch. Its columns are views that keep ``payload`` alive.
 
     Args:
-        operations: how many there are, as the log says.
+        operations: number of operations according to the log.
 
     Raises:
-        DamagedRecord: the content does not fit its own header or schema.
+        DamagedRecord: the content does not match its own header or schema.
     """
     try:
         (size,) = _LENGTH.unpack_from(payload, 0)
@@ -298,7 +297,7 @@ def decode_operation(
         for part in header.parts:
             body = payload.slice(offset, part.nbytes)
             batch = pa.ipc.read_record_batch(pa.ipc.read_message(body), schema)
-            # Offsets that lead elsewhere would end the process when the rows are read.
+            # Validated fully, because offsets out of bounds would crash the process later.
             validate_fully([batch])
             _check_row_counts(part.row_counts, batch.num_rows, operations)
             parts.append(Part(part.values, batch, int(batch.nbytes), part.row_counts))
@@ -315,7 +314,7 @@ def decode_operation(
 def _check_row_counts(row_counts: RowCounts | None, rows: int, operations: int) -> None:
     if row_counts is None:
         if operations > 1:
-            raise DamagedRecord(f"{operations} operations, and no word of whose the rows are")
+            raise DamagedRecord(f"record of {operations} operations without row counts")
         return
     numbers = [number for number, _ in row_counts]
     counts = [count for _, count in row_counts]
@@ -324,17 +323,19 @@ def _check_row_counts(row_counts: RowCounts | None, rows: int, operations: int) 
         or any(count < 1 for count in counts)
         or sum(counts) != rows
     ):
-        raise DamagedRecord(f"{rows} rows cannot be of operations {row_counts} out of {operations}")
+        raise DamagedRecord(
+            f"{rows} rows do not match row counts {row_counts} of {operations} operations"
+        )
 
 
 def checkpoint_of(header: OperationHeader, shared: Mapping[str, SharedBytes]) -> Checkpoint | None:
-    """Read the checkpoint that came with an operation; None where it has none.
+    """Return the checkpoint that came with an operation, or None.
 
     Args:
-        shared: the bytes that checkpoints of this segment share, by id.
+        shared: the segment's shared bytes by id.
 
     Raises:
-        DamagedRecord: it refers to bytes that the segment does not have.
+        DamagedRecord: the segment lacks the shared bytes that it refers to.
     """
     if header.checkpoint_partition is None:
         return None
@@ -351,7 +352,6 @@ def checkpoint_of(header: OperationHeader, shared: Mapping[str, SharedBytes]) ->
 
 
 def decode_schema(payload: pa.Buffer) -> tuple[SchemaRecord, pa.Schema]:
-    """Read a schema record."""
     try:
         record = _schema_of(payload)
         return record, pa.ipc.read_schema(pa.py_buffer(record.schema))
