@@ -1,13 +1,13 @@
-"""The drain of a daemon: it takes no more writes, puts all into files, and can then be stopped.
+"""The drain of a daemon: it refuses writes and flushes everything, so that it can be stopped.
 
-    ready ──drain──▶ draining ──all in files; tables, origins and log let go──▶ drained
-      ▲                  │                                                         │
-      └───────undo───────┴────────────────────────undo─────────────────────────────┘
+    ready ──drain──▶ draining ──all in files; tables, origins and log released──▶ drained
+      ▲                  │                                                           │
+      └───────undo───────┴─────────────────────────undo──────────────────────────────┘
 
-Law of this file: a daemon that is drained holds no row that no file has, no claim of a table, and a
-log without operations: to stop it, to kill it or to lose its disk then loses nothing. Queries are
-answered all the while. After an undo no stream from before goes on: each table is claimed anew
-before its next write, as another daemon may have it by now. Loop only.
+A drained daemon has no unflushed row, no claim on a table and no operation in its log: stopping it,
+killing it or losing its disk loses nothing (``tests/daemon/test_drain``). Queries are answered
+throughout. After an undo each table is claimed again before its next write, because another daemon
+may own it by then; streams opened before the drain stay closed. Loop only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RETRY_CAP_S = 10.0
 
 
 class Drain:
-    """Drains one daemon, and takes that back. :meth:`run` does the work."""
+    """Drains one daemon, and undoes that. :meth:`run` does the work."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -48,37 +48,37 @@ class Drain:
         self._one_at_a_time = trio.Lock()
 
     def status(self) -> DrainStatus:
-        """Tell how far the drain is."""
+        """Return the progress of the drain."""
         if self._state == "none" or self._since is None:
             return DrainStatus()
         runtime = self._runtime
         return DrainStatus(
             state=self._state,
             since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._since)),
-            buffers=sum(1 for _ in runtime.tree.unreleased()),
+            buffers=sum(1 for _ in runtime.tables.tree.unreleased()),
             bytes=runtime.ledger.buffered + runtime.ledger.frozen,
-            tables=sum(table.registered for table in runtime.tree.tables.values()),
+            tables=sum(table.registered for table in runtime.tables.tree.tables.values()),
             problem=self._problem or self._unpersisted(),
         )
 
     def _unpersisted(self) -> str | None:
-        """Why rows do not get into files, where an attempt has failed since the drain began."""
-        failure = self._runtime.instrumentation.last_failure
+        """The last failed flush since the drain began, if it still fails."""
+        failure = self._runtime.flush.counts.last_failure
         if self._state != "draining" or failure is None or failure[0] < self._began_at:
             return None
         return failure[1]
 
     async def asked(self, undo: bool, wait_s: float) -> DrainStatus:
-        """Begin the drain, or take it back; asked for again, it goes on as it is.
+        """Begin the drain, or undo it. Idempotent.
 
         Args:
-            wait_s: the longest time to wait until everything is drained.
+            wait_s: the longest time to wait for ``drained``.
 
         Raises:
-            Stopping: the daemon stops already, which does the same.
-            FencedOff: nothing can be put into files any more.
+            Stopping: the daemon is stopping, which drains it too.
+            FencedOff: the daemon is fenced and cannot commit.
         """
-        # Invariant: an undo is over before the next drain begins, whose work it would not end.
+        # Invariant: an undo is finished before the next drain begins.
         async with self._one_at_a_time:
             self._check_running()
             if undo:
@@ -93,7 +93,7 @@ class Drain:
         return self.status()
 
     async def run(self) -> None:
-        """Drain whenever that is asked for, until cancelled.
+        """Drain when asked, until cancelled.
 
         Raises:
             Fenced: another process has taken over.
@@ -109,14 +109,14 @@ class Drain:
             self._rests.set()
 
     async def end(self) -> None:
-        """Leave the rest to the stop, which does the same within its deadline."""
+        """End the drain: the stop does the same within its deadline."""
         self._ended = True
         await self._rest()
         self._tell()
 
     def _begin(self) -> None:
         runtime = self._runtime
-        runtime.admission.stop(draining=True)
+        runtime.write.admission.stop(draining=True)
         runtime.copies.stop()
         self._since, self._problem = time.time(), None
         self._began_at = time.monotonic()
@@ -130,14 +130,14 @@ class Drain:
         self._check_running()
         if self._state == "none":
             return
-        self._runtime.catalog.reopen()
-        self._runtime.admission.resume()
+        self._runtime.tables.catalog.reopen()
+        self._runtime.write.admission.resume()
         self._since = self._problem = None
         self._turn("none")
         log.info("drain taken back")
 
     async def _rest(self) -> None:
-        """Return when the drain does nothing more, wherever it is."""
+        """Cancel the drain's work, and return when it has ended."""
         if self._state == "none":
             return
         self._work.cancel()
@@ -145,7 +145,7 @@ class Drain:
 
     def _turn(self, state: DrainState) -> None:
         self._state = state
-        # A daemon that is fenced, or stops, says that.
+        # A fenced or stopping daemon keeps that state.
         if self._runtime.state in ("ready", "draining", "drained"):
             self._runtime.state = "ready" if state == "none" else state
         self._tell()
@@ -161,14 +161,14 @@ class Drain:
             raise Stopping("the daemon is stopping, which drains it", retry_after_s=1.0)
 
     async def _let_go(self) -> None:
-        """Have manifests and log say that this daemon is done, whatever time that takes."""
+        """Release tables and log, and retry until that succeeds."""
         backoff = Backoff(RETRY_S, RETRY_CAP_S, Random())
         while True:
             try:
                 await close_tables_and_log(self._runtime)
             except (IngesterError, StoreError, LogError) as exc:
                 self._problem = str(exc)
-                log.warning("drain goes on trying", error=str(exc), runbook="store-away")
+                log.warning("drain retries", error=str(exc), runbook="store-away")
                 await trio.sleep(backoff.next_s())
             else:
                 self._problem = None
@@ -176,25 +176,27 @@ class Drain:
 
 
 async def until_in_files(runtime: Runtime) -> None:
-    """Return when every row that was let in is in a committed file."""
-    # Polled, once in a daemon's life: an event here would cost every write, in three places.
-    replication = runtime.replication
+    """Return when every admitted row is in a committed file."""
+    # Polled once in a daemon's life: an event would cost every write.
+    replication = runtime.replication.service
     while runtime.wal.pending or runtime.ledger.pending or replication.statistics().committing:
         await trio.sleep(0.005)
-    runtime.freeze_policy.freeze_all("stop")
-    for handle in list(runtime.tree.unreleased()):
-        await runtime.flusher.until_released(handle)
-    await runtime.checkpoint_committer.until_committed(runtime.tree.tables.values())
+    runtime.flush.freeze_policy.freeze_all("stop")
+    for handle in list(runtime.tables.tree.unreleased()):
+        await runtime.flush.flusher.until_released(handle)
+    committer = runtime.flush.checkpoint_committer
+    await committer.until_committed(runtime.tables.tree.tables.values())
 
 
 async def close_tables_and_log(runtime: Runtime) -> None:
-    """Say in the manifests that this daemon is done, and leave a log without operations.
+    """Release this daemon's claims in the manifests, and remove all operations from the log.
 
     Raises:
-        IngesterError, StoreError, LogError: it could not be said or removed; what was stays so.
+        IngesterError, StoreError, LogError: a step failed; it can be repeated.
     """
-    runtime.catalog.close()
-    for table in list(runtime.tree.tables.values()):
-        await runtime.catalog.close_writer(table)
+    tables = runtime.tables
+    tables.catalog.close()
+    for table in list(tables.tree.tables.values()):
+        await tables.catalog.close_writer(table)
     await runtime.wal.rotate()
-    await runtime.log_truncation.truncate()
+    await runtime.flush.log_truncation.truncate()

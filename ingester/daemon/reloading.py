@@ -1,7 +1,8 @@
-"""Files that are taken up while the daemon runs: looked at every two seconds, and by SIGHUP.
+"""Reloads files while the daemon runs: checked every two seconds, and on SIGHUP.
 
-Law of this file: what looks is called in the order in which it was added, one after another; one
-that fails is logged and keeps no other from its turn.
+The checks run in the order in which they were added, one after another; a failing one is logged and
+does not stop the others. Of the settings, only quotas are reloaded, and only on SIGHUP; all others
+need a restart.
 """
 
 from __future__ import annotations
@@ -11,45 +12,73 @@ from collections.abc import Awaitable, Callable
 import structlog
 import trio
 
+from ingester.config.settings import ConfigError, QuotasSettings, Settings
+from ingester.quotas.namespaces import Namespaces
+
 log = structlog.get_logger(__name__)
 
-LOOK_EVERY_S = 2.0
+CHECK_EVERY_S = 2.0
 
-Look = Callable[[bool], Awaitable[None]]
-"""Looks for changes and takes them up; told whether an operator asks for it at this moment."""
+Check = Callable[[bool], Awaitable[None]]
+"""Checks for changes and loads them; the argument is true on SIGHUP."""
 
 
 class Reloading:
-    """Owns when files are looked at. On the loop."""
+    """Runs the checks. On the loop."""
 
     def __init__(self) -> None:
-        self._looks: list[Look] = []
+        self._checks: list[Check] = []
         self._asked = trio.Event()
-        self._looked = trio.Event()
+        self._checked = trio.Event()
 
-    def add(self, look: Look) -> None:
-        """Have this called at every look from now on."""
-        self._looks.append(look)
+    def add(self, check: Check) -> None:
+        """Call this at every check."""
+        self._checks.append(check)
 
     async def ask(self) -> None:
-        """Have everything looked at now, as an operator wishes, and return when that is done."""
-        looked = self._looked
+        """Check everything now, and return when that is done."""
+        checked = self._checked
         self._asked.set()
-        await looked.wait()
+        await checked.wait()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
-            with trio.move_on_after(LOOK_EVERY_S):
+            with trio.move_on_after(CHECK_EVERY_S):
                 await self._asked.wait()
-            at_once = self._asked.is_set()
-            looked = self._looked
-            if at_once:
-                self._asked, self._looked = trio.Event(), trio.Event()
-            for look in list(self._looks):
+            asked = self._asked.is_set()
+            checked = self._checked
+            if asked:
+                self._asked, self._checked = trio.Event(), trio.Event()
+            for check in list(self._checks):
                 try:
-                    await look(at_once)
+                    await check(asked)
                 except Exception:
                     log.exception("files not looked at", runbook="internal-error")
-            if at_once:
-                looked.set()
+            if asked:
+                checked.set()
+
+
+class QuotaReload:
+    """Reloads the quotas of the settings on SIGHUP. On the loop."""
+
+    def __init__(self, quotas: QuotasSettings, reread: Callable[[], Settings]) -> None:
+        """``reread`` reads the current settings; it is called in a thread and may block."""
+        self._quotas = quotas
+        self._reread = reread
+        self.namespaces: Namespaces | None = None
+        """The namespaces that get the quotas; None before the daemon has any."""
+
+    async def check(self, asked: bool) -> None:
+        """Load changed quotas, if asked. Settings that cannot be read change nothing."""
+        if not asked or self.namespaces is None:
+            return
+        try:
+            quotas = (await trio.to_thread.run_sync(self._reread)).quotas
+        except ConfigError as exc:
+            log.warning("settings not read again", error=str(exc), runbook="settings-not-read")
+            return
+        if quotas != self._quotas:
+            self._quotas = quotas
+            self.namespaces.set_quotas(quotas)
+            log.info("quotas taken up", namespaces=sorted(quotas.namespaces))

@@ -1,8 +1,8 @@
-"""The way down: refuse, flush, close, and let the last queries end.
+"""The stop: refuse writes, flush, close, and let the last queries finish.
 
-Law of this file: a stop that is in time leaves a log without operations; one that is not leaves
-everything in it. Queries are answered all the while; one that outlasts the deadline is cut off, and
-costs nobody a row.
+A stop within its deadline leaves a log without operations; otherwise the log keeps everything that
+is not flushed (``tests/daemon/test_shutdown``). Queries are answered throughout; those that outlast
+the deadline are cut off.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ TWICE_S = 0.5
 SPANS_S = 2.0
 """The time to send the last spans: an unreachable receiver does not hold up the stop."""
 LISTS_S = 5.0
-"""The time to tell others of the last versions, once everything is closed: nobody needs it."""
+"""The time to write the last lists of files for Spark, after everything else is closed."""
 
 
 class StopRequest:
-    """The wish that the daemon ends; asked for twice at a terminal, it ends at once."""
+    """The request to stop; a second one from a terminal ends the daemon at once."""
 
     def __init__(self) -> None:
         self.asked = trio.Event()
         self._asked_at = math.inf
         self.deadline = trio.CancelScope()
-        """What the stop has to be done in; it is entered when the stop begins."""
+        """The scope of the stop; its deadline is set when the stop begins."""
 
     def ask(self, *, impatient: bool = False) -> None:
-        """Ask for a stop.
+        """Request a stop.
 
         Args:
-            impatient: asked for again, more than ``TWICE_S`` later, it ends without the rest: one
-                key reaches a process more than once where several pass it on.
+            impatient: if this is the second request, and ``TWICE_S`` later than the first, stop
+                without flushing. Several processes may pass on the same key press.
         """
         now = trio.current_time()
         if not self.asked.is_set():
@@ -57,38 +57,39 @@ class StopRequest:
 
 
 async def drain_and_stop(runtime: Runtime, request: StopRequest | None = None) -> int:
-    """Refuse writes, flush, close. The log keeps whatever the deadline cuts off."""
+    """Refuse writes, flush, close; return the exit code. The log keeps unflushed rows."""
     deadline = (request or StopRequest()).deadline
     deadline.deadline = trio.current_time() + runtime.settings.stop_deadline
     is_closed = False
     began = time.monotonic()
     runtime.state = "stopping"
-    runtime.admission.stop()
-    runtime.live.stop()
+    runtime.write.admission.stop()
+    runtime.query.live.stop()
     runtime.copies.stop()
     log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
     with deadline:
-        runtime.flusher.hurry()
+        runtime.flush.flusher.hurry()
         await until_in_files(runtime)
         await _close_tables_and_log(runtime)
         is_closed = True
-        # Last: there are answers for as long as there is something else to wait for, and who reads
-        # slowly keeps no table from its next owner.
-        await runtime.queries.places.wait_idle()
-    if runtime.spark_metadata is not None and not deadline.cancelled_caught:
+        # Last, so that a slow reader does not keep a table from its next owner.
+        await runtime.query.queries.places.wait_idle()
+    spark_metadata = runtime.maintenance.spark_metadata
+    if spark_metadata is not None and not deadline.cancelled_caught:
         with trio.move_on_after(LISTS_S):
-            await runtime.spark_metadata.catch_up()
-    cut = runtime.queries.places.taken
-    runtime.queries.close_all()
+            await spark_metadata.catch_up()
+    queries = runtime.query.queries
+    cut = queries.places.taken
+    queries.close_all()
     try:
         await runtime.wal.close()
     except LogError as exc:
-        # The next start judges the open segment; everything acknowledged is in it.
+        # The next start reads the open segment; everything acknowledged is in it.
         log.warning("log not sealed", error=str(exc), runbook="disk-full")
     traces = runtime.traces
     if traces is not None and not await trio.to_thread.run_sync(traces.close, SPANS_S):
         log.warning("last spans not sent", within_s=SPANS_S, runbook="spans-lost")
-    left = sum(1 for _ in runtime.tree.unreleased())
+    left = sum(1 for _ in runtime.tables.tree.unreleased())
     if deadline.cancelled_caught:
         log.warning(
             "stop deadline passed", buffers_left=left, answers_cut=cut, runbook="stop-deadline"
@@ -98,9 +99,9 @@ async def drain_and_stop(runtime: Runtime, request: StopRequest | None = None) -
 
 
 async def _close_tables_and_log(runtime: Runtime) -> None:
-    """Close them, if that can be done at once.
+    """Close tables and log, without retries.
 
-    Everything is in files by now: what cannot be said or removed costs the next start a moment.
+    Everything is in files by now, so a failure only makes the next start slower.
     """
     try:
         await close_tables_and_log(runtime)

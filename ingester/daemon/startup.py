@@ -2,8 +2,8 @@
 
     directory locked ─ log recovered ─ marks judged ─ store probed ─ marks written ─ epoch claimed
 
-Law of this file: a damaged log, a lost one and a wrong store cost no epoch, and nothing is written
-to the store before that is known. A store that is away is waited for.
+A damaged or lost log and a wrong store are detected before an epoch is claimed, and before anything
+is written to the store (``tests/daemon/test_refused_starts``). An unreachable store is waited for.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,33 +24,35 @@ import structlog
 import trio
 
 from ingester.config.settings import ConfigError, Settings
-from ingester.daemon.assembly import Carried, Runtime, log_settings
+from ingester.daemon.assembly import Audit, Carried, Found, Runtime
 from ingester.observability.logs import store_away
+from ingester.observability.metrics import Metrics
 from ingester.recovery.marks import Left, begin, claim_body, judge, look
 from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import ObjectStore, StoreRetry, check_store, open_store, retry_async
-from wal import DirectoryLock, Log, Recovered
+from wal import DirectoryLock, Log, LogSettings, Recovered
 from wal.inspection import last_writes
 from wal.lock import LOCK_NAME
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+_LOCAL = "file://"
 
 START_RETRY = StoreRetry(first_s=0.2, cap_s=10.0)
 CLOCK_OFF_S = 60.0
-"""Beyond this the clocks of this machine and of the store are told to be apart."""
+"""A larger difference between the clocks of this machine and the store is logged."""
 
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Hold the data directory, which is made where it is missing.
+    """Lock the data directory, creating it if necessary.
 
-    A start that ends with an error leaves no folder that it has made and put nothing into.
+    A start that fails removes the folders that it has created and left empty.
 
     Raises:
-        DirectoryLocked: Another process has it.
-        ConfigError: It cannot be made, or not be written.
+        DirectoryLocked: another process has it.
+        ConfigError: it cannot be created or written.
     """
     found = _names(data_dir)
     with ExitStack() as stack:
@@ -58,10 +61,11 @@ def locked(data_dir: Path) -> Iterator[None]:
             if not os.access(data_dir, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, "not writable for this user", str(data_dir))
         except OSError as exc:
-            what = "it has to be a folder" if isinstance(exc, FileExistsError) else exc.strerror
+            what = "it must be a folder" if isinstance(exc, FileExistsError) else exc.strerror
             at = f", at {exc.filename}" if exc.filename else ""
             raise ConfigError(
-                "data_dir", f"{data_dir} cannot be used ({what}{at}); name another with --data-dir"
+                "data_dir",
+                f"{data_dir} cannot be used ({what}{at}); choose another with --data-dir",
             ) from exc
         try:
             yield
@@ -72,7 +76,7 @@ def locked(data_dir: Path) -> Iterator[None]:
 
 
 def _names(folder: Path) -> set[str] | None:
-    """What is in a folder; None where there is none."""
+    """The names in a folder; None if it does not exist."""
     try:
         return {each.name for each in folder.iterdir()}
     except OSError:
@@ -80,7 +84,7 @@ def _names(folder: Path) -> set[str] | None:
 
 
 def _leave_as_found(data_dir: Path, found: set[str] | None) -> None:
-    """Remove what a start has made; OSError for what something was put into. Under the lock."""
+    """Remove what the start has created; OSError for a folder that is not empty. Under the lock."""
     had = found or set()
     for name in {"spill", "wal"} - had:
         if (data_dir / name).exists():
@@ -91,16 +95,22 @@ def _leave_as_found(data_dir: Path, found: set[str] | None) -> None:
             data_dir.rmdir()
 
 
-async def assemble(settings: Settings, watched: Callable[[ObjectStore], ObjectStore]) -> Runtime:
-    """Make the runtime of a new epoch. The log is checked first: a damaged one costs no epoch.
+async def assemble(
+    settings: Settings,
+    watched: Callable[[ObjectStore], ObjectStore],
+    metrics: Metrics,
+    audit: Audit,
+) -> Runtime:
+    """Return the runtime of a new epoch.
 
     Args:
-        watched: Gives a store whose requests are counted.
+        watched: returns a store whose requests are counted.
+        audit: receives each creation and switch of a table.
 
     Raises:
-        LogDamaged, LogTooNew: The log does not check out.
-        LostLog, OtherStore: The log or the store is not the one that was left.
-        StoreUnsuitable, StoreDenied: The store cannot be used.
+        LogDamaged, LogTooNew: the log cannot be read.
+        LostLog, OtherStore: the log or the store is not the one that the last start used.
+        StoreUnsuitable, StoreDenied: the store cannot be used.
     """
     runtime: Runtime | None = None
 
@@ -115,19 +125,29 @@ async def assemble(settings: Settings, watched: Callable[[ObjectStore], ObjectSt
     found = partial(look, settings.data_dir, settings.id, store, recovered)
     left = await _reached(store, found)
     judge(left, settings.recovery)
-    # It answers, and can do what is needed.
     await _reached(store, partial(check_store, store))
     writer, store_id = await _claim(store, left, recovered)
-    runtime = Runtime(settings, store, writer, wal, recovered)
-    runtime.store_id = store_id
-    runtime.origins.log_since = writer.epoch if left.is_anew else left.since
+    runtime = Runtime(settings, Found(store, store_id, writer, wal, recovered), metrics, audit)
+    tables = runtime.tables
+    tables.origins.log_since = writer.epoch if left.is_anew else left.since
     ages = {number: max(0.0, time.time() - at) for number, at in written.items()}
-    runtime.tree.replayed = {number: time.monotonic() - age for number, age in ages.items()}
+    tables.tree.replayed = {number: time.monotonic() - age for number, age in ages.items()}
     return runtime
 
 
+def log_settings(settings: Settings) -> LogSettings:
+    """Return the settings of the log."""
+    wal = settings.wal
+    return LogSettings(
+        fsync=wal.fsync,
+        fsync_interval_s=wal.fsync_interval,
+        segment_bytes=wal.segment_bytes,
+        segment_age_s=wal.segment_age,
+    )
+
+
 async def _reached(store: ObjectStore, call: Callable[[], T]) -> T:
-    """Make a call of the store in a thread, waiting while the store is away."""
+    """Call the store in a thread, and retry while the store is unreachable."""
     in_thread = partial(trio.to_thread.run_sync, call, abandon_on_cancel=True)
     tell = store_away("store not reached, trying again", store=store.url)
     return await retry_async(in_thread, START_RETRY, tell, sleep=trio.sleep)
@@ -136,21 +156,21 @@ async def _reached(store: ObjectStore, call: Callable[[], T]) -> T:
 async def _claim(
     store: ObjectStore, left: Left, recovered: Recovered
 ) -> tuple[WriterIdentity, str]:
-    """The identity of this start, and the id of the store that it is claimed in."""
+    """Claim an epoch; return the identity of this start and the id of the store."""
     incarnation = secrets.token_hex(8)
     store_id = await _reached(store, partial(begin, left, store, incarnation))
     asked = datetime.now(UTC)
     body = await _reached(store, partial(claim_body, store, incarnation))
     _tell_clock(store, datetime.fromisoformat(str(body["at"])), asked)
     claim = partial(claim_epoch, store, left.ingester_id, recovered.highest_epoch + 1, body)
-    # A claim whose answer was lost costs an epoch, if it is not recognised: nobody writes under it.
+    # A claim whose answer is lost may cost an epoch, under which no process writes.
     epoch = await _reached(store, claim)
     log.info("epoch claimed", ingester_id=left.ingester_id, epoch=epoch, incarnation=incarnation)
     return WriterIdentity(left.ingester_id, incarnation, epoch), store_id
 
 
 def _tell_clock(store: ObjectStore, at: datetime, asked: datetime) -> None:
-    """Warn of a clock that is off: times of files are the store's, those of tokens this one's."""
+    """Warn if the clocks differ: files have the store's times, tokens this machine's."""
     off_s = 0.0
     if at < asked:
         off_s = (at - asked).total_seconds()
@@ -163,3 +183,35 @@ def _tell_clock(store: ObjectStore, at: datetime, asked: datetime) -> None:
             store_is_ahead_s=round(off_s),
             runbook="clock-off",
         )
+
+
+def tell_open_folders(settings: Settings) -> None:
+    """Warn of each folder of the log and of a local store that everyone may use.
+
+    New folders are for owner and group only. Existing ones, made by an operator or an older
+    version, are used as they are: a change could lock out their readers.
+    """
+    for folder, mode in open_folders(_folders(settings)):
+        log.warning(
+            "folder is open to everybody",
+            folder=str(folder),
+            mode=f"{mode:04o}",
+            runbook="open-folder",
+        )
+
+
+def open_folders(folders: Iterator[Path]) -> Iterator[tuple[Path, int]]:
+    """Yield the existing folders that others may list, enter or change, with their mode."""
+    for folder in folders:
+        with suppress(OSError):
+            found = folder.stat().st_mode
+            mode = stat.S_IMODE(found)
+            # A file here is refused where the folder is needed.
+            if stat.S_ISDIR(found) and mode & stat.S_IRWXO:
+                yield folder, mode
+
+
+def _folders(settings: Settings) -> Iterator[Path]:
+    yield from (settings.data_dir, settings.data_dir / "wal", settings.data_dir / "spill")
+    if settings.store_url.startswith(_LOCAL):
+        yield Path(settings.store_url.removeprefix(_LOCAL))

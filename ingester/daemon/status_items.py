@@ -1,7 +1,6 @@
-"""The long lists of a daemon's status: what each has, and how one of it is told.
+"""The long lists of the status: tables, origins, followers, replications, namespaces.
 
-Law of this file: it reads what the parts hold, item by item: a page costs what the list has, and
-tells only of its own items. On the loop.
+A page costs one pass over the keys of its list, and only its own items are made. Loop only.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ from ingester.observability.status import (
     TableStatus,
 )
 from ingester.observability.status_lists import TOP
-from ingester.origins.checkpoints import CheckpointTotals
 from ingester.server.auth.views import Sees, seen
 
 
-def tell_table(runtime: Runtime, table: TableBuffer) -> TableStatus:
-    """Tell of one table, with the states of its sources."""
-    checkpoints = tell_checkpoints(runtime.tree.checkpoints.statistics(table.key))
+def table_status(runtime: Runtime, table: TableBuffer) -> TableStatus:
+    """Return the status of one table, with its checkpoints."""
+    totals = runtime.tables.tree.checkpoints.statistics(table.key)
+    checkpoints = msgspec.convert(totals, CheckpointStatus, from_attributes=True)
     return msgspec.structs.replace(table.statistics(), checkpoints=checkpoints)
 
 
 def busiest(tables: Iterable[TableBuffer]) -> list[TableBuffer]:
-    """Give those with the most buffered bytes; among equals by name."""
+    """Return the tables with the most buffered bytes, equal ones by name."""
     return heapq.nsmallest(TOP, tables, key=lambda table: (-table.nbytes, table.key))
 
 
 def followers_of(runtime: Runtime) -> Iterator[FollowerStatus]:
     """Yield the followers of all tables."""
-    for (namespace, table), each in runtime.live.followers.known():
+    for (namespace, table), each in runtime.query.live.followers.known():
         yield FollowerStatus(
             namespace=namespace,
             table=table,
@@ -52,33 +51,13 @@ def followers_of(runtime: Runtime) -> Iterator[FollowerStatus]:
         )
 
 
-def _keyed_tables(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, TableBuffer]]:
-    return (("/".join(each.key), each) for each in seen(runtime.tree.tables.values(), sees))
-
-
-def _keyed_origins(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, OriginStatus]]:
-    return ((each.origin, each) for each in runtime.known_origins.statistics(sees))
-
-
-def _keyed_followers(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, FollowerStatus]]:
-    for each in seen(followers_of(runtime), sees):
-        yield f"{each.namespace}/{each.table}/{each.name}", each
-
-
-def _keyed_replications(
-    runtime: Runtime, sees: Sees | None
-) -> Iterator[tuple[str, ReplicationStatus]]:
-    known = seen(runtime.reports.known(), sees)
-    return ((f"{each.namespace}/{each.origin}", each) for each in known)
-
-
 def namespaces_of(runtime: Runtime) -> Iterator[NamespaceStatus]:
-    """Yield the namespaces that have something, or were refused something."""
-    namespaces, places = runtime.namespaces, runtime.queries.places
+    """Yield the namespaces that use something or were refused something."""
+    namespaces, places = runtime.namespaces, runtime.query.queries.places
     share = namespaces.share_of(runtime.ledger.watermarks.high)
     for use in namespaces.known():
         if use.idle and not use.refused:
-            continue  # somebody has asked for it, and it may not be there at all
+            continue  # a caller has named it; it may not exist
         yield NamespaceStatus(
             namespace=use.name,
             bytes=use.bytes,
@@ -93,6 +72,26 @@ def namespaces_of(runtime: Runtime) -> Iterator[NamespaceStatus]:
         )
 
 
+def _keyed_tables(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, TableBuffer]]:
+    return (("/".join(each.key), each) for each in seen(runtime.tables.tree.tables.values(), sees))
+
+
+def _keyed_origins(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, OriginStatus]]:
+    return ((each.origin, each) for each in runtime.tables.known_origins.statistics(sees))
+
+
+def _keyed_followers(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, FollowerStatus]]:
+    for each in seen(followers_of(runtime), sees):
+        yield f"{each.namespace}/{each.table}/{each.name}", each
+
+
+def _keyed_replications(
+    runtime: Runtime, sees: Sees | None
+) -> Iterator[tuple[str, ReplicationStatus]]:
+    known = seen(runtime.replication.reports.known(), sees)
+    return ((f"{each.namespace}/{each.origin}", each) for each in known)
+
+
 def _keyed_namespaces(runtime: Runtime, sees: Sees | None) -> Iterator[tuple[str, NamespaceStatus]]:
     return ((each.namespace, each) for each in seen(namespaces_of(runtime), sees))
 
@@ -103,15 +102,10 @@ def _as_it_is(_: Runtime, each: object) -> object:
 
 _Keyed = Callable[[Runtime, Sees | None], Iterable[tuple[str, Any]]]
 LISTS: dict[str, tuple[_Keyed, Callable[[Runtime, Any], object]]] = {
-    "tables": (_keyed_tables, tell_table),
+    "tables": (_keyed_tables, table_status),
     "origins": (_keyed_origins, _as_it_is),
     "followers": (_keyed_followers, _as_it_is),
     "replications": (_keyed_replications, _as_it_is),
     "namespaces": (_keyed_namespaces, _as_it_is),
 }
-"""Each list of a status: what it has, by keys, and how one of it is told."""
-
-
-def tell_checkpoints(totals: CheckpointTotals) -> CheckpointStatus:
-    """Tell of the states of sources."""
-    return msgspec.convert(totals, CheckpointStatus, from_attributes=True)
+"""Each list: its entries by key, and what makes the item of an entry."""

@@ -8,6 +8,8 @@
     the buffers of a committed version are let go ─▶ ``log_truncation``: segments are deleted
 
     ``checkpoint_committer``: states of sources that no flush takes along
+    ``flush_counts``: what was flushed and what failed, for the status and the metrics
+    ``opening``: makes the parts of the room
 
 The buffer tree hands out a job for each frozen buffer. One partition is flushed in order, different
 ones at the same time. A keyed partition is flushed by a task of its own, whose files are made anew

@@ -4,6 +4,6 @@
                           └▶ ``spark_metadata``: the list of files where Spark looks for one
     ``garbage_collector``: old versions and unlisted files go
 
-Nothing here stands in the way of a commit, and no row depends on it. Start reading at
-``version_follower``.
+Nothing here stands in the way of a commit, and no row depends on it. ``opening`` makes the parts of
+the room. Start reading at ``version_follower``.
 """

@@ -1,20 +1,26 @@
-"""What the daemon tells: its log, its metrics, its status.
+"""What the daemon publishes about itself: status, alarms, metrics, history, traces and its log.
 
-    every write ─▶ ``counters`` ─┐
-    a scrape    ─▶ ``gauges``   ─┴▶ ``metrics`` ─▶ /metrics
-    each call of a transformer ─▶ ``transformer_metrics`` ─▶ /metrics
-    what replicators report ─▶ ``replication_metrics`` ─▶ ``gauges``
-    what namespaces have ─▶ ``namespace_metrics`` ─▶ ``gauges``
-                   ``rates`` ─▶ ``status`` ─▶ /api/status and the action ``status``
-                                ``status_lists``: its long lists, by pages
-    ``table_detail``: one table in full, its partitions and files by pages
-                   ``alarms`` ─▶ ``standing`` ─▶ ``status``: what somebody has to see to
-                                ``standing_metrics`` ─▶ /metrics
-                   ``history`` ─▶ /api/history: the last minutes
-    ``tracing``: spans of single batches, queries and flushes, for OpenTelemetry
-    ``logs``: events in the past tense, one line each, on standard error
-              ``log_levels``: which of them are written, also while the daemon runs
+    the parts' ``statistics()`` ─▶ ``facts`` ─┬▶ ``alarms``: rules over the facts
+        (structs of ``status``)               ├▶ ``gauges``: /metrics, read at a scrape
+                                              ├▶ ``history``: rates, and the last minutes
+                                              └▶ ``status``: /api/status and the action ``status``
+                                                   ``status_lists``: its long lists, in pages
+                                                   ``table_detail``: one table, its files in pages
+    each write, query, flush ─▶ ``metrics``: counters and histograms, /metrics
+                                ``tracing``: spans for OpenTelemetry
+    ``logs``: events in the past tense on standard error; ``log_levels`` says which
 
-A part that has a ``statistics()`` gives it as one of the structs of ``status``, which gauges are
-read from, too. It counts and tells, and changes nothing. Start reading at ``metrics``.
+:class:`ingester.daemon.status.StatusPublisher` collects the facts and publishes them: the page,
+``/api/status``, ``ingester status``, ``/metrics`` and ``/health`` have one source. Nothing here
+changes the daemon or imports a part of it. Start reading at ``facts``.
+
+To find out why a batch was refused, for example with ``memory``:
+
+1. ``ingester status`` shows the reason (``writes``) and the alarm; with ``--json``,
+   ``admission.memory.by_kind`` says what uses the memory, and ``namespaces`` who. The refusal's
+   ``details`` name the namespace, if it is over its quota or its share.
+2. ``deploy/RUNBOOK.md`` has an entry with the name of the alarm: ``memory-high``.
+3. In the code, ``ingester.errors`` maps the code to its class, ``MemoryFull``. The check is in
+   ``ingester.write.admission``, by the watermarks of ``ingester.memory.ledger`` and the shares and
+   quotas of ``ingester.quotas``.
 """

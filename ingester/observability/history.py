@@ -1,23 +1,27 @@
-"""The last minutes of the daemon, as figures of one moment every few seconds.
+"""Figures over time: rates over the last seconds, and the history of the last minutes.
 
-Law of this file: memory is constant, ``KEPT`` moments of ``FIGURES``. A figure is taken from what
-is counted anyway: nothing is added to the way of a write. Moments are kept by a clock that only
-runs forwards and are told by the machine's clock of now, so that one that was set says of no moment
-that it was an hour ago. Pure; loop only.
+    each write, query ─▶ :class:`RateCounter` ─▶ rates over 10 s and 60 s
+    every STEP_S      ─▶ :class:`HistoryRing`, ``KEPT`` moments of ``FIGURES`` ─▶ /api/history
+
+Memory is constant. The history takes figures that are counted anyway, so a write pays nothing for
+it. Moments are kept by a monotonic clock and converted to wall time when they are read, so setting
+the machine's clock does not distort them. Pure; ``RateCounter.add`` may be called from any thread,
+the rest on the loop only.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from ingester.observability.standing import History
+from ingester.observability.status import History, Rates, RateSpans
 
 STEP_S = 5.0
 KEPT = 180
-"""A quarter of an hour."""
+"""15 minutes."""
 FIGURES = (
     "rows_per_s",
     "bytes_per_s",
@@ -40,33 +44,33 @@ FIGURES = (
     "errors",
     "alarms",
 )
-"""The series. Those that end in ``_per_s`` are means over the step, ``errors`` are the warnings and
-errors that the log had in it, and the latencies are those of the writes in it."""
+"""The series. Each value covers one step: ``_per_s`` is its average, ``errors`` counts the logged
+warnings and errors, and latencies are those of its writes."""
 
 
 class HistoryRing:
-    """The moments that are kept, oldest first."""
+    """The last moments, oldest first."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._at: deque[float] = deque(maxlen=kept)
         self._figures: deque[tuple[float | None, ...]] = deque(maxlen=kept)
 
     def add(self, at: float, figures: Mapping[str, float | None]) -> None:
-        """Keep the figures of a moment; the oldest one goes where there is no room.
+        """Add a moment, and drop the oldest one if the ring is full.
 
         Args:
-            at: seconds that never run backwards, also while the machine sleeps.
-            figures: by names of ``FIGURES``; what is not there is not known.
+            at: monotonic seconds that include time asleep.
+            figures: by names of ``FIGURES``; missing ones are unknown.
         """
         self._at.append(at)
         self._figures.append(tuple(_short(figures.get(name)) for name in FIGURES))
 
-    def tell(self, now: float, wall: float) -> History:
-        """Return all that is kept.
+    def history(self, now: float, wall: float) -> History:
+        """Return all moments.
 
         Args:
-            now: the moment of now, by the clock of ``add``.
-            wall: the same in seconds since 1970.
+            now: the current time by the clock of ``add``.
+            wall: the current time in seconds since 1970.
         """
         columns = list(zip(*self._figures, strict=True)) or [()] * len(FIGURES)
         return History(
@@ -80,14 +84,14 @@ class HistoryRing:
 
 
 class Growth:
-    """Makes rates of totals that only grow: what came since the last look, for each second."""
+    """Turns growing totals into rates per second since the previous call."""
 
     def __init__(self) -> None:
         self._last: dict[str, float] = {}
         self._at: float | None = None
 
     def rates(self, now: float, totals: Mapping[str, float]) -> dict[str, float]:
-        """Return the rates since the last call by the same names; none at the first one."""
+        """Return the rates by the same names; empty at the first call."""
         passed_s = 0.0 if self._at is None else now - self._at
         before, self._last, self._at = self._last, dict(totals), now
         if passed_s <= 0:
@@ -98,17 +102,17 @@ class Growth:
 def quantile(
     share: float, bounds: Sequence[float], before: Sequence[int], after: Sequence[int]
 ) -> float | None:
-    """Return about the value below which a share of what was counted between two looks lies.
+    """Estimate a quantile of the values that a histogram counted between two readings.
 
-    Within a bucket values are taken to lie evenly; beyond the last bound they count as that.
+    Values are assumed to be spread evenly within a bucket; those beyond the last bound count as it.
 
     Args:
         share: from 0 to 1.
         bounds: upper bounds of the buckets, ascending.
-        before, after: counts of each bucket and of what is beyond, not cumulative.
+        before, after: counts of each bucket and of the overflow, not cumulative.
 
     Returns:
-        None where nothing was counted.
+        None if nothing was counted.
     """
     counts = [new - old for old, new in zip(before, after, strict=True)]
     wanted = share * sum(counts)
@@ -123,5 +127,65 @@ def quantile(
 
 
 def _short(figure: float | None) -> float | None:
-    """A figure with as many digits as a plot can show: answers stay small."""
+    """Round to the digits that a plot can show, so that answers stay small."""
     return None if figure is None else float(f"{figure:.6g}")
+
+
+SHORT_SPAN_S = 10
+LONG_SPAN_S = 60
+
+# One bucket more than the longest span: the current second.
+_BUCKETS = LONG_SPAN_S + 1
+
+
+class RateCounter:
+    """Counts rows, bytes, operations and queries per second for the last minute.
+
+    A rate is the average over whole past seconds, so that it does not drop at the start of each
+    second; in the first seconds it is the average since the start.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Start counting now; ``clock`` returns monotonic seconds."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._started_s = int(clock())
+        self._second = [self._started_s - _BUCKETS] * _BUCKETS
+        self._counts = [[0, 0, 0, 0] for _ in range(_BUCKETS)]
+
+    def add(self, *, rows: int = 0, nbytes: int = 0, operations: int = 0, queries: int = 0) -> None:
+        """Count an event of now."""
+        second = int(self._clock())
+        slot = second % _BUCKETS
+        with self._lock:
+            if self._second[slot] != second:
+                self._second[slot] = second
+                self._counts[slot] = [0, 0, 0, 0]
+            counts = self._counts[slot]
+            counts[0] += rows
+            counts[1] += nbytes
+            counts[2] += operations
+            counts[3] += queries
+
+    def spans(self) -> RateSpans:
+        """Return the rates over the last 10 and the last 60 seconds."""
+        return RateSpans(last_10s=self.over(SHORT_SPAN_S), last_60s=self.over(LONG_SPAN_S))
+
+    def over(self, span_s: int) -> Rates:
+        """Return the rates over the last ``span_s`` seconds, at most ``LONG_SPAN_S``."""
+        now = int(self._clock())
+        first = max(now - span_s, self._started_s)
+        passed_s = now - first
+        if passed_s <= 0:
+            return Rates()
+        totals = [0, 0, 0, 0]
+        for second, counts in zip(self._second, self._counts, strict=True):
+            if first <= second < now:
+                totals = [total + count for total, count in zip(totals, counts, strict=True)]
+        rows, nbytes, operations, queries = (total / passed_s for total in totals)
+        return Rates(
+            rows_per_s=rows,
+            bytes_per_s=nbytes,
+            operations_per_s=operations,
+            queries_per_s=queries,
+        )

@@ -1,14 +1,12 @@
-"""The status of a daemon on the wire: ``/api/status`` and the Flight action ``status``.
+"""The status of a daemon as JSON: ``/api/status``, ``/api/history``, the Flight action ``status``.
 
-Law: one struct for one JSON object, names as in JSON, units in the names (``_bytes``, ``_s``)
-except in ``rows``, ``bytes`` and ``files``, which say it themselves. Sizes of a buffer are bytes of
-memory, sizes of what is persisted are bytes of files. Times are ISO 8601 in UTC. Unknown values are
-null. Readers ignore fields that they do not know, so that fields may be added.
+One struct is one JSON object, with the same names. Units are in the names (``_bytes``, ``_s``)
+except for ``rows``, ``bytes`` and ``files``. Sizes of buffers are bytes of memory, sizes of what is
+persisted are bytes of files. Times are ISO 8601 in UTC, and unknown values are null. Readers ignore
+unknown fields, so fields may be added.
 
-The answer is bounded: of lists that grow with load it has the top, and ``counts`` how long they
-are. The rest is to be had by pages (:mod:`ingester.observability.status_lists`).
-
-Pure: no trio, no sockets, no files.
+The size is bounded: a list that grows with load has its first entries here, and ``counts`` has its
+length. All entries are available in pages (:mod:`ingester.observability.status_lists`). Pure.
 """
 
 from typing import Literal
@@ -17,9 +15,6 @@ import msgspec
 
 from ingester.observability.log_levels import LogLevelStatus
 from ingester.observability.logs import Problem
-from ingester.observability.standing import Alarm as Alarm
-from ingester.observability.standing import DiskStatus as DiskStatus
-from ingester.observability.standing import StoreState as StoreState
 from ingester.reports.pushes import (
     PushStatus,
 )
@@ -28,10 +23,12 @@ from ingester.reports.replications import Phase, ReplicationReport
 State = Literal["starting", "ready", "draining", "drained", "stopping", "fenced"]
 AdoptionState = Literal["held", "absent", "waiting", "adopting", "adopted", "failed", "refused"]
 DrainState = Literal["none", "draining", "drained"]
+Severity = Literal["warning", "critical"]
+Reached = Literal["ok", "away", "unknown"]
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of this daemon, and where it can be reached."""
+    """The identity and the addresses of the daemon."""
 
     ingester_id: str
     incarnation: str
@@ -42,14 +39,68 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     uptime_s: float
     state: State
     flight: str
-    """The address as clients dial it: ``grpc://127.0.0.1:8082``."""
+    """The address that clients connect to: ``grpc://127.0.0.1:8082``."""
     http: str
     store: str
-    """URL of the object storage, without credentials."""
+    """URL of the object store, without credentials."""
+
+
+class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition that an operator has to act on, for as long as it lasts."""
+
+    name: str
+    """One of :data:`ingester.observability.alarms.ALARMS`; each name is raised once at a time."""
+    severity: Severity
+    """``critical``: something is refused or fails now. ``warning``: it will without action."""
+    since: str
+    """When it was raised."""
+    message: str
+    """A sentence with current values. It names no namespace and no table."""
+    runbook: str
+    """The entry of ``deploy/RUNBOOK.md`` that says what to do."""
+
+
+class StoreState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the object store, by the daemon's last requests and a probe every ten
+    seconds."""
+
+    state: Reached = "unknown"
+    """``away`` (unreachable) if reads or writes fail, or if it is not the store the daemon started
+    with; ``unknown`` before the first answer."""
+    since: str | None = None
+    """When this state began."""
+    last_ok_at: str | None = None
+    """When the store last answered."""
+    last_error: str | None = None
+    """The last failure, even if it has passed. It may name an object."""
+    reads: bool = True
+    """False while read requests fail; queries of files fail too."""
+    writes: bool = True
+    """False while write requests fail; flushes fail too and are retried."""
+
+
+class DiskStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The disks of the daemon; null before the first check, or where there is no such disk."""
+
+    log_free_bytes: int | None = None
+    log_total_bytes: int | None = None
+    log_free_files: int | None = None
+    """Free inodes; null if the file system has no limit."""
+    log_problem: str | None = None
+    """Why the log's file system accepts no writes, for example because it is read-only."""
+    reserved_bytes: int = 0
+    """Bytes the log can write without allocating disk space."""
+    full: bool = False
+    """Whether a batch of average size would be refused with ``disk_full`` now."""
+    spill_free_bytes: int | None = None
+    """Free space for rows that queries spill."""
+    store_free_bytes: int | None = None
+    """Free space of a store on local files."""
+    store_total_bytes: int | None = None
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason why writes are refused; ``code`` is one of the codes that Flight errors carry."""
+    """Why writes are refused; ``code`` is one of the codes of Flight errors."""
 
     code: str
     message: str
@@ -57,18 +108,18 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that count against ``memory.limit``, beside the watermarks."""
+    """Bytes that count against ``memory.limit``, and the watermarks."""
 
     used_bytes: int
     limit_bytes: int
     low_bytes: int
     high_bytes: int
     by_kind: dict[str, int] = {}
-    """Bytes by what holds them (``buffer``, ``frozen``, ``job``, ``answer``, …)."""
+    """Bytes by what uses them (``buffered``, ``frozen``, ``jobs``, ``answers``, …)."""
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a write would be taken now; without reasons exactly when it would."""
+    """Whether a write would be accepted now; ``reasons`` is empty exactly then."""
 
     accepts_writes: bool
     reasons: list[Reason]
@@ -76,7 +127,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """Means per second over one span of time."""
+    """Averages per second over one time span."""
 
     rows_per_s: float = 0.0
     bytes_per_s: float = 0.0
@@ -85,14 +136,14 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RateSpans(msgspec.Struct, frozen=True, kw_only=True):
-    """Rates over a short span and a longer one."""
+    """Rates over a short and a long time span."""
 
     last_10s: Rates = Rates()
     last_60s: Rates = Rates()
 
 
 class Buffered(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows that queries read from memory."""
+    """Rows that queries read from memory."""
 
     rows: int = 0
     bytes: int = 0
@@ -100,7 +151,7 @@ class Buffered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Persisted(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows that are in committed files."""
+    """Rows in committed files."""
 
     rows: int = 0
     bytes: int = 0
@@ -108,22 +159,22 @@ class Persisted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The states of sources: of a table, or of all that are open."""
+    """Checkpoints of sources: of one table, or of all open tables."""
 
     count: int = 0
     bytes: int = 0
-    """Bytes of states, and of those that they share."""
+    """Bytes of states, shared ones included."""
     pending: int = 0
-    """Partitions whose newest state is in the log only."""
+    """Source partitions whose newest state is only in the log."""
 
 
 class TransformerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A class that a table's batches go through, and its version when it was last put in force."""
+    """A transformer class of a table, and its version when it last took effect."""
 
     name: str = msgspec.field(name="class")
     version: str
     previous: str | None = None
-    """The version before; null where the class has had no other."""
+    """The previous version; null if there was none."""
 
 
 class TransformStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +182,7 @@ class TransformStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     busy_threads: int = 0
     hung_calls: dict[str, int] = {}
-    """Calls that were given up and still run, by class."""
+    """Timed-out calls that still run, by class."""
 
 
 class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,14 +192,14 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     table: str
     manifest_version: int | None
     table_version: int = 1
-    """The version of the table as a whole that counts."""
+    """The table's current generation."""
     buffered: Buffered
     persisted: Persisted
     oldest_buffered_s: float | None = None
-    """Age of the oldest row that is not yet in a file; null when nothing is buffered."""
+    """Age of the oldest unflushed row; null if nothing is buffered."""
     checkpoints: CheckpointStatus = CheckpointStatus()
     transformers: list[TransformerStatus] = []
-    """The classes that the table's batches go through, in order."""
+    """The table's transformer classes, in order."""
 
 
 class PersistRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +217,7 @@ class PersistRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PersistStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The way from frozen buffers to committed files, since this daemon started."""
+    """Flushes, waiting, running and finished, since the daemon started."""
 
     queued_jobs: int = 0
     queued_bytes: int = 0
@@ -174,7 +225,7 @@ class PersistStatus(msgspec.Struct, frozen=True, kw_only=True):
     persisted: Persisted = Persisted()
     failed_attempts: int = 0
     last: list[PersistRun] = []
-    """Newest first, a handful."""
+    """The last flushes, newest first."""
 
 
 class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,16 +235,16 @@ class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     open_segment: int | None = None
     created_segments: int = 0
-    """Segments begun since the start."""
+    """Segments created since the start."""
     syncs: int = 0
     last_sync_s: float | None = None
-    """The seconds that the last sync took."""
+    """Duration of the last sync."""
     pending: int = 0
-    """Operations that wait for their sync."""
+    """Operations waiting for their sync."""
 
 
 class CleanUpStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The clean-ups of this daemon since it started; each table cleaned is a run."""
+    """Garbage collection since the start; one run cleans one table."""
 
     runs: int = 0
     failed_runs: int = 0
@@ -201,11 +252,11 @@ class CleanUpStatus(msgspec.Struct, frozen=True, kw_only=True):
     deleted_bytes: int = 0
     last_run_at: str | None = None
     last_run_s: float | None = None
-    """The seconds that the last clean-up took, whatever came of it."""
+    """Duration of the last run, successful or not."""
 
 
 class OriginStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of one origin's writes; null where nothing is known."""
+    """The progress of one origin; unknown sequences are null."""
 
     origin: str
     memory_sequence: int | None = None
@@ -214,113 +265,114 @@ class OriginStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Query streams: all that are open, and those whose client has stopped reading."""
+    """Query streams: open, and stalled because the client reads nothing."""
 
     open: int = 0
     stalled: int = 0
     waiting: int = 0
-    """The calls of followers that wait for something new."""
+    """Follower calls that wait for new rows."""
     files: int = 0
-    """The number of files on local disk with rows of keyed answers that are sent later."""
+    """Local files with rows of keyed answers that are still to be sent."""
     file_bytes: int = 0
 
 
 class FollowerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A follower of a table, by what its calls to this daemon say."""
+    """A follower of a table, by its calls to this daemon."""
 
     namespace: str
     table: str
     name: str
     alive: bool
-    """Whether it calls, or has called within the last half minute."""
+    """Whether it has called within the last 30 seconds."""
     table_version: int
-    """The version that its readers see."""
+    """The generation that its readers see."""
     prepared: list[int] = []
-    """Other versions of which it has a copy."""
+    """Other generations of which it has a copy."""
 
 
 class SeenPush(PushStatus, frozen=True, kw_only=True):
-    """A push as its leader has told of it last."""
+    """A push as its controller last published it."""
 
     led: bool
-    """Whether it is under way, and was told within the last minute: else nobody leads it now."""
+    """Whether it is active and was published within the last minute; otherwise it has no
+    controller."""
     told_s: float
-    """The seconds since it was told, by the store's clock."""
+    """Seconds since it was published, by the store's clock."""
 
 
 class UnreadablePush(msgspec.Struct, frozen=True, kw_only=True):
-    """An object below ``_push_status/`` that is no push status, and why not."""
+    """An object below ``_push_status/`` that is not a push status, and why."""
 
     path: str
     reason: str
 
 
 class PushReading(msgspec.Struct, frozen=True, kw_only=True):
-    """How the pushes are read that the daemon shows."""
+    """How reading the statuses of pushes works."""
 
     read_at: str | None = None
     failure: str | None = None
-    """Why the last reading failed; ``pushes`` are those of ``read_at`` then."""
+    """Why the last read failed; ``pushes`` are then those of ``read_at``."""
     left_out: int = 0
     """The number of older pushes that are not shown."""
     unreadable: list[UnreadablePush] = []
 
 
 class ReplicationStatus(ReplicationReport, frozen=True, kw_only=True):
-    """A replication into this daemon, by the last report of its replicator."""
+    """A replication into this daemon, by its replicator's last report."""
 
     phases: dict[Phase, int]
-    """The number of tables in each phase, with those that are not named."""
+    """The number of tables in each phase, including those not named."""
     alive: bool
-    """Whether it has reported within the last half minute, and has not ended."""
+    """Whether it has reported within the last 30 seconds and has not ended."""
     heard_at: str
     heard_s: float
-    """The seconds since it was heard; lags are those of then."""
+    """Seconds since the last report; lags are as of then."""
     rivals: int = 0
     """Other replicators that report the same origin at the same time."""
 
 
 class CertificateStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The certificate that new connections are shown."""
+    """The certificate that new connections get."""
 
     subject: str
     names: list[str]
     serial: str
     not_before: str
     not_after: str
-    """The end of the first of its chain that ends."""
+    """When the first certificate of the chain expires."""
     ends_in_s: float
-    """The seconds until then; below zero, clients refuse it."""
+    """Seconds until then; negative once it has expired."""
     reloads: int = 0
     failed_reloads: int = 0
     problem: str | None = None
-    """Why the files as they are now were not taken up."""
+    """Why the changed files were not loaded."""
 
 
 class TokenStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens by which callers are known, and the audit log."""
+    """The tokens of callers, and the audit log."""
 
     valid: int = 0
-    """Tokens of the file that are neither revoked nor expired."""
+    """Tokens in the file that are neither revoked nor expired."""
     failed_readings: int = 0
     """How often tokens or a provider's keys could not be read."""
     problems: list[str] = []
-    """Why tokens or keys cannot be read as they are now: those of before are in force."""
+    """Why tokens or keys cannot be read now; the previous ones remain valid."""
     audited: int = 0
-    """Lines of the audit log since the start."""
+    """Lines written to the audit log since the start."""
     audit_left_out: int = 0
-    """Refusals beyond the log's bounds, and lines that could not be written."""
+    """Refusals beyond the audit log's limit, and lines that could not be written."""
 
 
 class SecurityStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may come in."""
+    """TLS and authentication."""
 
     tls: bool = False
     client_certificates: bool = False
-    """Whether clients have to show one."""
+    """Whether clients must present a certificate."""
     tokens: bool = False
     insecure: bool = False
-    """Whether other machines reach a listener that lacks TLS or tokens."""
+    """Whether other machines reach a listener without TLS or tokens."""
     exposed: list[str] = []
     """The listeners that other machines reach, by the names of their settings."""
     certificate: CertificateStatus | None = None
@@ -339,31 +391,31 @@ class NamespaceQuotas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamespaceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a namespace has of the daemon, beside its quotas."""
+    """What a namespace uses, and its quotas."""
 
     namespace: str
     bytes: int = 0
-    """Bytes in buffers, and of batches on their way there."""
+    """Bytes in buffers and in admitted batches."""
     queued_bytes: int = 0
-    """Bytes of frozen buffers that wait to be persisted."""
+    """Bytes of frozen buffers waiting to be flushed."""
     partitions: int = 0
     tables: int = 0
-    """Tables that are open here."""
+    """Open tables."""
     writers: int = 0
     answers: int = 0
-    """Answers under way, and calls of followers that wait."""
+    """Running queries and waiting follower calls."""
     refused: int = 0
-    """Refusals by its quotas, or for having more than its share."""
+    """Refusals by its quotas, or because it used more than its share."""
     over_share: bool = False
-    """Whether it has more memory than an equal share, and is refused first when that is short."""
+    """Whether it uses more memory than an equal share, so that it is refused first."""
     quota: NamespaceQuotas = NamespaceQuotas()
 
 
 class DrainStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon's way out, where ``ingester drain`` has asked for it.
+    """The progress of ``ingester drain``.
 
-    ``draining`` takes no writes and puts what it has into files; ``drained`` has nothing left, and
-    may be stopped. Both answer queries.
+    ``draining`` refuses writes and flushes everything; ``drained`` has nothing left and may be
+    stopped. Both answer queries.
     """
 
     state: DrainState = "none"
@@ -373,26 +425,26 @@ class DrainStatus(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     """Bytes of rows that are in no file yet."""
     tables: int = 0
-    """Tables whose manifest does not say yet that this daemon writes no more."""
+    """Tables whose manifest still names this daemon as a writer."""
     problem: str | None = None
-    """Why the drain has not come further; it goes on trying."""
+    """The last failure; the drain retries."""
 
 
 class AdoptionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A data directory of ``recovery.adopt``.
 
-    ``held`` by its daemon; ``absent``: there is no log; ``waiting``: free for less than
-    ``recovery.adopt_after``; ``failed`` and ``refused`` are tried again.
+    ``held`` by its daemon; ``absent``: no log; ``waiting``: free for less than
+    ``recovery.adopt_after``; ``failed`` and ``refused`` are retried.
     """
 
     directory: str
     state: AdoptionState
     at: str
-    """When it was found so."""
+    """When this state was found."""
     rows: int = 0
-    """Rows that this adoption has brought into tables."""
+    """Rows that the adoption has committed."""
     refused_rows: int = 0
-    """Rows that stay in the log only."""
+    """Rows that remain only in the log."""
     problem: str | None = None
 
 
@@ -401,50 +453,61 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     identity: Identity
     alarms: list[Alarm] = []
-    """What somebody has to see to now, the critical ones first, the oldest of each first."""
+    """The raised alarms, critical ones first, the oldest first of each severity."""
     store_state: StoreState = StoreState()
     disk: DiskStatus = DiskStatus()
     oldest_unpersisted_s: float | None = None
-    """The age of the oldest row that is in no file; null where every row is in one. Of a row that
-    a restart has replayed, the age of its segment of the log: it is at least so old."""
+    """Age of the oldest unflushed row; null if there is none. After a restart the age of its log
+    segment, a lower bound."""
     admission: Admission
     rates: RateSpans
     counts: dict[str, int] = {}
-    """How many ``tables``, ``origins``, ``followers``, ``replications`` and ``namespaces`` there
-    are in all."""
+    """The number of ``tables``, ``origins``, ``followers``, ``replications`` and ``namespaces``."""
     tables: list[TableStatus]
-    """The tables with the most buffered bytes, 100 at most."""
+    """The tables with the most buffered bytes, at most 100."""
     persist: PersistStatus
     log: LogStatus
     origins: list[OriginStatus]
-    """The origins, those that are open first, 100 at most."""
+    """The origins, open ones first, at most 100."""
     checkpoints: CheckpointStatus = CheckpointStatus()
     streams: StreamStatus
     followers: list[FollowerStatus] = []
-    """The followers of tables here, those that are alive first, 100 at most; one that is gone is
-    kept for ten minutes."""
+    """The followers, live ones first, at most 100; one that stopped calling is kept for ten
+    minutes."""
     replications: list[ReplicationStatus] = []
-    """The replications into this daemon, 10 at most, with those of their tables that do not follow,
-    and some that do; one that has ended is kept for a day."""
+    """The replications, at most 10, with their tables that do not follow and some that do; one that
+    has ended is kept for a day."""
     clean_up: CleanUpStatus = CleanUpStatus()
     transform: TransformStatus = TransformStatus()
     pushes: list[SeenPush] = []
-    """The pushes of which this store was told: those under way first, the newest of each first."""
+    """The pushes in this store: active ones first, the newest of each first."""
     push_reading: PushReading = PushReading()
     drain: DrainStatus = DrainStatus()
     adoptions: list[AdoptionStatus] = []
-    """The data directories that this daemon looks after."""
+    """The data directories that this daemon watches."""
     security: SecurityStatus = SecurityStatus()
     namespaces: list[NamespaceStatus] = []
-    """The namespaces with the most in memory, 100 at most."""
+    """The namespaces that use the most memory, at most 100."""
     log_levels: LogLevelStatus = LogLevelStatus()
     errors: list[Problem]
     """The last 20 warnings and errors of the log, newest first."""
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """The last minutes as one value per step and figure: the answer of ``/api/history``."""
+
+    step_s: float
+    """Seconds between two values."""
+    at: list[str]
+    """The time of each value, oldest first. While the event loop was blocked, values are
+    missing."""
+    series: dict[str, list[float | None]]
+    """Values by name, each list as long as ``at``; null if there was nothing to measure."""
 
 
 _encoder = msgspec.json.Encoder()
 
 
 def encode_status(status: Status) -> bytes:
-    """Give the JSON body (UTF-8) of ``/api/status`` and of the Flight action ``status``."""
+    """Return the JSON (UTF-8) of ``/api/status`` and of the Flight action ``status``."""
     return _encoder.encode(status)

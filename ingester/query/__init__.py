@@ -21,6 +21,6 @@ chooses how many make one answer, and ``live_followers`` knows which followers a
 which table versions are announced to them.
 
 A reader holds a position and no rows between two parts; the exceptions for keyed tables are
-counted. Nothing here writes, and a client that stops reading blocks no other. Start reading at
-``queries``, then ``reader``.
+counted. Nothing here writes, and a client that stops reading blocks no other. ``opening``
+makes the parts of the room. Start reading at ``queries``, then ``reader``.
 """

@@ -12,5 +12,5 @@
                  version and releases the buffers that it covers
 
 One commit of a table is under way at a time, and nothing else in the daemon commits a version.
-Start reading at ``commits``.
+``opening`` makes the parts of the room. Start reading at ``commits``.
 """

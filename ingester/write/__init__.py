@@ -32,5 +32,5 @@ rows that files have already are left out (``covered_rows``).
 Work per byte is done before the event loop, but for the merging of small chunks in a buffer and
 for a repeated batch of which a part is in files, which is laid out and encoded anew there. Nothing
 reaches a buffer that is not on disk, and after a refusal nothing later of its stream is applied.
-Start reading at ``sender``, then ``stream``.
+``opening`` makes the parts of the room. Start reading at ``sender``, then ``stream``.
 """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from ingester.dml.operation import Answer, DmlSink, Operation
+from ingester.observability.history import RateCounter
 from ingester.observability.metrics import Metrics
-from ingester.observability.rates import RateCounter
 
 
 class MetricsSink:

@@ -24,7 +24,7 @@ import pytest
 from rich.console import Console
 
 from ingester.cli.status_screen import DAEMONS, Look, screen, sparks
-from ingester.observability.standing import Alarm
+from ingester.observability.status import Alarm
 from tests.cli.conftest import ROOT, Run, check_refused
 from tests.drivers.daemon import Daemon
 from tests.server.http.serving import example_status

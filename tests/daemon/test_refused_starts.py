@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from ingester.config.settings import ConfigError
-from ingester.daemon.flight_listener import check_address
+from ingester.daemon.listening import check_address
 from ingester.daemon.startup import locked
 from ingester.server.http.server import ListenError
 from persist.store import StoreDenied, StoreError, StoreUnsuitable, open_store

@@ -101,7 +101,7 @@ def test_the_table_of_contents_names_every_page() -> None:
 
 
 def test_the_page_of_replication_names_its_metrics() -> None:
-    from ingester.observability.replication_metrics import replication_metrics
+    from ingester.observability.gauges import replication_metrics
 
     there = {
         metric.name + ("_total" if metric.type == "counter" else "")

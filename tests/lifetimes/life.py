@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import trio
+from prometheus_client import CollectorRegistry
 
 from ingester.config.settings import (
     ManifestSettings,
@@ -27,10 +28,12 @@ from ingester.config.settings import (
     WalSettings,
 )
 from ingester.daemon import process as daemon
-from ingester.daemon.assembly import Runtime, log_settings
+from ingester.daemon.assembly import Found, Runtime
 from ingester.daemon.drain import Drain
 from ingester.daemon.shutdown import drain_and_stop
+from ingester.daemon.startup import log_settings
 from ingester.errors import IngesterError
+from ingester.observability.metrics import Metrics
 from ingester.query.ticket import Ticket
 from ingester.write.coalescer import Arrival
 from ingester.write.operation_maker import OperationMaker
@@ -135,13 +138,14 @@ class _Life:
     async def live(self, script: Sequence[Step], end: str) -> None:
         self.runtime = runtime = await self._assembled()
         async with trio.open_nursery() as workers:
-            for work in (runtime.flusher.run, runtime.freeze_policy.run, runtime.snapshots.run):
+            flush, write = runtime.flush, runtime.write
+            for work in (flush.flusher.run, flush.freeze_policy.run, flush.log_truncation.run):
                 workers.start_soon(work)
-            workers.start_soon(runtime.log_truncation.run)
+            workers.start_soon(runtime.maintenance.snapshots.run)
             self.drain = Drain(runtime)
             workers.start_soon(self.drain.run)
             await daemon.replay_log(runtime)
-            await workers.start(runtime.wal.run, runtime.wal_sink.apply, runtime.coalescer().make)
+            await workers.start(runtime.wal.run, write.wal_sink.apply, write.coalescer().make)
             await self._query()
             for name, amount in script:
                 await self._do(name, amount)
@@ -164,7 +168,8 @@ class _Life:
         claim = partial(claim_epoch, machine.store, settings.id, recovered.highest_epoch + 1, body)
         epoch = await trio.to_thread.run_sync(claim)
         writer = WriterIdentity(settings.id, "run", epoch)
-        runtime = Runtime(settings, machine.store, writer, wal, recovered)
+        found = Found(machine.store, "", writer, wal, recovered)
+        runtime = Runtime(settings, found, Metrics(CollectorRegistry()))
         carried.append(runtime)
         return runtime
 
@@ -184,10 +189,10 @@ class _Life:
         elif name == "query":
             await self._query()
         elif name == "persist":
-            await self.runtime.persist(*TABLE, timeout_s=30.0)
+            await self.runtime.flush.persist(*TABLE, timeout_s=30.0)
         elif name == "rotate":
             await self.runtime.wal.rotate()
-            await self.runtime.log_truncation.truncate()
+            await self.runtime.flush.log_truncation.truncate()
         elif name == "drain":
             await self._drain(to_its_end=amount % 2 == 1)
         else:
@@ -214,10 +219,10 @@ class _Life:
         """Batches of these sizes, all sent before the first answer is waited for."""
         if self.stream is None:
             if self.machine.keyed:
-                await self.runtime.catalog.create(*TABLE, KEYED)
+                await self.runtime.tables.catalog.create(*TABLE, KEYED)
             # The log's thread answers, before the loop has applied what it logged.
             token = trio.lowlevel.current_trio_token()
-            opened = await self.runtime.writes.open(
+            opened = await self.runtime.write.writes.open(
                 Target(*TABLE),
                 SCHEMA,
                 lambda some: token.run_sync_soon(lambda: self._deliver(some)),
@@ -260,7 +265,7 @@ class _Life:
         if not await trio.to_thread.run_sync(_exists, self.machine.store):
             self.machine.model.seen([])
             return
-        answer = await self.runtime.queries.open(Ticket(*TABLE))
+        answer = await self.runtime.query.queries.open(Ticket(*TABLE))
 
         def read() -> list[int]:
             return [i for part in answer for i in part.batch["i"].to_pylist()]

@@ -3,76 +3,178 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
-from ingester.observability.alarms import ALARMS, HOLD_S, Alarms, Facts
-from ingester.observability.gauges import GaugeCollector
-from ingester.observability.standing import DiskStatus, StoreState
-from ingester.observability.standing_metrics import Standing, standing_metrics
+from ingester.observability.alarms import ALARMS, HOLD_S, SLOT_BYTES, Alarms
+from ingester.observability.facts import Facts
+from ingester.observability.gauges import GaugeCollector, Scrape
+from ingester.observability.status import (
+    Admission,
+    AdoptionState,
+    AdoptionStatus,
+    CertificateStatus,
+    DiskStatus,
+    Identity,
+    Memory,
+    Reason,
+    ReplicationStatus,
+    SecurityStatus,
+    SeenPush,
+    State,
+    StoreState,
+    TokenStatus,
+    TransformStatus,
+)
+from ingester.reports.pushes import KeptIn, Leader
+from ingester.reports.replications import PHASES, Phase
 from persist.store import StoreWatch
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 SEGMENT = 64 * MIB
+IDENTITY = Identity(
+    ingester_id="i",
+    incarnation="n",
+    epoch=1,
+    version="1",
+    pid=1,
+    started_at="",
+    uptime_s=1.0,
+    state="ready",
+    flight="",
+    http="",
+    store="",
+)
+MEMORY = Memory(used_bytes=0, limit_bytes=1, low_bytes=1, high_bytes=1)
+CERTIFICATE = CertificateStatus(
+    subject="",
+    names=[],
+    serial="",
+    not_before="",
+    not_after="2027-01-01T00:00:00Z",
+    ends_in_s=90 * 86400.0,
+)
 WELL = Facts(
+    identity=IDENTITY,
+    admission=Admission(accepts_writes=True, reasons=[], memory=MEMORY),
     store=StoreState(state="ok"),
     disk=DiskStatus(log_free_bytes=100 * SEGMENT, log_free_files=10_000),
+    security=SecurityStatus(certificate=CERTIFICATE),
     segment_bytes=SEGMENT,
     oldest_unpersisted_s=100.0,
     oldest_allowed_s=660.0,
-    certificate_ends_in_s=90 * 86400.0,
     failed_persists=2,
     frozen_bytes=MIB,
 )
 AWAY = StoreState(state="away", reads=False)
+
+
+def _state(state: State) -> dict[str, object]:
+    return {"identity": replace(IDENTITY, state=state)}
+
+
+def _refused(code: str) -> dict[str, object]:
+    reasons = [Reason(code=code, message="")]
+    return {"admission": Admission(accepts_writes=False, reasons=reasons, memory=MEMORY)}
+
+
+def _certificate(**fields: Any) -> dict[str, object]:
+    return {"security": SecurityStatus(certificate=replace(CERTIFICATE, **fields))}
+
+
+def _replication(**fields: Any) -> ReplicationStatus:
+    phases: dict[Phase, int] = dict.fromkeys(PHASES, 0)
+    told = {"phases": phases, "alive": True, "heard_at": "", "heard_s": 1.0}
+    named = {"origin": "o", "namespace": "n", "source": "s", "slot": "s"}
+    return ReplicationStatus(**{**named, **told, **fields})
+
+
+def _push() -> SeenPush:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return SeenPush(
+        push_id="p",
+        namespace="n",
+        table="t",
+        order="at_once",
+        status="WRITING",
+        since=at,
+        began_at=at,
+        regions=(),
+        kept_in=KeptIn(region="r", url="u"),
+        leader=Leader(controller="c", at=at),
+        led=False,
+        told_s=99.0,
+    )
+
+
+ASIDE = _replication(phases={**dict.fromkeys(PHASES, 0), "set_aside": 4})
+HUNG: dict[str, object] = {"transform": TransformStatus(hung_calls={"c": 1})}
+LEFT: tuple[AdoptionState, ...] = ("failed", "refused")
 TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
     ("store-away", "critical", {"store": AWAY}, "queries of files fail"),
     (
         "store-away",
         "critical",
         {"store": StoreState(state="away", writes=False)},
-        "takes no writes",
+        "accepts no writes",
     ),
     ("disk-full", "critical", {"disk": DiskStatus(full=True)}, "writes are refused"),
-    ("disk-full", "critical", {"refusals": frozenset({"disk_full"})}, "writes are refused"),
+    ("disk-full", "critical", _refused("disk_full"), "writes are refused"),
     ("disk-full", "warning", {"disk": DiskStatus(log_free_bytes=3 * SEGMENT)}, "192 MiB left"),
     ("disk-full", "warning", {"disk": DiskStatus(log_free_files=7)}, "7 more files"),
     ("disk-full", "warning", {"disk": DiskStatus(store_free_bytes=5)}, "store's disk has 5 B left"),
-    ("store-away", "critical", {"store": AWAY, "starting": True}, "no call is taken"),
-    ("disk-full", "critical", {"disk": DiskStatus(full=True, log_free_files=0)}, "no inode left"),
+    ("store-away", "critical", {"store": AWAY, **_state("starting")}, "no calls are accepted"),
+    ("disk-full", "critical", {"disk": DiskStatus(full=True, log_free_files=0)}, "no free inodes"),
     ("log-stalled", "critical", {"disk": DiskStatus(log_problem="EROFS")}, "no writes (EROFS)"),
     ("log-stalled", "critical", {"log_writing_s": 6.0}, "not answered for 6 s"),
-    ("memory-high", "critical", {"refusals": frozenset({"memory"})}, "memory.high"),
-    ("saturated", "critical", {"refusals": frozenset({"saturated"})}, "queue is full"),
+    ("memory-high", "critical", _refused("memory"), "memory.high"),
+    ("saturated", "critical", _refused("saturated"), "queue is full"),
     ("persist-failing", "warning", {"failed_persists": 3}, "3 attempts"),
     ("oldest-row", "warning", {"oldest_unpersisted_s": 661.0}, "11 min old"),
-    ("fenced", "critical", {"fenced": True}, "id: this one stops"),
-    ("fenced", "critical", {"superseded": True}, "stops at the first commit"),
-    ("certificate", "warning", {"certificate_ends_in_s": 5 * 86400.0}, "ends in 5 days"),
-    ("certificate", "critical", {"certificate_ends_in_s": 3600.0}, "ends in 60 min"),
-    ("certificate", "critical", {"certificate_ends_in_s": -1.0}, "has ended"),
-    ("certificate", "warning", {"certificate_problem": True}, "cannot be used"),
-    ("tokens-not-read", "critical", {"token_problems": 1}, "those of before hold"),
-    ("loop-stalled", "warning", {"stalled_s": 9.0}, "stood still for 9 s"),
-    ("replicator-unheard", "critical", {"unheard": 1}, "1 replication has"),
-    ("slot-holds-log", "critical", {"large_slots": 2}, "2 sources keep more than 20 GiB"),
-    ("table-set-aside", "warning", {"set_aside": 4}, "4 tables of replications are not"),
-    ("transformer-hangs", "warning", {"hung_calls": 1}, "1 call of a transformer was"),
-    ("push-stuck", "warning", {"unled_pushes": 1}, "1 push is"),
-    ("not-adopted", "warning", {"not_adopted": 2}, "2 logs that other daemons have left"),
+    ("fenced", "critical", _state("fenced"), "id: this one stops"),
+    ("fenced", "critical", {"superseded": True}, "stops at its next commit"),
+    ("certificate", "warning", _certificate(ends_in_s=5 * 86400.0), "expires in 5 days"),
+    ("certificate", "critical", _certificate(ends_in_s=3600.0), "expires in 60 min"),
+    ("certificate", "critical", _certificate(ends_in_s=-1.0), "has expired"),
+    ("certificate", "warning", _certificate(problem="bad key"), "cannot be loaded"),
+    (
+        "tokens-not-read",
+        "critical",
+        {"security": SecurityStatus(callers=TokenStatus(problems=["x"]))},
+        "remain valid",
+    ),
+    ("loop-stalled", "warning", {"stalled_s": 9.0}, "blocked for 9 s"),
+    ("replicator-unheard", "critical", {"replications": (_replication(alive=False),)}, "1 repl"),
+    ("replicator-unheard", "critical", {"replications": (_replication(rivals=1),)}, "exactly one"),
+    (
+        "slot-holds-log",
+        "critical",
+        {"replications": (_replication(slot_bytes=SLOT_BYTES + 1),) * 2},
+        "2 sources retain more than 20 GiB",
+    ),
+    ("table-set-aside", "warning", {"replications": (ASIDE,)}, "4 replicated tables are set aside"),
+    ("transformer-hangs", "warning", HUNG, "1 timed-out call of a transformer"),
+    ("push-stuck", "warning", {"pushes": (_push(),)}, "1 push is"),
+    (
+        "not-adopted",
+        "warning",
+        {"adoptions": tuple(AdoptionStatus(directory="d", state=s, at="") for s in LEFT)},
+        "2 logs of other daemons",
+    ),
 ]
 
 
 def with_trouble(changed: dict[str, object]) -> Facts:
     """A daemon that is well but for this."""
-    fields: dict[str, Any] = {name: getattr(WELL, name) for name in Facts.__dataclass_fields__}
-    return Facts(**(fields | changed))
+    return replace(WELL, **changed)
 
 
 @pytest.mark.parametrize(("name", "severity", "changed", "said"), TROUBLES)
@@ -94,19 +196,14 @@ def test_every_alarm_is_tried_and_has_its_entry_its_row_and_its_metric() -> None
     assert set(ALARMS) - set(entries) == set()
     page = (ROOT / "docs" / "operations.md").read_text()
     assert set(re.findall(r"^\| \[([\w-]+)\]", page, re.M)) == set(ALARMS)
-    standing = Standing(
-        version="1",
+    scrape = Scrape(
+        facts=with_trouble({"store": AWAY, **_state("starting")}),
         alarms={"fenced"},
-        store=AWAY,
         requests=StoreWatch().tally(),
-        disk=WELL.disk,
-        oldest_unpersisted_s=None,
-        refresh_lag_s=0.0,
-        fenced=True,
         answers={},
     )
     registry = CollectorRegistry()
-    registry.register(GaugeCollector(lambda: standing, standing_metrics))
+    registry.register(GaugeCollector(lambda: scrape))
     found = re.findall(
         r'^ingester_alarm{alarm="(.+)"} (.+)$', generate_latest(registry).decode(), re.M
     )
@@ -133,16 +230,16 @@ def test_an_alarm_that_becomes_critical_is_told_of_once_more() -> None:
     alarms = Alarms()
     told = []
     for now, hours in enumerate((48, 48, 12, 48, 12)):
-        facts = with_trouble({"certificate_ends_in_s": hours * 3600.0})
+        facts = with_trouble(_certificate(ends_in_s=hours * 3600.0))
         told.append([alarm.severity for alarm in alarms.judge(facts, float(now), 0.0)[0]])
     assert told == [["warning"], [], ["critical"], [], []]
 
 
 def test_the_critical_ones_come_first_and_the_oldest_of_each() -> None:
     alarms = Alarms()
-    alarms.judge(with_trouble({"hung_calls": 1}), 0.0, 0.0)
-    alarms.judge(with_trouble({"hung_calls": 1, "store": AWAY}), 1.0, 1.0)
-    alarms.judge(with_trouble({"hung_calls": 1, "store": AWAY, "fenced": True}), 2.0, 2.0)
+    alarms.judge(with_trouble(HUNG), 0.0, 0.0)
+    alarms.judge(with_trouble({**HUNG, "store": AWAY}), 1.0, 1.0)
+    alarms.judge(with_trouble({**HUNG, "store": AWAY, **_state("fenced")}), 2.0, 2.0)
     assert [each.name for each in alarms.raised()] == ["store-away", "fenced", "transformer-hangs"]
 
 

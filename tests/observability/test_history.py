@@ -15,10 +15,10 @@ BOUNDS = (0.001, 0.01, 0.1, 1.0)
 
 def test_a_ring_keeps_the_newest_moments_and_null_for_what_is_not_known() -> None:
     ring = HistoryRing()
-    assert ring.tell(0.0, 1e9).series == {name: [] for name in FIGURES}
+    assert ring.history(0.0, 1e9).series == {name: [] for name in FIGURES}
     for number in range(KEPT + 20):
         ring.add(5.0 * number, {"rows_per_s": number + 1 / 3, "write_p50_s": None})
-    told = ring.tell(1000.0, 1e9 + 1000)
+    told = ring.history(1000.0, 1e9 + 1000)
     assert {len(told.at), *map(len, told.series.values())} == {KEPT}
     assert (told.at[0], told.step_s) == ("2001-09-09T01:48:20Z", 5.0)
     assert told.series["rows_per_s"][-1] == 199.333
@@ -30,7 +30,7 @@ def test_a_clock_that_was_set_moves_all_moments_along() -> None:
     for now in (10.0, 15.0, 75.0):  # it stood still for a minute
         ring.add(now, {})
     for wall in (1e9, 1e9 + 3600):
-        at = [datetime.fromisoformat(each).timestamp() for each in ring.tell(80.0, wall).at]
+        at = [datetime.fromisoformat(each).timestamp() for each in ring.history(80.0, wall).at]
         assert at == [wall - 70, wall - 65, wall - 5]
 
 

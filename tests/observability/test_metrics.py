@@ -12,15 +12,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from ingester.buffer import Why
 from ingester.errors import ERRORS
 from ingester.observability import metrics as metrics_module
-from ingester.observability.gauges import Gauges
+from ingester.observability.facts import Facts
+from ingester.observability.gauges import GaugeCollector, Scrape
 from ingester.observability.metrics import FREEZE_REASONS, OTHER, REFUSAL_CODES, Metrics
 from ingester.observability.status import (
+    Admission,
     Buffered,
     LogStatus,
     Memory,
-    PersistStatus,
     StreamStatus,
 )
+from persist.store import StoreWatch
+from tests.observability.test_alarms import IDENTITY
 
 
 def scrape(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -152,7 +155,7 @@ def test_histograms_and_plain_counters_take_what_the_daemon_tells(
     assert total(registry, "ingester_ack_seconds_bucket", le="0.001") == 0
 
 
-def gauges(segments: int = 0, streams_open: int = 0) -> Gauges:
+def scraped(segments: int = 0, streams_open: int = 0) -> Scrape:
     memory = Memory(
         used_bytes=12,
         limit_bytes=100,
@@ -160,25 +163,29 @@ def gauges(segments: int = 0, streams_open: int = 0) -> Gauges:
         high_bytes=90,
         by_kind={"buffer": 5, "frozen": 7},
     )
-    return Gauges(
-        memory=memory,
-        buffered=Buffered(rows=3),
-        persist=PersistStatus(),
+    facts = Facts(
+        identity=IDENTITY,
+        admission=Admission(accepts_writes=True, reasons=[], memory=memory),
         log=LogStatus(segments=segments),
         streams=StreamStatus(open=streams_open),
-        ready=True,
-        accepts_writes=True,
+    )
+    return Scrape(
+        facts=facts,
+        alarms=(),
+        requests=StoreWatch().tally(),
+        answers={},
+        buffered=Buffered(rows=3),
     )
 
 
 def test_gauges_are_read_once_per_scrape_and_not_before(registry: CollectorRegistry) -> None:
     asked: list[int] = []
 
-    def ask() -> Gauges:
+    def ask() -> Scrape:
         asked.append(1)
-        return gauges(streams_open=len(asked))
+        return scraped(streams_open=len(asked))
 
-    Metrics(registry).watch(ask)
+    registry.register(GaugeCollector(ask))
     assert not asked
     samples = scrape(registry)
     assert len(asked) == 1
@@ -194,12 +201,12 @@ def test_gauges_are_read_on_the_loop_also_when_a_thread_scrapes(
 ) -> None:
     asked_on: list[bool] = []
 
-    def ask() -> Gauges:
+    def ask() -> Scrape:
         asked_on.append(trio.lowlevel.in_trio_run())
-        return gauges(segments=3)
+        return scraped(segments=3)
 
     async def scrape_in_a_thread() -> float:
-        Metrics(registry).watch(ask)
+        registry.register(GaugeCollector(ask))
         return await trio.to_thread.run_sync(total, registry, "ingester_log_segments")
 
     assert trio.run(scrape_in_a_thread) == 3
@@ -207,8 +214,8 @@ def test_gauges_are_read_on_the_loop_also_when_a_thread_scrapes(
 
 
 def test_names_say_their_unit_and_every_metric_has_help(registry: CollectorRegistry) -> None:
-    metrics = Metrics(registry)
-    metrics.watch(gauges)
+    Metrics(registry)
+    registry.register(GaugeCollector(scraped))
     families = [
         family
         for family in text_string_to_metric_families(generate_latest(registry).decode())

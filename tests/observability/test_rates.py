@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.observability.rates import LONG_SPAN_S, SHORT_SPAN_S, RateCounter
+from ingester.observability.history import LONG_SPAN_S, SHORT_SPAN_S, RateCounter
 from ingester.observability.status import Rates, RateSpans
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client.metrics_core import Metric
 
-from ingester.observability.replication_metrics import MOST_SERIES, replication_metrics
+from ingester.observability.gauges import MAX_TABLE_PHASES, replication_metrics
 from ingester.observability.status import ReplicationStatus
 from ingester.reports.replications import Phase, ReplicationReport, TableReport
 
@@ -55,7 +55,7 @@ def test_tables_are_counted_by_phase_and_at_most_a_thousand_have_a_series() -> N
     assert counts["set_aside"] == 3
     assert len(counts) == 6
     series = found["ingester_replication_table_phase"].samples
-    assert len(series) == MOST_SERIES
+    assert len(series) == MAX_TABLE_PHASES
     assert [each.labels["phase"] for each in series[:4]] == ["set_aside"] * 3 + ["following"]
 
 

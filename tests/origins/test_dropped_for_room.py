@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from prometheus_client import CollectorRegistry
 
 from ingester.config.settings import MemorySettings, Settings
-from ingester.daemon.assembly import Runtime, log_settings
+from ingester.daemon.assembly import Found, Runtime
+from ingester.daemon.startup import log_settings
 from ingester.errors import Refused
+from ingester.observability.metrics import Metrics
 from ingester.replication.open_transactions import Message, OpenTransaction, StreamIdentity
 from ingester.replication.service import IDLE_S, Replication
 from persist.manifest import WriterIdentity
@@ -34,10 +37,11 @@ def with_replication(
         recovered = await log.recover()
         store = LocalStore(folder / "store")
         writer = WriterIdentity("d", "run", 1)
-        runtime = Runtime(settings, store, writer, log, recovered)
-        replication = runtime.replication
+        found = Found(store, "", writer, log, recovered)
+        parts = Runtime(settings, found, Metrics(CollectorRegistry())).replication
+        replication = parts.service
         assert (await replication.take(ASKS)).first
-        runtime.open_transactions.put(ORIGIN, OpenTransaction())
+        parts.open_transactions.put(ORIGIN, OpenTransaction())
         assert not (await replication.take(ASKS)).first
         await work(replication, clock)
         await log.close()

@@ -15,12 +15,15 @@ from prometheus_client.core import Metric
 from ingester.cli.follow_metrics import FollowMetrics
 from ingester.config.settings import NamespaceQuota
 from ingester.errors import ERRORS
-from ingester.observability.gauges import GaugeCollector
-from ingester.observability.metrics import FREEZE_REASONS, LIMITS, MAX_TABLES, Metrics
-from ingester.observability.namespace_metrics import MAX_NAMESPACES
-from ingester.observability.replication_metrics import MOST_SERIES
-from ingester.observability.standing_metrics import standing_metrics
-from ingester.observability.transformer_metrics import MAX_CLASSES, OUTCOMES
+from ingester.observability.gauges import MAX_NAMESPACES, MAX_TABLE_PHASES, GaugeCollector
+from ingester.observability.metrics import (
+    FREEZE_REASONS,
+    LIMITS,
+    MAX_CLASSES,
+    MAX_TABLES,
+    OUTCOMES,
+    Metrics,
+)
 from ingester.pushes.controller import ControllerStatistics
 from ingester.pushes.hook_metrics import HookMetrics
 from ingester.pushes.push_metrics import PushMetrics
@@ -67,7 +70,7 @@ LABELS: dict[str, tuple[str, str]] = {
 }
 """What each label says, and the number of its values."""
 ORIGIN_TABLES = f"""
-Of `ingester_replication_table_phase` at most {MOST_SERIES:,} series are shown.
+Of `ingester_replication_table_phase` at most {MAX_TABLE_PHASES:,} series are shown.
 """
 UNITS = {"_seconds": "seconds", "_bytes": "bytes"}
 
@@ -92,8 +95,8 @@ class MetricRow(NamedTuple):
 def daemon_metrics() -> list[MetricRow]:
     """Those of ``ingester serve``."""
     registry = CollectorRegistry()
-    Metrics(registry).watch(_never)
-    registry.register(GaugeCollector(_never, standing_metrics))
+    Metrics(registry)
+    registry.register(GaugeCollector(_never))
     return sorted(_rows(registry))
 
 

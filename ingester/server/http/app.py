@@ -38,8 +38,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ingester.errors import InvalidRequest, UnknownTable
-from ingester.observability.standing import Alarm, History
-from ingester.observability.status import Status, encode_status
+from ingester.observability.status import Alarm, History, Status, encode_status
 from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.server.auth.views import Sees
 from ingester.server.http.entrance import Entrance, Handler, TurnedAway

@@ -16,9 +16,10 @@ import msgspec
 from ingester.observability.alarms import WITHOUT_STORE
 from ingester.observability.history import KEPT, STEP_S
 from ingester.observability.logs import Problem
-from ingester.observability.standing import Alarm, DiskStatus, StoreState
 from ingester.observability.status import (
+    Alarm,
     Buffered,
+    DiskStatus,
     LogStatus,
     NamespaceStatus,
     OriginStatus,
@@ -29,6 +30,7 @@ from ingester.observability.status import (
     RateSpans,
     Reason,
     Status,
+    StoreState,
     StreamStatus,
     TableStatus,
 )

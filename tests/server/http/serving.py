@@ -19,10 +19,11 @@ from starlette.applications import Starlette
 
 from ingester.observability.history import HistoryRing
 from ingester.observability.logs import Problem
-from ingester.observability.standing import Alarm, History
 from ingester.observability.status import (
     Admission,
+    Alarm,
     Buffered,
+    History,
     Identity,
     LogStatus,
     Memory,
@@ -138,7 +139,7 @@ class TurnableSource:
         self.answers[route, status] += 1
 
     def history(self) -> History:
-        return self.ring.tell(0.0, 0.0)  # moments are given as seconds since 1970
+        return self.ring.history(0.0, 0.0)  # moments are given as seconds since 1970
 
     def status(self, sees: Sees | None = None) -> Status:
         if self.failure is not None:

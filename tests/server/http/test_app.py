@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from ingester.observability.metrics import Metrics
-from ingester.observability.standing import Alarm
-from ingester.observability.status import Reason, Status
+from ingester.observability.status import Alarm, Reason, Status
 from tests.server.http.serving import RunningServer, TurnableSource, example_status, serving
 
 

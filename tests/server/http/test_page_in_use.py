@@ -11,7 +11,7 @@ import pyarrow.flight as fl
 import pytest
 from msgspec.structs import replace
 
-from ingester.observability.standing import StoreState
+from ingester.observability.status import StoreState
 from ingester.server.http.app import create_app
 from tests.drivers.browser import Browser, Tab, needs_browser
 from tests.drivers.daemon import Daemon

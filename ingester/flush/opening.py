@@ -1,0 +1,119 @@
+"""Opens the room: the freeze policy, the flusher, and what removes log segments."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+
+from ingester.buffer import BufferHandle, BufferTree, TableBuffer
+from ingester.config.settings import Settings
+from ingester.errors import TooSlow
+from ingester.flush.checkpoint_committer import CheckpointCommitter
+from ingester.flush.file_writer import FileWriter
+from ingester.flush.flush_counts import FlushCounts
+from ingester.flush.flusher import Flusher, FlushHooks
+from ingester.flush.freeze_policy import FreezeAges, FreezePolicy
+from ingester.flush.log_truncation import LogTruncation
+from ingester.memory.ledger import MemoryLedger
+from ingester.observability.metrics import Metrics
+from ingester.observability.status import PersistStatus
+from ingester.tables.catalog import Catalog
+from ingester.tables.opening import TableParts
+from persist.manifest import WriterIdentity
+from persist.parquet.copy_on_write import RewriteLimits
+from persist.store import ObjectStore
+from wal import Log
+
+
+@dataclass(frozen=True, slots=True)
+class FlushParts:
+    """The parts that other rooms use."""
+
+    catalog: Catalog
+    tree: BufferTree
+    counts: FlushCounts
+    flusher: Flusher
+    freeze_policy: FreezePolicy
+    log_truncation: LogTruncation
+    checkpoint_committer: CheckpointCommitter
+
+    @property
+    def tasks(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """The functions that run for as long as the daemon."""
+        return (
+            self.flusher.run,
+            self.freeze_policy.run,
+            self.checkpoint_committer.run,
+            self.log_truncation.run,
+        )
+
+    def statistics(self) -> PersistStatus:
+        """Return the waiting, running and finished flushes."""
+        return self.counts.add_to(self.flusher.statistics())
+
+    async def persist(
+        self, namespace: str | None, table: str | None, timeout_s: float
+    ) -> list[TableBuffer]:
+        """Commit everything acknowledged before the call; return the tables it concerns.
+
+        Raises:
+            UnknownTable: the table does not exist.
+            TooSlow: it is not done in time; the flushes continue.
+        """
+        tables = await self.catalog.chosen(namespace, table)
+        waiting: set[BufferHandle] = set()
+        for chosen in tables:
+            for partition in list(chosen.partitions.values()):
+                self.tree.freeze(partition)
+                waiting.update(partition.frozen)
+        with trio.move_on_after(timeout_s):
+            for handle in waiting:
+                await self.flusher.until_released(handle)
+            await self.checkpoint_committer.until_committed(tables)
+            return tables
+        left = len([handle for handle in waiting if not handle.released])
+        raise TooSlow(
+            f"persist: {left} of {len(waiting)} buffers are not in files after {timeout_s:g} s;"
+            " the flushes continue"
+        )
+
+
+def open_flush(
+    settings: Settings,
+    store: ObjectStore,
+    writer: WriterIdentity,
+    tables: TableParts,
+    wal: Log,
+    ledger: MemoryLedger,
+    metrics: Metrics,
+    *,
+    shrink_caches: Callable[[], None],
+    make_room: Callable[[], None],
+) -> FlushParts:
+    """Return the parts of a daemon without frozen buffers. On the loop.
+
+    Args:
+        shrink_caches: drops what can be read again: memory is short.
+        make_room: drops what can be dropped: a batch has been refused for memory.
+    """
+    persist, tree = settings.persist, tables.tree
+    counts = FlushCounts(metrics)
+    limits = RewriteLimits.within(settings.memory.limit, persist.target_file_bytes)
+    flusher = Flusher(
+        tables.catalog,
+        ledger,
+        FileWriter(store, writer, limits),
+        FlushHooks(counts.flushed, counts.failed),
+        workers=persist.workers,
+    )
+    ages = FreezeAges(max_age_s=persist.max_age, max_lag_s=settings.replication.max_lag)
+    freeze_policy = FreezePolicy(
+        tree, ledger, ages, shrink_caches=shrink_caches, make_room=make_room
+    )
+    truncation = LogTruncation(wal, tree, flusher, metrics.segments_removed)
+    checkpoints = CheckpointCommitter(
+        tables.catalog.commits, tree, persist.max_age, truncation.truncate
+    )
+    return FlushParts(tables.catalog, tree, counts, flusher, freeze_policy, truncation, checkpoints)

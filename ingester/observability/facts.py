@@ -1,0 +1,89 @@
+"""The facts: the state of the daemon at one moment, which everything that it publishes is made of.
+
+    the parts' ``statistics()`` ─▶ Facts ─┬▶ ``alarms``   what an operator has to act on
+                                          ├▶ ``gauges``   /metrics
+                                          ├▶ ``history``  /api/history
+                                          ├▶ ``status``   /api/status, with the lists of tables etc.
+                                          └▶ readiness    /health/ready
+
+:class:`ingester.daemon.status.StatusPublisher` collects them, so that an alarm, a metric and the
+page cannot disagree. Collecting them costs the same whatever the daemon holds: lists that grow with
+tables, origins or namespaces are not among them. Pure.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ingester.observability.status import (
+    Admission,
+    AdoptionStatus,
+    CleanUpStatus,
+    DiskStatus,
+    DrainStatus,
+    Identity,
+    LogStatus,
+    PersistStatus,
+    PushReading,
+    RateSpans,
+    ReplicationStatus,
+    SecurityStatus,
+    SeenPush,
+    StoreState,
+    StreamStatus,
+    TransformStatus,
+)
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the daemon. Without an epoch, most parts have their defaults."""
+
+    identity: Identity
+    admission: Admission
+    store: StoreState = StoreState()
+    disk: DiskStatus = DiskStatus()
+    security: SecurityStatus = SecurityStatus()
+    drain: DrainStatus = DrainStatus()
+    adoptions: tuple[AdoptionStatus, ...] = ()
+    superseded: bool = False
+    """Whether another process has claimed this ingester's id, even if it has not fenced it yet."""
+    stalled_s: float = 0.0
+    """The longest time within the last minute for which the event loop was blocked."""
+
+    rates: RateSpans = RateSpans()
+    log: LogStatus = LogStatus()
+    log_writing_s: float = 0.0
+    """How long the log's disk has been writing the current group."""
+    segment_bytes: int = 0
+    """Size of a log segment; the log needs room for two."""
+
+    persist: PersistStatus = PersistStatus()
+    buffered_bytes: int = 0
+    """Memory of unflushed rows."""
+    frozen_bytes: int = 0
+    """Memory of frozen buffers waiting for their files."""
+    failed_persists: int = 0
+    """Failed flush attempts within the last minute."""
+    oldest_unpersisted_s: float | None = None
+    """Age of the oldest unflushed row; None if there is none."""
+    oldest_allowed_s: float = float("inf")
+    """Age beyond which a row should have been in a file."""
+    clean_up: CleanUpStatus = CleanUpStatus()
+    refresh_lag_s: float = 0.0
+    """How long a requested table could not be looked up in the store."""
+
+    streams: StreamStatus = StreamStatus()
+    transform: TransformStatus = TransformStatus()
+    replications: tuple[ReplicationStatus, ...] = ()
+    pushes: tuple[SeenPush, ...] = ()
+    push_reading: PushReading = PushReading()
+
+    @property
+    def starting(self) -> bool:
+        """Whether no calls are accepted yet."""
+        return self.identity.state == "starting"
+
+    @property
+    def refusals(self) -> frozenset[str]:
+        """The codes with which a batch of average size would be refused."""
+        return frozenset(reason.code for reason in self.admission.reasons)

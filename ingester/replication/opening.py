@@ -1,0 +1,65 @@
+"""Opens the room: the service of replication clients, and their reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import trio
+
+from ingester.config.settings import Settings
+from ingester.dml.operation import Transaction
+from ingester.memory.ledger import MemoryLedger
+from ingester.observability.metrics import Metrics
+from ingester.query.row_group_cache import RowGroupCache
+from ingester.replication.commit import PointLookup, TransactionCommit, TransactionPath
+from ingester.replication.dedup import TransactionDedup
+from ingester.replication.open_transactions import OpenTransactions
+from ingester.replication.reports import ReplicationReports
+from ingester.replication.service import Replication
+from ingester.tables.opening import TableParts
+from ingester.write.opening import WriteParts
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationParts:
+    """The parts that other rooms use."""
+
+    service: Replication
+    open_transactions: OpenTransactions
+    reports: ReplicationReports
+
+
+def open_replication(
+    settings: Settings,
+    tables: TableParts,
+    write: WriteParts,
+    row_groups: RowGroupCache,
+    ledger: MemoryLedger,
+    metrics: Metrics,
+) -> ReplicationParts:
+    """Return the parts of a daemon without open transactions. On the loop."""
+
+    def logged(transaction: Transaction) -> None:
+        metrics.transaction_logged(
+            sum(done.messages for done in transaction.operations),
+            transaction.changes,
+            sum(done.rows for done in transaction.operations),
+        )
+        for done in transaction.operations:
+            metrics.table(*done.table).wrote(done.rows, done.nbytes, done.operations)
+            metrics.rates.add(rows=done.rows, nbytes=done.nbytes, operations=done.operations)
+
+    transactions = OpenTransactions(
+        settings.replication.max_transaction_bytes, trio.current_time, settings.limits.transactions
+    )
+    ledger.gauge("transactions", lambda: transactions.nbytes)
+    commit = TransactionCommit(
+        TransactionDedup(tables.catalog, tables.takeover, write.transforms.names_of),
+        PointLookup(row_groups, lambda: tables.tree.applied_seq),
+        TransactionPath(write.wal_sink, write.partition_room, write.schema_numbers),
+        logged,
+    )
+    service = Replication(
+        tables.catalog, tables.known_origins, write.admission, commit, transactions
+    )
+    return ReplicationParts(service, transactions, ReplicationReports())

@@ -1,0 +1,80 @@
+"""Opens the room: the buffers, the catalogue of tables, and the known origins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ingester.buffer import BufferTree, FreezeLimits, TreeHooks
+from ingester.config.settings import Settings
+from ingester.memory.ledger import MemoryLedger
+from ingester.origins.registry import Origins
+from ingester.quotas.namespaces import Namespaces
+from ingester.tables.catalog import Catalog
+from ingester.tables.commits import CommitHooks, Commits
+from ingester.tables.origin_lookup import KnownOrigins
+from ingester.tables.origin_takeover import OriginTakeover
+from ingester.tables.rules import TableRules
+from persist.manifest import WriterIdentity
+from persist.store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class TableParts:
+    """The parts that other rooms use."""
+
+    origins: Origins
+    tree: BufferTree
+    catalog: Catalog
+    takeover: OriginTakeover
+    known_origins: KnownOrigins
+
+
+@dataclass(frozen=True, slots=True)
+class TableHooks:
+    """Functions of other rooms that buffers and tables call."""
+
+    tree: TreeHooks
+    commits: CommitHooks
+    begin_segment: Callable[[], Awaitable[None]]
+    """Begins a log segment, which repeats what is applied of each origin."""
+    flight_url: Callable[[], str]
+    """Returns the address at which clients reach this daemon."""
+
+
+def open_tables(
+    settings: Settings,
+    store: ObjectStore,
+    writer: WriterIdentity,
+    ledger: MemoryLedger,
+    namespaces: Namespaces,
+    hooks: TableHooks,
+) -> TableParts:
+    """Return the parts of a daemon without tables. On the loop."""
+    origins = Origins(time.monotonic, settings.limits.origins)
+    tree = BufferTree(
+        ledger,
+        origins,
+        FreezeLimits(
+            settings.persist.max_partition_bytes,
+            settings.replication.max_messages,
+            settings.limits.checkpoints,
+        ),
+        hooks.tree,
+        ingester_id=writer.ingester_id,
+        namespaces=namespaces,
+    )
+    ledger.gauge("checkpoints", lambda: tree.checkpoints.nbytes)
+    commits = Commits(
+        store, tree, writer, hooks.commits, expire_after_s=settings.origins.expire_after
+    )
+    rules = TableRules(settings.auto_create, settings.limits, hooks.flight_url)
+    catalog = Catalog(commits, tree, writer, rules)
+    return TableParts(
+        origins,
+        tree,
+        catalog,
+        OriginTakeover(commits, origins, writer, hooks.begin_segment),
+        KnownOrigins(catalog, origins),
+    )

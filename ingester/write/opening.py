@@ -1,0 +1,147 @@
+"""Opens the room: the path of a batch, from admission through the sinks into the log.
+
+AdmissionControl ┊ MetricsSink ─ (TracingSink) ─ DedupSink ─ WalSink ─ log ─▶ apply ─ BufferTree
+small batches    ┊ log ─ Coalescer ─ MetricsSink ─ (TracingSink) ─ EntryCollector ─▶ log
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ingester.config.settings import Settings
+from ingester.dml.operation import DmlSink
+from ingester.dml.record import shrink
+from ingester.memory.ledger import MemoryLedger
+from ingester.observability.metrics import Metrics
+from ingester.quotas.namespaces import Namespaces
+from ingester.tables.opening import TableParts
+from ingester.write.admission import AdmissionControl, DiskRoom, QueueRoom, Relief
+from ingester.write.checkpoints import CheckpointCalls
+from ingester.write.coalescer import Coalescer
+from ingester.write.dedup_sink import DedupSink
+from ingester.write.metrics_sink import MetricsSink
+from ingester.write.operation_maker import OperationMaker
+from ingester.write.partition_room import PartitionRoom
+from ingester.write.stream import Post, WritePath
+from ingester.write.streams import Writes
+from ingester.write.tracing_sink import with_tracing
+from ingester.write.transform.transforms import Transforms
+from ingester.write.wal_sink import EntryCollector, WalSink, log_refusal
+from persist.manifest import WriterIdentity
+from persist.table import TableKey
+from wal import Log, LogError
+
+if TYPE_CHECKING:
+    from ingester.observability.tracing.writes import WriteTrace
+
+
+@dataclass(frozen=True, slots=True)
+class WriteHooks:
+    """Functions of other rooms that writes call."""
+
+    relief: Relief
+    """Makes room when a batch is refused for memory or disk."""
+    relieve_partitions: Callable[[TableKey | str | None], None]
+    """Flushes buffers when a batch finds too many partitions. On the loop."""
+    queued_bytes: Callable[[], int]
+    """Returns the bytes waiting to be flushed."""
+    on_group: Callable[[int, int, Sequence[WriteTrace]], None]
+    """Receives operations, bytes and traces of each applied group commit."""
+    make_post: Callable[[], Post]
+    """Returns a function that calls another one on the loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteParts:
+    """The parts that other rooms use."""
+
+    wal: Log
+    admission: AdmissionControl
+    wal_sink: WalSink
+    partition_room: PartitionRoom
+    schema_numbers: Iterator[int]
+    """A number for each schema of incoming rows, whoever writes them."""
+    transforms: Transforms
+    writes: Writes
+    checkpoint_calls: CheckpointCalls
+    coalescer: Callable[[], Coalescer]
+    """Makes the coalescer of small batches, for the thread that writes the log."""
+
+    async def begin_segment(self) -> None:
+        """Begin a log segment, which repeats what is applied of each origin.
+
+        Raises:
+            DiskFull, Stopping, InternalFailure: the log cannot.
+        """
+        try:
+            await self.wal.rotate(force=True)
+        except LogError as exc:
+            raise log_refusal(exc) from exc
+
+
+def open_write(
+    settings: Settings,
+    wal: Log,
+    writer: WriterIdentity,
+    tables: TableParts,
+    memory: tuple[MemoryLedger, Namespaces],
+    metrics: Metrics,
+    hooks: WriteHooks,
+    *,
+    traced: bool,
+) -> WriteParts:
+    """Return the parts of a daemon without writers. On the loop.
+
+    Args:
+        memory: what writes count in: the ledger, and the namespaces.
+    """
+    tree = tables.tree
+    wal_sink = WalSink(wal, tree, epoch=writer.epoch, relief=hooks.relief, on_group=hooks.on_group)
+
+    def observed(inner: DmlSink) -> DmlSink:
+        return MetricsSink(metrics, metrics.rates, with_tracing(inner, traced))
+
+    ledger, namespaces = memory
+    admission = AdmissionControl(
+        ledger,
+        DiskRoom(settings.data_dir, settings.wal.segment_bytes, lambda: wal.certain_bytes),
+        QueueRoom(hooks.queued_bytes, settings.persist.queue_bytes),
+        namespaces,
+    )
+    post = hooks.make_post()
+    partition_room = PartitionRoom(
+        tree, settings.limits, lambda whose: post(hooks.relieve_partitions, whose)
+    )
+    path = WritePath(
+        admission=admission,
+        sink=observed(DedupSink(tables.origins, wal_sink, shrink, tree.definition_of)),
+        wal_sink=wal_sink,
+        origins=tables.origins,
+        relief=hooks.relief,
+        checkpoints=tree.checkpoints,
+        partitions=partition_room,
+        epoch=writer.epoch,
+        newest_seq=lambda: tree.applied_seq,
+    )
+    most_bytes, numbers = settings.flight.max_batch_bytes, itertools.count(1)
+    transforms = Transforms(settings.transform, settings.tables, most_bytes, metrics.transformed)
+
+    def coalescer() -> Coalescer:
+        collector = EntryCollector(wal_sink)
+        operations = OperationMaker(most_bytes)
+        return Coalescer(observed(collector), collector, operations, hooks.make_post())
+
+    return WriteParts(
+        wal,
+        admission,
+        wal_sink,
+        partition_room,
+        numbers,
+        transforms,
+        Writes(tables.catalog, tables.takeover, path, numbers, transforms),
+        CheckpointCalls(tables.catalog, path, numbers),
+        coalescer,
+    )
