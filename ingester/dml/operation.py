@@ -39,7 +39,7 @@ class Part(NamedTuple):
     batch: pa.RecordBatch
     nbytes: int
     row_counts: RowCounts | None = None
-    """For a coalesced batch, in the order of the rows; None for a single operation."""
+    """Only for a coalesced batch, in the order of the rows."""
 
 
 @dataclass(slots=True, eq=False)

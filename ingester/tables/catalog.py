@@ -1,7 +1,9 @@
-"""The daemon's tables: opened, created, widened, one step at a time per table.
+"""The daemon's tables: opening, creating and widening them.
 
-Law of this file: whatever an acknowledgement depends on (the table, its columns, this daemon's
-epoch) is in the manifest before the operation goes to the log.
+Everything that an acknowledgement depends on (the table, its columns, this daemon's epoch) is in
+the manifest before the operation is logged (tests/tables). Work on wide schemas runs in a
+thread: it takes microseconds per column, and opening a stream with 2,000 columns would block the
+event loop for 60 ms.
 """
 
 from __future__ import annotations
@@ -33,17 +35,17 @@ from persist.table import TableDefinition, TableKey
 T = TypeVar("T")
 
 WIDE = 200
-"""The columns from which on a thread is worth it: fewer take less than 2 ms."""
+"""Schemas with more columns are processed in a thread; smaller ones take less than 2 ms."""
 
 
 class WideSchemas:
-    """Does work on schemas; one wide one at a time, so that many take one thread's time. Loop."""
+    """Runs work on schemas; wide ones in a thread, one at a time. Event loop only."""
 
     def __init__(self) -> None:
         self._limiter = trio.CapacityLimiter(1)
 
     async def work(self, schema: pa.Schema, call: Callable[[], T]) -> T:
-        """Return or raise what the call does; without a checkpoint where the schema is narrow."""
+        """Return or raise the call's outcome. Without a checkpoint if the schema is narrow."""
         if not is_wide(schema):
             return call()
         return await trio.to_thread.run_sync(call, limiter=self._limiter)
@@ -54,7 +56,9 @@ class WideSchemas:
         schema: pa.Schema,
         call: Callable[[TableDefinition], T],
     ) -> T:
-        """Return what the call makes of the table's definition, as its columns are on return."""
+        """Return the call's result for the table's current definition; repeated if the columns
+        changed.
+        """
         while True:
             definition = table.definition
             found = await self.work(schema, partial(call, definition))
@@ -62,12 +66,12 @@ class WideSchemas:
                 return found
 
     async def missing(self, table: TableBuffer, sent: pa.Schema) -> list[pa.Field]:
-        """Return the columns of a batch that the table does not have yet."""
+        """Return the batch's columns that the table lacks."""
         return await self.of_table(table, sent, partial(_missing, sent))
 
 
 def is_wide(schema: pa.Schema) -> bool:
-    """Whether work on a schema takes so long that it is not for the loop."""
+    """Return whether a schema is too wide to process on the event loop."""
     return len(schema) > WIDE
 
 
@@ -78,14 +82,14 @@ def _missing(sent: pa.Schema, definition: TableDefinition) -> list[pa.Field]:
 log = structlog.get_logger(__name__)
 
 ASKED_FOR_S = 60.0
-"""A table that nobody has asked for within this time is not waited for."""
+"""A table without queries for this long is not refreshed again after a failure, in seconds."""
 
 ANY_TABLES = TableRules()
-"""The rules where nothing is said."""
+"""Default rules."""
 
 
 class Catalog:
-    """Opens, creates and widens tables. Loop only; the store's calls run in threads."""
+    """Opens, creates and widens tables. Event loop only; store calls run in threads."""
 
     def __init__(
         self,
@@ -102,21 +106,20 @@ class Catalog:
         self._tree = tree
         self._rules = rules
         self._unseen: dict[TableKey, tuple[float, float]] = {}
-        """Tables whose newest version could not be looked up: since when, and the last try."""
+        """Tables whose newest version could not be loaded: since when, and the last attempt."""
 
     @property
     def rules(self) -> TableRules:
-        """The rules by which tables are made."""
         return self._rules
 
     # Reading
 
     async def open(self, namespace: str, name: str) -> TableBuffer:
-        """Return the table, loaded from its manifest when it is not known yet.
+        """Return a table, loading it from its manifest if necessary.
 
         Raises:
-            UnknownTable: it does not exist.
-            StoreAway: it is not loaded, and the store cannot be reached.
+            UnknownTable: the table does not exist.
+            StoreAway: the table is not loaded and the store cannot be reached.
         """
         table = self.known(namespace, name)
         if table is not None:
@@ -126,24 +129,24 @@ class Catalog:
             return await self._steps.open(key)
 
     def known(self, namespace: str, name: str) -> TableBuffer | None:
-        """Return the table, if it is in memory; InvalidRequest for a bad name. Any thread."""
+        """Return a table if it is in memory; InvalidRequest for an invalid name. Thread-safe."""
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
         return self._tree.tables.get(key)
 
     def opened(self) -> list[TableBuffer]:
-        """Return the tables that are in memory."""
+        """Return the tables in memory."""
         return list(self._tree.tables.values())
 
     async def names(self) -> list[TableKey]:
-        """Return the keys of all tables, in the store or open here, sorted."""
+        """Return the sorted keys of all tables, in the store or in memory."""
         stored = await self.commits.read(lambda: list(list_tables(self.store)))
         return sorted({*stored, *self._tree.tables})
 
     async def chosen(self, namespace: str | None, name: str | None) -> list[TableBuffer]:
-        """Return one table, all of a namespace, or all that are open, sorted.
+        """Return one table, all tables of a namespace, or all open tables, sorted.
 
         Raises:
-            UnknownTable: there is no such table, or no table in the namespace.
+            UnknownTable: the table does not exist, or the namespace has no table.
         """
         if namespace is not None and name is not None:
             return [await self.open(namespace, name)]
@@ -157,22 +160,22 @@ class Catalog:
         return sorted(tables, key=lambda t: t.key)
 
     def manifest(self, key: TableKey) -> Manifest:
-        """Return the table's manifest, to be used in a thread."""
+        """Return a table's manifest, for use in a thread."""
         return self.commits.manifest(key)
 
     def is_fresh(self, table: TableBuffer, older_than_s: float) -> bool:
-        """Say whether :meth:`refresh` has nothing to do. Any thread."""
+        """Return whether :meth:`refresh` would do nothing. Thread-safe."""
         if time.monotonic() - table.refreshed_at <= older_than_s:
             return True
-        # A commit under way installs the newest version, or the store is away.
+        # A commit under way installs the newest version anyway.
         return older_than_s >= 0 and self.commits.under_way(table.key)
 
     async def refresh(self, table: TableBuffer, older_than_s: float) -> None:
-        """See commits of other writers, if the last look is older than this many seconds.
+        """Load commits of other writers if the last look is older than this many seconds.
 
-        A store that is away leaves the table as it was: its own rows are still answered. Where that
-        is known it is not asked: one that hangs would hold up each answer for half a minute. With a
-        negative age there is no answer without the newest version.
+        If the store is unreachable, the table stays as it is and its own rows are still
+        answered; a store known to be unreachable is not called, because each answer could hang
+        for half a minute. With a negative age the newest version is required.
 
         Raises:
             StoreAway: with a negative age only.
@@ -214,13 +217,15 @@ class Catalog:
 
     @property
     def refresh_lag_s(self) -> float:
-        """The seconds for which a table could not be looked up, of those lately asked for; or 0."""
+        """Return for how many seconds a recently queried table could not be refreshed; 0 if all
+        could.
+        """
         now = time.monotonic()
         since = [since for since, tried in self._unseen.values() if now - tried < ASKED_FOR_S]
         return now - min(since, default=now)
 
     async def look(self, table: TableBuffer, older_than_s: float) -> None:
-        """Refresh for somebody whom nobody waits for: what fails is logged, whatever it is."""
+        """Refresh in the background; failures are only logged."""
         try:
             await self.refresh(table, older_than_s)
         except (ManifestError, StoreError, StoreAway, OSError) as exc:
@@ -234,19 +239,19 @@ class Catalog:
     # What a write depends on
 
     async def find(self, namespace: str, name: str) -> TableBuffer | None:
-        """Return the table; None where it does not exist, and a write may make it.
+        """Return the table; None if it does not exist and a write may create it.
 
         Raises:
-            InvalidRequest: a bad name.
-            UnknownTable: it does not exist and ``auto_create`` is off.
-            StoreAway: it is not loaded, and the store cannot be reached.
+            InvalidRequest: an invalid name.
+            UnknownTable: the table does not exist and ``auto_create`` is off.
+            StoreAway: the table is not loaded and the store cannot be reached.
         """
         return await self._unless_to_be_made(self.open(namespace, name))
 
     def check_draft(self, key: TableKey, table: TableBuffer | None, draft: TableDefinition) -> None:
-        """Raise :class:`InvalidRequest` where a limit says that a table may not become so.
+        """Raise :class:`InvalidRequest` if a limit forbids these columns.
 
-        The making of the table, or of its columns, checks it again.
+        Creating or widening the table checks again.
         """
         if table is None:
             self._rules.check_new(key, len(draft.schema), self._tree.tables.keys())
@@ -258,7 +263,8 @@ class Catalog:
     async def draft_keyed(
         self, namespace: str, name: str, sent: pa.Schema, primary_key: Sequence[str]
     ) -> TableDefinition:
-        """Return the definition that changes of this schema and key lead to, there or not.
+        """Return the definition that results from changes with this schema and key, existing table
+        or not.
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
@@ -281,15 +287,15 @@ class Catalog:
         """Return the table, with every column of ``sent`` and this daemon's epoch in its manifest.
 
         Args:
-            drafted: the definition that keyed changes were made for: where the table is not there,
-                it is made with its key.
+            drafted: the definition that keyed changes were made for. If the table does not
+                exist, it is created with that key.
 
         Raises:
-            InvalidRequest: names, types or columns that the table cannot take.
-            UnknownTable: it does not exist and ``auto_create`` is off.
-            OwnedElsewhere: it has a primary key, and another daemon takes its writes.
-            StoreAway: something has to be committed first, and the store cannot be reached.
-            MadeAnew: the table is not the one that ``drafted`` is of.
+            InvalidRequest: names, types or columns that the table cannot have.
+            UnknownTable: the table does not exist and ``auto_create`` is off.
+            OwnedElsewhere: another daemon owns the writes of this keyed table.
+            StoreAway: a commit is needed and the store cannot be reached.
+            MadeAnew: ``drafted`` precedes a copy that replaced the table.
         """
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
         table = self._tree.tables.get(key)
@@ -298,7 +304,7 @@ class Catalog:
         if table is not None and self._steps.may_write(table):
             missing = await self.wide.missing(table, sent)
             if drafted is not None:
-                table.check_shape(drafted)  # a copy may have made it anew meanwhile
+                table.check_shape(drafted)  # a copy may have replaced it meanwhile
             if not missing and self._steps.may_write(table):
                 return table
         async with self.commits.held(key):
@@ -312,13 +318,13 @@ class Catalog:
                 table = await self._steps.create(key, await self.wide.work(sent, make))
             await self._steps.own(table)
             if drafted is not None:
-                table.check_shape(drafted)  # a copy may have made it anew before the gate was ours
+                table.check_shape(drafted)  # a copy may have replaced it before the gate was free
             while missing := await self.wide.missing(table, sent):
                 await self._steps.widen(table, missing)
             return table
 
     async def _unless_to_be_made(self, opening: Awaitable[TableBuffer]) -> TableBuffer | None:
-        """Return the opened table; None where it does not exist and a write may make it."""
+        """Return the table; None if it does not exist and a write may create it."""
         try:
             return await opening
         except UnknownTable:
@@ -339,7 +345,7 @@ class Catalog:
         return table
 
     async def create(self, namespace: str, name: str, definition: TableDefinition) -> TableBuffer:
-        """Create a table; the same definition again is fine.
+        """Create a table; repeating the same definition succeeds.
 
         Raises:
             InvalidRequest: the table exists with another definition.
@@ -356,10 +362,9 @@ class Catalog:
     async def record_transformers(
         self, table: TableBuffer, used: tuple[tuple[str, str], ...]
     ) -> None:
-        """See that the manifest says which transformers, in which versions, are in force.
+        """Record in the manifest which transformers are in force, with their versions.
 
-        Once for each table and daemon: two daemons of which one has a newer class do not take turns
-        in saying so.
+        Once per table and daemon, so that two daemons with different versions do not alternate.
 
         Raises:
             StoreAway
@@ -370,21 +375,21 @@ class Catalog:
             await self._steps.record_transformers(table, used)
 
     async def register(self, table: TableBuffer) -> None:
-        """Put this daemon's epoch into the table's manifest, if it is not there yet."""
+        """Record this daemon's epoch in the table's manifest if necessary."""
         async with self.commits.held(table.key):
             await self._steps.register(table)
 
     async def close_writer(self, table: TableBuffer) -> None:
-        """Say in the manifest that this incarnation writes no more: a clean stop."""
+        """Record in the manifest that this incarnation stops writing (clean stop)."""
         async with self.commits.held(table.key):
             await self._steps.close_writer(table)
 
     def close(self) -> None:
-        """Make and register nothing any more: the daemon says that it is done."""
+        """Create and register no more tables: the daemon has stopped."""
         self._steps.closed = True
 
     def reopen(self) -> None:
-        """Make and register tables again: each says so anew before its next write."""
+        """Allow creating and registering again; each table is registered before its next write."""
         self._steps.closed = False
         for table in self._tree.tables.values():
             table.registered = False

@@ -1,10 +1,14 @@
-"""A commit takes along the states of sources whose rows are in files with it.
+"""What a commit says about origins and checkpoints.
 
-    with a sequence      everything of its origin up to it is in files: the commit says so, too
-    without one          every row of the table that came before it is in files
+    buffers of a commit   ──▶ per origin: ``ahead`` of their partitions and ``complete``
+    another's version     ──▶ operations that are no longer this daemon's are left out of files
+    checkpoint + sequence ──▶ committed with the origin's ``complete``
+    checkpoint alone      ──▶ committed once every earlier row of the table is in files
 
-Law of this file: a state is committed in the version that has the last of its rows, or in a later
-one; never before, and never if another process has taken over the sequence that it came with.
+A claim about an origin is computed from one version and committed only on top of a version that
+says the same about it, so two daemons cannot both own a sequence. A checkpoint is committed in
+the version that has the last of its rows, or later; never earlier, and never if another process
+took over its sequence (tests/origins).
 """
 
 from __future__ import annotations
@@ -46,11 +50,11 @@ NO_SHARES: Mapping[Tenure, int] = {}
 
 
 class Claims(NamedTuple):
-    """The claims of a commit: what it says of origins."""
+    """A commit's actions about origins."""
 
     actions: tuple[Action, ...]
     seen: Seen
-    """The origins as the version before has to have them, or the actions do not hold."""
+    """The origins as the previous version must have them for the actions to be valid."""
 
 
 NO_CLAIMS = Claims((), {})
@@ -59,12 +63,13 @@ NO_CLAIMS = Claims((), {})
 class _Mark(NamedTuple):
     tenure: Tenure
     partition: PartitionKey | None
-    """The partition whose files have all up to ``last``; None where it is only in no buffer."""
+    """The partition whose files have everything up to ``last``; None if it is merely in no
+    buffer."""
     last: int
 
 
 class OriginClaims:
-    """Makes the claims of commits, and notices those of other daemons. Loop only."""
+    """Computes the claims of commits and detects those of other daemons. Event loop only."""
 
     def __init__(
         self, origins: Origins, writer: WriterIdentity, expire_after_s: float = EXPIRE_AFTER_S
@@ -83,11 +88,11 @@ class OriginClaims:
         adds: Iterable[Action] = (),
         shares: Mapping[Tenure, int] = NO_SHARES,
     ) -> Claims:
-        """The claims of a commit of these buffers, on top of ``state``.
+        """Return the claims of a commit of these buffers on top of ``state``.
 
         Args:
-            shares: those of whose origins the commit has to say how far they are complete, each
-                with a sequence that is in no buffer.
+            shares: tenures whose completeness the commit must state, each with a sequence that
+                is in no buffer.
         """
         marks: dict[OriginTable, list[_Mark]] = {}
         for handle in handles:
@@ -116,10 +121,11 @@ class OriginClaims:
     def left_out(
         self, state: TableState, handles: Collection[BufferHandle]
     ) -> list[frozenset[int]]:
-        """Find, per buffer, the operations that are not ours to commit any more, by log sequence.
+        """Return, per buffer, the log sequences of operations that are no longer this daemon's to
+        commit.
 
-        All buffers of a commit are asked about at once: where an origin ends is found once for all
-        of them, and a thousand origins in a hundred buffers do not hold up the loop.
+        All buffers of a commit are handled at once, so that each origin's end is computed once:
+        a thousand origins in a hundred buffers would block the loop otherwise.
         """
         ends = {
             tenure: end_of_share(state, tenure)
@@ -136,9 +142,9 @@ class OriginClaims:
         ]
 
     def lost_rows(self, table: TableBuffer, state: TableState) -> list[BufferHandle]:
-        """Find the buffers with rows of origins that others have taken over by this version.
+        """Return the buffers with rows of origins that others took over by this version.
 
-        Such rows may be in files of others; they are not for us to commit.
+        Such rows may be in others' files; this daemon does not commit them.
         """
         if state.place >= self._noticed.get(table.key, (0, 0)):
             self._noticed[table.key] = state.place
@@ -155,12 +161,12 @@ class OriginClaims:
         return found
 
     def _notice(self, table: TableKey, state: TableState) -> None:
-        """Look in a version, committed by whomever, for sequences that have another owner."""
+        """Find sequences in a version that have another owner now."""
         for origin_table in self._origins.of_table(table):
             known = state.origins.get(origin_table.name)
             if known is None:
                 if origin_table.state is Claim.OURS:
-                    origin_table.move(Event.EXPIRE)  # the next stream claims it anew
+                    origin_table.move(Event.EXPIRE)  # the next stream claims it again
                 continue
             owner = (known.owner_id, known.owner_epoch)
             if owner == origin_table.owner and not origin_table.loses(known):
@@ -180,7 +186,7 @@ class OriginClaims:
     def due_to_expire(
         self, table: TableKey, state: TableState, actions: Iterable[Action]
     ) -> tuple[Action, ...]:
-        """Make the actions that forget origins not written to for long, now and then.
+        """Return actions that forget origins without recent writes; at most once per interval.
 
         The time is the store's: that of the newest upload among ``actions``.
         """
@@ -236,13 +242,13 @@ class OriginClaims:
 
 
 def end_of_share(state: TableState, tenure: Tenure) -> int:
-    """Find the first sequence that is not a process's share any more, by a version."""
+    """Return the first sequence that is no longer the process's, according to a version."""
     known = state.origins.get(tenure.origin)
     return tenure.end if known is None else min(tenure.end, tenure.end_in(owned(known)))
 
 
 class CheckpointClaims:
-    """Finds the states that a commit takes along. Loop only."""
+    """Finds the checkpoints that a commit includes. Event loop only."""
 
     def __init__(self, tree: BufferTree) -> None:
         self._tree = tree
@@ -250,7 +256,7 @@ class CheckpointClaims:
     def ready(
         self, table: TableBuffer, state: TableState, besides: frozenset[BufferHandle]
     ) -> list[PendingCheckpoint]:
-        """Find the newest state of each partition whose rows are in files, or in ``besides``."""
+        """Return each partition's newest checkpoint whose rows are in files or in ``besides``."""
         waiting = self._tree.checkpoints.pending(table.key)
         if not waiting:
             return []
@@ -262,12 +268,12 @@ class CheckpointClaims:
         return [each for each in found if each is not None and each.committed_in is None]
 
     def settle(self, table: TableBuffer) -> None:
-        """Let go of the states that the table's installed version has, or has newer ones of."""
+        """Drop the checkpoints that the installed version contains or supersedes."""
         self._tree.checkpoints.settle(table.key, table.state)
 
 
 class _Rules:
-    """Tells which states a commit on top of ``state`` may take along."""
+    """Decides which checkpoints a commit on top of ``state`` may include."""
 
     def __init__(
         self,
@@ -305,7 +311,7 @@ class _Rules:
 def covered(
     ready: Sequence[PendingCheckpoint], origins: Collection[Action]
 ) -> list[PendingCheckpoint]:
-    """Leave out the states whose origin is not complete up to them by what a commit says of it."""
+    """Drop checkpoints beyond what the commit says is complete of their origin."""
     runs = {each.name: owned(each) for each in origins if isinstance(each, Origin)}
 
     def is_complete(pending: PendingCheckpoint) -> bool:
@@ -321,7 +327,7 @@ def covered(
 
 
 def shares_of(ready: Sequence[PendingCheckpoint]) -> dict[Tenure, int]:
-    """Name the shares of origins that states come with, each with the highest sequence."""
+    """Return the tenures that checkpoints belong to, each with the highest sequence."""
     found: dict[Tenure, int] = {}
     for each in ready:
         if each.tenure is not None and each.sequence is not None:
@@ -330,7 +336,7 @@ def shares_of(ready: Sequence[PendingCheckpoint]) -> dict[Tenure, int]:
 
 
 def actions_of(ready: Sequence[PendingCheckpoint]) -> Iterator[Action]:
-    """Make the actions that commit these states, and once the bytes that they share."""
+    """Return the actions that commit these checkpoints, and their shared bytes once."""
     yield from shared_actions(each.given for each in ready)
     for each in ready:
         yield each.action()

@@ -1,13 +1,15 @@
-"""A batch of finished flushes of one table goes into one version.
+"""Committing a batch of finished flushes of one table in one version.
 
-    without a primary key   in order and all of them: what cannot go in is uploaded anew on the spot
-    with one                all that can go in: the others are refused, made anew, and come again
+    without a primary key   all of them, in order; what cannot be committed is uploaded again at
+    once
+    with a primary key      those that can be committed; the others are refused, made again, and
+    come back
 
-Law of this file: nothing is committed that is not ours, that is in files already, or that was made
-for other files than its keyed partition has. Buffers of a table without a primary key never
-overtake each other. In a table with one a partition has one buffer in a batch at most, and those of
-other partitions do not depend on it, unless they are of one atomic flush: then all go in, or none.
-Hold the table's gate.
+Nothing is committed that belongs to another daemon, that is in files already, or that was made
+for other files than its keyed partition has now. Buffers of a table without a primary key never
+overtake each other. In a keyed table a batch has at most one buffer of each partition,
+independent of the others unless they belong to one atomic flush (tests/tables). Callers hold the
+table's gate.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from persist.manifest import (
 
 
 class VersionOverlap:
-    """Knows the buffers that replay has filled, until they are released."""
+    """The buffers filled by replay, until they are released."""
 
     def __init__(self, tree: BufferTree, ingester_id: str, claims: OriginClaims) -> None:
         self._tree = tree
@@ -54,16 +56,16 @@ class VersionOverlap:
         self._replayed: dict[TableBuffer, set[BufferHandle]] = {}
 
     def note_replayed(self, table: TableBuffer, handle: BufferHandle) -> None:
-        """Note a buffer of the table with operations that other logs may have."""
+        """Record a buffer with operations that other logs may contain as well."""
         self._replayed.setdefault(table, set()).add(handle)
 
     def freeze_behind(
         self, table: TableBuffer, state: TableState, besides: Collection[BufferHandle] = ()
     ) -> list[BufferHandle]:
-        """Freeze and return the buffers that keep a version from being installed.
+        """Freeze and return the buffers that prevent a version from being installed.
 
         Args:
-            besides: the buffers that are released with it.
+            besides: buffers released together with that version.
         """
         behind = [h for h in self._replayed_into(table) if self._has_rows_of(state, h)]
         if state.origins is not table.state.origins:
@@ -91,10 +93,10 @@ class VersionOverlap:
 
 
 def held_back(table: TableBuffer) -> StoreAway:
-    """The error that says why a version of others cannot be shown yet."""
+    """Return the error for a version by others that cannot be shown yet."""
     return StoreAway(
         f"table {table.namespace}/{table.name}: its newest version has rows that are still being"
-        " persisted here, too; ask again",
+        " flushed here as well; retry",
         retry_after_s=0.5,
     )
 
@@ -102,7 +104,7 @@ def held_back(table: TableBuffer) -> StoreAway:
 log = structlog.get_logger(__name__)
 
 FilesOf = Mapping[PartitionKey, Sequence[Add] | None]
-"""The partitions that have to have these files still."""
+"""Return the partitions that must still have the files that the flushes were made for."""
 NO_FILES: FilesOf = {}
 Commit = Callable[
     [TableBuffer, TableState, tuple[Action, ...], Claims, FilesOf], Awaitable[TableState]
@@ -111,7 +113,7 @@ Batch = list[FinishedFlush]
 
 
 class CommitBatches:
-    """Commits batches. Loop only."""
+    """Commits batches. Event loop only."""
 
     def __init__(
         self,
@@ -121,9 +123,9 @@ class CommitBatches:
         commit: Commit,
         newest: Callable[[TableBuffer], Awaitable[TableState]],
     ) -> None:
-        """Commit by ``commit``, which tries until the store has answered.
-
-        ``newest`` tells the table's newest version, where it was switched; it tries as long, too.
+        """Args:
+        commit: retries until the store has answered.
+        newest: returns the table's newest version after a switch, with the same retries.
         """
         self._claims = claims
         self._checkpoints = checkpoints
@@ -132,13 +134,14 @@ class CommitBatches:
         self._newest = newest
 
     async def commit_all(self, table: TableBuffer, base: TableState, batch: Batch) -> TableState:
-        """Commit all that is not in files as one version, whose files stand for whole buffers.
+        """Commit everything that is not in files as one version, whose files represent whole
+        buffers.
 
-        What an adoption has put into files meanwhile is left out, and so is what is not ours any
-        more; whoever reads a buffer then goes on in the files that have all of it, which were
-        uploaded and are in no version. Expired files go up again within the gate: no later buffer
-        may go in before. Where the store's clock went back, all uploads are too late for a while.
-        So do files that were made for a version of the table that does not count any more.
+        Left out are operations that an adoption flushed meanwhile and those that are no longer
+        this daemon's; readers of such a buffer continue in the complete files, which were
+        uploaded and are in no version. Expired files, and files for a table version that is no
+        longer current, are uploaded again while the gate is held, because no later buffer may be
+        committed first. If the store's clock went back, all uploads are late for a while.
         """
         backoff = Backoff(0.1, 60.0, Random())
         while True:
@@ -166,10 +169,10 @@ class CommitBatches:
     async def commit_keyed(
         self, table: TableBuffer, base: TableState, batch: Batch
     ) -> tuple[TableState, Batch]:
-        """Commit the flushes that can go in as they are; return the version, and these flushes.
+        """Commit the flushes that are valid as they are; return the version and these flushes.
 
-        The others are refused: they are made anew without the rows in ``left_out`` and on top of a
-        version that is noted in them. Or they are left out with another of their atomic flush.
+        The others are refused, to be made again without ``left_out`` on top of the version noted
+        in them, or left out with the rest of their atomic flush.
         """
         while batch := whole(self._as_encoded(batch, base)):
             files = {flush.partition: flush.expected_files for flush in batch}
@@ -205,7 +208,7 @@ class CommitBatches:
         return state
 
     async def commit_checkpoints(self, table: TableBuffer) -> TableState | None:
-        """Commit the states of sources whose rows are in files; None where there are none."""
+        """Commit the checkpoints whose rows are in files; None if there are none."""
         base = table.state
         while self._checkpoints.ready(table, base, frozenset()):
             try:
@@ -217,7 +220,9 @@ class CommitBatches:
         return None
 
     def _as_encoded(self, batch: Batch, base: TableState) -> Batch:
-        """The flushes that were not refused, and whose files have what is ours and nothing else."""
+        """Return the flushes that are not refused and whose files have exactly this daemon's
+        rows.
+        """
         batch = [flush for flush in batch if flush.state is FlushState.DUE]
         for flush in batch:
             if not flush.is_for(base):
@@ -232,7 +237,9 @@ class CommitBatches:
             flush.actions = await flush.remaker.encode_rest(flush, base)
 
     def _with_other_rows(self, batch: Batch, base: TableState) -> Batch:
-        """The flushes whose files have other rows than ours; ``left_out`` is set to those rows."""
+        """Return the flushes whose files have other rows than this daemon's; sets their
+        ``left_out``.
+        """
         left_out = self._claims.left_out(base, [flush.handle for flush in batch])
         changed = []
         for flush, not_ours in zip(batch, left_out, strict=True):
@@ -247,7 +254,9 @@ class CommitBatches:
         return self._note_covered(flush, exc)
 
     def _note_covered(self, flush: FinishedFlush, exc: PartlyCovered) -> bool:
-        """Note that the buffer is in files up to an operation in its midst; False if it is not."""
+        """Record that the buffer is in files up to an operation in its middle; False if it is
+        not.
+        """
         upto = exc.covered.get(flush.applied_key(self._writer.ingester_id), -1)
         covered = flush.handle.first_seq <= upto < flush.handle.last_seq
         if covered:

@@ -1,6 +1,25 @@
-"""One table's manifest: who may change it now, and who waits for its next commit.
+"""When a finished flush is committed, and with which others: its states, the schedule, the gate.
 
-Law of this file: it waits, and the schedule decides. Loop only.
+    UPLOADED ─▶ LINGERING ─┬──────────────▶ DUE ─┬─▶ COMMITTED
+                           └─▶ ASSEMBLING ─▶┘ ▲  ├─▶ REFUSED ──┐ made again by its partition
+                                    ▲         │  └─▶ LEFT_OUT ─┤ as it is
+                                    └─────────┴────────────────┘
+
+    finish ─▶ LINGERING, until ─┬─ no other flush of the table is expected      ┐
+                                ├─ enough have come, in number or in bytes      ├─▶ ASSEMBLING or
+                                DUE
+                                └─ the first of them has waited :data:`LINGER_S` ┘
+    ASSEMBLING, until the last of its atomic flush has come, or one cannot come ──▶ DUE
+    take: all that are DUE; without a primary key also those that linger
+
+A commit costs a store about the same for one file as for a hundred, and each version is kept for
+a day: 10,000 partitions flushed at once would make thousands of versions. So a flush lingers
+while others of its table are expected; a lone one is due at once. An atomic flush is taken whole
+or not at all.
+
+Flushes of a table without a primary key are taken in the order of their finish. Two atomic
+flushes never wait for each other, because a partition's buffers arrive in the order of their
+freeze (tests/tables).
 """
 
 from __future__ import annotations
@@ -24,20 +43,20 @@ from persist.manifest import Action, Add, AppliedKey, PartitionKey, TableState
 
 
 class FlushState(Enum):
-    """The state of an uploaded buffer on its way into a version."""
+    """The states of an uploaded buffer until a version contains it."""
 
     UPLOADED = "uploaded"
     """The buffer's files are in the store."""
     LINGERING = "lingering"
-    """The flush waits for other buffers of its table that are on their way."""
+    """The flush waits for other buffers of its table."""
     ASSEMBLING = "assembling"
     """The flush waits for the rest of its atomic flush."""
     DUE = "due"
     """The next commit takes the flush."""
     REFUSED = "refused"
-    """The table does not take the files: they have to be made anew."""
+    """The table does not accept the files: they must be made again."""
     LEFT_OUT = "left out"
-    """The commit went without this, because another one of its atomic flush was refused."""
+    """The commit left it out because another flush of its atomic flush was refused."""
     COMMITTED = "committed"
     """A version with the files is installed, and the buffer is released."""
 
@@ -54,85 +73,84 @@ TRANSITIONS: dict[FlushState, frozenset[FlushState]] = {
 
 
 class Remaker(Protocol):
-    """The uploader of a buffer, which can do so again while the table's gate is held."""
+    """The uploader of a buffer, which can upload again while the table's gate is held."""
 
     async def encode_rest(self, flush: FinishedFlush, base: TableState) -> tuple[Action, ...]:
-        """Upload what is ours to commit and in no file yet; return the actions that commit it."""
+        """Upload what is this daemon's to commit and in no file yet; return the actions that
+        commit it.
+        """
 
     async def upload_again(self, flush: FinishedFlush, base: TableState) -> None:
-        """Put the whole buffer up anew, and change the flush so that it names the new files."""
+        """Upload the whole buffer again and update the flush with the new files."""
 
 
 @dataclass(slots=True, eq=False)
 class FinishedFlush:
-    """One buffer's files, uploaded and on their way into a version."""
+    """A buffer whose files are uploaded and not committed yet."""
 
     job: FlushJob
     began: float
-    """The time when the flush began, in seconds of the monotonic clock."""
+    """When the flush began, by the monotonic clock."""
     files: PersistedFiles
     actions: tuple[Action, ...]
     base: TableState
-    """The version that the files were made for, or have to be made anew for."""
+    """The version that the files were made for, or must be made again for."""
     remaker: Remaker
     state: FlushState = FlushState.UPLOADED
     covered_to: int = -1
     """Operations up to this sequence are in other files already."""
     left_out: frozenset[int] = frozenset()
-    """Sequences of operations that are not ours to commit any more."""
+    """Sequences of operations that are no longer this daemon's to commit."""
 
     @property
     def handle(self) -> BufferHandle:
-        """The buffer."""
         return self.job.handle
 
     @property
     def table(self) -> TableBuffer:
-        """The table that the buffer is of."""
         return self.job.table
 
     @property
     def partition(self) -> PartitionKey:
-        """The partition that the files go into."""
         return self.job.handle.partition
 
     @property
     def expected_files(self) -> Sequence[Add] | None:
-        """The partition's files in the version that these were made for; None where it had none."""
+        """The partition's files in the base version; None if it had none."""
         return self.base.partitions.get(self.partition)
 
     def is_for(self, state: TableState) -> bool:
-        """Whether the files are of that version of the table as a whole: in its folder."""
+        """Return whether the files are in the folder of that table version."""
         return self.base.table_version == state.table_version
 
     def applied_key(self, ingester_id: str) -> AppliedKey:
-        """The key under which a version says how far the buffer's operations are applied."""
+        """Return the key under which a version says how far the buffer's operations are applied."""
         return (ingester_id, self.handle.epoch, *self.partition)
 
     def become(self, state: FlushState) -> None:
-        """Go on to another state; IllegalTransition where the table does not allow it."""
+        """Change the state; IllegalTransition if :data:`TRANSITIONS` does not allow it."""
         if state not in TRANSITIONS[self.state]:
-            raise IllegalTransition(f"a flush that is {self.state.value} became {state.value}")
+            raise IllegalTransition(f"a flush cannot go from {self.state.value} to {state.value}")
         self.state = state
 
     def refuse(self, base: TableState | None = None) -> None:
-        """Have the files made anew, on top of version ``base`` at least where that is given."""
+        """Request that the files be made again, on top of at least version ``base`` if given."""
         self.become(FlushState.REFUSED)
         if base is not None:
             self.base = base
 
 
 ENOUGH = 128
-"""The flushes, about, that make a commit worth it."""
+"""About this many flushes make a commit worthwhile."""
 ENOUGH_BYTES = 32 << 20
-"""The bytes of buffers, about, that make a commit worth it: they stay in memory until then."""
+"""About this many bytes make a commit worthwhile, because the buffers stay in memory until then."""
 
 
 class CommitSchedule:
-    """Decides which finished flushes of one table go into its next commit."""
+    """Decides which finished flushes of one table go into its next commit. Pure."""
 
     def __init__(self, on_change: Callable[[FinishedFlush], None]) -> None:
-        """Tell ``on_change`` each flush that has come to another state."""
+        """``on_change``: called with each flush that changes its state."""
         self._on_change = on_change
         self._expected: set[BufferHandle] = set()
         self._lingering: list[FinishedFlush] = []
@@ -141,16 +159,16 @@ class CommitSchedule:
         self._due: list[FinishedFlush] = []
 
     def expect(self, job: FlushJob) -> None:
-        """Expect a frozen buffer: flushes that are finished before it linger for it."""
+        """Expect a frozen buffer: earlier flushes linger for it."""
         self._expected.add(job.handle)
 
     def withdraw(self, job: FlushJob) -> None:
-        """Expect a buffer no longer, which does not come, or not soon: nobody lingers for it."""
+        """Stop expecting a buffer that does not come, or not soon."""
         self._expected.discard(job.handle)
         self._end_linger_if_due()
 
     def finish(self, flush: FinishedFlush) -> None:
-        """Give a flush, whose files are uploaded, its place in the order of the table's commits."""
+        """Add an uploaded flush at its place in the commit order."""
         self._expected.discard(flush.handle)
         self._lingering.append(flush)
         self._lingering_bytes += flush.handle.nbytes
@@ -158,15 +176,15 @@ class CommitSchedule:
         self._end_linger_if_due()
 
     def end_linger(self) -> None:
-        """Let all lingering flushes go on: the first of them has waited long enough."""
+        """End the waiting of all lingering flushes."""
         lingering, self._lingering, self._lingering_bytes = self._lingering, [], 0
         for flush in lingering:
             self.assemble(flush)
 
     def assemble(self, flush: FinishedFlush) -> None:
-        """Make a flush due, with the rest of its atomic flush once all of that is here.
+        """Make a flush due, together with the rest of its atomic flush once that is complete.
 
-        A flush that was left out of a commit, or refused and made anew, comes here again.
+        Also called for flushes that a commit left out, or that were made again after a refusal.
         """
         atomic = flush.job.atomic
         if atomic is None or atomic.dissolved:
@@ -176,11 +194,11 @@ class CommitSchedule:
         here = self._assembling.setdefault(atomic, [])
         here.append(flush)
         if len(here) == len(atomic.members):
-            # Gone before they are taken: those that a commit goes without assemble again.
+            # Removed before they are taken: those that a commit leaves out are assembled again.
             self._make_due(self._assembling.pop(atomic))
 
     def dissolve(self, job: FlushJob) -> bool:
-        """Have an atomic flush go without a buffer that cannot be made into files.
+        """Separate an atomic flush because one of its buffers cannot be flushed.
 
         Returns:
             Whether the others would have waited for it.
@@ -192,11 +210,11 @@ class CommitSchedule:
         return True
 
     def take(self, *, keyed: bool) -> list[FinishedFlush]:
-        """The due flushes, in order, which the next commit tries to put into a version.
+        """Return the due flushes in order, for the next commit.
 
         Args:
-            keyed: whether the table has a primary key. Where it has none, a commit also takes along
-                those that linger.
+            keyed: whether the table has a primary key. Without one, lingering flushes are taken
+                too.
         """
         if not keyed:
             self.end_linger()
@@ -228,7 +246,7 @@ class CommitSchedule:
 
 
 def whole(batch: list[FinishedFlush]) -> list[FinishedFlush]:
-    """The flushes of a batch whose atomic flush is complete in it."""
+    """Return the flushes of a batch whose atomic flush is complete in it."""
     here = {flush.handle for flush in batch}
     return [
         flush
@@ -240,11 +258,11 @@ def whole(batch: list[FinishedFlush]) -> list[FinishedFlush]:
 
 
 LINGER_S = 5.0
-"""The longest wait for others: a store slower than this makes at most 12 versions a minute."""
+"""Longest wait for others, in seconds; even a slower store makes at most 12 versions a minute."""
 
 
 class CommitGate:
-    """Serialises one table's manifest: who changes it, or takes from ``schedule``, has ``lock``."""
+    """Serialises the changes of one table's manifest: ``lock`` protects it and ``schedule``."""
 
     def __init__(self) -> None:
         self.lock = trio.Lock()
@@ -253,7 +271,7 @@ class CommitGate:
         self._changed = trio.Event()
 
     async def until_due(self, flush: FinishedFlush) -> None:
-        """Return when a finished flush should be committed, or has been taken along."""
+        """Return when a finished flush should be committed, or was committed along with others."""
         with trio.move_on_after(LINGER_S):
             await self._until_not(flush, FlushState.LINGERING)
         if flush.state is FlushState.LINGERING:
@@ -261,9 +279,9 @@ class CommitGate:
         await self._until_not(flush, FlushState.ASSEMBLING)
 
     async def take_further(self, batch: list[FinishedFlush]) -> list[FinishedFlush]:
-        """Wait for flushes that are finished after those of a batch. Without a primary key.
+        """Wait for flushes that finish after those of a batch. Only without a primary key.
 
-        Whoever comes is taken, not only who is waited for: that one may stand behind more buffers
+        Any of them is taken, not only an expected one, which may be queued behind more buffers
         than may wait for a commit.
         """
         while not (further := self.schedule.take(keyed=False)[len(batch) :]):

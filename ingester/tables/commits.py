@@ -1,11 +1,11 @@
-"""Changes to manifests: one at a time for each table; flushes that are due go into one version.
+"""Changes to manifests: one at a time per table; due flushes share a version.
 
     finished flush ──▶ due ──┐
     finished flush ──▶ due ──┴─▶ one commit ──▶ version installed, buffers released
 
-Law of this file: every change by this daemon to a table's manifest goes through its gate, and a new
-version is installed in the same step of the loop that releases the buffers whose files it has: a
-refresh can never show a file beside its buffer.
+Every change that this daemon makes to a table's manifest goes through the table's gate. A
+version is installed in the same step of the loop that releases the buffers whose files it has,
+so no refresh can show a file beside its buffer (tests/tables).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _GONE = (TableNotFound, VersionNotKept, ManifestDamaged, ActionRefused)
-"""The errors that a version of a table which was deleted leads to."""
+"""Raised when a deleted table version is read."""
 
 COMMIT_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, CommitUnclear))
 STORE_RETRY_S = 2.0
@@ -71,25 +71,25 @@ SPILL_RETRY_S = 0.5
 LOCK_PATIENCE_S = 5.0
 MAX_STORE_CALLS = 16
 MAX_WAITING_FLUSHES = 1024
-"""Finished flushes that may wait for their commit: their rows stay in memory meanwhile."""
+"""Limit on finished flushes that wait for their commit, because their rows stay in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitHooks:
-    """Functions of other rooms that commits call."""
+    """Callbacks into other rooms."""
 
     spill: Callable[[BufferHandle], object]
-    """Writes what readers need of a buffer to local disk. Runs in a thread."""
+    """Writes what readers need of a buffer to local disk; called in a thread."""
     on_fenced: Callable[[Fenced], None] = lambda fence: None
-    """Is told that another process has taken over this identity."""
+    """Called when another process has taken over this identity."""
     on_change: Callable[[str, TableKey], None] = lambda what, table: None
-    """Is told of what operators want to know of a whole table: it was created, or switched."""
+    """Called when a table is created or switched."""
     reads: Callable[[], bool] = lambda: True
-    """Says whether reads of the store are answered, as far as that is known. Any thread."""
+    """Returns whether the store answers reads, as far as known. Thread-safe."""
 
 
 class Commits:
-    """The gates of all tables. Loop only; the store's calls run in threads."""
+    """The gates of all tables. Event loop only; store calls run in threads."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Commits:
     ) -> None:
         self.store = store
         self.followers: list[Callable[[TableBuffer], None]] = []
-        """Callbacks that are told each version that a table answers from, and each table opened."""
+        """Called with each table when it is opened or answers from a new version."""
         self.claims = OriginClaims(tree.origins, writer, expire_after_s)
         self.overlap = VersionOverlap(tree, writer.ingester_id, self.claims)
         self._hooks = hooks
@@ -122,13 +122,13 @@ class Commits:
         self._places = ByteBudget(MAX_WAITING_FLUSHES)
         self._manifests: dict[TableKey, Manifest] = {}
         self._limiter = trio.CapacityLimiter(MAX_STORE_CALLS)
-        # Who waits for a call waits here, in turn with other namespaces.
+        # Store calls wait here, in turns between namespaces.
         self._turns = ByteBudget(MAX_STORE_CALLS)
 
     def manifest(self, key: TableKey) -> Manifest:
-        """The manifest of the table version that is answered from, to be used in a thread.
+        """Return the manifest of the table version in use, for use in a thread.
 
-        Where the table is not open it is the one that counts.
+        For a table that is not open, the manifest of the current table version.
         """
         manifest, table = self._manifests.get(key), self._tree.tables.get(key)
         version = None if table is None else table.state.table_version
@@ -137,14 +137,14 @@ class Commits:
         return manifest
 
     def _manifest_of(self, key: TableKey, base: TableState | None) -> Manifest:
-        """The manifest that a version comes next in."""
+        """Return the manifest in which the next version of ``base`` is created."""
         manifest = self.manifest(key)
         if base is None or manifest.table_version == base.table_version:
             return manifest
         return Manifest(self.store, key[0], key[1], base.table_version)
 
     async def load(self, key: TableKey) -> TableState:
-        """The newest version of a table, which need not be open.
+        """Return the newest version of a table, open or not.
 
         Raises:
             TableNotFound, StoreAway
@@ -152,7 +152,7 @@ class Commits:
         return await self.read(partial(load_current, self.store, *key), key[0])
 
     async def newest(self, table: TableBuffer) -> TableState:
-        """The table's newest version, of the table version that counts now.
+        """Return the newest version of the current table version.
 
         Raises:
             StoreAway: the store cannot be reached.
@@ -174,7 +174,7 @@ class Commits:
         return look
 
     def _is_elsewhere(self, manifest: Manifest) -> bool:
-        """Whether the table was switched, and what this manifest was of may be deleted since."""
+        """Return whether the table was switched, so that this manifest may have been deleted."""
         current = current_version(self.store, manifest.namespace, manifest.table)
         return current != manifest.table_version
 
@@ -185,24 +185,25 @@ class Commits:
         return await retry_async(call, COMMIT_RETRY, tell, sleep=trio.sleep)
 
     async def follow_switch(self, table: TableBuffer) -> None:
-        """Answer from the version that the table was switched to. Hold the gate.
+        """Install the table version that the table was switched to. Requires the gate.
 
         Raises:
-            StoreAway: the store cannot be reached; or it has rows that are in buffers here, too.
+            StoreAway: the store cannot be reached, or the version has rows that are also
+                buffered here.
         """
         self.show(table, await self.newest(table))
 
     def under_way(self, key: TableKey) -> bool:
-        """Whether the table's manifest is being changed."""
+        """Return whether the table's manifest is being changed."""
         gate = self._gates.get(key)
         return gate is not None and gate.lock.locked()
 
     @asynccontextmanager
     async def held(self, key: TableKey) -> AsyncIterator[None]:
-        """The table's gate, for a caller who waits: not longer than a store that is away allows.
+        """Hold the table's gate, waiting at most :data:`LOCK_PATIENCE_S` for it.
 
         Raises:
-            StoreAway: somebody else has held it for :data:`LOCK_PATIENCE_S`.
+            StoreAway: another task held it for that long.
         """
         lock = self._gates[key].lock
         with trio.move_on_after(LOCK_PATIENCE_S) as patience:
@@ -210,7 +211,7 @@ class Commits:
         if patience.cancelled_caught:
             raise StoreAway(
                 f"table {key[0]}/{key[1]}: a commit has been under way for {LOCK_PATIENCE_S:g} s;"
-                " is the object store away or slow?",
+                " is the object store unreachable or slow?",
                 retry_after_s=STORE_RETRY_S,
             )
         try:
@@ -218,12 +219,12 @@ class Commits:
         finally:
             lock.release()
             if not lock.locked() and key not in self._tree.tables:
-                # There is no such table: any name may be asked for.
+                # The table does not exist; any name may be requested.
                 self._gates.pop(key, None)
                 self._manifests.pop(key, None)
 
     async def _in_thread(self, call: Callable[[], T], namespace: str) -> T:
-        """Make a call of the store in a thread, in the namespace's turn."""
+        """Call the store in a thread, in the namespace's turn."""
         await self._turns.spend(1, namespace)
         try:
             return await trio.to_thread.run_sync(call, limiter=self._limiter)
@@ -231,7 +232,7 @@ class Commits:
             self._turns.give_back(1)
 
     async def read(self, call: Callable[[], T], namespace: str = "") -> T:
-        """Make a call that reads from the store, in a thread; whose it is says whose turn it is.
+        """Read from the store in a thread, in the namespace's turn.
 
         Raises:
             StoreAway: the store cannot be reached.
@@ -250,12 +251,12 @@ class Commits:
         actions: tuple[Action, ...],
         claims: Claims = NO_CLAIMS,
     ) -> TableState:
-        """The version with these actions, for a caller who holds the gate and waits.
+        """Commit these actions once and return the version. Requires the gate.
 
         Raises:
-            StoreAway: the store cannot be reached; it is the caller's to try again.
-            OriginMoved: the claims do not hold any more.
-            VersionSealed: the table was switched; :meth:`follow_switch`, and look again.
+            StoreAway: the store cannot be reached; the caller may retry.
+            OriginMoved: the claims are no longer valid.
+            VersionSealed: the table was switched; call :meth:`follow_switch` and start over.
             ProposalConflict, Fenced: as :func:`persist.manifest.commit`.
         """
         try:
@@ -267,10 +268,10 @@ class Commits:
             ) from exc
 
     def show(self, table: TableBuffer, state: TableState) -> None:
-        """Answer from this version, which came while no buffer was flushed. Hold the gate.
+        """Install a version that came without a flush of this daemon. Requires the gate.
 
         Raises:
-            StoreAway: it has rows that are in buffers here, too, and on their way to files.
+            StoreAway: it has rows that are also buffered here and being flushed.
         """
         if self.overlap.freeze_behind(table, state):
             raise held_back(table)
@@ -278,7 +279,7 @@ class Commits:
         table.refreshed_at = time.monotonic()
 
     def install(self, table: TableBuffer, state: TableState) -> None:
-        """Answer from this version, which has no rows of buffers here, and tell the followers."""
+        """Install a version that has no rows of buffers here, and notify followers."""
         before, definition = table.state.table_version, table.definition
         table.install(state)
         if table.definition.first_schema_id != definition.first_schema_id:
@@ -290,7 +291,7 @@ class Commits:
         self.tell_followers(table)
 
     def tell_followers(self, table: TableBuffer) -> None:
-        """Tell the followers that the table answers from another version, or was opened."""
+        """Notify followers that the table was opened or answers from another version."""
         self._checkpoints.settle(table)
         for follower in self.followers:
             follower(table)
@@ -298,28 +299,29 @@ class Commits:
     # Finished flushes
 
     def gate(self, key: TableKey) -> CommitGate:
-        """The table's gate; its schedule is told of each flush."""
+        """Return the table's gate; its schedule learns of each flush."""
         return self._gates[key]
 
     async def take_place(self, job: FlushJob) -> None:
-        """Wait for a place among the flushes that wait for their commit; it gives the place back.
+        """Wait for one of the places of flushes that wait for their commit.
 
-        A job of replication, which may wait for others of its atomic flush, needs none: it would
-        keep their places from them.
+        Replication's jobs need none: while they wait for their atomic flush they would block the
+        others.
         """
         if not job.handle.messages:
             await self._places.spend(1, job.table.namespace)
 
     async def committed(self, flush: FinishedFlush) -> bool:
-        """Commit a flush that its table's schedule has; returns when its version is installed.
+        """Commit a scheduled flush; return once its version is installed and its buffer released.
 
-        Then its buffer is released. Retries while the store is away. Flushes of one table that are
-        due at the same time are committed in one version.
+        Retries while the store is unreachable. Flushes of one table that are due together share
+        a version.
 
         Returns:
-            False for a flush of a table with a primary key that a commit went without: assemble it
-            again and call again. Where it is refused, make its files anew before, on top of version
-            ``base`` or a newer one and without what its ``left_out`` and ``covered_to`` say.
+            False if the commit of a keyed table left the flush out: assemble it again and call
+            again. If it was refused, first
+            make its files again, on top of version ``base`` or newer and without ``left_out``
+            and ``covered_to``.
 
         Raises:
             Fenced: another process has taken over this identity.
@@ -329,7 +331,7 @@ class Commits:
         if (trace := flush.handle.flush_trace) is not None:
             trace.step("linger")
         async with gate.lock:
-            if flush.state is FlushState.DUE:  # else an earlier caller has taken it along
+            if flush.state is FlushState.DUE:  # otherwise an earlier caller has committed it
                 if table.definition.keyed:
                     await self._commit_keyed(table, gate)
                 else:
@@ -339,9 +341,9 @@ class Commits:
         return flush.state is FlushState.COMMITTED
 
     async def commit_checkpoints(self, table: TableBuffer) -> None:
-        """Commit the states of sources whose rows are in files, without a flush.
+        """Commit the checkpoints whose rows are in files, without a flush.
 
-        Retries while the store is away.
+        Retries while the store is unreachable.
 
         Raises:
             Fenced: another process has taken over this identity.
@@ -376,7 +378,7 @@ class Commits:
         gate.schedule.end_commit(batch, committed)
 
     def dismiss(self, job: FlushJob) -> None:
-        """Give a flush's place back: it is committed, or cannot be made anew for now."""
+        """Free a flush's place: it is committed, or cannot be made again for now."""
         if not job.handle.messages:
             self._places.give_back(1)
 
@@ -387,7 +389,10 @@ class Commits:
         for flush in flushes:
             flush.handle.taken_back = bool(flush.left_out)
         if any(flush.left_out for flush in flushes):
-            table.moved = (state.table_version, state.version)  # before a row of it is missing here
+            table.moved = (
+                state.table_version,
+                state.version,
+            )  # before any of its rows is missing here
         while blocked := self._tree.install(table, state, persisted):
             for handle in blocked:
                 await self._spill(handle)
@@ -395,9 +400,9 @@ class Commits:
         self.tell_followers(table)
 
     async def _spill(self, handle: BufferHandle) -> None:
-        """Keep on disk what readers need of a buffer, and no file alone has.
+        """Write what readers need of a buffer to local disk.
 
-        Without room there the rows stay in memory until their readers end or are ended.
+        Without free disk space the rows stay in memory until their readers finish or expire.
         """
         try:
             await trio.to_thread.run_sync(self._hooks.spill, handle)
@@ -445,5 +450,5 @@ class Commits:
             raise
 
     def fenced(self, fence: Fenced) -> None:
-        """Tell that another process has taken over this identity."""
+        """Report that another process has taken over this identity."""
         self._hooks.on_fenced(fence)

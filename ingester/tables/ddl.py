@@ -1,8 +1,10 @@
-"""A table's steps in its manifest: loaded, created, registered, owned, widened, closed.
+"""A table's steps in its manifest: load, create, register, own, widen, close.
 
-Law of this file: whoever calls here holds the table's gate (:meth:`Commits.held`), so that nothing
-of this daemon comes between a look at the table and the commit that follows from it. What another
-writer has committed meanwhile is shown, and looked at again. Loop only.
+Callers hold the table's gate (:meth:`Commits.held`), so nothing of this daemon comes between
+reading the table and the commit that follows. If another writer committed meanwhile, its version
+is installed and the step is repeated. A keyed table is written only by the daemon that its
+manifest names as owner; the claim ends with a clean stop, or when the log it left is adopted
+(tests/tables). Event loop only.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ OWNER_RETRY_S = 5.0
 
 
 class TableOwners:
-    """Decides whose a keyed table is.
+    """Decides which daemon owns a keyed table.
 
     Args:
-        endpoint: where clients find this daemon, once that is known.
+        endpoint: returns this daemon's client endpoint, once known.
     """
 
     def __init__(self, writer: WriterIdentity, endpoint: Callable[[], str]) -> None:
@@ -51,7 +53,7 @@ class TableOwners:
         self._endpoint = endpoint
 
     def owns(self, table: TableBuffer) -> bool:
-        """Say whether the table needs no claim, or has this daemon's."""
+        """Return whether the table needs no claim or has this daemon's."""
         if not table.definition.keyed:
             return True
         owner = table.state.owner
@@ -61,7 +63,7 @@ class TableOwners:
         )
 
     def claim(self, table: TableBuffer) -> Owner:
-        """Return the claim of the table, on top of its newest version.
+        """Return a claim on the table, on top of its newest version.
 
         Raises:
             OwnedElsewhere
@@ -78,16 +80,21 @@ class TableOwners:
         return self.first_claim()
 
     def first_claim(self) -> Owner:
-        """The claim of a table that nobody has claimed."""
+        """Return the claim on a table without an owner."""
         return Owner(self._writer.ingester_id, self._writer.epoch, self._endpoint())
 
 
 STORED_HOLD_S = 30.0
-"""The time for which the store's tables of a namespace are not listed again."""
+"""How long a listing of a namespace's tables in the store is reused, in seconds."""
 
 
 class TableQuota:
-    """Sees that a namespace makes no more tables than it may have."""
+    """Limits how many tables a namespace may create.
+
+    Tables in the store count as well as open ones, so a restart frees nothing. The store is
+    listed only if a quota is set. Tables being created count, so concurrent creators cannot
+    exceed it.
+    """
 
     def __init__(self, commits: Commits, tree: BufferTree) -> None:
         self._commits = commits
@@ -96,24 +103,24 @@ class TableQuota:
         self._making: Counter[str] = Counter()
 
     def check_open(self, key: TableKey) -> None:
-        """Raise OverQuota where the tables that are open here are as many as there may be."""
+        """Raise OverQuota if the namespace's open tables have reached its quota."""
         if key not in self._tree.tables:
             use = self._tree.namespaces.of(key[0])
             self._tree.namespaces.check_tables(use, use.tables)
 
     @asynccontextmanager
     async def making(self, key: TableKey) -> AsyncIterator[None]:
-        """Count a table as on its way inside the block.
+        """Count a table as being created inside the block.
 
         Raises:
-            OverQuota: the namespace has as many as it may have.
-            StoreAway: a quota is set, and the store cannot be listed.
+            OverQuota: the namespace has reached its quota.
+            StoreAway: a quota is set and the store cannot be listed.
         """
         namespace, use = key[0], self._tree.namespaces.of(key[0])
         if use.quota.tables:
             self.check_open(key)
             stored = await self._names_stored(namespace, use.quota.tables)
-            # Atomic from here to the count: no await.
+            # Atomic: no await until the table is counted.
             here = {name for space, name in self._tree.tables if space == namespace}
             number = len((here | stored) - {key[1]}) + self._making[namespace]
             self._tree.namespaces.check_tables(use, number)
@@ -143,7 +150,7 @@ log = structlog.get_logger(__name__)
 
 
 class TableSteps:
-    """Takes one table at a time from step to step, for whoever holds its gate."""
+    """Performs the steps of one table at a time. Callers hold the table's gate."""
 
     def __init__(
         self,
@@ -159,14 +166,14 @@ class TableSteps:
         self._rules = rules
         self.quota = TableQuota(commits, tree)
         self.closed = False
-        """Whether nothing is made or registered any more."""
+        """Whether tables may no longer be created or registered."""
 
     def may_write(self, table: TableBuffer) -> bool:
-        """Say whether :meth:`own` has nothing to do. Without the gate, too."""
+        """Return whether :meth:`own` would do nothing. Needs no gate."""
         return table.registered and self._owners.owns(table)
 
     async def open(self, key: TableKey) -> TableBuffer:
-        """Return the table, loaded when it is not known yet.
+        """Return the table, loading it if necessary.
 
         Raises:
             UnknownTable, StoreAway
@@ -181,11 +188,11 @@ class TableSteps:
         return self._keep(key, state)
 
     async def create(self, key: TableKey, definition: TableDefinition) -> TableBuffer:
-        """Return the table: new, or as somebody else has just made it.
+        """Create the table, or return it as another writer has just created it.
 
         Raises:
-            InvalidRequest: a limit says that it may not be made.
-            OverQuota: the namespace has as many tables as it may have.
+            InvalidRequest: a limit forbids it.
+            OverQuota: the namespace has reached its quota of tables.
             Stopping, StoreAway
         """
         self._check_open()
@@ -205,10 +212,10 @@ class TableSteps:
         return table
 
     def first_actions(self, key: TableKey, columns: int) -> tuple[Action, ...]:
-        """What the first commit of a keyed table of this daemon's says beside its definition.
+        """Return the first commit's additional actions for a keyed table of this daemon.
 
         Raises:
-            InvalidRequest: a limit says that it may not be made.
+            InvalidRequest: a limit forbids it.
             Stopping
         """
         self._check_open()
@@ -216,7 +223,7 @@ class TableSteps:
         return (self._writer_action("open"), self._owners.first_claim())
 
     def keep_new(self, key: TableKey, state: TableState) -> TableBuffer:
-        """The table that this daemon has made, and takes the writes of."""
+        """Return the open table that this daemon has created and owns."""
         table = self._tree.tables.get(key) or self._keep(key, state)
         table.registered = True
         log.info("table created", namespace=key[0], table=key[1], version=state.version)
@@ -224,14 +231,14 @@ class TableSteps:
         return table
 
     async def register(self, table: TableBuffer) -> None:
-        """See that this daemon's epoch is in the manifest."""
+        """Record this daemon's epoch in the manifest."""
         self._check_open()
         if not table.registered:
             await self._commit(table, (self._writer_action("open"),))
             table.registered = True
 
     async def own(self, table: TableBuffer) -> None:
-        """See that this daemon's writes are the table's next ones, whatever was known before.
+        """Make this daemon the table's owner, whatever was known before.
 
         Raises:
             OwnedElsewhere
@@ -245,28 +252,28 @@ class TableSteps:
                 self._commits.show(table, exc.state)
 
     async def widen(self, table: TableBuffer, missing: list[pa.Field]) -> None:
-        """Add these columns; nothing, where somebody else has changed the table meanwhile.
+        """Add columns; does nothing if another writer changed the table meanwhile.
 
         Raises:
-            InvalidRequest: the table would have more columns than it may.
+            InvalidRequest: the table would exceed its column limit.
         """
         had = len(table.definition.schema)
         check_columns(table.key, had, had + len(missing), self._rules.shapes)
         wider = table.definition.with_schema(pa.schema([*table.definition.schema, *missing]))
         try:
-            # With the spec, whose partition columns have names, too: nobody may have changed it.
+            # The spec is included, because its partition columns have names, too.
             spec = table.state.current_spec
             assert spec is not None
             await self._commit(table, (wider.schema_action(), spec))
         except ProposalConflict as exc:
-            self._commits.show(table, exc.state)  # somebody else added columns: look again
+            self._commits.show(table, exc.state)  # another writer added columns: look again
             return
         log.info("columns added", table=table.key, columns=[field.name for field in missing])
 
     async def record_transformers(
         self, table: TableBuffer, used: tuple[tuple[str, str], ...]
     ) -> None:
-        """Have the manifest say that these transformers, each (class, version), are in force."""
+        """Record these transformers, (class, version) each, in the manifest."""
         before = table.definition.transformers
         while (now := table.definition.with_transformers(used)) is not table.definition:
             try:
@@ -277,7 +284,7 @@ class TableSteps:
         _tell_of_changes(table, before)
 
     async def close_writer(self, table: TableBuffer) -> None:
-        """Say that this incarnation writes no more, if it is registered."""
+        """Record that this incarnation stops writing, if it is registered."""
         if table.registered:
             await self._commit(table, (self._writer_action("closed"),))
             table.registered = False
@@ -315,7 +322,7 @@ class TableSteps:
 
 
 def _tell_of_changes(table: TableBuffer, before: Sequence[UsedTransformer]) -> None:
-    """Log which transformers are others than before, or the same in another version."""
+    """Log transformers that differ from the previous ones, or from their version."""
     now = table.definition.transformers
     had = {each.name: each.version for each in before}
     for each in now:

@@ -1,11 +1,12 @@
-"""A table's rows as a whole, in files: they become the table, or take the place of what there is.
+"""Committing a whole table in files: as a new table, or replacing an existing one.
 
-    no table yet      columns, key, files, state, this daemon ─▶ the first commit of version 1
-    a table           columns, key, files, state ─▶ first commit of the claimed version ─▶ switch
+    no table yet      columns, key, files, checkpoint, owner ─▶ the first commit of table version 1
+    a table           columns, key, files, checkpoint ─▶ first commit of the claimed version ─▶
+    switch
 
-Law of this file: one commit has all of it, made once however often it is tried. Whoever calls here
-for a table that is there has its write latch to itself, and nothing of the table is in a buffer.
-Loop only; the store's calls run in threads.
+One commit contains everything and is made once, however often it is tried (tests/copies). For an
+existing table the caller holds its write latch and nothing of the table is buffered. Event loop
+only; store calls run in threads.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class WholeTable:
-    """The rows of a table, in files of a version that nobody sees yet.
+    """A table's rows, in files of a version that is not visible yet.
 
     Attributes:
         number: The table version that the files are in.
         claim: The name under which the number was claimed.
         adds: The files.
-        checkpoint: The state of the source that the rows are of.
+        checkpoint: The source's state that belongs to the rows.
     """
 
     key: TableKey
@@ -65,10 +66,12 @@ class WholeTable:
     adds: Sequence[Add]
     checkpoint: Checkpoint
     proposal: Proposal | None = None
-    """What is committed, from the first attempt on: a second one would be another commit."""
+    """The same object for every attempt: a second one would be another commit."""
 
     def proposed(self, *more: Action) -> Proposal:
-        """The version's first commit, with more actions where it is also the table's."""
+        """Return the version's first commit; ``more`` are actions for a table that is created by
+        it.
+        """
         if self.proposal is None:
             adds = [
                 msgspec.structs.replace(
@@ -82,7 +85,7 @@ class WholeTable:
 
 
 class NewVersions:
-    """Commits whole tables. Loop only."""
+    """Commits whole tables. Event loop only."""
 
     def __init__(self, commits: Commits, steps: TableSteps, writer: WriterIdentity) -> None:
         self._commits = commits
@@ -90,12 +93,12 @@ class NewVersions:
         self._writer = writer
 
     async def create(self, whole: WholeTable) -> TableBuffer:
-        """Make the table, with all of its rows.
+        """Create the table with all of its rows.
 
         Raises:
-            InvalidRequest: Somebody has made it meanwhile.
-            OverQuota: The namespace has as many tables as it may have.
-            StoreAway: Call it again; it may have been made.
+            InvalidRequest: another writer created it meanwhile.
+            OverQuota: the namespace has reached its quota of tables.
+            StoreAway: call again; it may have been created.
             Stopping, Fenced
         """
         commits, key = self._commits, whole.key
@@ -107,26 +110,26 @@ class NewVersions:
             return self._steps.keep_new(key, state)
 
     async def prepare(self, table: TableBuffer, whole: WholeTable) -> None:
-        """Make the version that is to take the table over; nobody sees it yet.
+        """Commit the version that will replace the table; it is not visible yet.
 
         Raises:
-            InvalidRequest: Clean-up has taken its files, after days; or it was given up.
-            StoreAway: Call it again.
+            InvalidRequest: garbage collection took its files after days, or it was abandoned.
+            StoreAway: call again.
         """
         manifest = Manifest(self._commits.store, *whole.key, whole.number)
         if whole.proposal is None:
-            # Another copy may have made the table anew since this one was begun.
+            # Another copy may have replaced the table since this one began.
             whole.definition = whole.definition.anew(table.definition)
         async with self._commits.held(whole.key):
             await self._in_thread(partial(self._committed, manifest, whole.proposed()))
 
     async def take_over(self, table: TableBuffer, whole: WholeTable) -> TableState:
-        """Have a version that was prepared take the table over, and answer from it.
+        """Switch the table to a prepared version and install it.
 
         Raises:
-            InvalidRequest: It cannot any more; the table is as it was, or what somebody else has
-                made of it.
-            StoreAway: Call it again until it returns, or raises anything else: it may be done.
+            InvalidRequest: no longer possible; the table is unchanged, or as another writer left
+                it.
+            StoreAway: call again until it returns or raises another error: it may be done.
             Fenced
         """
         previous = table.state.table_version
@@ -138,7 +141,7 @@ class NewVersions:
                 raise
             self._commits.show(table, state)
         log.info(
-            "table made anew",
+            "table replaced",
             table=table.key,
             table_version=state.table_version,
             rows=state.rows,
@@ -148,7 +151,7 @@ class NewVersions:
     def _committed(self, manifest: Manifest, proposal: Proposal) -> TableState:
         def rule(state: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
             if state.version:
-                raise ProposalConflict("it is there already", state)
+                raise ProposalConflict("it exists already", state)
             check_uploads(state, actions)
             return actions
 
@@ -156,8 +159,8 @@ class NewVersions:
             return commit(manifest, None, proposal, self._writer, rule)
         except (ProposalConflict, UploadExpired, VersionSealed) as exc:
             raise InvalidRequest(
-                f"table {manifest.namespace}/{manifest.table} was made meanwhile, by somebody else:"
-                " copy it anew"
+                f"table {manifest.namespace}/{manifest.table} was created by another writer"
+                " meanwhile: start the copy again"
             ) from exc
 
     def _switched(self, whole: WholeTable, previous: int) -> TableState:
@@ -166,9 +169,9 @@ class NewVersions:
         try:
             switch(push_id=whole.claim, previous=previous)
         except (SwitchRefused, TableVersionNotKept, SwitchedMeanwhile, VersionSealed) as exc:
-            current = load_current(store, *whole.key)  # ends one that is under way
+            current = load_current(store, *whole.key)  # completes a switch under way
             if current.table_version != whole.number:
-                raise InvalidRequest(f"copy: {exc}; copy it anew") from exc
+                raise InvalidRequest(f"copy: {exc}; start the copy again") from exc
             return current
         return load_current(store, *whole.key)
 

@@ -1,7 +1,7 @@
-"""Look-up of origins: in this daemon's log and memory, and in the manifests of all tables.
+"""Looking up origins: in this daemon's log and memory, and in the manifests of all tables.
 
-Law of this file: a table that nobody has opened is read for its origins when one is asked for that
-is not known here, as after the loss of the disk; its files are not kept in memory for that.
+If an origin is unknown here, for example after the loss of the disk, closed tables are read for
+their origins; their files are not kept in memory (tests/origins).
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ from persist.table import TableKey
 
 READ_AGAIN_S = 5.0
 Sees = Callable[[str], bool]
-"""Says whether something may be told of a namespace."""
+"""Returns whether a caller may see a namespace."""
 
 
 class TableStanding(NamedTuple):
-    """How far an origin is in a table.
+    """An origin's progress in a table.
 
     Attributes:
-        upto: All sequences up to it are known to be there.
-        newest: The last one that is there, whatever is known of those before it: a table that was
-            made anew, or that was away, does not know of all.
-        partly: The last one of which some partitions have the rows and others do not: those that
-            do not were lost with a daemon's disk, or wait in the log of another daemon.
-        marks: Between two of them, and up to the first, all sequences stand alike in every
-            partition: a client that puts its rows into other batches than before ends one at each.
-        there: Of each mark, whether the sequences up to it from the one before are there.
+        upto: All sequences up to it are known to be present.
+        newest: The last sequence that is present. Earlier ones may be unknown, for example after
+            a copy replaced the table.
+        partly: The last sequence whose rows some partitions have and others lack; those were
+            lost with a daemon's disk or
+            are in another daemon's log.
+        marks: Between two of them, and up to the first, all sequences have the same status in
+            every partition. A client
+            that batches its rows differently than before ends a batch at each mark.
+        there: For each mark, whether the sequences since the previous mark are present.
     """
 
     upto: int | None
@@ -51,21 +53,21 @@ class TableStanding(NamedTuple):
 
 
 class KnownOrigins:
-    """Answers for origins over all tables. Loop only."""
+    """Answers for origins over all tables. Event loop only."""
 
     def __init__(self, catalog: Catalog, origins: Origins) -> None:
         self._catalog = catalog
         self.origins = origins
         self._closed: dict[TableKey, dict[str, int | None]] = {}
         self._claims: dict[str, Counter[str]] = {}
-        """Namespaces by the origins of streams that are open there."""
+        """Number of open streams by origin and namespace."""
         self._read_at = float("-inf")
 
     def statistics(self, sees: Sees | None = None) -> list[OriginStatus]:
-        """Tell about all origins that are known without reading anything.
+        """Return all origins that are known without reading the store.
 
         Args:
-            sees: says of which namespaces' origins; None is all.
+            sees: restricts the namespaces; None allows all.
         """
         names: dict[str, int | None] = {}
         for table in self._catalog.opened():
@@ -80,13 +82,13 @@ class KnownOrigins:
         return [self._facts(name, durable) for name, durable in names.items()]
 
     async def find(self, name: str | None, sees: Sees | None = None) -> list[OriginStatus]:
-        """Tell about one origin, or all; about none where no table knows it.
+        """Return one origin, or all; nothing if no table knows it.
 
         Args:
-            sees: says of which namespaces' origins; None is all.
+            sees: restricts the namespaces; None allows all.
 
         Raises:
-            StoreAway: not known here, and the store cannot be reached.
+            StoreAway: the origin is unknown here and the store cannot be reached.
         """
         known = None if name is None else self.origins.find(name)
         if known is None or known.memory_sequence is None:
@@ -95,13 +97,13 @@ class KnownOrigins:
         return [facts for facts in self.statistics(sees) if name in (None, facts.origin)]
 
     def claim(self, name: str, namespace: str, may_write: Sees) -> bool:
-        """Let a stream of an origin in, unless the origin writes where its caller may not.
+        """Admit a stream of an origin unless the origin writes where the caller may not.
 
-        Its sequences count over all namespaces that it writes to: one who could write under the
-        name of another's origin would have that one take for durable what is not. To be undone by
-        :meth:`unclaim` when the stream ends. Reads nothing.
+        An origin's sequences count over all its namespaces. A caller who could use another's
+        origin name would make that producer believe that lost rows are durable. :meth:`unclaim`
+        reverts it when the stream ends. Does not read the store.
         """
-        # Atomic: of two that claim a name at once, the second one finds the first.
+        # Atomic: the second of two concurrent claims sees the first.
         origin = self.origins.find(name)
         known = {key[0] for key in origin.tables} if origin is not None else set()
         known |= {each.namespace for each in self._catalog.opened() if name in each.state.origins}
@@ -113,7 +115,7 @@ class KnownOrigins:
         return True
 
     def unclaim(self, name: str, namespace: str) -> None:
-        """Undo a :meth:`claim`."""
+        """Revert a :meth:`claim`."""
         claims = self._claims[name]
         claims[namespace] -= 1
         if not claims[namespace]:
@@ -122,7 +124,7 @@ class KnownOrigins:
             del self._claims[name]
 
     def standing(self, name: str, table: TableBuffer) -> TableStanding:
-        """Tell how far an origin is known to be in a table."""
+        """Return an origin's known progress in a table."""
         origin = self.origins.find(name) or Origin(name)
         origin_table = origin.tables.get(table.key) or OriginTable(name, table.key)
         tenures, marks = origin_table.tenures, set(origin_table.fates.under_way)
@@ -137,7 +139,7 @@ class KnownOrigins:
         marks |= ahead
         in_order = sorted(mark for mark in marks if 0 <= mark < NO_END - 1)
         definition = table.definition
-        # What its only partition has, the table has.
+        # In an unpartitioned table the only partition has everything.
         only = None if definition.spec.fields else (definition.spec_id, ())
         there = [
             any(one.first <= mark <= one.last for one in tenures)
@@ -181,7 +183,7 @@ class KnownOrigins:
             for key in keys:
                 nursery.start_soon(self._read, key, failed, nursery.cancel_scope)
         if failed:
-            raise failed[0]  # by itself: a nursery would make a group of it, which no caller knows
+            raise failed[0]  # raised alone: the nursery would wrap it in a group
         self._read_at = began
 
     async def _read(self, key: TableKey, failed: list[Exception], all_of: trio.CancelScope) -> None:
@@ -192,7 +194,7 @@ class KnownOrigins:
             all_of.cancel()
 
     def _origins_in(self, key: TableKey) -> dict[str, int | None]:
-        # In a thread.
+        # Runs in a thread.
         try:
             state = self._catalog.manifest(key).load()
         except TableNotFound:

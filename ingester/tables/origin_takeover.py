@@ -1,12 +1,13 @@
-"""An origin's first write at this daemon: the table's manifest says so before it is let in.
+"""An origin's first write at this daemon is recorded in the table's manifest before it is admitted.
 
-    stream of an origin, first sequence n ─┬▶ look: all from n on is this daemon's ───┬─▶ let in
-                                           └▶ commit: all from n on is this daemon's ─┘
+    stream of an origin, first sequence n ─┬▶ look: everything from n is this daemon's ───┬─▶
+    admitted
+                                           └▶ commit: everything from n is this daemon's ─┘
 
-Law of this file: whoever had the origin before finds that in its next commit, and brings nothing
-from ``n`` on any more; what it has below stays its own to bring. That holds for this daemon, too,
-so every stream looks at the manifest first: the origin may have been elsewhere meanwhile. Streams
-that wait at the same time share a commit. Loop only.
+The previous owner sees this in its next commit and flushes nothing from ``n`` on; what it has
+below remains its to flush. The same holds for this daemon, so every stream first looks at the
+manifest: the origin may have moved meanwhile. Streams that wait at the same time share a commit
+(tests/origins). Event loop only.
 """
 
 from __future__ import annotations
@@ -34,28 +35,28 @@ log = structlog.get_logger(__name__)
 
 @contextmanager
 def store_asked_of(origin: str | None) -> Iterator[None]:
-    """Say of a store that is away what it was needed for, and what helps.
+    """Add to a store error what the store was needed for and what helps.
 
     Args:
-        origin: the origin that it was needed for; None where it is about several.
+        origin: the origin it was needed for; None for several.
 
     Raises:
-        StoreAway: as it was raised inside, with that.
+        StoreAway: the error raised inside, with the addition.
     """
     try:
         yield
     except StoreAway as exc:
         of = "origins" if origin is None else f"origin {origin!r}"
         raise StoreAway(
-            f"how far {of} came is asked of the object store, and noted there: wait until it"
-            " answers, a client tries again by itself; writes without an origin go on into tables"
-            f" that are open ({exc.message})",
+            f"the progress of {of} is read from and recorded in the object store, which cannot be"
+            " reached: the client retries by itself; writes without an origin to open tables"
+            f" continue ({exc.message})",
             retry_after_s=exc.retry_after_s,
         ) from exc
 
 
 class OriginTakeover:
-    """Takes origins over for this daemon. Loop only."""
+    """Takes origins over for this daemon. Event loop only."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class OriginTakeover:
         writer: WriterIdentity,
         begin_segment: Callable[[], Awaitable[None]],
     ) -> None:
-        """``begin_segment`` has the log say anew what is applied of origins."""
+        """``begin_segment``: starts a log segment, which repeats what is applied of origins."""
         self._commits = commits
         self._begin_segment = begin_segment
         self.origins = origins
@@ -74,12 +75,13 @@ class OriginTakeover:
         """The first sequences that streams wait for."""
 
     async def take(self, table: TableBuffer, name: str, first: int) -> None:
-        """Return when the table's manifest says that sequences from ``first`` on are ours.
+        """Return once the table's manifest says that sequences from ``first`` on are this daemon's.
 
         Raises:
-            StoreAway: it has to be committed, and the store cannot be reached; or rows that came
-                from this daemon before it lost the origin are still on their way to files.
-            Saturated: it has gone to and fro too often while its rows were in no file.
+            StoreAway: a commit is needed and the store cannot be reached, or rows from before
+                this daemon lost the origin are
+                still being flushed.
+            Saturated: the origin moved too often while its rows were in no file.
         """
         origin_table = self.origins.table(name, table.key)
         asked_at = trio.current_time()
@@ -93,7 +95,7 @@ class OriginTakeover:
                 owned = origin_table.owns(first)
                 while not owned:
                     self._check_runs(table.state, origin_table)
-                    # Whoever waits at the gate is served by who comes through it.
+                    # The first task through the gate commits for all that wait there.
                     firsts = self._wanted.pop(table.key, {})
                     firsts.setdefault(origin_table, first)
                     owned = await self._commit(table, firsts)
@@ -101,7 +103,7 @@ class OriginTakeover:
             self._wanted.get(table.key, {}).pop(origin_table, None)
 
     def _check_runs(self, state: TableState, one: OriginTable) -> None:
-        """Refuse an origin that has gone to and fro too often while its rows were in no file."""
+        """Refuse an origin that moved too often while its rows were in no file."""
         known = state.origins.get(one.name)
         if known is None or len(known.runs) < MOST_RUNS:
             return
@@ -111,14 +113,14 @@ class OriginTakeover:
             return
         owners = sorted({run.owner[0] for run in runs if run.owner is not None})
         raise Saturated(
-            f"origin {one.name!r} of table {'/'.join(one.table)} has gone from daemon to daemon"
-            f" {len(runs)} times while rows of it are in no file yet: have {', '.join(owners)}"
-            " persist the table, or adopt the log of one that does not come back",
+            f"origin {one.name!r} of table {'/'.join(one.table)} moved between daemons {len(runs)}"
+            f" times while some of its rows are unflushed: run `ingester persist` on"
+            f" {', '.join(owners)}, or adopt the log of a daemon that does not come back",
             retry_after_s=FULL_RETRY_S,
         )
 
     async def _look(self, table: TableBuffer, asked_at: float) -> None:
-        """See whether an origin was taken over meanwhile, unless somebody has just looked."""
+        """Check whether an origin was taken over meanwhile, unless another task has just looked."""
         if self._looked_at.get(table.key, float("-inf")) >= asked_at:
             return
         began = trio.current_time()
@@ -129,7 +131,7 @@ class OriginTakeover:
         self._looked_at[table.key] = began
 
     async def _commit(self, table: TableBuffer, firsts: dict[OriginTable, int]) -> bool:
-        """Commit that these sequences are ours; False where a newer version has come."""
+        """Commit that these sequences are this daemon's; False if a newer version exists."""
         with store_asked_of(None):
             now = (await self._commits.read(self._commits.store.now)).isoformat()
         state = table.state
@@ -153,7 +155,10 @@ class OriginTakeover:
         if any(
             _takes_from_others(had[one.name], begin, self._process) for one, begin in begins.items()
         ):
-            table.moved = (state.table_version, state.version)  # before a row of it is seen here
+            table.moved = (
+                state.table_version,
+                state.version,
+            )  # before any of its rows is visible here
         for one in firsts:
             self.origins.claim(one, state.origins[one.name], self._process)
         self._commits.show(table, state)
@@ -162,23 +167,23 @@ class OriginTakeover:
         return True
 
     def _begin(self, state: TableState, one: OriginTable, first: int) -> int:
-        """The sequence from which on an origin is to be taken: the first that another has."""
+        """Return the first sequence to take: the first one that another daemon has."""
         known = state.origins.get(one.name) or one.unknown_origin(self._process)
         self.origins.load(one, known, self._process[0])
         foreign = one.first_foreign(first, self._process)
         return first if foreign is None else foreign
 
     def _claim(self, state: TableState, one: OriginTable, begin: int, now: str) -> Origin:
-        """The action that takes an origin from a sequence on."""
+        """Return the action that takes an origin from a sequence on."""
         known = state.origins.get(one.name) or one.unknown_origin(self._process)
         done = self.origins.done(one, self._process, state.writers)
         return taken_over(known, self._process, begin, now, done, one.held())
 
 
 def _takes_from_others(known: Origin | None, begin: int, process: Process) -> bool:
-    """Whether another daemon had some of an origin's sequences from ``begin`` on.
+    """Return whether another daemon had some of an origin's sequences from ``begin`` on.
 
-    That of the newest ones may be this one all the while, and of older ones another.
+    This daemon may own the newest ones while another owns older ones.
     """
     runs = [] if known is None else owned(known)
     return any(

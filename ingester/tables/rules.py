@@ -1,7 +1,7 @@
-"""The rules by which tables are made and widened, and how many there may be.
+"""Rules for creating and widening tables, and limits on their number.
 
-Law of this file: values, and pure checks. A table that is there stays and can be opened whatever
-the limits say; only what would be made new is refused, before anything is committed.
+Pure checks. An existing table can be opened whatever the limits say; only new tables and columns
+are refused, before anything is committed (tests/tables).
 """
 
 from __future__ import annotations
@@ -19,38 +19,37 @@ DEFAULTS = LimitsSettings()
 
 @dataclass(frozen=True, slots=True)
 class TableRules:
-    """The rules of one daemon's tables."""
+    """The rules for one daemon's tables."""
 
     auto_create: bool = True
-    """Whether tables are made by their first write."""
+    """Whether a first write creates its table."""
     limits: LimitsSettings = DEFAULTS
     endpoint: Callable[[], str] = lambda: ""
-    """Tells where clients find this daemon, once that is known."""
+    """Returns this daemon's client endpoint, once known."""
 
     @property
     def shapes(self) -> ShapeLimits:
-        """The limits that schemas are held to."""
         return shapes_of(self.limits)
 
     def check_new(self, key: TableKey, columns: int, there: Collection[TableKey]) -> None:
-        """Raise :class:`InvalidRequest` for a table that cannot be made beside those ``there``.
+        """Raise :class:`InvalidRequest` if a table cannot be created beside those in ``there``.
 
         Args:
-            there: the tables that the daemon has open.
+            there: the daemon's open tables.
         """
         if key in there:
             return
         check_columns(key, 0, columns, self.shapes)
         _check_count("tables", key, len(there), self.limits.tables)
         most = self.limits.namespaces
-        if len(there) >= most:  # else there cannot be as many
+        if len(there) >= most:  # fewer tables cannot have that many namespaces
             namespaces = {namespace for namespace, _ in there}
             if key[0] not in namespaces:
                 _check_count("namespaces", key, len(namespaces), most)
 
 
 def shapes_of(limits: LimitsSettings) -> ShapeLimits:
-    """The limits that schemas are held to."""
+    """Return the limits on schemas."""
     return ShapeLimits(
         columns=limits.columns,
         dictionaries=limits.dictionaries,
@@ -63,7 +62,7 @@ def shapes_of(limits: LimitsSettings) -> ShapeLimits:
 def _check_count(limit: str, key: TableKey, found: int, most: int) -> None:
     if found >= most:
         raise InvalidRequest(
-            f"table {key[0]}/{key[1]} is not made: the daemon has {found} {limit} open;"
+            f"table {key[0]}/{key[1]} cannot be created: the daemon has {found} {limit} open;"
             f" limits.{limit} is {most}",
             details=limit_facts(f"limits.{limit}", most, found),
         )

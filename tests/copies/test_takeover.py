@@ -132,7 +132,7 @@ async def _push_was_faster() -> None:
     other = WholeTable(KEY, pushed, "push", keyed_definition(NEW, ["k"]), (), STATE)
     await catalog.new_versions.prepare(table, other)
     switch_version(store, *KEY, pushed, push_id="push", reshape=ME)
-    with pytest.raises(InvalidRequest, match="copy it anew"):
+    with pytest.raises(InvalidRequest, match="start the copy again"):
         await catalog.new_versions.take_over(table, whole)
     assert table.state.table_version == pushed
     # The same copy again is told the same, and one that is done is done.

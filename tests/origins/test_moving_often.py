@@ -69,10 +69,8 @@ def test_an_origin_that_moved_too_often_is_refused_until_its_rows_are_in_files(
                     refusal = extra(error)
         assert refusal is not None, "it is taken over for ever"
         assert refusal["code"] == "saturated"
-        assert (
-            f"origin '{ORIGIN}' of table ns/t has gone from daemon to daemon" in refusal["message"]
-        )
-        assert "have a, b persist the table" in refusal["message"]
+        assert f"origin '{ORIGIN}' of table ns/t moved between daemons" in refusal["message"]
+        assert "run `ingester persist` on a, b" in refusal["message"]
         persisted(a)
         persisted(b)
         assert in_files(tmp_path) == rows_of(sent)
