@@ -1,8 +1,8 @@
-"""``python -m ingester.spark.compact URL NAMESPACE [TABLE]``: a job for ``spark-submit``.
+"""``python -m ingester.spark.compact URL NAMESPACE [TABLE]``: compaction as a job.
 
-Progress goes to standard error, a line after each commit; the report to standard output, with
-``--json`` one object a table. Exit code 0 when all is done; 1 when some groups are left because
-others were faster, or a table failed; 2 for wrong arguments.
+After each commit a progress line goes to standard error; the report goes to standard output, with
+``--json`` as one object per table. Exit code 0: done; 1: groups are left because of conflicts, or a
+table failed; 2: wrong arguments.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not asked.table:
             there = list_tables(store)
             tables = sorted(table for space, table in there if space == asked.namespace)
-        for table in tables:  # before a cluster is asked for
+        for table in tables:  # fail before starting a cluster
             Manifest(store, asked.namespace, table).head()
     except (ManifestError, StoreError, ValueError) as exc:
         print(escaped(str(exc)), file=sys.stderr)
         return 1
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started it
-        # Workers run this Python, not whatever `python3` is on PATH.
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # otherwise spark-submit started this process
+        # Workers run this Python, not the `python3` on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName(f"compact {asked.namespace}").getOrCreate()
     failed = False
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def text_of(report: CompactionReport) -> str:
-    """A report as a sentence."""
+    """The report as a sentence."""
     if not report.files_before:
         return f"{report.namespace}/{report.table}: nothing to do at version {report.version}"
     speed = report.bytes_before / 1e6 / max(report.seconds, 1e-9)
@@ -105,51 +105,54 @@ def _progress(report: CompactionReport, done: int, planned: int) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m ingester.spark.compact",
-        description="Make few Parquet files of many small ones, or all anew, beside daemons.",
+        description="Compact or rewrite a table's Parquet files while daemons are running.",
     )
     parser.add_argument("url", help="the store: file:///var/lib/ingester/store, s3://bucket/prefix")
     parser.add_argument("namespace")
-    parser.add_argument("table", nargs="?", help="all tables of the namespace by default")
+    parser.add_argument("table", nargs="?", help="default: all tables of the namespace")
     parser.add_argument(
         "--target-file-bytes", type=_positive, default=TARGET_FILE_BYTES, metavar="BYTES"
     )
-    parser.add_argument("--filter", help="only files that may have rows like this")
+    parser.add_argument("--filter", help="only files that may have matching rows")
     parser.add_argument(
         "--storage-option",
         action="append",
         default=[],
         type=_pair,
         metavar="NAME=VALUE",
-        help="endpoint_url, key, secret, …; a secret better as env:NAME or file:PATH",
+        help="endpoint_url, key, secret, …; for secrets use env:NAME or file:PATH",
     )
-    parser.add_argument("--rewrite", action="store_true", help="all files, also those large enough")
     parser.add_argument(
-        "--sort-by", metavar="A,B", help="of a rewrite: other columns than the table's own"
+        "--rewrite", action="store_true", help="rewrite all files, including large ones"
     )
+    parser.add_argument("--sort-by", metavar="A,B", help="with --rewrite: sort by these columns")
     parser.add_argument(
         "--partition-by",
         nargs="*",
         metavar="FIELD",
-        help="of a rewrite: day(time), 'bucket(16, host)', …; without any, no partitions",
+        help="with --rewrite: day(time), 'bucket(16, host)', …; no FIELD: no partitions",
     )
     parser.add_argument(
-        "--compression", type=_compression, metavar="CODEC", help="of a rewrite: zstd:9, snappy, …"
+        "--compression",
+        type=_compression,
+        metavar="CODEC",
+        help="with --rewrite: zstd:9, snappy, …",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a table")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per table")
     return parser
 
 
 def asked_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments, checked; leaves with exit code 2 where they make no sense."""
+    """The arguments, checked. Ends with exit code 2 if they are invalid."""
     parser = _parser()
     asked = parser.parse_args(arguments)
     if not asked.rewrite and (asked.sort_by or asked.compression or asked.partition_by is not None):
-        parser.error("--sort-by, --partition-by and --compression belong to --rewrite")
+        parser.error("--sort-by, --partition-by and --compression need --rewrite")
     return asked
 
 
 def job_of(asked: argparse.Namespace) -> Callable[..., CompactionReport]:
-    """The function to be called for each table."""
+    """The function to call for each table."""
     if not asked.rewrite:
         return compact
     names = asked.sort_by.split(",") if asked.sort_by else None
@@ -171,7 +174,7 @@ def _compression(text: str) -> str:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 

@@ -18,27 +18,27 @@ R = TypeVar("R")
 
 
 class PySparkMissing(ImportError):
-    """PySpark cannot be imported; the message says how to install it."""
+    """PySpark is missing or too old; the message says how to install it."""
 
 
 class RequestRefused(ValueError):
-    """An option, a column or a filter that cannot be understood, or that is not there."""
+    """An option, column or filter is invalid or does not exist."""
 
 
 class ReaderUnsuitable(ValueError):
-    """The reader that was asked for cannot read this table in this session."""
+    """The requested reader cannot read this table in this session."""
 
 
 class StreamUnsuitable(ValueError):
-    """The table, or what is kept of it, cannot be streamed from here."""
+    """The table cannot be streamed, or not from this offset."""
 
 
 class WriteRefused(ValueError):
-    """The rows, or the table, are not such that they can be written there."""
+    """The rows cannot be written to this table."""
 
 
 class TailUnavailable(RuntimeError):
-    """A daemon did not give its buffered rows. ``code`` is the daemon's own, where it sent one."""
+    """A daemon did not return its buffered rows. ``code`` is the daemon's error code, or None."""
 
     def __init__(self, endpoint: str, message: str, code: str | None = None) -> None:
         super().__init__(f"{endpoint}: {message}")
@@ -47,14 +47,15 @@ class TailUnavailable(RuntimeError):
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether the daemon is gone, or about to go."""
+        """Whether the daemon is unreachable or shutting down."""
         return self.code in (None, "stopping", "fenced", "unavailable")
 
 
 class RowsMissing(UserWarning):
-    """Rows that only some daemons have are missing, as those are away and that was allowed.
+    """Buffered rows of unreachable daemons are missing, which the caller allowed.
 
-    ``endpoints`` are theirs.
+    Attributes:
+        endpoints: Those daemons.
     """
 
     def __init__(self, endpoints: Sequence[str], why: str) -> None:
@@ -63,28 +64,28 @@ class RowsMissing(UserWarning):
 
 
 class TailStale(TailUnavailable):
-    """The daemon has no tail for so old a version any more: load a newer one and ask again."""
+    """The version is too old for the daemon: load a newer one and ask again."""
 
 
 def require_pyspark() -> None:
-    """Return if PySpark 4 can be imported, else raise :class:`PySparkMissing`."""
+    """Raise :class:`PySparkMissing` unless PySpark 4 can be imported."""
     try:
         import pyspark
     except ImportError as exc:
         raise PySparkMissing(
-            "reading tables with Spark needs PySpark 4: pip install 'ingester[spark]'"
+            "PySpark 4 is required to read tables with Spark: pip install 'ingester[spark]'"
         ) from exc
     if int(pyspark.__version__.partition(".")[0]) < 4:
         raise PySparkMissing(
-            f"PySpark {pyspark.__version__} is too old, 4 is needed: pip install 'ingester[spark]'"
+            f"PySpark {pyspark.__version__} is too old, need 4: pip install 'ingester[spark]'"
         )
 
 
 def plainly(call: Callable[P, R]) -> Callable[P, R]:
-    """The same call, whose refusals come without the way that they took through this package.
+    """The call, with the traceback removed from errors that this package raises.
 
-    Spark shows its users the whole traceback of what a Python data source raises, and the sentence
-    that helps is its last line. What is not an error of ours keeps its traceback.
+    Spark shows its users the whole traceback of an exception in a Python data source, and the
+    helpful sentence is its last line. Other exceptions keep their traceback.
     """
 
     @wraps(call)
@@ -101,7 +102,7 @@ def plainly(call: Callable[P, R]) -> Callable[P, R]:
 
 
 def plainly_each(call: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
-    """The same for a generator, whose refusals come while it is gone through: :func:`plainly`."""
+    """As :func:`plainly`, for a generator."""
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
@@ -118,5 +119,5 @@ def plainly_each(call: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
 
 
 def is_refusal(exc: Exception) -> bool:
-    """True of errors that say in words what is wrong: all that our packages define."""
+    """True for exceptions that these packages define: their messages are written for users."""
     return type(exc).__module__.partition(".")[0] in ("ingester", "persist")

@@ -1,25 +1,25 @@
 """The options of the data source, checked.
 
-    url, namespace, table      which table; or one path, <url>/<namespace>/<table>
-    version | as_of            which version of it, the newest by default
-    table_version              of a batch read: a version of the table as a whole that is kept
-    columns                    a,b,c; empty, where only the number of rows counts
-    count                      true: the number of rows, in rows to be summed up, instead of them
-    filter                     host = 'h1' and time >= '2026-11-21'; prunes files, too
-    pushdown                   true: take the filters that Spark pushes down, for one query
+    url, namespace, table      the table; or one path, <url>/<namespace>/<table>
+    version | as_of            manifest version to read; the newest by default
+    table_version              batch read: a retained generation of the table
+    columns                    a,b,c; empty if only the number of rows matters
+    count                      true: return row counts to be summed up instead of rows
+    filter                     host = 'h1' and time >= '2026-11-21'; also prunes files
+    pushdown                   true: use the filters that Spark pushes down; for one query only
     storage.<name>             as for persist.store.open_store
-    tasks                      how many at least, where there are so many files
-    starting_version           of a stream: a version's number, or latest; all rows by default
-    txn_app_id, txn_version    of a batch write: a version that is committed is not written again
-    endpoint                   of a write to a keyed table: the daemon that takes its writes
-    tls_ca, tls_cert, tls_key  of such a write: whom to trust there, and who we are
-    token_file, token          of such a write: by what to come in
-    persist                    of such a write: true, to have the rows in files when it ends
-    target_file_bytes          of a write: where files are cut, by their rows in memory
-    max_files_per_trigger      of a stream: what one batch has at most; or max_bytes_…, max_rows_…
+    tasks                      minimum number of tasks, if there are enough files
+    starting_version           stream: a version's number, or latest; by default all rows
+    txn_app_id, txn_version    batch write: skip the write if this version is already committed
+    endpoint                   write to a keyed table: the daemon that owns it
+    tls_ca, tls_cert, tls_key  the same: TLS trust and client certificate
+    token_file, token          the same: the token
+    persist                    the same: true waits until the rows are in files
+    target_file_bytes          write: file size, as rows in memory
+    max_files_per_trigger      stream: limit of one batch; or max_bytes_…, max_rows_…
 
-Law of this file: whatever an option can be refused for is refused here, by its name. Spark makes
-all names lower case.
+An option is refused here, by its name (``tests/spark/test_refusals.py``). Spark converts option
+names to lower case.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _WRITE = (
     "persist",
     *_CONNECTION,
 )
-# What Spark itself adds on the way, or takes from the same options.
+# Added by Spark, or read by Spark from the same options.
 _SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode", "trigger")
 
 
@@ -78,8 +78,8 @@ class SourceOptions:
     """Options of one read or write.
 
     Attributes:
-        given: The options that are not told apart here, by their lower-case names.
-        settled: The version of the table that was found, for all that follows.
+        given: All options but ``storage.<name>``, by lower-case name.
+        settled: The table's generation, once it is known.
     """
 
     url: str
@@ -91,27 +91,27 @@ class SourceOptions:
 
     @classmethod
     def any(cls, options: Mapping[str, str]) -> SourceOptions:
-        """The options of a read of either kind. ``ValueError`` names what is wrong."""
+        """Options of a batch or streaming read. Raises ValueError."""
         return cls._of(options, tuple(dict.fromkeys((*_READ, *_STREAM))))
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SourceOptions:
-        """The options of a batch read. ``ValueError`` names what is wrong."""
+        """Options of a batch read. Raises ValueError."""
         return cls._of(options, _READ)
 
     @classmethod
     def stream(cls, options: Mapping[str, str]) -> SourceOptions:
-        """The options of a streaming read. ``ValueError`` names what is wrong."""
+        """Options of a streaming read. Raises ValueError."""
         return cls._of(options, _STREAM)
 
     @classmethod
     def write(cls, options: Mapping[str, str]) -> SourceOptions:
-        """The options of a write. ``ValueError`` names what is wrong."""
+        """Options of a write. Raises ValueError."""
         return cls._of(options, _WRITE)
 
     @classmethod
     def only_for_writes(cls, options: Mapping[str, str]) -> bool:
-        """True where there is an option that no read has."""
+        """True if one of the options is for writes only."""
         return any(name.lower() in _WRITE and name.lower() not in _TABLE for name in options)
 
     @classmethod
@@ -130,17 +130,17 @@ class SourceOptions:
         for name in rest:
             if name not in known:
                 raise RequestRefused(
-                    f"option {name!r} is none of {', '.join(known)}, {_STORAGE}<name>"
+                    f"unknown option {name!r}; known are {', '.join(known)}, {_STORAGE}<name>"
                 )
         url, namespace, table = _named(rest)
         return cls(url, namespace, table, storage, rest)
 
     def manifest(self) -> Manifest:
-        """The table's manifest: of the table version that is asked for, or that counts.
+        """The manifest of the requested generation, or of the current one.
 
         Raises:
-            ValueError: ``table_version`` is no number of a version.
-            TableVersionNotKept: There is no such one.
+            ValueError: ``table_version`` is not a number.
+            TableVersionNotKept: The generation does not exist.
         """
         store = open_store(self.url, **self.storage)
         if self.settled is not None:
@@ -151,51 +151,50 @@ class SourceOptions:
         return Manifest(store, self.namespace, self.table, asked)
 
     def at(self, table_version: int) -> SourceOptions:
-        """The same options, of this version of the table."""
+        """The same options, for this generation of the table."""
         return replace(self, settled=table_version)
 
     def existing(self) -> tuple[Manifest, int]:
         """The table's manifest and its newest version.
 
         Raises:
-            RequestRefused: There is no such table in the store; the message says where it was
-                looked for.
+            RequestRefused: The table does not exist in the store.
         """
         manifest = self.manifest()
         try:
             return manifest, manifest.head()
         except TableNotFound as exc:
             raise RequestRefused(
-                f"{exc} in the store {manifest.store.url}: options url, namespace and table (or the"
-                " path <url>/<namespace>/<table>) say which is meant; a table is there from its"
-                " first write to a daemon on"
+                f"{exc} in the store {manifest.store.url}: check the options url, namespace and"
+                " table, or the path <url>/<namespace>/<table>; a table exists after its first"
+                " write to a daemon"
             ) from exc
 
     def version(self, manifest: Manifest) -> int:
-        """The version that is asked for.
+        """The requested version.
 
         Raises:
-            ValueError: ``version`` or ``as_of`` cannot be understood, or both are there.
+            ValueError: ``version`` or ``as_of`` is invalid, or both are given.
         """
         moment = self.given.get("as_of")
         number = self.number("version")
         if moment is None:
             return manifest.head() if number is None else number
         if number is not None:
-            raise RequestRefused("version and as_of: one of them says what to read")
+            raise RequestRefused("version and as_of: give only one of them")
         try:
             return version_as_of(manifest, datetime.fromisoformat(moment))
         except ValueError as exc:
             raise RequestRefused(f"as_of {moment!r}: {exc}") from exc
 
     def state(self, version: int | None = None) -> tuple[Manifest, TableState]:
-        """The manifest and the version that is asked for, or this one."""
+        """The manifest and the requested version's state, or the given version's."""
         manifest = self.manifest()
         return manifest, manifest.load(self.version(manifest) if version is None else version)
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """The columns that are asked for; None for all."""
+        """The requested columns; None for all."""
         text = self.given.get("columns")
         if text is None:
             return None
@@ -203,16 +202,15 @@ class SourceOptions:
 
     @property
     def filter(self) -> str | None:
-        """The filter of the wanted rows; None for all."""
         return self.given.get("filter")
 
     def connection(self) -> ConnectionOptions:
-        """The options of the connection to the daemon. On the driver: executors have none.
+        """Options of the connection to the daemon. Called on the driver only.
 
         Raises:
-            RequestRefused: One without the other that it needs.
+            RequestRefused: An option lacks another that it needs.
         """
-        # Not on top: executors load this module, and have nothing to do with a daemon.
+        # Imported here, as executors load this module and need no client.
         from ingester.client.connection_options import ConnectionOptions
         from ingester.client.errors import InvalidRequest
 
@@ -226,36 +224,36 @@ class SourceOptions:
 
     @property
     def counts(self) -> bool:
-        """True where only the number of rows is wanted."""
+        """Whether only row counts are requested."""
         counts = self.flag("count")
         for other in ("columns", "pushdown") if counts else ():
             if other in self.given:
                 raise RequestRefused(
-                    f"option {other!r} beside count, which gives no rows of the table"
+                    f"option {other!r} cannot be combined with count, which returns no rows"
                 )
         return counts
 
     def flag(self, name: str) -> bool:
-        """An option that is true or false, false where it is not there."""
+        """An option that is true or false; false by default."""
         text = self.given.get(name, "false").strip().lower()
         if text not in ("true", "false"):
-            raise RequestRefused(f"option {name}: {text!r} is neither true nor false")
+            raise RequestRefused(f"option {name}: {text!r} must be true or false")
         return text == "true"
 
     def txn(self) -> tuple[str | None, int | None]:
-        """The writer's name and its own version, or neither."""
+        """The writer's id and its own version, or None for both."""
         app_id, version = self.given.get("txn_app_id"), self.number("txn_version")
         if (app_id is None) != (version is None):
-            raise RequestRefused("options txn_app_id and txn_version: both, or neither")
+            raise RequestRefused("options txn_app_id and txn_version must be given together")
         return app_id, version
 
     def number(self, name: str, least: int = 0) -> int | None:
-        """An option that is a whole number, None where it is not there."""
+        """An option that is a whole number; None if it is not given."""
         text = self.given.get(name)
         if text is None:
             return None
         if not text.strip().isdecimal() or int(text) < least:
-            raise RequestRefused(f"option {name}: {text!r} is no whole number of at least {least}")
+            raise RequestRefused(f"option {name}: {text!r} is not a whole number >= {least}")
         return int(text)
 
 
@@ -263,10 +261,10 @@ def _named(given: Mapping[str, str]) -> tuple[str, str, str]:
     path = given.get("path")
     if path is not None:
         if other := next((name for name in _TABLE if name != "path" and name in given), None):
-            raise RequestRefused(f"option {other!r} beside a path, which names the whole table")
+            raise RequestRefused(f"option {other!r} cannot be combined with a path")
         parts = path.rstrip("/").rsplit("/", 2)
         if len(parts) < 3 or not all(parts):
-            raise RequestRefused(f"path {path!r} is not <store's url>/<namespace>/<table>")
+            raise RequestRefused(f"path {path!r} is not <url of the store>/<namespace>/<table>")
         return parts[0], parts[1], parts[2]
     for name in ("url", "namespace", "table"):
         if not given.get(name):
@@ -277,14 +275,14 @@ def _named(given: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def storage_value(name: str, value: str) -> Any:
-    """Options are texts; storage options know true and false, and seconds, too.
+    """A storage option's value from text: true, false, seconds if the name ends in ``_s``, or text.
 
     Raises:
-        ValueError: It ends with ``_s`` and is no number.
+        ValueError: The value of a name ending in ``_s`` is not a number.
     """
     if name.endswith("_s"):
         try:
             return float(value)
         except ValueError:
-            raise RequestRefused(f"option {name}: {value!r} is no number of seconds") from None
+            raise RequestRefused(f"option {name}: {value!r} is not a number of seconds") from None
     return {"true": True, "false": False}.get(value.lower(), value)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# The JVM logs its start before any log level can be set from here.
+# The JVM logs during startup, before a log level can be set from here.
 _QUIET = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -29,7 +29,7 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
-# Spark would announce that it sets this one to WARN.
+# Spark would log that it sets this logger to WARN.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
@@ -38,10 +38,10 @@ logger.gateway.level = error
 def local_session(
     app_name: str, *, cores: int | None = None, shuffle_partitions: int = 8
 ) -> SparkSession:
-    """A new local session, or the one that this process already has.
+    """A new local session, or this process's existing one.
 
     Args:
-        cores: Tasks at once; all of the machine's cores by default.
+        cores: Concurrent tasks; by default one per core of the machine.
 
     Raises:
         PySparkMissing: ``pip install 'ingester[spark]'``.
@@ -53,7 +53,7 @@ def local_session(
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     quiet = scratch / "log4j2.properties"
     quiet.write_text(_QUIET)
-    # Workers run this Python, not whatever `python3` is on PATH.
+    # Workers run this Python, not the `python3` on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
@@ -79,20 +79,20 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("ingester")`` known to a session, and let it push filters.
+    """Register ``format("ingester")`` with a session, and enable pushdown of filters.
 
     Sets ``spark.sql.python.filterPushdown.enabled``, which the option ``pushdown`` needs and which
-    is off by default; Spark 4.0 does not know it.
+    is off by default. Spark 4.0 does not have it.
 
     Raises:
         PySparkMissing: ``pip install 'ingester[spark]'``.
     """
     require_pyspark()
-    from ingester.spark.read.arrow_scan import parallelism  # everything below imports PySpark
+    from ingester.spark.read.arrow_scan import parallelism  # imports PySpark
     from ingester.spark.source.source import IngesterSource
     from ingester.spark.versions import PUSHES_FILTERS
 
-    # Planning runs in a process of its own, which does not know the session.
+    # Planning runs in a separate process, which has no session.
     facts = {"parallelism": parallelism(spark)}
     if PUSHES_FILTERS:
         spark.conf.set(_PUSHDOWN, "true")

@@ -25,13 +25,13 @@ from pyspark.sql.types import StructType
 NAME = f"PySpark {pyspark.__version__}"
 
 PUSHES_FILTERS = hasattr(datasource, "Filter")
-"""Whether Spark hands a query's filters to a Python data source; from 4.1 on."""
+"""Whether Spark passes a query's filters to a Python data source; from 4.1."""
 
 LIMITS_BATCHES = find_spec("pyspark.sql.streaming.datasource") is not None
-"""Whether Spark asks for a batch's end by its start and a limit; from 4.2 on."""
+"""Whether Spark passes a batch's start and limit when it asks for the end; from 4.2."""
 
 COUNTS_BARE_ROWS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
-"""Whether rows that have no column arrive; from 4.1 on."""
+"""Whether rows without columns are counted; from 4.1."""
 
 _NAMES_ZONE = "timezone" in inspect.signature(to_arrow_schema).parameters
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
 else:
 
     class StreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):
-        """Spark 4.0 looks at the kind of a writer for batches only, and then hands over Arrow."""
+        """Spark 4.0 passes Arrow batches to any writer that is a ``DataSourceArrowWriter``."""
 
 
 if TYPE_CHECKING or LIMITS_BATCHES:
@@ -56,35 +56,35 @@ else:
 
     @dataclass(frozen=True)
     class ReadLimit:
-        """The most that one batch has."""
+        """Limit of one batch."""
 
     class ReadAllAvailable(ReadLimit):
-        """The limit of a batch that takes all that is there."""
+        """No limit."""
 
     @dataclass(frozen=True)
     class ReadMaxBytes(ReadLimit):
-        """The limit of a batch that takes so many bytes."""
+        """Limit in bytes."""
 
         max_bytes: int
 
     @dataclass(frozen=True)
     class ReadMaxFiles(ReadLimit):
-        """The limit of a batch that takes so many files."""
+        """Limit in files."""
 
         max_files: int
 
     @dataclass(frozen=True)
     class ReadMaxRows(ReadLimit):
-        """The limit of a batch that takes so many rows."""
+        """Limit in rows."""
 
         max_rows: int
 
     class SupportsTriggerAvailableNow:
-        """The mark of a stream that ends where Spark's first question for its end found it."""
+        """Marks a stream whose end is fixed at its first ``latestOffset``."""
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark's JVM takes and gives rows of this schema."""
+    """The Arrow schema that Spark's JVM uses for rows of this schema."""
     if _NAMES_ZONE:
         return to_arrow_schema(schema, timezone="UTC")
-    return to_arrow_schema(schema)  # instants are in UTC there, whatever the session says
+    return to_arrow_schema(schema)  # always UTC, whatever the session's time zone

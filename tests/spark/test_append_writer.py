@@ -122,8 +122,8 @@ def test_narrower_columns_fit_and_missing_ones_are_null(
     ("select", "told"),
     [
         ("1L AS n, 1 AS other", "no column 'other'; it has n, u, t"),
-        ("'1' AS n", "column 'n' is int64 in the table, and string"),
-        ("1.5D AS n", "column 'n' is int64 in the table, and double"),
+        ("'1' AS n", "column 'n' is int64 in the table, but string"),
+        ("1.5D AS n", "column 'n' is int64 in the table, but double"),
         ("1L AS n, 256 AS u", "column 'u': Integer value 256 not in range"),
         ("1L AS n, current_timestamp() AS t", "column 't' is timestamp"),
     ],
@@ -145,7 +145,7 @@ def test_other_refusals_say_what_to_do(
 ) -> None:
     create(client, table, events(0, 1).schema, primary_key=["i"])
     frame = numbers(spark, 0, 1)
-    with pytest.raises(Exception, match="primary key: say with the option endpoint"):
+    with pytest.raises(Exception, match="primary key: set the option endpoint"):
         save(frame, url, table)
     with pytest.raises(Exception, match="does not exist"):
         save(frame, url, ("spark", "absent"))
@@ -153,7 +153,7 @@ def test_other_refusals_say_what_to_do(
         frame.write.format("ingester").mode("overwrite").save(f"{url}/{table[0]}/{table[1]}")
     plain = (table[0], f"{table[1]}_plain")
     create(client, plain, events(0, 1).schema)
-    with pytest.raises(Exception, match="both, or neither"):
+    with pytest.raises(Exception, match="must be given together"):
         save(frame, url, plain, txn_app_id="nightly")
 
 

@@ -111,7 +111,7 @@ def test_a_moment_shows_the_rows_of_then(
     for wrong, said in (("yesterday", "not a time in ISO 8601"), ("2026-11-21", "no time zone")):
         with pytest.raises(ValueError, match=said):
             read_table(spark, url, *table, as_of=wrong)
-    with pytest.raises(ValueError, match="one of them"):
+    with pytest.raises(ValueError, match="only one of them"):
         read_table(spark, url, *table, before, as_of=far)
 
 

@@ -105,9 +105,9 @@ def test_a_stream_goes_in_once_over_restarts_and_repeated_batches(
     ("select", "told"),
     [
         ("1L AS v", "no column 'k', which is in the primary key"),
-        ("1L AS k, 'x' AS v", "column 'v' is int64 in the table, and string"),
+        ("1L AS k, 'x' AS v", "column 'v' is int64 in the table, but string"),
         ("cast(null AS bigint) AS k", "column 'k' of the primary key is null"),
-        ("1L AS k, 'move' AS _op", "column '_op' is 'move', neither upsert nor delete"),
+        ("1L AS k, 'move' AS _op", "column '_op' is 'move'; it must be upsert or delete"),
     ],
 )
 def test_what_a_table_does_not_take_is_refused_whole(
@@ -128,5 +128,5 @@ def test_what_a_table_does_not_take_is_refused_whole(
 def test_without_its_daemon_a_keyed_table_is_not_written(
     spark: SparkSession, client: fl.FlightClient, url: str, stock: Table
 ) -> None:
-    with pytest.raises(Exception, match="has a primary key: say with the option endpoint"):
+    with pytest.raises(Exception, match="has a primary key: set the option endpoint"):
         save(spark.sql("SELECT 1L AS k"), url, stock)

@@ -107,5 +107,5 @@ def test_partitions_of_a_table_with_a_primary_key_stay(
     create(client, table, events(0, 1).schema, primary_key=["i"])
     put(client, table, events(0, 10))
     persist(client, table)
-    with pytest.raises(WriteRefused, match="a key must always be in the same partition"):
+    with pytest.raises(WriteRefused, match="a key must stay in its partition"):
         rewrite(spark, url, *table, partition_by=["bucket(4, i)"])

@@ -102,7 +102,7 @@ def test_storage_options_become_the_connectors() -> None:
 def test_a_connector_of_another_version_is_refused_with_the_one_that_fits(folder: str) -> None:
     check_version(f"{folder}hadoop-aws-3.5.0.jar", "3.5.0")
     check_version("/jars/another-file-system.jar", "3.5.0")
-    refused = r"hadoop-aws 3\.4\.1-x beside Hadoop 3\.5\.0; .*org.apache.hadoop:hadoop-aws:3\.5\.0"
+    refused = r"hadoop-aws 3\.4\.1-x but Hadoop 3\.5\.0; .*org.apache.hadoop:hadoop-aws:3\.5\.0"
     with pytest.raises(ReaderUnsuitable, match=refused):
         check_version(f"{folder}hadoop-aws-3.4.1-x.jar", "3.5.0")
 

@@ -91,17 +91,17 @@ def counted(frame: DataFrame) -> int:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"count": "yes"}, "option count: 'yes' is neither true nor false"),
-        ({"count": "true", "columns": "i"}, "option 'columns' beside count"),
-        ({"header": "true"}, "option 'header' is none of"),
-        ({"version": "newest"}, "option version: 'newest' is no whole number"),
+        ({"count": "yes"}, "option count: 'yes' must be true or false"),
+        ({"count": "true", "columns": "i"}, "option 'columns' cannot be combined with count"),
+        ({"header": "true"}, "unknown option 'header'"),
+        ({"version": "newest"}, "option version: 'newest' is not a whole number"),
         ({"version": "999"}, "version 999"),
         ({"as_of": "yesterday"}, "as_of 'yesterday'"),
         ({"as_of": "2026-01-01T00:00:00Z", "version": "1"}, "version and as_of"),
         ({"columns": "i, nothing"}, "no column 'nothing'"),
         ({"tasks": "0"}, "option tasks: '0'"),
-        ({"namespace": "other"}, "'namespace' beside a path"),
-        ({"starting_version": "3"}, "option 'starting_version' is none of"),
+        ({"namespace": "other"}, "'namespace' cannot be combined with a path"),
+        ({"starting_version": "3"}, "unknown option 'starting_version'"),
     ],
 )
 def test_what_is_wrong_with_an_option_is_said_by_its_name(
@@ -117,13 +117,15 @@ def test_a_schema_that_is_not_the_tables_is_refused(
     path = f"{url}/{spread[0]}/{spread[1]}"
     reader = spark.read.format("ingester").schema("s string, i bigint")
     assert reader.load(path).first() is not None
-    with pytest.raises(Exception, match="column 'i' is bigint in the table, and int in the schema"):
+    with pytest.raises(
+        Exception, match="column 'i' is bigint in the table, but int in the given schema"
+    ):
         reader.schema("i int").load(path).collect()
     with pytest.raises(Exception, match="no column 'nothing'"):
         reader.schema("nothing int").load(path).collect()
     with pytest.raises(Exception, match="table source/absent does not exist"):
         load(spark, url, ("source", "absent"))
-    with pytest.raises(Exception, match="is not <store's url>/<namespace>/<table>"):
+    with pytest.raises(Exception, match="is not <url of the store>/<namespace>/<table>"):
         spark.read.format("ingester").load("spread")
 
 

@@ -270,7 +270,7 @@ def test_a_stream_that_fell_behind_what_is_kept_says_so(
         persist(client, table)
     retention = Retention(retain_s=0, orphan_grace_s=0, keep_versions=1)
     clean_up(manifest_of(url, table), retention)
-    with pytest.raises(StreamUnsuitable, match=r"not kept any more.*manifest\.retain"):
+    with pytest.raises(StreamUnsuitable, match=r"no longer retained.*manifest\.retain"):
         reader.latestOffset(end, NO_LIMIT)
 
 

@@ -111,10 +111,10 @@ def test_a_stream_says_that_its_table_was_switched(
     end = stream.latestOffset(begin, ReadAllAvailable())
     assert len(stream.partitions(begin, end)) == 1, "first what is left"
     for _ in range(2):
-        with pytest.raises(StreamUnsuitable, match="was switched from version 1 to 2"):
+        with pytest.raises(StreamUnsuitable, match="was switched from generation 1 to 2"):
             stream.latestOffset(end, ReadAllAvailable())
     anew = IngesterSource(source(url, table)).streamReader(made.schema())
-    with pytest.raises(StreamUnsuitable, match="the checkpoint is of table version 1"):
+    with pytest.raises(StreamUnsuitable, match="the checkpoint belongs to generation 1"):
         anew.latestOffset(end, ReadAllAvailable())
     assert anew.initialOffset()["table_version"] == 2
 
@@ -129,7 +129,7 @@ def test_a_write_that_a_switch_overtakes_lists_no_file_of_the_old_version(
     batches = frame.toArrow().to_batches()
     message = writer.write(iter(batches))
     switch_version(store, *table, push_some(store, table))
-    with pytest.raises(WriteRefused, match="switched to version 2 while"):
+    with pytest.raises(WriteRefused, match="switched to generation 2 during"):
         writer.commit([message])
     assert read_table(spark, url, *table).count() == 10
     frame.write.format("ingester").options(**source(url, table)).mode("append").save()

@@ -33,26 +33,26 @@ def compact(
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> CompactionReport:
-    """Make few files of many small ones, sorted, in a keyed table with each key once.
+    """Merge small files into few sorted ones; in a keyed table also drop replaced rows.
 
     Args:
-        target_file_bytes: Of the new files. Files of at least three quarters of it stay, unless an
-            earlier partition spec laid them out. A task has all rows of such a file in memory,
-            decoded: some ten times as much.
-        filter: Only files that may have rows like this, such as ``time >= '2026-11-21'``.
+        target_file_bytes: Size of the new files. Files of at least three quarters of it stay,
+            unless an earlier partition spec laid them out. A task holds all rows of one new file in
+            memory, decoded: about ten times its size.
+        filter: Only files that may have matching rows, such as ``time >= '2026-11-21'``.
         storage_options: As for ``persist.store.open_store``.
         progress: See :data:`Progress`.
 
     Raises:
         PySparkMissing: ``pip install 'ingester[spark]'``.
-        persist.manifest.TableNotFound: There is no such table.
-        persist.store.StoreError: The store cannot be read or written; what is committed stays.
-        ValueError: ``filter`` or ``target_file_bytes`` make no sense.
+        persist.manifest.TableNotFound: The table does not exist.
+        persist.store.StoreError: The store cannot be read or written; committed waves stay.
+        ValueError: ``filter`` or ``target_file_bytes`` is invalid.
     """
     if target_file_bytes < 1:
-        raise ValueError(f"target_file_bytes {target_file_bytes}: at least 1")
+        raise ValueError(f"target_file_bytes is {target_file_bytes}; it must be at least 1")
     require_pyspark()
-    from ingester.spark.compaction.run import Rewriting  # it imports PySpark
+    from ingester.spark.compaction.run import Rewriting  # imports PySpark
 
     made = Rewriting(spark, url, namespace, table, dict(storage_options or {}), target_file_bytes)
     return made.run([plan_compaction], filter, progress)
@@ -72,33 +72,33 @@ def rewrite(
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> CompactionReport:
-    """Write all files anew, in another order, compression or partitioning; large ones are cut.
+    """Rewrite all files in another order, compression or partitioning; large files are split.
 
-    The table's own order, in which daemons write new files, stays what it is, and so does zstd.
-    Another partitioning is the table's own from then on: daemons lay rows out by it that come down
-    streams which are opened after their next commit to the table. Until all files have moved the
-    table has files of both, and whoever reads it has each row once. What is still to be moved is
-    moved by the next :func:`compact`, or by the same call again, which moves no more than that
-    where neither an order nor a compression is asked for.
+    Order and compression apply to the rewritten files only: daemons keep writing in the table's own
+    order and with zstd. A new partitioning becomes the table's own. Daemons use it for streams that
+    are opened after their next commit to the table. Until all files have moved the table has files
+    of both layouts, and every reader sees each row once. Remaining files are moved by the next
+    :func:`compact`, or by repeating the call; without ``sort_by`` and ``compression`` a repeated
+    call moves only those.
 
     Args:
-        sort_by: Columns; the table's own order by default. Not of a table with a primary key, whose
-            files are in the order of the key.
-        partition_by: ``["day(time)", "bucket(16, host)"]``, or ``[]`` for no partitions; as they
-            are by default. Not of a table with a primary key.
-        compression: Of the new files: ``zstd``, ``zstd:9``, ``gzip:6``, ``snappy``,
-            ``lz4``, ``none``. It takes longer to write and, with snappy and lz4, less to read.
-        filter: As :func:`compact`, as all else.
+        sort_by: Columns; by default the table's own order. Not for a table with a primary key,
+            whose files are in key order.
+        partition_by: ``["day(time)", "bucket(16, host)"]``, or ``[]`` for no partitions; by default
+            unchanged. Not for a table with a primary key.
+        compression: Codec of the new files: ``zstd``, ``zstd:9``, ``gzip:6``, ``snappy``, ``lz4``,
+            ``none``.
+        filter: As for :func:`compact`, like all other arguments.
 
     Raises:
-        WriteRefused: ``sort_by`` names no column, or the table is keyed.
-        ValueError: ``compression`` is none of these; ``partition_by`` does not fit the table.
+        WriteRefused: ``sort_by`` names an unknown column, or the table is keyed.
+        ValueError: Invalid ``compression``, or ``partition_by`` does not fit the table.
     """
     if target_file_bytes < 1:
-        raise ValueError(f"target_file_bytes {target_file_bytes}: at least 1")
+        raise ValueError(f"target_file_bytes is {target_file_bytes}; it must be at least 1")
     asked = Compression.parse(compression)
     require_pyspark()
-    from ingester.spark.compaction.run import Rewriting  # it imports PySpark
+    from ingester.spark.compaction.run import Rewriting  # imports PySpark
 
     made = Rewriting(spark, url, namespace, table, dict(storage_options or {}), target_file_bytes)
     made.sort_by = None if sort_by is None else tuple(sort_by)
@@ -108,7 +108,7 @@ def rewrite(
         return made.run([plan_rewrite], filter, progress)
     made.partition_by = tuple(partition_by)
     moves_only = sort_by is None and asked == ZSTD
-    # A partition may get rows of many groups: its share of each is small.
+    # A partition may receive small files from many groups, so compact afterwards.
     plans = [plan_move if moves_only else plan_rewrite, plan_compaction]
     return made.run(plans, filter, progress)
 
@@ -123,17 +123,17 @@ def expire(
     keep_versions: int = 10,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CleanUp:
-    """Let go of versions that are too old, and of files that no kept version lists.
+    """Delete expired versions and files that no retained version lists.
 
-    Needs no Spark, and no daemon; the same as ``ingester manifest gc``.
+    Same as ``ingester manifest gc``. Needs neither Spark nor a daemon.
 
     Args:
         retain_s: Versions younger than this stay readable.
-        orphan_grace_s: Files younger than this may be about to be committed, and stay.
-        keep_versions: The last versions that stay, however old.
+        orphan_grace_s: Files younger than this stay: they may be about to be committed.
+        keep_versions: Number of newest versions that stay, whatever their age.
 
     Raises:
-        persist.manifest.TableNotFound: There is no such table.
+        persist.manifest.TableNotFound: The table does not exist.
     """
     manifest = Manifest(open_store(url, **dict(storage_options or {})), namespace, table)
     retention = Retention(

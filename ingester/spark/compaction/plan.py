@@ -16,15 +16,15 @@ from persist.manifest import Add, PartitionKey, TableState
 from persist.table import TableDefinition
 
 LARGE_ENOUGH = 0.75
-"""The share of the target from which on a file is left as it is."""
+"""A file of at least this share of the target size is left unchanged."""
 MIN_FILES = 2
 
 
 class FileGroup(NamedTuple):
-    """Files, those of one partition in the order in which they were committed.
+    """Files to be rewritten together, in commit order.
 
     Attributes:
-        partition: The key that all of them have; None where an earlier spec laid them out.
+        partition: Their common partition; None if an earlier partition spec laid them out.
     """
 
     partition: PartitionKey | None
@@ -32,12 +32,10 @@ class FileGroup(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """The bytes of the files together."""
         return sum(add.bytes for add in self.files)
 
     @property
     def rows(self) -> int:
-        """The rows of the files together."""
         return sum(add.rows for add in self.files)
 
 
@@ -47,9 +45,9 @@ RowSelection = Callable[[Add], bool]
 def plan_compaction(
     state: TableState, target_bytes: int, wanted: RowSelection = lambda add: True
 ) -> list[FileGroup]:
-    """Groups of at least two files, together not larger than the target where they can be.
+    """Groups of at least two files, if possible not larger than the target.
 
-    Files of an earlier partition spec are in groups in any case.
+    Files of an earlier partition spec are always grouped.
     """
     definition = TableDefinition.of_state(state)
 
@@ -64,14 +62,14 @@ def plan_compaction(
 def plan_move(
     state: TableState, target_bytes: int, wanted: RowSelection = lambda add: True
 ) -> list[FileGroup]:
-    """Groups of the files of earlier partition specs."""
+    """Groups of files of earlier partition specs only."""
     return [group for group in _groups(state, target_bytes, wanted) if group.partition is None]
 
 
 def plan_rewrite(
     state: TableState, target_bytes: int, wanted: RowSelection = lambda add: True
 ) -> list[FileGroup]:
-    """Groups of all files, large ones alone."""
+    """Groups of all files; a large file is a group of its own."""
     return _groups(state, target_bytes, wanted)
 
 
@@ -90,7 +88,7 @@ def _groups(state: TableState, target_bytes: int, wanted: RowSelection) -> list[
 
 
 def waves(groups: Sequence[FileGroup], most_bytes: int) -> Iterable[list[FileGroup]]:
-    """The groups in commits: each of at least one group, and of no more bytes than this."""
+    """The groups, divided into commits of at most ``most_bytes``, or one group."""
     wave: list[FileGroup] = []
     for group in groups:
         if wave and sum(one.bytes for one in wave) + group.bytes > most_bytes:
@@ -104,7 +102,7 @@ def waves(groups: Sequence[FileGroup], most_bytes: int) -> Iterable[list[FileGro
 def _packed(
     files: Sequence[Add], target_bytes: int, columns: Sequence[str] = ()
 ) -> list[tuple[Add, ...]]:
-    """Groups of files whose rows are neighbours by these columns, each up to the target's size."""
+    """Groups of neighbouring files by these columns, each up to the target size."""
     place = {add.path: number for number, add in enumerate(files)}
     groups: list[list[Add]] = []
     size = 0
@@ -114,12 +112,12 @@ def _packed(
             size = 0
         groups[-1].append(add)
         size += add.bytes
-    # Back in the order of commits, in which later rows replace earlier ones.
+    # In commit order again, so that later rows replace earlier ones.
     return [tuple(sorted(group, key=lambda add: place[add.path])) for group in groups]
 
 
 def _begin(add: Add, columns: Sequence[str]) -> tuple[str, str, float]:
-    """The place where a file's rows begin, by the first bound that is known."""
+    """A sort key: the lower bound of the first column that has one."""
     first = [(name, add.stats[name]) for name in columns if name in add.stats]
     for name, stats in [*first, *sorted(add.stats.items())]:
         if isinstance(stats.min, str):
@@ -131,23 +129,23 @@ def _begin(add: Add, columns: Sequence[str]) -> tuple[str, str, float]:
 
 TARGET_FILE_BYTES = 128 << 20
 WAVE_BYTES = 4 << 30
-"""The bytes that one commit has at most: a driver that dies loses no more of its work, and no
-clean-up takes new files for forgotten ones before they are committed, minutes later."""
+"""Maximum bytes of one commit. Limits the work that a dying driver loses, and the time until new
+files are committed: clean-up deletes files that stay uncommitted for too long."""
 ROUNDS = 10
-"""The number of times that what is left is planned anew, where others are faster."""
+"""How often dropped groups are planned again after conflicts."""
 
 
 @dataclass(slots=True)
 class CompactionReport:
-    """The outcome of a rewrite. Bytes are those of files.
+    """The outcome of a rewrite. Bytes are sizes of files.
 
     Attributes:
         version: The table's newest version afterwards.
-        rows: Rows that were written anew.
-        conflicts: Groups that somebody else had touched, and that were planned anew.
-        left: Groups that could not be committed in the end; the next run takes them.
-        refused: Why one of them will not be then either, where that is so: a value that no folder
-            of its partition can have as a name. Its file stays as it is, and is read.
+        rows: Rows that were rewritten.
+        conflicts: Groups that another writer changed meanwhile and that were planned again.
+        left: Groups that were not committed in the end; the next run retries them.
+        refused: Why a group cannot be rewritten at all, if one cannot: a value is too long for a
+            partition folder's name. Its files stay as they are and remain readable.
     """
 
     namespace: str
@@ -166,4 +164,4 @@ class CompactionReport:
 
 
 Progress = Callable[[CompactionReport, int, int], None]
-"""A callback after each wave: told the report so far, the groups done, and those planned."""
+"""Called after each wave with the report so far, the groups done, and the groups planned."""

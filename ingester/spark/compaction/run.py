@@ -72,7 +72,7 @@ class Rewriting:
     def run(
         self, planners: Sequence[Planner], filter_: str | None, progress: Progress | None
     ) -> CompactionReport:
-        """Rewrite what the planners say, one plan after the other, and report."""
+        """Rewrite the groups of each planner in turn, and report."""
         began = time.monotonic()
         store = open_store(self.url, **self.storage_options)
         self._manifest = Manifest(store, self.namespace, self.table)
@@ -81,7 +81,7 @@ class Rewriting:
         lost = 0
         for planner in planners:
             state = self._by_plan(state, planner, filter_, report, progress, began)
-            # What was refused is refused by the next plan, too.
+            # Refused groups will be refused by the next plan too, so count them once.
             lost += report.left - self._refused
         report.left = lost + self._refused
         report.seconds = time.monotonic() - began
@@ -110,16 +110,13 @@ class Rewriting:
                 if progress is not None:
                     progress(report, self._done, self._planned)
             report.left = left
-            if left == self._refused:  # nobody else was faster
+            if left == self._refused:  # no conflicts
                 break
             state = self._manifest.refresh(state)
         return state
 
     def _laid_out(self, state: TableState, filter_: str | None) -> TableState:
-        """A version by whose partition spec new files are laid out as asked.
-
-        Whatever can be refused is refused before.
-        """
+        """The state with the requested partition spec committed. Arguments are checked first."""
         while True:
             definition = TableDefinition.of_state(state)
             _wanted(definition, filter_)
@@ -128,26 +125,26 @@ class Rewriting:
                 break
             if definition.keyed:
                 raise WriteRefused(
-                    "partition_by: in a table with a primary key a key must always be in the same"
-                    " partition, so its partitions stay what they are"
+                    "partition_by: the partitions of a table with a primary key cannot change, as a"
+                    " key must stay in its partition"
                 )
             wanted = definition.with_spec(self.partition_by)
             if wanted.spec == definition.spec:
                 break
             _wanted(wanted, filter_)
-            # With the schema, whose columns have names, too: nobody may have added one.
+            # With the schema, so that the commit conflicts if a column was added meanwhile.
             assert state.current_schema is not None
             actions: list[Action] = [state.current_schema, wanted.spec_action()]
             try:
                 return commit_patiently(self._manifest, state, actions, identity("spark"))
-            except ProposalConflict:  # somebody else has changed it meanwhile
+            except ProposalConflict:  # another writer changed spec or schema
                 state = self._manifest.refresh(state)
         return state
 
     def _wave(
         self, state: TableState, groups: list[FileGroup], report: CompactionReport
     ) -> tuple[TableState, int]:
-        """Run the groups and commit what can be; return the number that could not."""
+        """Run the groups and commit them. Returns the number of dropped groups."""
         definition = _sorted_by(TableDefinition.of_state(state), self.sort_by)
         found = self.run_groups(definition, groups)
         results = [(group, adds) for group, adds, refused in found if refused is None]
@@ -175,7 +172,7 @@ class Rewriting:
     def run_groups(
         self, definition: TableDefinition, groups: list[FileGroup]
     ) -> list[tuple[FileGroup, list[Add], str | None]]:
-        """Rewrite groups by Spark's tasks: each with its new files, or with why there are none."""
+        """Rewrite groups in Spark tasks. Each result has the new files, or the reason for none."""
         if not groups:
             return []
         job = CompactionJob(
@@ -218,7 +215,7 @@ def _sorted_by(definition: TableDefinition, names: tuple[str, ...] | None) -> Ta
     if names is None:
         return definition
     if definition.keyed:
-        raise WriteRefused("files of a table with a primary key are in the order of the key")
+        raise WriteRefused("sort_by: files of a table with a primary key are in key order")
     for name in names:
         if name not in definition.schema.names:
             raise WriteRefused(

@@ -36,18 +36,18 @@ RESULT = pa.schema(
         pa.field("refused", pa.string()),
     ]
 )
-"""A group's answer: its new files, or why there are none."""
+"""Result of a group: its new files, or the reason for none."""
 _encode = msgspec.msgpack.Encoder().encode
 decode_adds = msgspec.msgpack.Decoder(list[Add]).decode
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionJob:
-    """The job of a compaction, which executors need beside a group; it is pickled.
+    """Parameters of a compaction, pickled for executors.
 
     Attributes:
-        root: The folder in the store of the table's version.
-        definition: The table, by whose order and spec the new files are made.
+        root: The folder of the table's generation in the store.
+        definition: The table, with the order and partition spec of the new files.
     """
 
     url: str
@@ -61,9 +61,9 @@ class CompactionJob:
         """The new files of a group.
 
         Raises:
-            PartitionValueTooLong: Some of its rows have no folder that they could go into.
-            persist.parquet.reading.FileDamaged: One of its files is not what was written.
-            persist.store.StoreError: The store does not answer.
+            PartitionValueTooLong: A partition value is too long for a folder's name.
+            persist.parquet.reading.FileDamaged: One of its files is damaged.
+            persist.store.StoreError: The store cannot be read or written.
         """
         store = open_store(self.url, **self.storage_options)
         schema = self.definition.schema
@@ -91,9 +91,8 @@ class CompactionJob:
     def task(
         self, groups: Sequence[FileGroup]
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """A function for ``mapInArrow`` over the groups' numbers."""
-
-        # Bounds are the driver's: thousands of files have many.
+        """A function for ``mapInArrow`` over the numbers of groups."""
+        # Without statistics, which executors do not need and which make up most of the size.
         light = [
             FileGroup(group.partition, tuple(structs.replace(add, stats={}) for add in group.files))
             for group in groups
@@ -111,7 +110,7 @@ class CompactionJob:
 
 
 def _result(number: int, adds: list[Add], refused: str | None = None) -> pa.RecordBatch:
-    """Encode a group's answer, apart from the closure: that is pickled, and no encoder can be."""
+    """Encode a group's result. Not in the closure, which is pickled: an encoder cannot be."""
     columns = [
         pa.array([number], pa.int64()),
         pa.array([_encode(adds)], pa.binary()),

@@ -29,16 +29,16 @@ from persist.store import ObjectStore, open_store
 from persist.table import TableDefinition
 
 TASK_BYTES = 128 * 1024 * 1024
-# What opening a file costs, in bytes that could be read meanwhile; Spark's own estimate.
+# Cost of opening a file, in bytes that could be read meanwhile; Spark's own estimate.
 _OPEN_COST_BYTES = 4 * 1024 * 1024
 _BATCH_ROWS, _BATCH_BYTES = 32 * 1024, 64 << 20
-"""The limits of a batch; Spark is given all columns that it asks for, also null ones."""
+"""Limits of a batch. Null columns count too, as Spark receives all requested columns."""
 _COUNTED_ROWS = 1 << 20
-"""The rows of a batch that has no column of the file."""
+"""Rows of a batch without columns of the file."""
 
 
 class FileToRead(NamedTuple):
-    """One file, its partition, and how many rows it has."""
+    """One file, its partition and its number of rows."""
 
     data: DataFile
     partition: PartitionKey
@@ -46,13 +46,13 @@ class FileToRead(NamedTuple):
 
     @classmethod
     def of(cls, add: Add, root: str) -> FileToRead:
-        """The file of a manifest's entry, whose path begins at ``root``."""
+        """The file of a manifest entry, whose path is relative to ``root``."""
         return cls(DataFile.of(add, root), add.partition, add.rows)
 
     def values_in(self, definition: TableDefinition) -> PartitionValues | None:
-        """The partition columns' values of all its rows; None where only the rows can tell.
+        """Values of the partition columns, common to all rows; None if only the rows have them.
 
-        Whoever planned the read may have had an older definition of the table, or a newer one.
+        The file's partition spec may be older or newer than the definition's.
         """
         if definition.lies_as_now(self.partition[0]):
             return self.partition[1]
@@ -61,10 +61,10 @@ class FileToRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """The plan of a scan, which executors need beside a task's files; it is pickled.
+    """Parameters of a scan, pickled for executors.
 
     Attributes:
-        rows: The predicates that rows have to match, over the columns as they are carried.
+        rows: Predicates that rows must match, over the columns in their carrier types.
     """
 
     url: str
@@ -85,7 +85,7 @@ def read_files(
     """A DataFrame over the files, with the columns that ``columns.fields()`` lists.
 
     Args:
-        root: The folder in the store where the paths of ``adds`` begin.
+        root: The folder in the store that the paths of ``adds`` are relative to.
         adds: At least one.
     """
     tasks = tuple(
@@ -93,17 +93,17 @@ def read_files(
         for group in balanced(adds, parallelism(spark))
     )
     plan = ScanPlan(store.url, dict(storage_options), columns, rows)
-    # One row and one partition per task: the row's number says which files are its.
+    # One row and one partition per task: the row is the index of its files.
     numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
     return numbers.mapInArrow(_reading(plan, tasks), spark_schema(columns.fields()))
 
 
 def balanced(adds: Sequence[Add], parallelism: int) -> list[list[Add]]:
-    """Groups of about equal size: one per core, more where they would exceed ``TASK_BYTES``."""
+    """Groups of about equal size: one per core, or more if they would exceed ``TASK_BYTES``."""
     costs = {add.path: add.bytes + _OPEN_COST_BYTES for add in adds}
     wanted = max(parallelism, -(-sum(costs.values()) // TASK_BYTES))
     groups: list[list[Add]] = [[] for _ in range(min(len(adds), wanted))]
-    # The largest first, each to whoever has the least: at most a third from the best split.
+    # Largest first, each to the smallest group (LPT): at most a third above the optimum.
     least = [(0, index) for index in range(len(groups))]
     for add in sorted(adds, key=lambda add: (-add.bytes, add.path)):
         cost, index = least[0]
@@ -113,11 +113,11 @@ def balanced(adds: Sequence[Add], parallelism: int) -> list[list[Add]]:
 
 
 def scan(plan: ScanPlan, files: Iterable[FileToRead]) -> Iterator[pa.RecordBatch]:
-    """The rows of a task's files. Runs on an executor, and anywhere else.
+    """The rows of a task's files. Runs on executors.
 
     Raises:
-        persist.parquet.reading.FileDamaged: A file is not what was written.
-        persist.store.StoreError: It cannot be read.
+        persist.parquet.reading.FileDamaged: A file is damaged.
+        persist.store.StoreError: A file cannot be read.
     """
     store: ObjectStore | None = None
     for file in files:
@@ -163,7 +163,7 @@ def _rows(
 
 
 def _groups(footer: pq.FileMetaData, plan: ScanPlan) -> list[int]:
-    """Row groups that can have rows that match."""
+    """Row groups that may have matching rows."""
     numbers = range(footer.num_row_groups)
     if not plan.rows:
         return list(numbers)
@@ -179,12 +179,12 @@ def _may_match(footer: pq.FileMetaData, number: int, plan: ScanPlan) -> bool:
 def _only_partition_columns(
     rows: int, values: PartitionValues, columns: Columns
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of null, as many as a file has that holds none of the columns."""
+    """Rows of a file that has none of the requested columns: null, but for partition columns."""
     row_bytes = sum(null_bytes(field.type) for field in columns.fields())
     step = max(1, min(_COUNTED_ROWS, int(_BATCH_BYTES / (row_bytes or 1))))
     for start in range(0, rows, step):
         numbers = pa.nulls(min(step, rows - start))
-        # A name that no column has: it only counts the rows.
+        # A column under an unused name carries the number of rows.
         yield columns.carried(pa.record_batch({"": numbers}), values)
 
 
@@ -200,8 +200,8 @@ def _reading(
 
 
 def parallelism(spark: SparkSession) -> int:
-    """The number of tasks that the session runs at once."""
+    """Number of tasks that the session runs concurrently."""
     try:
         return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # a Connect session does not know; what it shuffles into is a fair guess
+    except Exception:  # unknown to a Connect session; its shuffle partitions are a fair guess
         return int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))

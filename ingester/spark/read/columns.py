@@ -45,23 +45,22 @@ _TRANSFORMED = {
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a table that are read, and the types in which they travel.
+    """Columns of a table that are read, and the Arrow types that carry them.
 
     Attributes:
-        definition: The table.
-        data: Names of columns of the table, in its order.
+        data: Names of the table's own columns, in its order.
     """
 
     definition: TableDefinition
     data: tuple[str, ...]
 
     def data_fields(self) -> list[pa.Field]:
-        """The columns that files hold, in the types that carry them to Spark."""
+        """The table's own columns, in the types that carry them to Spark."""
         schema = self.definition.schema
         return [pa.field(name, carrier(schema.field(name).type)) for name in self.data]
 
     def partition_fields(self) -> list[pa.Field]:
-        """The columns that the partition spec makes, all of them, in folder order."""
+        """All columns of the partition spec, in folder order."""
         schema = self.definition.schema
         return [
             pa.field(field.name, partition_type(field, schema.field(field.column).type))
@@ -69,20 +68,20 @@ class Columns:
         ]
 
     def fields(self) -> list[pa.Field]:
-        """Both kinds, in the order in which every reader gives them."""
+        """Both kinds, in the order that every reader uses."""
         return [*self.data_fields(), *self.partition_fields()]
 
     def partition_scalars(self, values: PartitionValues) -> list[pa.Scalar]:
-        """One partition's values, as its partition columns have them."""
+        """One partition's values, in the types of its partition columns."""
         return [
             partition_scalar(value, field.type)
             for value, field in zip(values, self.partition_fields(), strict=True)
         ]
 
     def carried(self, batch: pa.RecordBatch, values: PartitionValues) -> pa.RecordBatch:
-        """Rows of one partition in the form that :meth:`fields` describes.
+        """Rows of one partition with the columns of :meth:`fields`.
 
-        What the batch lacks is null; what it has and nobody asked for is left out.
+        A missing column is null; columns that were not requested are dropped.
         """
         arrays = _columns(batch, self.data_fields())
         for scalar in self.partition_scalars(values):
@@ -90,10 +89,7 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self.fields()))
 
     def of_any(self, batch: pa.RecordBatch, extra: Sequence[str] = ()) -> pa.RecordBatch:
-        """Rows of any partitions, in the same form and order.
-
-        Columns named in ``extra`` follow as they are.
-        """
+        """Rows of any partitions with the columns of :meth:`fields`, followed by ``extra``."""
         spec, schema = self.definition.spec, self.definition.schema
         batch = with_columns(batch, spec.columns, schema)
         arrays = _columns(batch, self.data_fields())
@@ -108,10 +104,10 @@ class Columns:
 
 
 def asked_columns(definition: TableDefinition, names: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns of an answer: those named, or all of the table and then its partition columns.
+    """The columns of an answer: the given ones, or the table's and then its partition columns.
 
     Raises:
-        ValueError: A name that is no column of the table, or that comes twice.
+        ValueError: An unknown column, or one that is given twice.
     """
     known = (*definition.schema.names, *definition.spec.names)
     if names is None:
@@ -120,20 +116,20 @@ def asked_columns(definition: TableDefinition, names: Sequence[str] | None) -> t
         if name not in known:
             raise RequestRefused(f"no column {name!r}; the table has {', '.join(known)}")
     if len(set(names)) != len(names) or not names:
-        raise RequestRefused(f"columns {list(names)}: at least one, and each once")
+        raise RequestRefused(f"columns {list(names)}: give at least one, and each only once")
     return tuple(names)
 
 
 def partition_type(field: PartitionField, source: pa.DataType) -> pa.DataType:
-    """The type of the column that this field makes of a column of the type ``source``."""
+    """The type of the partition column that this field computes from a ``source`` column."""
     if field.transform != "identity":
         return _TRANSFORMED[field.transform]
-    # A folder's name is read as a timestamp by Spark itself, which takes microseconds of it.
+    # Spark parses the folder's name as a timestamp itself, in microseconds.
     return pa.timestamp("us", source.tz and "UTC") if is_nanoseconds(source) else carrier(source)
 
 
 def partition_scalar(value: PartitionValue, kind: pa.DataType) -> pa.Scalar:
-    """A value of the manifest as a value of the partition column's type."""
+    """A partition value of the manifest in the partition column's type."""
     if value is None or value == "":
         return pa.scalar(None, kind)
     if pa.types.is_date32(kind):
@@ -141,7 +137,7 @@ def partition_scalar(value: PartitionValue, kind: pa.DataType) -> pa.Scalar:
         return pa.scalar(days, pa.int32()).cast(kind)
     if pa.types.is_timestamp(kind):
         seconds, _, fraction = str(value).partition(".")
-        # Fractions count upwards from the second, so cutting them rounds down.
+        # Fractions count up from the second, also before 1970, so truncating rounds down.
         ticks = np.datetime64(f"{seconds}.{fraction[:6] or '0'}", "us").astype(np.int64)
         return pa.scalar(int(ticks), pa.int64()).cast(kind)
     if pa.types.is_decimal128(kind):
@@ -150,7 +146,7 @@ def partition_scalar(value: PartitionValue, kind: pa.DataType) -> pa.Scalar:
 
 
 def _columns(batch: pa.RecordBatch, fields: Sequence[pa.Field]) -> list[pa.Array]:
-    """The batch's columns of these names; those that it lacks share their nulls."""
+    """The batch's columns with these names; missing ones share arrays of nulls."""
     nulls, found = Nulls(pa.schema(fields)), []
     for field in fields:
         index = batch.schema.get_field_index(field.name)

@@ -43,16 +43,16 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def said(text: str | None, definition: TableDefinition) -> Predicate:
-    """The predicate of a filter's text, over the table's columns and those of its partition spec.
+    """The predicate of a filter over the table's columns and its partition columns.
 
-    Without a text it is one that all rows match.
+    Without a filter all rows match.
 
     Raises:
-        ValueError: It cannot be understood; the message says where.
+        ValueError: The filter is invalid; the message says where.
     """
     if text is None:
         return Predicate(())
-    # Not on top: executors load this module, and have nothing to do with a client.
+    # Imported here, as executors load this module and need no client.
     from ingester.client.errors import InvalidRequest
     from ingester.client.filter_parser import parse_filter
 
@@ -63,7 +63,7 @@ def said(text: str | None, definition: TableDefinition) -> Predicate:
 
 
 def pruning(predicate: Predicate, columns: Columns) -> Pruning:
-    """The pruning by a predicate, where only rows that match are wanted."""
+    """Pruning by a predicate that all wanted rows match."""
     if not predicate.conjunctions:
         return Pruning(columns)
     kinds = {field.name: field.type for field in columns.fields()}
@@ -72,7 +72,7 @@ def pruning(predicate: Predicate, columns: Columns) -> Pruning:
 
 
 def condition(predicate: Predicate, columns: Columns) -> Column:
-    """The condition of a predicate for Spark, over columns as they are carried."""
+    """The predicate as a Spark condition, over columns in their carrier types."""
     kinds = {field.name: field.type for field in columns.fields()}
     return _any(_all(terms, kinds) for terms in predicate.conjunctions)
 
@@ -86,7 +86,7 @@ def _schema(definition: TableDefinition) -> pa.Schema:
 
 
 def _carried(term: Condition, kinds: dict[str, pa.DataType]) -> Condition:
-    """The term with its values as the column is carried, where they fit."""
+    """The term with its values in the column's carrier type."""
     if isinstance(term, Points):
         return term.with_values(lambda column, value: _as_carried(value, kinds[column]))
     kind = kinds[term.column]
@@ -135,7 +135,7 @@ def _at(columns: Sequence[str], values: Sequence[pa.Scalar]) -> Column:
 
 
 def _any(conditions: Iterable[Column]) -> Column:
-    """Any of the conditions, joined in pairs: a long chain is deeper than Spark's parser goes."""
+    """Any of the conditions, as a balanced tree: a long chain exceeds Spark's stack."""
     left = list(conditions)
     while len(left) > 1:
         left = [reduce(Column.__or__, left[at : at + 2]) for at in range(0, len(left), 2)]
@@ -144,7 +144,7 @@ def _any(conditions: Iterable[Column]) -> Column:
 
 def _literal(value: pa.Scalar) -> Column:
     if pa.types.is_uint64(value.type):
-        return F.lit(Decimal(value.as_py()))  # Java has no such integers
+        return F.lit(Decimal(value.as_py()))  # Java has no unsigned integers
     if not pa.types.is_timestamp(value.type):
         return F.lit(value.as_py())
     ticks = F.lit(int(value.value))
@@ -155,11 +155,11 @@ def _literal(value: pa.Scalar) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Predicates that all of the wanted rows match.
+    """Predicates that all wanted rows match. A file is skipped only if none of its rows can match.
 
     Attributes:
-        files: Looked at with bounds of files, which are in the table's own types.
-        rows: Looked at with bounds of row groups, and row by row, in the types that carry them.
+        files: Evaluated on bounds of files, in the table's own types.
+        rows: Evaluated on bounds of row groups and on rows, in carrier types.
     """
 
     columns: Columns
@@ -167,11 +167,11 @@ class Pruning:
     rows: tuple[Predicate, ...] = ()
 
     def and_also(self, other: Pruning) -> Pruning:
-        """The pruning that leaves what both leave."""
+        """Pruning by both."""
         return Pruning(self.columns, self.files + other.files, self.rows + other.rows)
 
     def may_match(self, add: Add) -> bool:
-        """True where the file can have rows that are wanted."""
+        """Whether the file may have wanted rows."""
         if not self.files:
             return True
         definition = self.columns.definition

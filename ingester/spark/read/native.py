@@ -38,23 +38,23 @@ from persist.manifest import Add
 _READER = {
     # Partition values that are instants are in UTC, like everything in a manifest.
     "timeZone": "UTC",
-    # Nobody but old Sparks writes dates in the Julian calendar.
+    # Only old Spark versions wrote dates in the Julian calendar.
     "datetimeRebaseMode": "CORRECTED",
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
 }
 _DISCOVERY = "spark.sql.sources.parallelPartitionDiscovery"
-# Below this many paths Spark asks for each file's size in the driver, one by one.
+# Below this many paths Spark lists files in the driver, one by one.
 _LOCAL_THRESHOLD = 1_000_000
 _TASKS_AT_ONCE = 256
 _conf_lock = threading.Lock()
 
 
 def can_read(spark: SparkSession, url: str) -> bool:
-    """True where this session has a file system for the URL, such as the S3A connector's.
+    """Whether this session has a Hadoop file system for the URL, such as S3A.
 
     Raises:
-        ReaderUnsuitable: it has one that does not fit its Hadoop.
+        ReaderUnsuitable: The S3A connector's version does not match Hadoop's.
     """
     scheme = hadoop_url(url).partition("://")[0]
     return scheme == "file" or has_file_system(spark, scheme)
@@ -85,9 +85,9 @@ def read_files(
 
 
 def s3a_options(storage_options: Mapping[str, Any]) -> dict[str, str]:
-    """Storage options of ``persist.store`` as the S3A connector names them.
+    """Storage options of ``persist.store`` under the names of the S3A connector.
 
-    They are used when this is the first to open the bucket: Hadoop then keeps its file system.
+    They apply only if this is the first access to the bucket: Hadoop caches its file system.
     """
     names = {
         "endpoint_url": "fs.s3a.endpoint",
@@ -98,7 +98,7 @@ def s3a_options(storage_options: Mapping[str, Any]) -> dict[str, str]:
     }
     found = {names[key]: str(value) for key, value in storage_options.items() if key in names}
     if "fs.s3a.endpoint" in found:
-        # Only AWS itself is sure to have a host name for each bucket.
+        # Other stores may have no host name per bucket.
         found["fs.s3a.path.style.access"] = "true"
     if storage_options.get("anon"):
         provider = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
@@ -111,7 +111,7 @@ def _partition_columns(
 ) -> Iterator[Column]:
     for index, (field, seen) in enumerate(zip(columns.partition_fields(), decoded, strict=True)):
         column = F.col(quoted(seen.name))
-        # Only where needed: a plain column is what most eyes expect in a plan.
+        # Only where needed, to keep query plans readable.
         if pa.types.is_string(field.type) and not all(_is_ascii(add.values[index]) for add in adds):
             column = F.decode(F.encode(column, "ISO-8859-1"), "UTF-8")
         yield column.alias(field.name)
@@ -131,10 +131,10 @@ def _literal(path: str) -> str:
 
 @contextmanager
 def _discovery(spark: SparkSession, root: str) -> Iterator[None]:
-    """Keep Spark from starting a job of one task per file when it lists the files.
+    """Keep Spark from starting a job with one task per file to list the files.
 
-    Spark takes these from the session alone. Who lists other files meanwhile in this session finds
-    them no slower on local disk and with hundreds of tasks at once elsewhere.
+    Spark reads these settings from the session only. Other listings in this session meanwhile use
+    them too: no slower on local disk, and with hundreds of tasks elsewhere.
     """
     if root.startswith("file:"):
         wanted = {f"{_DISCOVERY}.threshold": str(_LOCAL_THRESHOLD)}
@@ -155,7 +155,7 @@ _JAR = re.compile(r"hadoop-aws-([0-9][^/]*?)\.jar$")
 
 
 def setting(spark: SparkSession) -> str:
-    """The setting with which this Spark is started so that it has the connector."""
+    """The setting that adds the S3A connector to this Spark."""
     try:
         return _setting(_hadoop(spark))
     except Exception:  # no JVM behind a Connect session
@@ -172,10 +172,10 @@ def _hadoop(spark: SparkSession) -> str:
 
 
 def has_file_system(spark: SparkSession, scheme: str) -> bool:
-    """True where the session can open URLs of a scheme, such as ``s3a``.
+    """Whether the session can open URLs of a scheme such as ``s3a``.
 
     Raises:
-        ReaderUnsuitable: the connector is of another version than Hadoop.
+        ReaderUnsuitable: The connector's version does not match Hadoop's.
     """
     try:
         jvm: Any = spark._jvm
@@ -190,21 +190,23 @@ def has_file_system(spark: SparkSession, scheme: str) -> bool:
 
 
 def check_version(jar: str, hadoop: str) -> None:
-    """Refuse a connector whose jar's name has another version than Hadoop; others have none.
+    """Check that the S3A jar has Hadoop's version, if its name has one.
+
+    Another version fails in the middle of a read, with a missing class or method.
 
     Raises:
-        ReaderUnsuitable: with the coordinates that fit.
+        ReaderUnsuitable: The message has the right coordinates.
     """
     version = _JAR.search(jar)
     if version and version[1] != hadoop:
         raise ReaderUnsuitable(
-            f"this Spark session has hadoop-aws {version[1]} beside Hadoop {hadoop}; start it with"
+            f"this Spark session has hadoop-aws {version[1]} but Hadoop {hadoop}; start it with"
             f" {_setting(hadoop)}"
         )
 
 
 def not_skipped(field: pa.Field, adds: Sequence[Add]) -> Column:
-    """A column of the files, such that filters on it keep the rows that Spark would keep."""
+    """A column of the files, as an expression if Spark's filters on it must not skip row groups."""
     name = quoted(field.name)
     column = F.col(name)
     if pa.types.is_floating(field.type):
@@ -223,12 +225,12 @@ def _same(column: Column, kind: pa.DataType) -> Column:
 def _may_hold_nan(add: Add, name: str) -> bool:
     stats = add.stats.get(name)
     if stats is None or stats.nulls == add.rows:
-        return False  # there is no such column in the file, or no value in it
+        return False  # the file lacks the column, or has only nulls
     return stats.min is None or stats.max is None
 
 
 def _floats_in(kind: pa.DataType) -> list[tuple[tuple[str, ...], pa.DataType]]:
-    """Paths inside a struct, quoted, and what lies there."""
+    """Floating-point fields inside a struct: quoted path and type."""
     if not pa.types.is_struct(kind):
         return []
     found: list[tuple[tuple[str, ...], pa.DataType]] = []

@@ -30,7 +30,7 @@ Reader = Literal["auto", "native", "arrow"]
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """A table's files as this session can read them."""
+    """Reads a table's files in this session."""
 
     spark: SparkSession
     manifest: Manifest
@@ -44,11 +44,11 @@ class TableScan:
         names: Sequence[str] | None,
         filter_: str | None = None,
     ) -> DataFrame:
-        """Files and tails of one version.
+        """Files and buffered rows of one version.
 
         Args:
-            tails: What daemons hold beyond the version; none, if only files are wanted.
-            names: Columns of the answer, None for all.
+            tails: Buffered rows beyond the version; empty if only files are wanted.
+            names: Columns of the answer; None for all.
         """
         definition = _with_new_columns(TableDefinition.of_state(state), tails)
         asked = asked_columns(definition, names)
@@ -84,7 +84,7 @@ class TableScan:
                 )
             )
         if len(for_native) < len(adds):
-            # Folders of an earlier partition spec would not tell Spark what today's columns are.
+            # Folders of an earlier partition spec lack today's partition columns.
             rest = [add for add in adds if not for_native or not lies[add.path]]
             frames.append(
                 arrow_scan.read_files(
@@ -107,7 +107,7 @@ class TableScan:
 
 
 def _with_new_columns(definition: TableDefinition, tails: Sequence[pa.Table]) -> TableDefinition:
-    """The table with columns that buffered rows have and the version does not know yet."""
+    """The table with the columns of buffered rows that are newer than the version."""
     schema = definition.schema
     for tail in tails:
         for field in tail.schema:
@@ -117,7 +117,7 @@ def _with_new_columns(definition: TableDefinition, tails: Sequence[pa.Table]) ->
 
 
 def _shaped(tails: Sequence[pa.Table], columns: Columns) -> pa.Table:
-    """Buffered rows in the form of the files' rows, in a keyed table with ``_op`` behind."""
+    """Buffered rows with the columns of the files' rows, and ``_op`` in a keyed table."""
     fields = columns.fields()
     extra = [OPERATION] if columns.definition.keyed else []
     schema = pa.schema([*fields, *(pa.field(name, pa.string()) for name in extra)])
@@ -125,32 +125,32 @@ def _shaped(tails: Sequence[pa.Table], columns: Columns) -> pa.Table:
     return pa.Table.from_batches(parts, schema)
 
 
-# Sent to every executor instead of shuffling the files' rows, as far as it is small.
+# Keys up to this size are sent to every executor, so that the files' rows are not shuffled.
 _BROADCAST_BYTES = 32 * 1024 * 1024
 
 
 def local_rows(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Rows that the driver holds, as a DataFrame with the same columns."""
+    """Rows in the driver's memory as a DataFrame with the same columns."""
     return spark.createDataFrame(table, spark_schema(list(table.schema)))
 
 
 def added(spark: SparkSession, files: DataFrame, tail: pa.Table) -> DataFrame:
-    """The rows of both; for tables without a primary key."""
+    """The rows of both. In a table without a primary key no row is in both."""
     return files if tail.num_rows == 0 else files.union(local_rows(spark, tail))
 
 
 def merged(
     spark: SparkSession, files: DataFrame, tail: pa.Table, primary_key: Sequence[str]
 ) -> DataFrame:
-    """The last state of each key.
+    """The last state of each key: a buffered row replaces a file's, a buffered delete removes it.
 
     Args:
-        tail: In write order, with a column ``_op``; where a key comes again its last row counts.
+        tail: In write order, with a column ``_op``. The last row of a key counts.
     """
     if tail.num_rows == 0:
         return files
     tail = last_of_each_key(tail, primary_key)
-    # No column of a table begins with '_', so these meet none.
+    # Table columns never begin with '_', so these names are free.
     aliases = [f"_key_{index}" for index in range(len(primary_key))]
     keys = local_rows(spark, tail.select(list(primary_key)).rename_columns(aliases))
     if tail.nbytes <= _BROADCAST_BYTES:
@@ -165,7 +165,7 @@ def merged(
 
 
 def last_of_each_key(rows: pa.Table, primary_key: Sequence[str]) -> pa.Table:
-    """The last of each set of rows with equal keys, in the order of the rows."""
+    """The last row of each key, in row order."""
     numbers = pa.array(range(rows.num_rows), pa.int64())
     keys = rows.select(list(primary_key)).append_column("_row", numbers)
     last = keys.group_by(list(primary_key)).aggregate([("_row", "max")])["_row_max"]

@@ -44,7 +44,7 @@ _PLAIN = {
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark's expressions take it, whatever is in it."""
+    """A column's name quoted for Spark's expressions."""
     escaped = name.replace("`", "``")
     return f"`{escaped}`"
 
@@ -59,7 +59,7 @@ def spark_type(kind: pa.DataType) -> T.DataType:
         return _PLAIN[kind]
     if pa.types.is_decimal128(kind):
         if not 0 <= kind.scale <= kind.precision:
-            raise TypeError(f"Spark has no {kind}: its scales are from 0 to the precision")
+            raise TypeError(f"Spark has no {kind}: a scale must be between 0 and the precision")
         return T.DecimalType(kind.precision, kind.scale)
     if pa.types.is_list(kind):
         return T.ArrayType(spark_type(kind.value_type))
@@ -71,7 +71,7 @@ def spark_type(kind: pa.DataType) -> T.DataType:
 
 
 def spark_schema(fields: list[pa.Field]) -> T.StructType:
-    """Spark's schema of carried fields, all nullable: an old file may lack any of them."""
+    """Spark's schema of carrier fields. All are nullable, as an old file may lack any column."""
     made = []
     for field in fields:
         try:
@@ -82,7 +82,7 @@ def spark_schema(fields: list[pa.Field]) -> T.StructType:
 
 
 def holds_nanoseconds(kind: pa.DataType) -> bool:
-    """True where there are such timestamps in a value of this type, at any depth."""
+    """Whether values of this type contain nanosecond timestamps, at any depth."""
     if pa.types.is_map(kind):
         return holds_nanoseconds(kind.key_type) or holds_nanoseconds(kind.item_type)
     if pa.types.is_list(kind):
@@ -93,7 +93,7 @@ def holds_nanoseconds(kind: pa.DataType) -> bool:
 
 
 def restored(column: Column, kind: pa.DataType) -> Column:
-    """A column whose integers stand for the timestamps that ``kind``, the table's type, has."""
+    """The column with integer nanoseconds converted to timestamps; ``kind`` is the table's type."""
     if not holds_nanoseconds(kind):
         return column
     if is_nanoseconds(kind):
@@ -108,7 +108,7 @@ def restored(column: Column, kind: pa.DataType) -> Column:
 
 
 def floored(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Integers that stand for nanoseconds as timestamps, for who has no Spark between."""
+    """As :func:`restored` for an Arrow column, where Spark's functions are not available."""
     instants = column.cast(pa.timestamp("ns", kind.tz and "UTC"))
     whole = pc.floor_temporal(instants, unit="microsecond")
     return whole.cast(pa.timestamp("us", kind.tz and "UTC"))
@@ -123,12 +123,12 @@ def _restored_map(column: Column, kind: pa.MapType) -> Column:
 
 
 def _timestamp(nanoseconds: Column, *, with_zone: bool) -> Column:
-    # `div` rounds towards zero; a double has too few digits for floor().
+    # `div` rounds towards zero, and floor() would go through an inexact double.
     thousand = F.lit(1000).cast("bigint")
     below = F.when(nanoseconds % thousand < 0, F.lit(1)).otherwise(F.lit(0))
     microseconds = F.call_function("div", nanoseconds, thousand) - below
     if with_zone:
         return F.timestamp_micros(microseconds)
-    # Not by way of an instant: that would ask the session's time zone twice.
+    # Not through an instant, which would depend on the session's time zone.
     epoch = F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'")
     return F.timestamp_add("MICROSECOND", microseconds, epoch)

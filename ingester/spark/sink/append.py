@@ -29,10 +29,10 @@ _add = msgspec.msgpack.Decoder(Add).decode
 
 
 class AppendSink:
-    """A table without a key, as a :class:`Sink` whose parts are encoded ``Add`` actions.
+    """A :class:`Sink` for a table without a key. Parts are encoded ``Add`` actions.
 
     Raises:
-        WriteRefused: The table does not take the columns of ``schema``.
+        WriteRefused: The table does not accept the columns of ``schema``.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class AppendSink:
         self._target = options.number("target_file_bytes", 1) or TARGET_FILE_BYTES
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> list[bytes]:
-        """The files that one task's rows became."""
+        """Write one task's rows to files."""
         store = open_store(self._options.url, **self._options.storage)
         sink = FileSink(store, self._root, self._definition, "push", "spark", self._target)
         return [_encode(add) for add in sink.write(rows)]
 
     def commit(self, parts: Sequence[bytes], write: WriteId | None) -> None:
-        """Make the files one version of the table, unless a version has them.
+        """Commit the files as one version of the table, unless a version has them already.
 
         Raises:
-            WriteRefused: Clean-up may have taken the files, as the write took so long; or the
-                table is at another of its versions by now.
+            WriteRefused: The write took so long that clean-up may have deleted files, or the table
+                was switched to another generation.
         """
         adds = [_add(part) for part in parts]
         actions: list[Action] = [*adds, *(() if write is None else (Txn(*write),))]
@@ -66,12 +66,12 @@ class AppendSink:
         except UploadExpired as exc:
             raise WriteRefused(
                 f"nothing was committed: the write took longer than manifest.orphan_grace, after"
-                f" which clean-up may take files that no version lists; make that longer ({exc})"
+                f" which clean-up deletes files that no version lists; increase it ({exc})"
             ) from exc
         except VersionSealed as exc:
             raise WriteRefused(
-                f"nothing was committed: the table was switched to version {exc.sealed.next} while"
-                " the rows were being written; write them again"
+                f"nothing was committed: the table was switched to generation {exc.sealed.next}"
+                " during the write; write the rows again"
             ) from exc
         tell_committed(
             self._options,

@@ -18,10 +18,10 @@ from persist.table import TableDefinition
 
 
 def check_columns(schema: StructType, definition: TableDefinition) -> None:
-    """Return if rows of this schema can be written to the table.
+    """Check that rows of this schema can be written to the table.
 
     Raises:
-        WriteRefused: A column that the table lacks, or whose type it does not take.
+        WriteRefused: The table lacks a column, or does not accept its type.
     """
     table = definition.schema
     given = arrow_schema(schema)
@@ -36,7 +36,7 @@ def check_columns(schema: StructType, definition: TableDefinition) -> None:
         kind = table.field(index).type
         if not takes(kind, field.type):
             raise WriteRefused(
-                f"column {field.name!r} is {kind} in the table, and {field.type} in the frame"
+                f"column {field.name!r} is {kind} in the table, but {field.type} in the frame"
             )
     missing = [name for name in definition.primary_key if given.get_field_index(name) < 0]
     if missing:
@@ -44,10 +44,10 @@ def check_columns(schema: StructType, definition: TableDefinition) -> None:
 
 
 def table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows in the table's types, with those of its columns that have a value.
+    """The rows in the table's types, without columns that are all null.
 
     Raises:
-        WriteRefused: A value that its column cannot hold.
+        WriteRefused: A column cannot hold a value.
     """
     arrays, fields = [], []
     for field in schema:

@@ -25,11 +25,11 @@ from persist.store import StoreRetry, StoreUnavailable, retry
 COMMIT_RETRY = StoreRetry(
     first_s=0.1, cap_s=5.0, away=(StoreUnavailable, CommitUnclear), for_s=120.0
 )
-"""The time for which a driver asks a store that gives no clear answer."""
+"""How long a driver retries while the store gives no clear answer."""
 
 
 def identity(name: str) -> WriterIdentity:
-    """The committing writer: one run on Spark. No daemon has such a name; it fences nobody."""
+    """The identity of one Spark run. No daemon has such an id, so it fences none."""
     return WriterIdentity(ingester_id=f"_{name}", incarnation=uuid.uuid4().hex, epoch=0)
 
 
@@ -39,10 +39,10 @@ def commit_patiently(
     actions: Sequence[Action],
     writer: WriterIdentity,
 ) -> TableState:
-    """The version with the actions, or the one that has them already.
+    """Commit the actions, retrying transient errors; the version that has them.
 
     Raises:
         RewriteVoid, UploadExpired, ProposalConflict: As ``persist.manifest.commit``.
-        StoreUnavailable, CommitUnclear: For two minutes. It may be committed all the same.
+        StoreUnavailable, CommitUnclear: After two minutes. The commit may have succeeded.
     """
     return retry(partial(commit, manifest, base, Proposal(actions), writer), COMMIT_RETRY)

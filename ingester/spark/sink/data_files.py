@@ -30,7 +30,7 @@ from persist.table import TableDefinition
 
 TARGET_FILE_BYTES = 128 << 20
 HELD_BYTES = 256 << 20
-"""Rows that a task has in memory before it writes the largest partition's."""
+"""Rows that a task holds in memory before it writes the largest partition."""
 
 
 @dataclass(slots=True)
@@ -38,11 +38,11 @@ class FileSink:
     """Files for one table. One thread.
 
     Attributes:
-        root: The folder in the store of the table's version; empty where the store knows it.
+        root: The folder of the table's generation in the store; empty if the store knows it.
         kind: The kind of the files in the manifest.
         writer: The writer of the files in the manifest.
-        target_bytes: A file is cut where its rows would have more in memory.
-        compression: The codec of the files, where their number is given.
+        target_bytes: Size of a file, as rows in memory.
+        compression: The codec, for :meth:`put` with a number of files.
     """
 
     store: FileStore
@@ -53,27 +53,26 @@ class FileSink:
     target_bytes: int = TARGET_FILE_BYTES
     compression: Compression = ZSTD
     adds: list[Add] = field(default_factory=list)
-    """The files that were put into the store so far, for a commit to list."""
+    """The files written so far, for a commit to list."""
     _held: PartitionedRows = field(init=False)
 
     def __post_init__(self) -> None:
-        """Hold nothing yet."""
         self._held = PartitionedRows(self.definition.schema)
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of rows that are in no file yet."""
+        """Bytes of rows that are not in a file yet."""
         return self._held.nbytes
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[Add]:
         """Write all rows of a task.
 
         Returns:
-            The files that a commit has to list.
+            The files, for a commit to list.
 
         Raises:
-            WriteRefused: A value that the table does not take.
-            StoreError: The store does not take a file; another attempt of the task may go on.
+            WriteRefused: The table cannot hold a value.
+            StoreError: A file cannot be written; Spark may retry the task.
         """
         for batch in batches:
             self._take(table_rows(batch, self.definition.schema))
@@ -99,13 +98,13 @@ class FileSink:
         self.put(self._held.take(values), values)
 
     def put(self, rows: SparseRows, values: PartitionValues, files: int | None = None) -> None:
-        """Rows of one partition, in the table's columns.
+        """Write rows of one partition, in the table's columns.
 
         Args:
-            files: The number of files; as many as the target asks for by default.
+            files: Number of files; by default determined by the target size.
 
         Raises:
-            StoreError: The store does not take one of them.
+            StoreError: A file cannot be written.
         """
         partition = (self.definition.spec_id, values)
         origin = FileOrigin(self.kind, self.writer, self.definition, partition)

@@ -40,25 +40,25 @@ from persist.store import NotFound, ObjectStore, open_store
 from persist.table import TableDefinition
 
 FILE_BYTES = 64 << 20
-"""Rows of one file, in memory."""
+"""Maximum size of one staged file's rows in memory."""
 KINDS = ("upsert", "delete")
 
 
 class StagedFile(NamedTuple):
-    """One file of rows that wait for the commit."""
+    """One staged file."""
 
     path: str
     bytes: int
-    """The size of the file in the store."""
+    """Size in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """The folder in which one write puts its rows until they are committed.
+    """The folder that holds a write's rows until the daemon has them.
 
     Attributes:
-        root: The folder in the store of the table's version.
-        marked: Whether a column ``_op`` says of each row what becomes of its key.
+        root: The folder of the table's generation in the store.
+        marked: Whether rows have a column ``_op``.
     """
 
     store: ObjectStore
@@ -68,7 +68,7 @@ class Staging:
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns, and ``_op`` where rows have it."""
+        """The table's columns, and ``_op`` if rows have it."""
         marks = [pa.field(OPERATION, pa.string())] if self.marked else []
         return pa.schema([*self.definition.schema, *marks])
 
@@ -76,8 +76,8 @@ class Staging:
         """Write all rows of a task, in their order.
 
         Raises:
-            WriteRefused: A value that the table does not take, or a row without its key.
-            StoreError: The store does not take a file.
+            WriteRefused: The table cannot hold a value, or a key is null.
+            StoreError: A file cannot be written.
         """
         files: list[StagedFile] = []
         held: list[pa.RecordBatch] = []
@@ -107,16 +107,14 @@ class Staging:
             marks = with_columns(rows, [OPERATION], self.schema).column(OPERATION)
             other = set(marks.unique().to_pylist()) - set(KINDS)
             if other:
-                raise WriteRefused(f"column '_op' is {other.pop()!r}, neither upsert nor delete")
+                raise WriteRefused(f"column '_op' is {other.pop()!r}; it must be upsert or delete")
 
 
 def staged_rows(staging: Staging, path: str, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, in batches of about so many bytes, of the columns that have a value.
-
-    On the driver.
+    """The rows of a file in batches of about ``most_bytes``. On the driver.
 
     Raises:
-        StoreError: It cannot be read.
+        StoreError: The file cannot be read.
     """
     with staging.store.open(path) as source, pq.ParquetFile(source) as parquet:
         rows = sparse_rows(parquet, staging.schema)
@@ -127,7 +125,7 @@ def staged_rows(staging: Staging, path: str, most_bytes: int) -> Iterator[pa.Rec
 
 
 def forget(store: ObjectStore, paths: Iterable[str]) -> None:
-    """Delete the files that were handed over."""
+    """Delete staged files."""
     for path in paths:
         try:
             store.delete(path)
@@ -136,16 +134,16 @@ def forget(store: ObjectStore, paths: Iterable[str]) -> None:
 
 
 MESSAGE_BYTES = 8 << 20
-"""The rows of one message; a quarter of what the daemon takes, as a batch may be larger there."""
+"""Size of one message: a quarter of the daemon's limit, as a batch may be larger there."""
 PATIENCE_S = 120.0
-"""The time that a daemon may be away, or too busy, before the write fails."""
+"""How long a daemon may be unreachable or busy before the write fails."""
 
 
 class UpsertSink:
-    """A table with a primary key, as a :class:`Sink` whose parts are staged files.
+    """A :class:`Sink` for a table with a primary key. Parts are staged files.
 
     Raises:
-        WriteRefused: No daemon is named, or the table does not take the columns of ``schema``.
+        WriteRefused: No endpoint, or the table does not accept the columns of ``schema``.
     """
 
     def __init__(
@@ -153,11 +151,11 @@ class UpsertSink:
     ) -> None:
         if "endpoint" not in options.given:
             raise WriteRefused(
-                f"table {options.namespace}/{options.table} has a primary key: say with the option"
-                " endpoint where the daemon is that takes its writes, grpc://host:port"
+                f"table {options.namespace}/{options.table} has a primary key: set the option"
+                " endpoint to the daemon that owns it, grpc://host:port"
             )
         try:
-            # Asks nothing; the rows come first.
+            # Checks the options only; nothing is sent.
             Client(options.given["endpoint"], options=options.connection()).close()
         except ClientError as exc:
             raise WriteRefused(f"option endpoint: {exc}") from exc
@@ -168,7 +166,7 @@ class UpsertSink:
         self._definition = definition
         self._root = root
         self._persist = options.flag("persist")
-        # Made once, so that a commit that Spark repeats is known as the same.
+        # Created once, so that a commit that Spark repeats has the same id.
         self._own_id = uuid.uuid4().hex
 
     def _staging(self) -> Staging:
@@ -176,7 +174,7 @@ class UpsertSink:
         return Staging(store, self._root, self._definition, self._marked)
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> list[StagedFile]:
-        """The staged files that one task's rows became."""
+        """Write one task's rows to staged files."""
         return self._staging().write(rows)
 
     def commit(self, parts: Sequence[StagedFile], write: WriteId | None) -> None:
@@ -187,7 +185,7 @@ class UpsertSink:
         sequence = number + 1
         staging, options = self._staging(), self._options
         paths = [file.path for file in parts]
-        # Of this table alone: the daemon counts an origin's sequences over all tables.
+        # Includes the table, as the daemon counts an origin's sequences over all tables.
         told = f"{options.namespace}/{options.table}/{app_id}"
         origin = f"spark-{hashlib.sha256(told.encode()).hexdigest()[:40]}"
         with Client(options.given["endpoint"], options=options.connection()) as client:
@@ -197,7 +195,7 @@ class UpsertSink:
             while self._persist and not self._in_files(client, stream, sequence):
                 if time.monotonic() > until:
                     raise WriteRefused(f"option persist: not in files after {PATIENCE_S:g} s")
-                # The daemon has lost its disk meanwhile. What was put aside is still there.
+                # The daemon has lost its disk: send the staged rows again.
                 rows = self._handed_over(stream, staging, paths, sequence) or rows
         forget(staging.store, paths)
         tell_committed(
@@ -210,17 +208,17 @@ class UpsertSink:
         )
 
     def _in_files(self, client: Client, stream: SyncStream, sequence: int) -> bool:
-        """Have the table persisted; whether the transaction is known to be in files then."""
+        """Flush the table. Whether the transaction is known to be in files."""
         client.persist(self._options.namespace, self._options.table)
         try:
             return (stream.standing().durable_sequence or 0) >= sequence
         except (Unreachable, TimedOut, UnknownOutcome):
-            return False  # who hands it over again waits for the daemon
+            return False  # _handed_over waits for the daemon
 
     def _handed_over(
         self, stream: SyncStream, staging: Staging, paths: Sequence[str], sequence: int
     ) -> int:
-        """The number of rows that were sent; 0 where the daemon had them."""
+        """Send the rows, with retries. Returns their number; 0 if the daemon had them."""
         until, backoff = time.monotonic() + PATIENCE_S, Backoff(0.1, 5.0, Random())
         while True:
             try:
@@ -231,7 +229,7 @@ class UpsertSink:
             except NotFound as exc:
                 raise WriteRefused(
                     "nothing was written: the write took longer than manifest.orphan_grace, after"
-                    f" which clean-up may take what was put aside; make that longer ({exc})"
+                    f" which clean-up deletes staged rows; increase it ({exc})"
                 ) from exc
             except (Unreachable, TimedOut, UnknownOutcome, Unavailable) as exc:
                 if time.monotonic() > until:
@@ -241,9 +239,10 @@ class UpsertSink:
     def _sent(
         self, stream: SyncStream, staging: Staging, paths: Sequence[str], sequence: int
     ) -> int | None:
-        """The rows of all files as one transaction; 0 where another driver has closed it before.
+        """Send all files as one transaction.
 
-        None where it has to begin anew.
+        Returns:
+            The number of rows; 0 if another driver has committed them; None to start over.
         """
         rows, begin = 0, True
         last: tuple[list[SyncColumn], pa.RecordBatch] | None = None
@@ -253,18 +252,18 @@ class UpsertSink:
                     if last is not None:
                         answer = stream.send(self._options.table, *last, begin=begin)
                         if not answer.accepted:
-                            return None  # what was open has gone with its daemon, or for room
+                            return None  # the daemon restarted, or dropped the transaction
                         begin = False
                     last = message
                 rows += batch.num_rows
-        assert last is not None, "an empty task puts nothing aside"
+        assert last is not None, "an empty task stages no file"
         answer = stream.send(self._options.table, *last, begin=begin, sequence=sequence)
         if not answer.accepted:
             return None
         return 0 if answer.duplicate else rows
 
     def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[list[SyncColumn], pa.RecordBatch]]:
-        """The rows as inserts, which replace what has their keys, or as deletes."""
+        """The rows as inserts, which replace rows of the same key, or as deletes."""
         key = self._definition.primary_key
         fields = list(self._definition.schema)
         deletes = None
@@ -284,6 +283,6 @@ class UpsertSink:
 
 
 def _where(column: pa.Array, mask: pa.Array | None) -> pa.Array:
-    """The values where the mask is true, null elsewhere; all null without one."""
+    """The values where the mask is true, null elsewhere; all null without a mask."""
     nothing = pa.nulls(len(column), column.type)
     return nothing if mask is None else pc.if_else(mask, column, nothing)

@@ -27,26 +27,26 @@ T = TypeVar("T")
 
 
 class WriteId(NamedTuple):
-    """The name by which a write is known when it comes again."""
+    """Identifies a write when it is repeated."""
 
     app_id: str
     number: int
 
 
 class Sink(Protocol[T]):
-    """The place that rows go to: what tasks do with them, and what makes them visible."""
+    """A target of writes."""
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> Sequence[T]:
-        """Write one task's rows and return what they became. On an executor."""
+        """Write one task's rows. On an executor."""
         ...
 
     def commit(self, parts: Sequence[T], write: WriteId | None) -> None:
-        """Make all parts visible, unless this write's are. On the driver."""
+        """Make all parts visible, unless this write is already committed. On the driver."""
         ...
 
 
 class Written(WriterCommitMessage, Generic[T]):
-    """The outcome of one task's rows, and the streaming query that they are of."""
+    """The result of one task, and its streaming query's id."""
 
     def __init__(self, parts: Sequence[T], query_id: str | None) -> None:
         self.parts = tuple(parts)
@@ -54,7 +54,7 @@ class Written(WriterCommitMessage, Generic[T]):
 
 
 class BatchWriter(DataSourceArrowWriter, Generic[T]):
-    """A batch write: once, or once for each ``txn_version`` where that is given."""
+    """A batch write; with ``txn_version`` each version is written once."""
 
     def __init__(self, sink: Sink[T], options: SourceOptions) -> None:
         app_id, version = options.txn()
@@ -68,12 +68,12 @@ class BatchWriter(DataSourceArrowWriter, Generic[T]):
 
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make all of the tasks' rows visible."""
+        """Make all rows visible."""
         self._sink.commit([part for one in _written(messages) for part in one.parts], self._write)
 
 
 class StreamWriter(StreamArrowWriter, Generic[T]):
-    """A streaming write: each batch once."""
+    """A streaming write; each batch is written once."""
 
     def __init__(self, sink: Sink[T]) -> None:
         self._sink = sink
@@ -87,19 +87,19 @@ class StreamWriter(StreamArrowWriter, Generic[T]):
 
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Make all of the batch's rows visible, unless they are."""
+        """Make the batch's rows visible, unless they already are."""
         written = _written(messages)
         parts = [part for one in written for part in one.parts]
         if parts:
             query_id = written[0].query_id
-            assert query_id is not None, "Spark tells tasks of a stream whose they are"
+            assert query_id is not None, "Spark sets the query id in tasks of a stream"
             self._sink.commit(parts, WriteId(query_id, batchId))
 
 
 def tell_committed(options: SourceOptions, **facts: object) -> None:
-    """Say on standard error what was committed.
+    """Print what was committed as a JSON line on standard error.
 
-    A data source has no metrics, and the worker that commits no log but this.
+    A Python data source has no metrics, and the worker that commits has no other log.
     """
     told = {"event": "committed", "table": f"{options.namespace}/{options.table}", **facts}
     print(json.dumps(told), file=sys.stderr, flush=True)

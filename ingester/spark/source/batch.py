@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 
 
 class _PushFilters:
-    """``pushFilters`` of a reader, also in a session that does not push filters.
+    """``pushFilters`` of a reader that also works in a session without filter pushdown.
 
-    There Spark refuses a reader that has a method of its own, and never calls this one; it looks at
-    ``__func__``.
+    There Spark refuses a reader that overrides the method, which it detects by ``__func__``.
     """
 
     if PUSHES_FILTERS:
@@ -44,13 +43,12 @@ class _PushFilters:
 
     def __call__(self, filters: list[Filter]) -> list[Filter]:
         self._take(filters)
-        return filters  # Spark looks at all of them again
+        return filters  # Spark evaluates all of them again
 
 
 class TableReader(DataSourceReader):
     """One version of a table, read by files."""
 
-    # Spark pickles readers: each argument is one that executors need, or that they must not have.
     def __init__(
         self,
         manifest: Manifest,
@@ -75,31 +73,30 @@ class TableReader(DataSourceReader):
 
     def _push(self, filters: Sequence[Filter]) -> None:
         if self._takes_filters:
-            from ingester.spark.source.pushed_filters import (
-                pushed,  # Spark 4.0 has no filters to push
-            )
+            # Spark 4.0 has no filter classes to import.
+            from ingester.spark.source.pushed_filters import pushed
 
             self._pruning = self._rows.pruning.and_also(pushed(filters, self._rows.columns))
             self._plan = replace(self._plan, rows=self._pruning.rows)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The files that may have wanted rows, in tasks."""
+        """The files that may have wanted rows, as tasks."""
         manifest, _ = self._planned()
         return partitions_of(self._wanted(), manifest, self._parallelism)
 
     def _wanted(self) -> list[Add]:
-        files = sorted(self._planned()[1].files.items())  # in an order that is always the same
+        files = sorted(self._planned()[1].files.items())  # deterministic order
         return [add for _, add in files if self._pruning.may_match(add)]
 
     def _planned(self) -> tuple[Manifest, TableState]:
-        assert self._planning is not None, "planned where the state is"
+        assert self._planning is not None, "only the driver plans"
         return self._planning
 
     @plainly_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task. On an executor."""
         if not isinstance(partition, FilesPartition):
-            return  # Spark asks once where there is nothing to read, 4.0 with None
+            return  # Spark calls this once if there are no partitions; 4.0 with None
         files = partition.files
         schema = arrow_schema(self._rows.schema())
         yield from self._rows.read(self._plan, files, schema)
@@ -109,7 +106,7 @@ SCHEMA = StructType([StructField("count", LongType(), nullable=False)])
 
 
 class Counted(InputPartition):
-    """Rows of files that need not be opened."""
+    """The number of rows of files that need not be opened."""
 
     def __init__(self, rows: int) -> None:
         super().__init__(None)
@@ -117,18 +114,22 @@ class Counted(InputPartition):
 
 
 class CountReader(TableReader):
-    """One version's rows, or those that a filter leaves, counted."""
+    """The option ``count``: rows whose sum is the number of rows of the same read.
+
+    Spark counts a Python data source's rows by reading all of them, even without columns. The
+    manifest knows the number; with a filter, tasks count the matching rows of their files.
+    """
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks: one for all that is known, or several that have to look into files."""
+        """One task without a filter; with a filter, tasks that read files."""
         if self._plan.rows:
             return super().partitions()
         return [Counted(sum(add.rows for add in self._wanted()))]
 
     @plainly_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The count of a task, as one row. On an executor."""
-        rows = 0  # also where Spark asks once although there is nothing to read
+        """The count of one task, as one row. On an executor."""
+        rows = 0  # Spark calls this once even if there are no partitions
         if isinstance(partition, Counted):
             rows = partition.rows
         elif isinstance(partition, FilesPartition):

@@ -43,12 +43,11 @@ _COMPARISONS: dict[type[Filter], str] = {
     LessThanOrEqual: "<=",
 }
 _LAST_PLAIN = "\ud7ff"
-"""Behind it come the surrogates, which no text has."""
+"""Followed by the surrogates, which no text contains."""
 
 
 class _Kind(NamedTuple):
-    """A column's way to be compared: its carried type, and whether it stands for nanoseconds, and
-    for instants."""
+    """How a column is compared: its carrier type, and whether it holds nanoseconds, and a zone."""
 
     type: pa.DataType
     nanoseconds: bool
@@ -56,7 +55,7 @@ class _Kind(NamedTuple):
 
 
 def pushed(filters: Iterable[Filter], columns: Columns) -> Pruning:
-    """The pruning that follows from all of the filters together."""
+    """Pruning by all of the filters."""
     kinds = _kinds(columns)
     terms = [term for one in filters for term in _terms(one, kinds)]
     exact = [term for term in terms if not pa.types.is_floating(kinds[term.column].type)]
@@ -76,7 +75,7 @@ def _kinds(columns: Columns) -> dict[str, _Kind]:
 
 
 def _terms(filter_: Filter, kinds: dict[str, _Kind]) -> list[Term]:
-    """Terms that are all true wherever the filter is; none where it is not understood."""
+    """Terms that are true wherever the filter is; none if it is not understood."""
     negated = isinstance(filter_, Not)
     inner: Any = filter_.child if isinstance(filter_, Not) else filter_
     path: tuple[str, ...] = getattr(inner, "attribute", ())
@@ -148,7 +147,7 @@ def _in_nanoseconds(column: str, kind: _Kind, operator: str, value: Any) -> list
 
 
 def _scalar(kind: pa.DataType, value: Any) -> pa.Scalar | None:
-    """The value in the column's type, None where it has no place there."""
+    """The value in the column's type; None if the type cannot hold it."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     try:

@@ -29,12 +29,12 @@ from persist.table import TableDefinition
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """The rows asked of a table, and how they become an answer. Executors have it, too.
+    """Requested rows of a table. Pickled for executors.
 
     Attributes:
-        columns: The columns to be read, and how they are carried.
-        names: The columns of the answer, in its order.
-        pruning: The predicates of the wanted rows.
+        columns: Columns to read.
+        names: Columns of the answer, in order.
+        pruning: Predicates of the wanted rows.
     """
 
     columns: Columns
@@ -45,11 +45,11 @@ class SourceRows:
     def all(
         cls, state: TableState, names: Sequence[str] | None, filter_: str | None = None
     ) -> SourceRows:
-        """The rows with these columns, or all of the table's and then those of its partition spec.
+        """Rows with these columns; by default the table's, then its partition columns.
 
         Raises:
-            ValueError: A name that is no column, or that comes twice; a filter that is none.
-            ReaderUnsuitable: A column that a data source cannot give.
+            ValueError: An unknown or repeated column, or an invalid filter.
+            ReaderUnsuitable: A column has a type that a data source cannot give.
         """
         definition = TableDefinition.of_state(state)
         asked = () if names == () else asked_columns(definition, names)
@@ -60,8 +60,8 @@ class SourceRows:
             kind = schema.field(name).type
             if holds_nanoseconds(kind) and not is_nanoseconds(kind):
                 raise ReaderUnsuitable(
-                    f"column {name!r} has nanoseconds inside {kind}: use read_table, or name the"
-                    " other columns"
+                    f"column {name!r} has nanoseconds inside {kind}: use read_table, or leave the"
+                    " column out with the option columns"
                 )
         columns = Columns(definition, data)
         return cls(columns, asked, pruning(wanted, columns))
@@ -70,22 +70,22 @@ class SourceRows:
     def of_schema(
         cls, state: TableState, schema: StructType, filter_: str | None = None
     ) -> SourceRows:
-        """The columns that a user's schema has.
+        """Rows with the columns of a user's schema.
 
         Raises:
-            ValueError: It has a column that the table lacks, or another type for one.
+            ValueError: The table lacks a column, or has another type for it.
         """
         rows = cls.all(state, tuple(schema.fieldNames()), filter_)
         for theirs, ours in zip(schema.fields, rows.schema().fields, strict=True):
             if theirs.dataType != ours.dataType:
                 raise RequestRefused(
-                    f"column {theirs.name!r} is {ours.dataType.simpleString()} in the table, and"
-                    f" {theirs.dataType.simpleString()} in the schema that was given"
+                    f"column {theirs.name!r} is {ours.dataType.simpleString()} in the table, but"
+                    f" {theirs.dataType.simpleString()} in the given schema"
                 )
         return rows
 
     def schema(self) -> StructType:
-        """The answer's schema as Spark sees it."""
+        """The answer's schema in Spark's types."""
         table = self.columns.definition.schema
         fields = {field.name: field for field in self.columns.partition_fields()}
         for name in self.columns.data:
@@ -123,7 +123,7 @@ class FilesPartition(InputPartition):
 def partitions_of(
     adds: Sequence[Add], manifest: Manifest, parallelism: int
 ) -> list[FilesPartition]:
-    """Tasks of about equal size; a function of the files alone."""
+    """Tasks of about equal size, determined by the files alone."""
     return [
         FilesPartition(tuple(FileToRead.of(add, manifest.root) for add in group))
         for group in balanced(adds, parallelism)

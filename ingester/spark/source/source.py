@@ -52,24 +52,23 @@ class IngesterSource(DataSource):
     parallelism = 1
     _settled: tuple[int, int] | None = None
     _columns: tuple[str, ...] | None = None
-    """The columns of that version, where nobody said which are wanted."""
+    """All columns of that version, if the user did not select columns."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
         return FORMAT
 
     @plainly
     def __getstate__(self) -> dict[str, Any]:
-        # Spark keeps the source as it is pickled when the relation is made. (It makes one of a
-        # streaming write, too, with a write's options.)
+        # Spark keeps the source as pickled when the relation is made, so choose the version now.
+        # It makes a relation for a streaming write too, with options for writes.
         if not SourceOptions.only_for_writes(self.options):
             self._settle(SourceOptions.any(self.options))
         return self.__dict__
 
     @plainly
     def schema(self) -> StructType:
-        """The asked columns of the version that is asked for."""
+        """The requested columns at the requested version."""
         options, version = self._settle(SourceOptions.any(self.options))
         _, state = options.state(version)
         if options.counts:
@@ -83,7 +82,7 @@ class IngesterSource(DataSource):
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read of the columns that ``schema`` has."""
+        """A batch read of the columns of ``schema``."""
         options, version = self._settle(SourceOptions.read(self.options))
         manifest, state = options.state(version)
         tasks = options.number("tasks", 1) or self.parallelism
@@ -96,8 +95,8 @@ class IngesterSource(DataSource):
         pushdown = options.flag("pushdown")
         if pushdown and not PUSHES_FILTERS:
             raise RequestRefused(
-                f"option pushdown: {NAME} pushes no filters to Python data sources, 4.1 does; say"
-                " what is wanted with the option filter"
+                f"option pushdown: {NAME} does not push filters to Python data sources, which needs"
+                " 4.1; use the option filter"
             )
         return TableReader(manifest, state, rows, options.storage, tasks, takes_filters=pushdown)
 
@@ -110,7 +109,7 @@ class IngesterSource(DataSource):
         except Exception as exc:
             if not is_refusal(exc):
                 raise
-            # Spark trips over a stream that is not made, and shows that instead of the reason.
+            # If this raises, Spark fails on the missing stream and does not show the reason.
             return RefusedStream(str(exc))
 
     def _stream(self, schema: StructType) -> DataSourceStreamReader:
@@ -121,8 +120,8 @@ class IngesterSource(DataSource):
         state = manifest.load(head)
         if TableDefinition.of_state(state).keyed:
             raise StreamUnsuitable(
-                f"table {options.namespace}/{options.table} has a primary key: its files are"
-                " written anew with every change, and are no stream of rows; read versions of it"
+                f"table {options.namespace}/{options.table} has a primary key: changes rewrite its"
+                " files, so they are not a stream of rows; read versions of it instead"
             )
         tasks = options.number("tasks", 1) or self.parallelism
         rows = _rows(state, schema, options)
@@ -145,7 +144,7 @@ class IngesterSource(DataSource):
         return StreamWriter(_sink(self.options, schema, overwrite)[1])
 
     def _settle(self, options: SourceOptions) -> tuple[SourceOptions, int]:
-        """The options with the table's version said, and the manifest's: the same ever after."""
+        """The options with the generation set, and the manifest version; fixed at first use."""
         if self._settled is None:
             manifest = options.existing()[0]
             self._settled = (manifest.table_version, options.version(manifest))
@@ -156,8 +155,8 @@ class IngesterSource(DataSource):
 def _rows(state: TableState, schema: StructType, options: SourceOptions) -> SourceRows:
     if not schema.fields and not COUNTS_BARE_ROWS:
         raise RequestRefused(
-            f"option columns: {NAME} loses rows that have no column, 4.1 does not; how many there"
-            " are is said by the option count"
+            f"option columns: {NAME} loses rows without columns, which needs 4.1; use the option"
+            " count for the number of rows"
         )
     return SourceRows.of_schema(state, schema, options.filter)
 
@@ -170,9 +169,9 @@ def _sink(
 
     if overwrite:
         raise WriteRefused(
-            "mode overwrite (or output mode complete) is not possible: rows are added to a table,"
-            ' and none taken away; write with .mode("append"), or .outputMode("append") of a stream'
-            " (append is the only mode; Spark's own default, errorifexists, is none either)"
+            "mode overwrite (or output mode complete) is not supported: writes only add rows; use"
+            ' .mode("append"), or .outputMode("append") for a stream (append is the only mode;'
+            " Spark's default, errorifexists, is not supported either)"
         )
     said = SourceOptions.write(options)
     manifest, head = said.existing()
@@ -180,9 +179,9 @@ def _sink(
     if definition.transformers:
         names = ", ".join(each.name for each in definition.transformers)
         raise WriteRefused(
-            f"table {said.namespace}/{said.table} has transformers ({names}), which its daemons run"
-            " and Spark does not; write by way of a daemon, with ingester.client in foreachBatch"
-            " or mapInArrow, or into another table"
+            f"table {said.namespace}/{said.table} has transformers ({names}), which run in its"
+            " daemons and not in Spark; write through a daemon, with ingester.client in"
+            " foreachBatch or mapInArrow, or write to another table"
         )
     kind = UpsertSink if definition.keyed else AppendSink
     said = said.at(manifest.table_version)

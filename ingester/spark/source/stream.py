@@ -45,10 +45,10 @@ from persist.table import TableDefinition, read_schema
 
 
 class NewColumns:
-    """Finds the files with columns that a stream would leave out.
+    """Finds files with columns that a stream would drop.
 
-    Attributes:
-        known: The columns that the stream has; None where it was told which ones it wants.
+    Args:
+        known: The columns of the stream; None if the user selected columns.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class NewColumns:
         self._found: dict[int, tuple[str, ...]] = {}
 
     def of(self, add: Add) -> tuple[str, ...]:
-        """Columns of the file's schema that the stream lacks, in the table's order."""
+        """Columns of the file that the stream lacks, in the table's order."""
         if self._known is None:
             return ()
         found = self._found.get(add.schema_id)
@@ -69,22 +69,21 @@ class NewColumns:
         return found
 
     def refuse(self, add: Add) -> None:
-        """Return if the stream has all columns of the file.
+        """Check that the stream has all columns of the file.
 
         Raises:
-            StreamUnsuitable: It lacks some; the message names them, and says how to go on.
+            StreamUnsuitable: It lacks some; the message names them and says how to continue.
         """
         found = self.of(add)
         if found:
             names = ", ".join(repr(name) for name in found)
-            came = f"column {names} has" if len(found) == 1 else f"columns {names} have"
+            added = f"column {names} was" if len(found) == 1 else f"columns {names} were"
             raise StreamUnsuitable(
-                f"{came} come to table {self._manifest.namespace}/"
-                f"{self._manifest.table} since this stream was loaded, which has no place for"
-                " what rows have there: it stops before the first of these rows. Load it anew"
-                " (spark.readStream, with the same options) and start it with the same checkpoint:"
-                " it goes on where it stopped. (A stream with the option columns, or with a schema"
-                " of its own, goes on without new columns.)"
+                f"{added} added to table {self._manifest.namespace}/{self._manifest.table} after"
+                " this stream was loaded, and it stops before the first rows that may have values"
+                " there. Load it again (spark.readStream, with the same options) and start it with"
+                " the same checkpoint to continue with the new columns. (A stream with the option"
+                " columns, or with a schema, continues without them.)"
             )
 
     def _look(self, schema_id: int, known: frozenset[str]) -> tuple[str, ...]:
@@ -95,7 +94,7 @@ class NewColumns:
 
 
 IDLE_VERSIONS = 5
-"""Versions without a new row that are left to be looked at again; clean-up always keeps more."""
+"""Versions without new rows after which the offset advances. Clean-up always keeps more."""
 _AT_ONCE = 64
 _TIMED = ("hour", "day", "month", "year")
 
@@ -136,25 +135,25 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _table(self) -> Manifest:
-        assert self._manifest is not None, "planned where the manifest is"
+        assert self._manifest is not None, "only the driver plans"
         return self._manifest
 
     @property
     def _new(self) -> NewColumns:
-        assert self._new_columns is not None, "planned where the manifest is"
+        assert self._new_columns is not None, "only the driver plans"
         return self._new_columns
 
     def initialOffset(self) -> dict[str, Any]:
-        """The offset at which a new stream begins; the same whenever it is asked."""
+        """The offset at which a new stream begins. Constant."""
         return self._start.plain(self._table.table_version)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit that the options set for one batch."""
+        """The limit of one batch according to the options."""
         return self._limit
 
     @plainly
     def prepareForTriggerAvailableNow(self) -> None:
-        """Go no further than what is there now."""
+        """Fix the stream's end at the newest version."""
         self._until = self._table.head()
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -165,15 +164,14 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """The end of the next batch; its start where there is nothing new.
+        """The end of the next batch; its start if nothing is new.
 
         Args:
-            start: As Spark says it from 4.2 on, and so ``limit``.
+            start: Start of the batch; passed by Spark from 4.2, like ``limit``.
 
         Raises:
-            StreamUnsuitable: What comes next was cleaned up, or has columns that the stream lacks,
-                or the table is not the one whose offsets these are, or is at another of its
-                versions by now.
+            StreamUnsuitable: The next files were cleaned up or have columns that the stream lacks,
+                the offset is of another table, or the table was switched to another generation.
         """
         table_version = self._table.table_version
         begin = self._planned if start is None else Offset.of(start, table_version)
@@ -191,7 +189,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The files between two offsets, in tasks.
+        """The files between two offsets, as tasks.
 
         Raises:
             StreamUnsuitable: As :meth:`latestOffset`.
@@ -214,26 +212,26 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from self._rows.read(self._plan, files, schema)
 
     def _check_switch(self, head: int) -> None:
-        """Refuse to wait for rows that will not come: they go into another table version."""
+        """Refuse to wait after a switch: new rows go into another generation."""
         if self._newest is None or self._newest.version != head:
             self._newest = self._table.load(head, known=self._newest)
         if (sealed := self._newest.sealed) is not None:
             raise StreamUnsuitable(
-                f"table {self._table.namespace}/{self._table.table} was switched from version"
-                f" {self._table.table_version} to {sealed.next}, and the stream has all rows of the"
-                " first: begin anew, with a new checkpoint"
+                f"table {self._table.namespace}/{self._table.table} was switched from generation"
+                f" {self._table.table_version} to {sealed.next}, and the stream has read all rows"
+                f" of {self._table.table_version}: start a new stream with a new checkpoint"
             )
 
     def _end(self, begin: Offset, head: int, limit: ReadLimit) -> Offset:
         end, room = begin, Room(limit)
         if head < begin.version:
             raise StreamUnsuitable(
-                f"the stream begins behind version {begin.version}, and the newest version of table"
-                f" {self._table.namespace}/{self._table.table} is {head}: the checkpoint"
-                " is another table's or another store's; begin anew, with a new one"
+                f"the stream is at version {begin.version}, but the newest version of table"
+                f" {self._table.namespace}/{self._table.table} is {head}: the checkpoint is of"
+                " another table or store; start with a new one"
             )
         for add, behind in self._between(begin, Offset(head, 0)):
-            # What comes before a new column's first rows still becomes a batch.
+            # Files before the first one with a new column still become a batch.
             if end == begin or behind.snapshot:
                 self._new.refuse(add)
             if self._new.of(add) or not room.takes(add):
@@ -243,12 +241,12 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset(head, 0) if moved else begin
 
     def _between(self, start: Offset, end: Offset) -> Iterator[tuple[Add, Offset]]:
-        """The files behind one offset up to another, each with the offset behind it."""
+        """The files from one offset to another, each with the offset after it."""
         if start == FROM_NOW:
             return
         first = start.version
         if start.snapshot:
-            # Where no version was chosen before, the end has it.
+            # The first start has no version; the end has it.
             first = start.version or end.version
             stop = end.files if end.snapshot else None
             files = self._snapshot(first)
@@ -268,7 +266,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             skipped = 0
 
     def _order(self, add: Add) -> tuple[float, str, str]:
-        """Files in the order of event times, so that a watermark takes few rows for late ones."""
+        """Sort key by event time, so that a watermark drops few rows as late."""
         stats = None if self._time is None else add.stats.get(self._time)
         low = None if stats is None else stats.min
         return (float(low) if isinstance(low, int) else -math.inf, add.at, add.path)
@@ -278,7 +276,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 self._state = self._table.load(version)
             except VersionNotKept as exc:
-                raise _fell_behind(f"in the midst of version {version}", exc) from exc
+                raise _fell_behind(f"in the middle of version {version}", exc) from exc
         return sorted(self._state.files.values(), key=self._order)
 
     def _changes(self, after: int, upto: int) -> Iterator[CommittedVersion]:
@@ -291,13 +289,13 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _fell_behind(place: str, exc: VersionNotKept) -> StreamUnsuitable:
     return StreamUnsuitable(
-        f"the stream is {place}, and what comes next is not kept any more ({exc}): begin anew, with"
-        " a new checkpoint, or keep versions longer (manifest.retain)"
+        f"the stream is {place}, and the next version is no longer retained ({exc}): start with a"
+        " new checkpoint, or retain versions longer (manifest.retain)"
     )
 
 
 def new_files(committed: CommittedVersion) -> list[Add]:
-    """The files of a version that have rows which no version before it had."""
+    """The files of a version that add rows, not those of a rewrite."""
     return [
         action
         for action in committed.actions
@@ -306,7 +304,7 @@ def new_files(committed: CommittedVersion) -> list[Add]:
 
 
 def _event_time(definition: TableDefinition) -> str | None:
-    """The column by which the table's rows lie in time, if there is one."""
+    """The column with the event time, if the table has one."""
     timed = [field.column for field in definition.spec.fields if field.transform in _TIMED]
     if timed:
         return timed[0]
@@ -314,7 +312,7 @@ def _event_time(definition: TableDefinition) -> str | None:
 
 
 class RefusedStream(DataSourceStreamReader):
-    """A stream that cannot be, which Spark is told when it asks for the first batch."""
+    """A stream that fails with a reason when Spark asks for the first batch."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason

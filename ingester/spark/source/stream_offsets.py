@@ -27,7 +27,7 @@ from persist.manifest import Add
 
 
 class Offset(NamedTuple):
-    """The place up to which a stream has come."""
+    """The position of a stream."""
 
     version: int
     files: int
@@ -35,34 +35,34 @@ class Offset(NamedTuple):
 
     @classmethod
     def of(cls, offset: dict[str, Any], table_version: int) -> Offset:
-        """The offset that Spark has kept as a dictionary, of a stream of this table version.
+        """The offset from Spark's dictionary.
 
         Raises:
-            StreamUnsuitable: It is of another one.
+            StreamUnsuitable: It belongs to another generation of the table.
         """
         if (found := offset.get("table_version", 1)) != table_version:
             raise StreamUnsuitable(
-                f"the checkpoint is of table version {found}, and the table is at version"
-                f" {table_version} by now: begin anew, with a new checkpoint"
+                f"the checkpoint belongs to generation {found} of the table, which is now at"
+                f" generation {table_version}: start with a new checkpoint"
             )
         if "snapshot" in offset:
             return cls(int(offset["snapshot"]), int(offset["files"]), True)
         return cls(int(offset["version"]), int(offset["files"]))
 
     def plain(self, table_version: int) -> dict[str, Any]:
-        """The dictionary that Spark keeps."""
+        """The dictionary that Spark stores."""
         plain = {"snapshot" if self.snapshot else "version": self.version, "files": self.files}
         return plain if table_version == 1 else {**plain, "table_version": table_version}
 
 
 BEGINNING = Offset(0, 0, snapshot=True)
-"""The offset before everything: the version current then comes whole, and what follows it."""
+"""The beginning: the whole version that is current when the stream starts, then later ones."""
 FROM_NOW = Offset(-1, 0)
-"""The offset behind everything that is there when the stream begins."""
+"""The end of the version that is current when the stream starts."""
 
 
 def beginning(options: SourceOptions) -> Offset:
-    """The offset at which the options say that a new stream begins."""
+    """The offset at which a new stream begins, according to the options."""
     if options.given.get("starting_version") == "latest":
         return FROM_NOW
     number = options.number("starting_version", 1)
@@ -77,7 +77,7 @@ _LIMITS: dict[str, type[Any]] = {
 
 
 class Room:
-    """The room that one batch has left; its first file fits always."""
+    """The remaining room of one batch. Its first file always fits, so a stream makes progress."""
 
     def __init__(self, limit: ReadLimit) -> None:
         self._left: int | None = None
@@ -100,16 +100,16 @@ class Room:
 
 
 def batch_limit(options: SourceOptions) -> ReadLimit:
-    """The limit that the options set for one batch.
+    """The limit of one batch according to the options.
 
     Raises:
-        RequestRefused: More than one says it, or this version of Spark would not ask.
+        RequestRefused: More than one limit is given, or this Spark does not support limits.
     """
     said = next((name for name in _LIMITS if name in options.given), None)
     if said is not None and not LIMITS_BATCHES:
         raise RequestRefused(
-            f"option {said}: {NAME} has no limits for streams of Python data sources, 4.2 has;"
-            " leave it out, and a batch has all that is new"
+            f"option {said}: {NAME} does not support limits for streams of Python data sources,"
+            " which need 4.2; without the option a batch has everything new"
         )
     limits = [
         kind(number)
@@ -117,5 +117,5 @@ def batch_limit(options: SourceOptions) -> ReadLimit:
         if (number := options.number(name, 1)) is not None
     ]
     if len(limits) > 1:
-        raise RequestRefused(f"{', '.join(_LIMITS)}: one of them limits a batch")
+        raise RequestRefused(f"give only one of {', '.join(_LIMITS)}")
     return cast(ReadLimit, limits[0]) if limits else ReadAllAvailable()
