@@ -1,7 +1,7 @@
-"""The demo's daemon: ``ingester serve`` as a process of its own, on its embedded default.
+"""The demo's daemon: ``ingester serve`` as a child process with default settings.
 
-Settings of the caller's shell do not reach it (the demo must not write into somebody's store), and
-neither does a Ctrl-C: the demo itself decides how it ends.
+It does not inherit settings from the environment, so the demo cannot write into a real store. It
+does not receive Ctrl-C either: the demo ends it.
 """
 
 import json
@@ -21,11 +21,11 @@ _FREE_PORTS = ("--flight", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
 
 class DaemonFailed(Exception):
-    """The daemon did not get ready, or did not stop as it should; the message ends with its log."""
+    """The daemon did not start or stop correctly. The message ends with its log."""
 
 
 class DemoDaemon:
-    """A running daemon. Leaving the ``with`` ends it at once if it still runs."""
+    """A running daemon, which is killed at the end of the ``with`` block."""
 
     def __init__(self, data_dir: Path, log_file: Path) -> None:
         self._log_file = log_file
@@ -47,10 +47,10 @@ class DemoDaemon:
         self.http: str = ready["http"]
 
     def stop(self) -> None:
-        """Stop it as an operator would; returns when its log is empty and it has ended.
+        """Stop the daemon with SIGTERM and wait for its end.
 
         Raises:
-            DaemonFailed: it ended with another exit code than 0.
+            DaemonFailed: Its exit code is not 0.
         """
         self._process.send_signal(signal.SIGTERM)
         try:

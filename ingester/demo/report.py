@@ -1,7 +1,4 @@
-"""The demo's result: a struct that ``--json`` prints, and the small table that people read.
-
-Pure but for the console that the table is printed on.
-"""
+"""The demo's result: a struct for ``--json``, and tables for people."""
 
 import msgspec
 from rich.console import Console
@@ -9,7 +6,7 @@ from rich.table import Table
 
 from .totals import Totals
 
-# What the table shows; all totals are compared.
+# The table shows these; all totals are compared.
 SHOWN_TOTALS = (
     "rows",
     "sum(distance)",
@@ -22,7 +19,7 @@ SHOWN_TOTALS = (
 
 
 class TableResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one table. Waits are from handing a batch over to its acknowledgement."""
+    """Figures of one table. Latencies are from sending a batch to its acknowledgement."""
 
     table: str
     partition_by: str
@@ -37,7 +34,7 @@ class TableResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The demo's findings; ``disagreements`` is empty when every number agrees."""
+    """The demo's result; ``disagreements`` is empty if all numbers agree."""
 
     seconds: float
     rows_per_s: float
@@ -47,7 +44,7 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def uncounted(table: TableResult, rows: int) -> list[str]:
-    """One sentence per place where the daemon's counts of a persisted table are not ``rows``."""
+    """One sentence per count of the daemon that is not as expected after persisting ``rows``."""
     counts = {
         "rows acknowledged": (table.rows_acknowledged, rows),
         "rows in files": (table.rows_in_files, rows),
@@ -61,7 +58,7 @@ def uncounted(table: TableResult, rows: int) -> list[str]:
 
 
 def show(result: DemoResult, console: Console) -> None:
-    """Print the tables, and one line of verdict or one per disagreement."""
+    """Print the tables, then the verdict or one line per disagreement."""
     console.print(_facts(result.tables))
     console.print(_totals(result))
     if result.disagreements:

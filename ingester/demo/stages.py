@@ -1,7 +1,7 @@
 """The stages, one function each: create the tables, stream, persist, measure, read with Spark.
 
-All but the last talk to the daemon through the client library alone, and say on the console what
-they see. pyspark is imported only when it is called.
+All but the last use only the client library, and print what they see. pyspark is imported by the
+last stage.
 """
 
 import time
@@ -13,9 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ingester.client import Client
 
-from .live_queries import look
 from .report import TableResult
-from .streaming import NAMESPACE, TARGETS, Load, Streaming
+from .streaming import NAMESPACE, TARGETS, Load, Streaming, look
 from .totals import Totals, disagreements, spark_totals, totals_of
 
 LOOK_AT_PERCENT = (25, 50, 75)
@@ -23,17 +22,17 @@ PERSIST_AT_PERCENT = 50
 
 
 def create_tables(client: Client, schema: pa.Schema) -> None:
-    """Make the demo's tables, each with its own partitioning."""
+    """Create the demo's tables, each with its own partitioning."""
     for target in TARGETS:
         client.create_table(NAMESPACE, target.table, schema, partition_by=[target.partition_by])
 
 
 def stream(client: Client, flights: pa.Table, load: Load, console: Console) -> Streaming:
-    """Stream all flights, looking and persisting meanwhile; return when all is acknowledged.
+    """Stream all flights while querying and persisting; return when all are acknowledged.
 
     Raises:
-        WritesNotSeen: a query lacked rows that had been acknowledged before it.
-        ClientError: a batch was refused for good.
+        WritesNotSeen: A query lacked rows that had been acknowledged before it.
+        ClientError: A batch was refused for good.
     """
     streaming = Streaming(client, flights, load)
     columns = (TextColumn("streaming"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -74,7 +73,7 @@ def _look_at_all(client: Client, streaming: Streaming, when: str, console: Conso
 
 
 def compare_at_daemon(client: Client, where: str, source: Totals, schema: pa.Schema) -> list[str]:
-    """One sentence per total in which the daemon's own answer differs from the source."""
+    """One sentence per total of the daemon's answer that differs from the source."""
     sentences = []
     for target in TARGETS:
         rows = client.query(NAMESPACE, target.table, schema.names)
@@ -84,7 +83,7 @@ def compare_at_daemon(client: Client, where: str, source: Totals, schema: pa.Sch
 
 
 def persist(client: Client, console: Console) -> None:
-    """Commit everything to files and say what that made."""
+    """Flush everything to files and print their number and size."""
     began = time.perf_counter()
     done = {each.table: each.manifest_version for each in client.persist()}
     seconds = time.perf_counter() - began
@@ -98,7 +97,7 @@ def persist(client: Client, console: Console) -> None:
 
 
 def measured(client: Client, streaming: Streaming) -> list[TableResult]:
-    """The counts of the daemon and the writers for each table; Spark's totals are still missing."""
+    """Counts of the daemon and the writers for each table, without Spark's totals."""
     results = []
     for target in TARGETS:
         described = client.describe(NAMESPACE, target.table)
@@ -120,7 +119,7 @@ def measured(client: Client, streaming: Streaming) -> list[TableResult]:
 
 
 def totals_by_spark(store_url: str, schema: pa.Schema) -> dict[str, dict[str, int]]:
-    """Each table's totals over the columns of ``schema``, from a Spark session of its own."""
+    """Each table's totals over the columns of ``schema``, computed in a new Spark session."""
     from ingester.spark import read_table
     from ingester.spark.session import local_session
 

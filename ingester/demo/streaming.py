@@ -1,12 +1,17 @@
-"""Several writers send the same flights into each table at once, and every answer is counted.
+"""Several concurrent writers send the same flights to each table and count the answers.
 
-Each writer is one pipelined stream with an origin of its own and sequences from 1. Few batches of
-a stream wait for their answer at a time, so that the measured times are the daemon's and not those
-of the client's own queue.
+Each writer is one pipelined stream with its own origin and sequences from 1. Only a few batches of
+a stream are unanswered at a time, so that the latencies are the daemon's and not those of the
+client's queue.
+
+A look counts a table's rows while writers write, and queries the row that was acknowledged last.
+The numbers of rows acknowledged before the query, seen by it, and sent by its end must be in
+ascending order (``tests/demo/test_looking.py``).
 """
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -16,7 +21,7 @@ import pyarrow as pa
 
 from ingester.client import Ack, Client
 
-from .source import share_of
+from .source import TIME_COLUMN, share_of
 
 NAMESPACE = "nyc"
 UNANSWERED = 2
@@ -24,7 +29,7 @@ TICK_S = 0.1
 
 
 class DemoTable(msgspec.Struct, frozen=True):
-    """A table of the demo and how it is partitioned."""
+    """A table of the demo and its partitioning."""
 
     table: str
     partition_by: str
@@ -37,39 +42,39 @@ TARGETS = (
 
 
 class Load(msgspec.Struct, frozen=True):
-    """The load: by how many writers per table rows are sent, in batches of how many."""
+    """Writers per table and rows per batch."""
 
     writers: int = 4
     batch_rows: int = 500
 
 
 class Interrupted(Exception):
-    """A writer was told to stop before its last batch."""
+    """A writer was stopped before its last batch."""
 
 
 class Meter:
-    """The rows sent to one table, and those acknowledged. Any thread may call it."""
+    """Rows sent to one table and acknowledged. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waits_s: list[float] = []
         self.sent_rows = 0
-        """The number of rows that were handed to the writers so far."""
+        """Rows handed to the writers so far."""
         self.acknowledged_rows = 0
-        """The number of rows that have their answer."""
+        """Rows acknowledged so far."""
         self.newest: pa.RecordBatch | None = None
-        """The batch that was acknowledged last."""
+        """The batch acknowledged last."""
         self.finished_at = 0.0
-        """The time when the last answer came, by ``time.perf_counter``."""
+        """Time of the last answer, by ``time.perf_counter``."""
 
     def sending(self, batch: pa.RecordBatch) -> Callable[[Ack], None]:
-        """Count ``batch`` as sent; what is returned takes its answer."""
+        """Count ``batch`` as sent. Returns a callback for its answer."""
         with self._lock:
             self.sent_rows += batch.num_rows
         return partial(self._answered, batch, time.perf_counter())
 
     def wait_ms(self, share: float) -> float:
-        """The time within which ``share`` of the batches were acknowledged, in milliseconds."""
+        """The latency quantile at ``share``, in milliseconds."""
         with self._lock:
             ordered = sorted(self._waits_s)
         return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
@@ -86,7 +91,7 @@ class Meter:
 
 
 class Streaming:
-    """The writers of all tables, started; one :class:`Meter` per table in ``meters``."""
+    """The running writers of all tables, with one :class:`Meter` per table in ``meters``."""
 
     def __init__(self, client: Client, flights: pa.Table, load: Load) -> None:
         self._client = client
@@ -96,7 +101,7 @@ class Streaming:
         self.meters = {target.table: Meter() for target in TARGETS}
         self._pool = ThreadPoolExecutor(load.writers * len(TARGETS), "writer")
         self.started_at = time.perf_counter()
-        # Table by table for each writer, so that no table's writers all start after another's.
+        # Alternating between tables, so that the writers of all tables start together.
         self._running: set[Future[None]] = {
             self._pool.submit(self._write, target.table, writer)
             for writer in range(load.writers)
@@ -110,14 +115,14 @@ class Streaming:
 
     @property
     def seconds(self) -> float:
-        """The time from the start to the last answer so far."""
+        """Seconds from the start to the last answer so far."""
         return max(m.finished_at for m in self.meters.values()) - self.started_at
 
     def wait_tick(self) -> bool:
-        """Whether writers still write, after a tenth of a second or when one has ended.
+        """Wait for a tenth of a second or until a writer ends. Whether any writer is still running.
 
         Raises:
-            ClientError: what a writer failed with.
+            ClientError: A writer failed.
         """
         ended, self._running = wait(self._running, TICK_S, FIRST_COMPLETED)
         for writer in ended:
@@ -125,7 +130,7 @@ class Streaming:
         return bool(self._running)
 
     def end(self) -> None:
-        """Stop what still writes and wait until it has."""
+        """Stop all writers and wait for them."""
         self._stop.set()
         self._pool.shutdown(cancel_futures=True)
 
@@ -144,3 +149,47 @@ class Streaming:
                     raise Interrupted(f"writer {number} of {table} was stopped")
                 answered = meter.sending(batch)
                 writer.write(batch).add_done_callback(answered)
+
+
+class WritesNotSeen(Exception):
+    """An answer lacks acknowledged rows, or has rows that were never sent."""
+
+
+class Look(msgspec.Struct, frozen=True):
+    """One query's row counts by source, and the rows acknowledged before it."""
+
+    table: str
+    acknowledged_before: int
+    seen: int
+    from_buffer: int
+    from_files: int
+
+
+def look(client: Client, table: str, meter: Meter) -> Look:
+    """Count the table's rows while writers write, and find the newest acknowledged row.
+
+    Raises:
+        WritesNotSeen: The numbers are not in order, or the row is missing.
+    """
+    newest = meter.newest
+    acknowledged = meter.acknowledged_rows
+    rows: Counter[str] = Counter()
+    with client.query_stream(NAMESPACE, table, [TIME_COLUMN]) as stream:
+        for batch, source in stream:
+            rows[source.source] += batch.num_rows
+    sent = meter.sent_rows
+    seen = rows.total()
+    if not acknowledged <= seen <= sent:
+        raise WritesNotSeen(
+            f"{table}: {acknowledged} rows were acknowledged before the query, it returned {seen}, "
+            f"and {sent} were sent by its end"
+        )
+    if newest is not None and not _holds_last_row(client, table, newest):
+        raise WritesNotSeen(f"{table}: the row acknowledged last is not in the answer")
+    return Look(table, acknowledged, seen, rows["buffer"], rows["file"])
+
+
+def _holds_last_row(client: Client, table: str, batch: pa.RecordBatch) -> bool:
+    row = batch.slice(batch.num_rows - 1).to_pylist()[0]
+    same = [(name, "is null") if v is None else (name, "=", v) for name, v in row.items()]
+    return int(client.query(NAMESPACE, table, [TIME_COLUMN], same).num_rows) > 0

@@ -1,13 +1,13 @@
-"""The totals that two copies of the same rows have in common, over every column.
+"""Totals over every column, for comparing two copies of the same rows.
 
-    rows                 how many there are
-    sum(distance)        an integer column: the sum of what is not null
-    length(carrier)      a string column: all its characters
+    rows                 number of rows
+    sum(distance)        an integer column: the sum of its values
+    length(carrier)      a string column: the number of its characters
     seconds(time_hour)   a timestamp column: the sum of seconds since 1970
-    nulls(dep_delay)     any column: how many nulls
+    nulls(dep_delay)     any column: the number of nulls
 
-Law of this file: every column of the source takes part, all totals are integers, and they are
-compared for equality. Each is written down twice: for pyarrow and, in ``spark_totals``, as SQL.
+All totals are integers and are compared for equality. Each is defined twice: with pyarrow, and in
+``spark_totals`` as SQL (``tests/demo/test_totals.py``).
 """
 
 from collections.abc import Mapping
@@ -34,10 +34,10 @@ def totals_of(rows: pa.Table, schema: pa.Schema) -> dict[str, int]:
 
 
 def total_name(field: pa.Field) -> str:
-    """The name of the column's total, as in this file's first lines.
+    """The name of the column's total.
 
     Raises:
-        TypeError: a type that no total is defined for.
+        TypeError: No total is defined for the type.
     """
     if pa.types.is_timestamp(field.type):
         return f"seconds({field.name})"
@@ -64,7 +64,7 @@ def spark_totals(schema: pa.Schema) -> dict[str, str]:
 
 
 def disagreements(who: str, found: Totals, source: Totals) -> list[str]:
-    """One sentence, that begins with ``who``, per total that differs or is missing."""
+    """One sentence, starting with ``who``, per total that differs or is missing."""
     sentences = []
     for name, expected in source.items():
         if name not in found:

@@ -95,7 +95,7 @@ def test_a_number_that_disagrees_fails_loudly_and_keeps_the_evidence(
         f"the source has {right} (+1)" in said.out
     )
     assert "All " not in said.out
-    assert f"FAILED: numbers disagree; kept for a look: {folder}" in said.err
+    assert f"FAILED: numbers disagree; data kept in {folder}" in said.err
     assert list(folder.glob("store/nyc/flights_by_day/v1/data/*/*.parquet"))
 
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from ingester.client import Ack, Answer, Client
-from ingester.demo.live_queries import WritesNotSeen, look
 from ingester.demo.source import flights_file, read_flights
-from ingester.demo.streaming import NAMESPACE, Meter
+from ingester.demo.streaming import NAMESPACE, Meter, WritesNotSeen, look
 from tests.drivers.daemon import Daemon
 
 FLIGHTS = read_flights(flights_file(), 1_000)
@@ -48,13 +47,13 @@ def test_acknowledged_rows_are_seen_in_the_buffer(client: Client, ack: Ack) -> N
 
 def test_a_row_too_few_is_noticed(client: Client, ack: Ack) -> None:
     meter = acknowledged(ack, BATCH, BATCH.slice(0, 1))
-    with pytest.raises(WritesNotSeen, match=r"1001 rows were acknowledged .* it saw 1000"):
+    with pytest.raises(WritesNotSeen, match=r"1001 rows were acknowledged .* it returned 1000"):
         look(client, "flights", meter)
 
 
 def test_a_row_too_many_is_noticed(client: Client, ack: Ack) -> None:
     meter = acknowledged(ack, BATCH.slice(0, 999))
-    with pytest.raises(WritesNotSeen, match="it saw 1000, 999 were sent"):
+    with pytest.raises(WritesNotSeen, match="it returned 1000, and 999 were sent"):
         look(client, "flights", meter)
 
 
