@@ -70,13 +70,13 @@ def encrypted() -> bytes:
 @pytest.mark.parametrize(
     ("kind", "data", "message"),
     [
-        ("parquet", renamed(as_bytes("parquet")), "a name in it is not UTF-8"),
+        ("parquet", renamed(as_bytes("parquet")), "a column name is not UTF-8"),
         ("parquet", renamed(as_bytes("parquet", store_schema=False)), "b'ab\\xff\\xfe'"),
         ("parquet", renamed(as_bytes("parquet", NESTED, store_schema=False)), "not UTF-8"),
         ("arrow", renamed(as_bytes("arrow")), "not UTF-8"),
         ("arrow", renamed(as_bytes("stream")), "not UTF-8"),
         ("arrow", renamed(as_bytes("stream", NESTED)), "not UTF-8"),
-        ("parquet", encrypted(), "it is encrypted"),
+        ("parquet", encrypted(), "encrypted files are not supported"),
         ("parquet", b"", "it is empty"),
         ("arrow", b"", "it is empty"),
         ("parquet", as_bytes("parquet")[:-20], "magic bytes not found"),
@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(
 
 def test_names_that_are_not_utf8_end_in_one_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(renamed(as_bytes("parquet")))
-    check_refused(run("write", "n", "names", "a.parquet"), 1, "a name in it is not UTF-8")
+    check_refused(run("write", "n", "names", "a.parquet"), 1, "a column name is not UTF-8")
     (tmp_path / "b.parquet").mkdir()
     check_refused(run("write", "n", "names", "b.parquet"), 1, "b.parquet: Is a directory")
 

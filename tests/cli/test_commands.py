@@ -414,7 +414,7 @@ def test_a_table_is_made_like_a_file(run: Run, namespace: str, tmp_path: Path) -
     [
         ([], "give columns as name:type, or --like FILE"),
         (["v"], "column 'v' is not name:type"),
-        (["v:integer"], "type 'integer' is not known; there are bool, int8 to int64"),
+        (["v:integer"], "type 'integer' is unknown; known are bool, int8 to int64"),
         (["v:list<what>"], "type 'what' is not known"),
         (["v:decimal(50)"], "1 to 38 digits"),
         (["v:int64", "v:string"], "'v' is given twice"),

@@ -58,7 +58,7 @@ def test_a_table_with_transformers_takes_no_rows_past_them(
         path = f"file://{tmp_path}/{len(primary_key)}/{name[0]}/{name[1]}"
         with pytest.raises(Exception, match=r"has transformers .acme\.rules:Clean.") as error:
             frame.write.format("ingester").mode("append").save(path)
-        assert "write by way of a daemon" in told(error)
+        assert "write through a daemon" in told(error)
         assert manifest.load().file_count == 0
 
 
@@ -74,7 +74,7 @@ def test_append_is_the_one_mode_and_the_others_say_so(
             frame.write.format("ingester").mode(mode).save(path)
     with pytest.raises(Exception, match="WriteRefused: mode overwrite") as error:
         frame.write.format("ingester").mode("overwrite").save(path)
-    assert 'write with .mode("append")' in told(error)
+    assert 'use .mode("append")' in told(error)
     assert Manifest(open_store(url), *table).head() == before
     frame.write.format("ingester").mode("append").save(path)
     assert Manifest(open_store(url), *table).head() == before + 1

@@ -1,10 +1,10 @@
-"""Rows of CSV as record batches, of types that hold all that is written.
+"""CSV as record batches, with inferred types that hold every value.
 
-    header ─▶ delimiter ─▶ all columns as texts, block by block ─▶ types ─▶ again ─▶ converted
+    header ─▶ delimiter ─▶ all columns as text, block by block ─▶ types ─▶ again ─▶ converted
 
-Law of this file: a file is looked at to its end before a row of it is given; of what comes once
-the first block decides. Columns that are known, from the table or by name, are read as told. A
-field with nothing in it is null, and with quotes around nothing an empty text, as in PostgreSQL.
+A file is scanned completely before its first row is returned; for a pipe the first block decides
+(``tests/cli/test_text_inputs.py``). Columns with a type from the table or by name keep it. An empty
+field is null, and a quoted empty field is an empty text, as in PostgreSQL.
 """
 
 import bisect
@@ -30,7 +30,7 @@ _SAMPLE_ROWS = 100
 
 
 class Dialect(NamedTuple):
-    """The way in which a file is cut into columns."""
+    """How a file is split into columns."""
 
     delimiter: str
     skipped_lines: int
@@ -38,15 +38,15 @@ class Dialect(NamedTuple):
 
 
 class CsvRows:
-    """One input of CSV. Its ``schema`` is known from the start, ``rows`` for a file."""
+    """One CSV input. ``schema`` is known from the start; ``rows`` is None for a pipe."""
 
     def __init__(
         self, source: TextSource, options: TextOptions, table_schema: pa.Schema | None
     ) -> None:
-        """Look at the input: at all of it, if it can be read again.
+        """Infer the types: from the whole file, or from the first block of a pipe.
 
         Raises:
-            CommandFailed: it cannot be read.
+            CommandFailed: The input cannot be read.
         """
         self._source = source
         self._options = options
@@ -68,10 +68,10 @@ class CsvRows:
         self.schema = pa.schema([(name, self._types[name]) for name in self._dialect.names])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows in order, a batch per block.
+        """The rows in order, one batch per block.
 
         Raises:
-            CommandFailed: what comes once has something else further on.
+            CommandFailed: A later row of a pipe does not fit the types.
         """
         rows_before = 0
         for texts in self._blocks:
@@ -85,7 +85,7 @@ class CsvRows:
             yield pa.record_batch(columns, schema=self.schema)
 
     def _look(self, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Find the types, and give the blocks to be read."""
+        """Infer the types. Returns the blocks for the second pass."""
         once, found, rows = self._source.comes_once, self._found, 0
         passes = Passes(blocks, lambda: self._texts(self._source.open()), once)
         for texts in passes.first(lambda batch: int(batch.nbytes)):
@@ -93,7 +93,7 @@ class CsvRows:
                 if name in found:
                     found[name].add(column)
                 else:
-                    # Told to be of a type: every value has to be one, before a row is sent.
+                    # The type is given: check every value before a row is sent.
                     self._converted(name, column, rows)
             rows += texts.num_rows
         self._types |= {name: column.type() for name, column in found.items()}
@@ -101,7 +101,7 @@ class CsvRows:
         return passes.second()
 
     def _check_same(self, texts: pa.RecordBatch, before: int) -> None:
-        """See that the types of the first rows hold these texts, too, without loss."""
+        """Check that the types of the first rows hold these texts without loss."""
         for name, column in zip(self._dialect.names, texts.columns, strict=True):
             decided = self._types[name]
             if name in self._given or is_text(decided):
@@ -113,17 +113,17 @@ class CsvRows:
             index = _first_other(earlier, column, decided)
             raise CommandFailed(
                 f"{self._source.shown}: row {before + index + 1:,}, column {name!r}:"
-                f" {shortened(column[index].as_py())} is not {decided}, and the first rows of a"
-                f" pipe decide the types; --column-types {name}={type_name(known.type())} tells"
-                " it before, and a file is looked at whole"
+                f" {shortened(column[index].as_py())} is not {decided}, which was inferred from the"
+                f" first rows of the pipe; use --column-types {name}={type_name(known.type())}, or"
+                " a file, which is scanned completely"
             )
 
     def _texts(self, file: Any) -> Iterator[pa.RecordBatch]:
-        """All columns as texts, block by block."""
+        """All columns as text, block by block."""
         dialect = self._dialect
         names = dict.fromkeys(dialect.names, pa.string())
         rows = 0
-        # A pipe stays open: to close it waits for the thread that reads ahead, and so for more.
+        # A pipe is not closed: closing waits for the thread that reads ahead, and so for input.
         with contextlib.nullcontext() if self._source.comes_once else file:
             try:
                 reader = pyarrow.csv.open_csv(
@@ -131,11 +131,11 @@ class CsvRows:
                     pyarrow.csv.ReadOptions(
                         block_size=BLOCK_BYTES, skip_rows=dialect.skipped_lines
                     ),
-                    # Else a quoted line end at the end of a block cuts a row in two.
+                    # Otherwise a quoted line end at the end of a block splits a row.
                     pyarrow.csv.ParseOptions(
                         delimiter=dialect.delimiter,
                         newlines_in_values=True,
-                        # Of a single column, an empty line is a row without a value.
+                        # In a single column, an empty line is a row with null.
                         ignore_empty_lines=len(names) > 1,
                     ),
                     pyarrow.csv.ConvertOptions(
@@ -149,7 +149,7 @@ class CsvRows:
                     rows += batch.num_rows
                     yield batch
             except pa.ArrowException as exc:
-                where = f"behind row {rows:,}: " if rows else ""
+                where = f"after row {rows:,}: " if rows else ""
                 hint = f"; {OTHERS}" if "invalid UTF8" in str(exc) else ""
                 raise CommandFailed(
                     f"cannot read {self._source.shown}: {where}{exc}{hint}"
@@ -161,16 +161,16 @@ class CsvRows:
         except Unreadable as exc:
             row, hint = before + exc.index + 1, ""
             if name not in self._given:
-                hint = f"; --column-types {name}=string keeps what is written"
+                hint = f"; --column-types {name}=string keeps the text"
             elif not self._options.decimal_comma and re.match(r"'-?\d+,\d+'", str(exc)):
-                hint = "; --decimal-comma reads numbers with a comma"
+                hint = "; use --decimal-comma for numbers with a comma"
             raise CommandFailed(
                 f"{self._source.shown}: row {row:,}, column {name!r}: {exc}{hint}"
             ) from exc
 
 
 def _first_other(earlier: TextColumn, texts: pa.Array, decided: pa.DataType) -> int:
-    """The place of the first text that changes the type of those before; one of them does."""
+    """The index of the first text that changes the inferred type. One of them does."""
 
     def changes(place: int) -> bool:
         tried = copy.deepcopy(earlier)
@@ -184,14 +184,14 @@ def dialect_of(name: str, head: bytes, delimiter: str | None) -> Dialect:
     """The delimiter and the columns, from the first bytes.
 
     Raises:
-        CommandFailed: it has no header, or the delimiter cannot be told.
+        CommandFailed: There is no header, or the delimiter is ambiguous.
     """
     text = head.decode(errors="ignore")
     skipped = 0
-    if found := re.match(r"sep=(.)\r?\n", text):  # as Excel understands it
+    if found := re.match(r"sep=(.)\r?\n", text):  # as in Excel
         delimiter, skipped, text = delimiter or found[1], 1, text[found.end() :]
     if not text.strip():
-        raise CommandFailed(f"cannot read {name}: it is empty, and a CSV file begins with a header")
+        raise CommandFailed(f"cannot read {name}: it is empty, but a CSV file needs a header")
     if delimiter is None:
         delimiter = _told(name, text)
     try:
@@ -205,7 +205,7 @@ def dialect_of(name: str, head: bytes, delimiter: str | None) -> Dialect:
 
 
 def _told(name: str, text: str) -> str:
-    """The delimiter by which all rows at the head have as many columns as the header."""
+    """The delimiter that gives all first rows as many columns as the header."""
     lines = text.splitlines(keepends=True)
     sample = "".join(lines[: max(1, len(lines) - 1)][:_SAMPLE_ROWS])
     widths = {one: _widths(sample, one) for one in DELIMITERS}
@@ -216,15 +216,15 @@ def _told(name: str, text: str) -> str:
         return ","  # one column
     several = even or [one for one, rows in widths.items() if rows[0] > 1]
     if len(several) == 1:
-        return several[0]  # with rows of another width, which the reader names
+        return several[0]  # the reader reports rows of another width
     options = " or ".join(repr(one) for one in several)
-    raise CommandFailed(f"cannot read {name}: its columns may end at {options}: give --delimiter")
+    raise CommandFailed(f"cannot read {name}: the delimiter may be {options}: give --delimiter")
 
 
 def _widths(sample: str, delimiter: str) -> list[int]:
     rows: list[list[str]] = []
-    with contextlib.suppress(csv.Error):  # of a long text, which the sample may cut off
+    with contextlib.suppress(csv.Error):  # a long text that the sample cut off
         rows += csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
-    # The last may end in quotes that were cut off.
+    # The last row may have a quoted text that was cut off.
     found = [len(row) for row in (rows[:-1] if len(rows) > 2 else rows) if row]
     return found or [1]

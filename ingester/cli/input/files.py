@@ -1,7 +1,7 @@
-"""Files as streams of record batches, in memory that does not grow with the file.
+"""Files as streams of record batches. Memory does not grow with the file.
 
-Where the table exists, text formats are read with its column types, and where it does not with such
-as hold all that is written: :mod:`.csv_rows` and :mod:`.json_lines`.
+Text formats use the table's column types, if it exists, and otherwise inferred types that hold
+every value: :mod:`.csv_rows` and :mod:`.json_lines`.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ Opened = tuple[pa.Schema, Iterator[pa.RecordBatch], int | None]
 
 
 class InputFile:
-    """One opened input: its schema, its batches, and how many rows it has where that is known."""
+    """One opened input: schema, batches, and the number of rows if it is known."""
 
     def __init__(
         self, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], rows: int | None
@@ -59,7 +59,7 @@ class InputFile:
         """The rows in order, in batches of at most ``batch_rows`` rows and about 16 MiB.
 
         Raises:
-            CommandFailed: the rest cannot be read.
+            CommandFailed: The rest cannot be read.
         """
         with _readable(self._name):
             for batch in self._batches:
@@ -69,10 +69,10 @@ class InputFile:
 
 
 def format_of(name: str, given: str | None) -> str:
-    """The format of an input: the one given, else by the file's extension, ``.gz`` aside.
+    """The format of an input: as given, else by the file's extension, ignoring ``.gz``.
 
     Raises:
-        CommandFailed: neither tells, with exit code 2.
+        CommandFailed: The format is unknown; exit code 2.
     """
     if given is not None:
         if given not in FORMATS:
@@ -92,10 +92,12 @@ def source_of(name: str, kind: str, options: TextOptions) -> TextSource:
     """The text of an input.
 
     Raises:
-        CommandFailed: it cannot be read.
+        CommandFailed: The input cannot be read.
     """
     with _readable(name):
-        whole = options.whole_lines and kind == "csv"  # half a line of JSON is none
+        whole = (
+            options.whole_lines and kind == "csv"
+        )  # an incomplete line of JSON is invalid anyway
         return TextSource(name, options.encoding, whole_lines=whole)
 
 
@@ -103,18 +105,18 @@ def source_of(name: str, kind: str, options: TextOptions) -> TextSource:
 def opened(
     name: str, kind: str, table_schema: pa.Schema | None, options: TextOptions
 ) -> Iterator[InputFile]:
-    """The input, open while in the ``with`` block.
+    """The input, open during the ``with`` block.
 
     Raises:
-        CommandFailed: it is not there or not of this format.
+        CommandFailed: The file does not exist or has another format.
     """
     with contextlib.ExitStack() as stack, _readable(name):
         if kind in ("csv", "jsonl"):
             text = source_of(name, kind, options)
             if text.breaks_off:
                 say_failure(
-                    f"{text.shown}: the last line has no line end and is left out, as it may be in"
-                    " the middle of being written: end it, and write the file again"
+                    f"{text.shown}: the last line has no line end and is left out, as it may be"
+                    " incomplete: end the line and write the file again"
                 )
             made = (CsvRows if kind == "csv" else JsonLines)(text, options, table_schema)
             schema, batches, rows = made.schema, made.batches(), made.rows
@@ -122,7 +124,7 @@ def opened(
             opener = {"parquet": _parquet, "arrow": _arrow}[kind]
             schema, batches, rows = opener(_source(name, kind, stack))
             _check_names(schema)
-        # What fails from here on is not the file's opening.
+        # Later errors are not about opening the file.
         closing = stack.pop_all()
     with closing:
         yield InputFile(name, schema, batches, rows)
@@ -136,15 +138,15 @@ def _readable(name: str) -> Iterator[None]:
         reason = getattr(exc, "strerror", None) or str(exc)
         if isinstance(exc, UnicodeDecodeError):
             utf8 = exc.encoding.replace("-", "") == "utf8"
-            what = "a name in it is not UTF-8" if utf8 else f"it is not {exc.encoding}"
+            what = "a column name is not UTF-8" if utf8 else f"it is not {exc.encoding}"
             reason = f"{what}: {exc.object[:80]!r}"
         elif "ecrypt" in reason:
-            reason += "; it is encrypted: write it without, as keys are not taken here"
+            reason += "; encrypted files are not supported"
         raise CommandFailed(f"cannot read {shown(name)}: {reason}") from exc
 
 
 def _check_names(kind: Any) -> None:
-    """Raise UnicodeDecodeError for names that are not UTF-8, as deep as they are."""
+    """Raise UnicodeDecodeError for a name, at any depth, that is not UTF-8."""
     fields = kind if isinstance(kind, pa.Schema) else map(kind.field, range(kind.num_fields))
     for field in fields:
         assert isinstance(field.name, str)
@@ -162,7 +164,7 @@ def _source(name: str, kind: str, stack: contextlib.ExitStack) -> Any:
                 raise CommandFailed(f"cannot read {name}: it is empty")
             return raw
     if kind == "parquet" or _is_arrow_file(raw):
-        # The index is at the end.
+        # The index is at the end of the file, so copy the pipe first.
         spool = stack.enter_context(tempfile.TemporaryFile("w+b"))  # noqa: SIM115 (as above)
         shutil.copyfileobj(raw, spool)
         spool.seek(0)
@@ -171,14 +173,14 @@ def _source(name: str, kind: str, stack: contextlib.ExitStack) -> Any:
 
 
 def _is_arrow_file(stream: Any) -> bool:
-    """File format or stream format: a stream begins with another byte. Reads nothing away."""
+    """Whether this is Arrow's file format and not its stream format. Consumes nothing."""
     head = stream.peek(len(_ARROW_FILE_MAGIC))[: len(_ARROW_FILE_MAGIC)]
     return len(head) > 0 and _ARROW_FILE_MAGIC.startswith(head)
 
 
 def _parquet(source: Any) -> Opened:
-    # What is read ahead is kept to the end, so that it would be all of the file; and one row group
-    # is decoded in parts, so that a large one does not fill the memory.
+    # pre_buffer would keep the whole file in memory. Row groups are decoded in parts for the same
+    # reason.
     file = pyarrow.parquet.ParquetFile(source, pre_buffer=False)
     batches = file.iter_batches(batch_size=16_384)
     return file.schema_arrow, batches, int(file.metadata.num_rows)

@@ -1,9 +1,9 @@
-"""Rows of JSON lines as record batches, of types that hold all that is written.
+"""JSON lines as record batches, with inferred types that hold every value.
 
-    blocks of whole lines ──▶ types so far ──▶ all blocks again ──▶ parsed ──▶ of those types
+    blocks of whole lines ──▶ types so far ──▶ all blocks again ──▶ parsed ──▶ converted
 
-Law of this file: a file is looked at to its end before a row of it is given; of what comes once
-the first block decides. Columns that are known, from the table or by name, are read as told.
+A file is scanned completely before its first row is returned; for a pipe the first block decides
+(``tests/cli/test_text_inputs.py``). Columns with a type from the table or by name keep it.
 """
 
 import contextlib
@@ -29,15 +29,15 @@ MAX_LINE_BYTES = 64 * 1024**2  # the daemon's default for a whole batch
 
 
 class JsonLines:
-    """One input of JSON lines. Its ``schema`` is known from the start, ``rows`` for a file."""
+    """One input of JSON lines. ``schema`` is known from the start; ``rows`` is None for a pipe."""
 
     def __init__(
         self, source: TextSource, options: TextOptions, table_schema: pa.Schema | None
     ) -> None:
-        """Look at the input: at all of it, if it can be read again.
+        """Infer the types: from the whole file, or from the first block of a pipe.
 
         Raises:
-            CommandFailed: it cannot be read.
+            CommandFailed: The input cannot be read.
         """
         self._source = source
         table = {} if table_schema is None else {f.name: f.type for f in table_schema}
@@ -53,10 +53,10 @@ class JsonLines:
         self.schema = pa.schema(list(self._types.items()))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows in order, a batch per block.
+        """The rows in order, one batch per block.
 
         Raises:
-            CommandFailed: what comes once has something else further on.
+            CommandFailed: A later row of a pipe does not fit the types.
         """
         rows_before = 0
         for text in self._blocks:
@@ -67,7 +67,7 @@ class JsonLines:
     # ---------------------------------------------------------------------------------- the types
 
     def _look(self) -> Iterator[bytes]:
-        """Look at what there is to look at, and give the blocks to be read."""
+        """Infer the types. Returns the blocks for the second pass."""
         passes = Passes(self._read(), self._read, self._source.comes_once)
         for text in passes.first(len):
             self._look_at(text)
@@ -105,13 +105,13 @@ class JsonLines:
         found = self._found.types()
         for name, kind in found.items():
             if self._found.found[name] != kind and is_text(kind):
-                self._cells.add(name)  # numbers that no type holds but text
+                self._cells.add(name)  # numbers that only text can hold
         self._known |= {name: found[name] for name in self._cells if name in found}
         types = {**{n: k for n, k in self._known.items() if n not in found}, **found}
         if self._source.comes_once:
             return types
         needed = self._seen | self._required | set(found)
-        if not needed and self._looked_at:  # rows all the same
+        if not needed and self._looked_at:  # rows without values
             needed = set(list(types)[:1])
         decided = {name: kind for name, kind in types.items() if name in needed}
         if not decided and self._looked_at:
@@ -119,7 +119,7 @@ class JsonLines:
         return decided
 
     def _reads_by_cell(self, message: str) -> bool:
-        """Whether a column is read cell by cell: a told text that is none, or NaN, which is one."""
+        """Whether to read a column cell by cell: text for another type, or NaN as text."""
         found = re.search(r"Column\(/([^/)]+)", message)
         name = found[1] if found else ""
         kind = self._known.get(name, pa.null())
@@ -159,15 +159,14 @@ class JsonLines:
         return pa.record_batch(columns, schema=self.schema)
 
     def _check_numbers(self, text: bytes, before: int) -> None:
-        """See that the doubles that the first rows have hold these numbers, too."""
+        """Check that float64, inferred from the first rows, holds these numbers too."""
         for column, kind in self._types.items():
             if column not in self._known:
                 for name in self._found.rounded(text, doubles(column, kind)):
                     raise CommandFailed(
-                        f"{self._source.shown}: behind row {before:,}, {name!r} has a number that a"
-                        " double does not hold, and the first rows of a pipe decide the types;"
-                        f" --column-types {column}=TYPE tells it before, and a file is looked at"
-                        " whole"
+                        f"{self._source.shown}: after row {before:,}, {name!r} has a number that"
+                        " float64, inferred from the first rows of the pipe, cannot hold; use"
+                        f" --column-types {column}=TYPE, or a file, which is scanned completely"
                     )
 
     def _finished(self, name: str, column: Any, kind: pa.DataType, before: int) -> pa.Array:
@@ -186,20 +185,18 @@ class JsonLines:
 
     def _unreadable(self, name: str, exc: Unreadable, before: int) -> CommandFailed:
         row = before + exc.index + 1
-        hint = (
-            "" if name in self._known else f"; --column-types {name}=string keeps what is written"
-        )
+        hint = "" if name in self._known else f"; --column-types {name}=string keeps the text"
         return CommandFailed(f"{self._source.shown}: row {row:,}, column {name!r}: {exc}{hint}")
 
     def _clash(self, name: str, message: str, before: int) -> CommandFailed:
         column = name.partition(".")[0]
         if column in self._known:
             return CommandFailed(
-                f"{self._source.shown}: {message} that is told, behind row {before:,}"
+                f"{self._source.shown}: {message}, which is given, after row {before:,}"
             )
         return CommandFailed(
-            f"{self._source.shown}: {message}, behind row {before:,};"
-            f" --column-types {column}=string keeps both as they are written"
+            f"{self._source.shown}: {message}, after row {before:,};"
+            f" --column-types {column}=string keeps both as text"
         )
 
     def _malformed(self, exc: Exception, before: int) -> CommandFailed:
@@ -207,23 +204,25 @@ class JsonLines:
         if found := re.search(r" in row (\d+)$", message):
             message = f"row {before + int(found[1]) + 1:,}: {message[: found.start()]}"
         elif before:
-            message = f"behind row {before:,}: {message}; the first rows of a pipe decide the types"
+            message = (
+                f"after row {before:,}: {message}; types are inferred from a pipe's first rows"
+            )
         if column := re.search(r"Column\(/([^/)]+)", message):
-            message += f"; --column-types {column[1]}=string keeps all as they are written"
+            message += f"; --column-types {column[1]}=string keeps all as text"
         return CommandFailed(f"cannot read {self._source.shown}: {message}")
 
     def _new_column(self, name: str, column: pa.ChunkedArray, before: int) -> CommandFailed:
         row = before + pc.index(column.is_valid(), True).as_py() + 1
         return CommandFailed(
-            f"{self._source.shown}: row {row:,} is the first with column {name!r}, and the first"
-            f" rows of a pipe decide the columns; --column-types {name}=TYPE tells of it before,"
-            " and a file is looked at whole"
+            f"{self._source.shown}: row {row:,} is the first with column {name!r}, but columns are"
+            f" inferred from the first rows of a pipe; use --column-types {name}=TYPE, or a file,"
+            " which is scanned completely"
         )
 
     # -------------------------------------------------------------------------------------- bytes
 
     def _read(self) -> Iterator[bytes]:
-        """Blocks of whole lines, an object each."""
+        """Blocks of whole lines, one object per line."""
         name, lines = self._source.shown, 0
         with contextlib.closing(self._source.open()) as file:
             head = head_of(self._source, file)
@@ -240,7 +239,7 @@ class JsonLines:
                 raise CommandFailed(f"cannot read {name}: {exc}") from exc
 
     def _whole(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """The same bytes, cut at the ends of lines."""
+        """The same bytes, divided at line ends."""
         pending = b""
         for chunk in chunks:
             cut = chunk.rfind(b"\n") + 1

@@ -1,9 +1,9 @@
-"""JSON objects that are not one a line, as lines: those of an array, or pretty-printed ones.
+"""JSON objects in an array, or spread over several lines, as one object per line.
 
-    [ {…}, {…} ]  ──▶  {…} ⏎ {…} ⏎        what lies within an object is not looked at
+    [ {…}, {…} ]  ──▶  {…} ⏎ {…} ⏎
 
-Law of this file: pure, and streaming. Only quotes and brackets are looked for, so numbers stay as
-they are written; what lies between objects may be blanks and commas alone.
+Streaming. Only quotes and brackets are interpreted, so numbers keep their text. Only blanks and
+commas may stand between objects (``tests/cli/test_text_inputs.py``).
 """
 
 import json
@@ -18,11 +18,11 @@ _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
 
 
 class NotObjects(Exception):
-    """Something else than objects, or an end in the middle of one."""
+    """The input has something other than objects, or ends inside one."""
 
 
 def is_spread(head: bytes) -> bool:
-    """Whether a text that begins so is an array of objects, or has objects over several lines."""
+    """Whether a text with this beginning is an array, or has objects over several lines."""
     head = head.lstrip()
     if head.startswith(b"["):
         return True
@@ -39,7 +39,7 @@ def is_spread(head: bytes) -> bool:
 
 
 def as_lines(chunks: Iterable[bytes], block_bytes: int) -> Iterator[bytes]:
-    """The objects, one a line, in blocks of about so many bytes; or :class:`NotObjects`."""
+    """The objects, one per line, in blocks of about ``block_bytes``. Raises NotObjects."""
     rows: list[bytes] = []
     size = 0
     for row in _objects(chunks):
@@ -54,10 +54,10 @@ def as_lines(chunks: Iterable[bytes], block_bytes: int) -> Iterator[bytes]:
 
 def _objects(chunks: Iterable[bytes]) -> Iterator[bytes]:
     text, at, start, depth, count = b"", 0, 0, 0, 0
-    level: int | None = None  # so many brackets are around the objects
+    level: int | None = None  # nesting depth of the objects
     ended = False
     for chunk in chunks:
-        # ``start`` is where the open object began, or what lies behind the last one.
+        # ``start`` is the beginning of the open object, or the end of the last one.
         text, at, start = text[start:] + chunk, at - start, 0
         for token in _TOKEN.finditer(text, at):
             mark, at = token[0], token.start()
@@ -74,7 +74,7 @@ def _objects(chunks: Iterable[bytes]) -> Iterator[bytes]:
             elif mark == b"]" and depth == level == 1:
                 start, ended = _checked(text, start, at - 1, count) + 1, True
             elif depth <= level:
-                raise NotObjects(f"what follows object {count:,} is no object")
+                raise NotObjects(f"object {count:,} is not followed by an object")
             depth += (mark in _OPENING) - (mark in _CLOSING)
             if mark == b"}" and depth == level:
                 count += 1
@@ -83,12 +83,12 @@ def _objects(chunks: Iterable[bytes]) -> Iterator[bytes]:
         else:
             at = len(text)
     if depth:
-        raise NotObjects(f"it ends in the middle, behind object {count:,}")
+        raise NotObjects(f"it ends inside the object after object {count:,}")
     _checked(text, start, len(text), count)
 
 
 def _checked(text: bytes, start: int, end: int, count: int) -> int:
-    """The end of what lies between objects, which may be blanks and commas alone."""
+    """``end``, if only blanks and commas stand before it."""
     if text[start:end].strip(_BETWEEN):
-        raise NotObjects(f"what follows object {count:,} is no object")
+        raise NotObjects(f"object {count:,} is not followed by an object")
     return end

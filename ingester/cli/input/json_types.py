@@ -1,8 +1,8 @@
-"""The types that the columns of JSON lines have, seen block by block; nothing written is lost.
+"""Types of the columns of JSON lines, inferred block by block without loss.
 
-Law of this file: pure. Texts may turn out to be times, as in :mod:`.text_types`. A number that is
-not an int64 is a double only if the double says the same: for that the numbers are looked at as
-they are written, wherever one is long enough.
+Texts may be times, as in :mod:`.text_types`. A number that is not an int64 becomes a double only if
+the double represents it exactly; long numbers are therefore checked in their textual form
+(``tests/cli/test_text_inputs.py``).
 """
 
 import json
@@ -23,7 +23,7 @@ _NUMBER = re.compile(rb"-?[0-9][0-9.eE+-]*")
 
 
 class TypeClash(Exception):
-    """Values of one column have types that have none in common."""
+    """Two values of a column have no common type."""
 
     def __init__(self, name: str, first: pa.DataType, other: pa.DataType) -> None:
         super().__init__(f"column {name!r}: {other} after {first}")
@@ -31,7 +31,7 @@ class TypeClash(Exception):
 
 
 class JsonTypes:
-    """The types so far. ``known`` are given types, in the form in which Arrow's reader has them."""
+    """The types so far. ``known`` are given types, as Arrow's reader returns them."""
 
     def __init__(self, known: Types) -> None:
         self.known = {name: wire_type(kind) for name, kind in known.items()}
@@ -42,11 +42,11 @@ class JsonTypes:
 
     @property
     def unsure(self) -> bool:
-        """Whether :meth:`count` has to see all blocks again: a double does not hold a number."""
+        """Whether :meth:`count` must see all blocks again, as a double cannot hold a number."""
         return bool(self._numbers)
 
     def add(self, text: bytes) -> pa.Table:
-        """Count these lines in, and return them parsed with the types that are known so far.
+        """Add these lines. Returns them parsed with the types so far.
 
         Raises:
             TypeClash, pa.ArrowException
@@ -64,14 +64,14 @@ class JsonTypes:
         return table
 
     def count(self, text: bytes) -> None:
-        """Count the numbers of lines that :meth:`add` saw, of the columns that need it."""
+        """Add the numbers of lines that :meth:`add` has seen, for the columns that need it."""
         for name, numbers in self._numbers.items():
             tokens = _tokens(text, name)
             if len(tokens) and not numbers.add(tokens):
                 numbers.plain = numbers.in_double = False
 
     def types(self) -> Types:
-        """The types of the columns that were not known."""
+        """The inferred types."""
         return {name: self._final(name, name, kind) for name, kind in self.found.items()}
 
     def _parsed(self, text: bytes) -> pa.Table:
@@ -101,7 +101,7 @@ class JsonTypes:
         return parsed(text, self.known | self.found) if changed else table
 
     def rounded(self, text: bytes, names: set[str]) -> Iterator[str]:
-        """The ones of the names under which lines have a number that a double does not hold."""
+        """The names whose numbers include one that a double cannot hold."""
         if not names:
             return
         keys = "|".join(key for name in names for key in _keys(name))
@@ -136,7 +136,7 @@ def merge(name: str, first: pa.DataType, other: pa.DataType) -> pa.DataType:
     """The type of a column that has values of both types.
 
     Raises:
-        TypeClash: there is none.
+        TypeClash: No type holds both.
     """
     t = pa.types
     if first == other or t.is_null(other):
@@ -158,7 +158,7 @@ def merge(name: str, first: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def doubles(name: str, kind: pa.DataType) -> set[str]:
-    """The names of the fields in which a type has doubles."""
+    """The names of a type's fields that are doubles."""
     if pa.types.is_struct(kind):
         return {found for f in fields_of(kind) for found in doubles(f.name, f.type)}
     if pa.types.is_list(kind):
@@ -167,7 +167,7 @@ def doubles(name: str, kind: pa.DataType) -> set[str]:
 
 
 def leaves(path: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """The columns inside a column that are not nested, each with its path."""
+    """The columns inside a column that are not nested, with their paths."""
     if pa.types.is_struct(column.type):
         for field, inner in zip(fields_of(column.type), column.flatten(), strict=True):
             yield from leaves(f"{path}/{field.name}", inner)
@@ -183,13 +183,13 @@ def _is_wide(column: pa.Array) -> bool:
 
 
 def _keys(name: str) -> list[str]:
-    """A key as JSON may have it: as it is, or with all but ASCII escaped."""
+    """The forms of a key in JSON: plain, and with non-ASCII characters escaped."""
     plain, escaped = (json.dumps(name, ensure_ascii=to_ascii) for to_ascii in (False, True))
     return [re.escape(key) for key in dict.fromkeys((plain, escaped))]
 
 
 def _tokens(text: bytes, name: str) -> pa.Array:
-    """All numbers that are written under a key, also in lists."""
+    """All numbers under a key, also in lists, as text."""
     key = rb"(?:" + "|".join(_keys(name)).encode() + rb")\s*:\s*"
     found = re.findall(key + rb"(" + _NUMBER.pattern + rb")", text)
     if re.search(key + rb"\[", text):

@@ -1,10 +1,10 @@
-"""Blocks of JSON lines become columns, and columns the types that they are to have.
+"""Blocks of JSON lines as columns, and columns converted to their types.
 
-    line ──┬── what Arrow's reader takes ──▶ columns, times as texts ──▶ cast
-           └── cells apart: bytes, maps, texts of what is no text ──▶ one by one
+    line ──┬── columns that Arrow's reader supports ──▶ times as text ──▶ cast
+           └── other cells: bytes, maps, text given as another type ──▶ one by one
 
-Law of this file: pure. Nothing is rounded, and a text stands for its value only in its own form:
-ISO 8601 for times, base64 for bytes.
+Nothing is rounded. Times are ISO 8601 and bytes are base64; other text is refused
+(``tests/cli/test_text_inputs.py``).
 """
 
 from typing import Any
@@ -17,14 +17,14 @@ from .text_values import from_cells, from_json, has_inside, is_binary, is_text, 
 
 Types = dict[str, pa.DataType]
 _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-MEMBER = "\0"  # of rows without any field: Arrow's reader needs one
+MEMBER = "\0"  # stands in for rows without fields: Arrow's reader needs one
 
 
 def parsed(text: bytes, fields: Types) -> pa.Table:
-    """The columns of whole lines, those of ``fields`` in their types, others as Arrow sees them.
+    """The columns of whole lines: ``fields`` with their types, others as Arrow infers them.
 
     Raises:
-        pa.ArrowException: malformed, or a value of another type.
+        pa.ArrowException: The text is malformed, or a value has another type.
     """
     return pyarrow.json.read_json(
         pa.BufferReader(text),
@@ -36,20 +36,20 @@ def parsed(text: bytes, fields: Types) -> pa.Table:
 
 
 def apart(kind: pa.DataType) -> bool:
-    """Whether Arrow's reader cannot make the type, so that its cells are read one by one."""
+    """Whether Arrow's reader does not support the type, so that cells are read one by one."""
     return has_inside(kind, lambda inner: pa.types.is_map(inner) or is_binary(inner))
 
 
 def wire_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which Arrow's reader is asked for a type's values: times are texts."""
+    """The type that Arrow's reader is asked for: times are text."""
     return with_leaves(kind, lambda leaf: pa.string() if pa.types.is_temporal(leaf) else leaf)
 
 
 def split_off(text: bytes, names: set[str]) -> tuple[bytes, dict[str, list[bytes | None]]]:
-    """The lines without the columns of these names, and the cells of those as they are written.
+    """The lines without the columns of these names, and those columns' cells as JSON.
 
     Raises:
-        msgspec.DecodeError: a line is no object.
+        msgspec.DecodeError: A line is not an object.
     """
     if not names:
         return text, {}
@@ -67,10 +67,10 @@ def split_off(text: bytes, names: set[str]) -> tuple[bytes, dict[str, list[bytes
 
 
 def cell_column(cells: list[bytes | None], kind: pa.DataType) -> pa.Array:
-    """A column of cells that were split off.
+    """A column from cells that were split off.
 
     Raises:
-        Unreadable: one is not of the type.
+        Unreadable: A cell is not of the type.
     """
     return from_cells(cells, kind, lambda cell: _cell(cell, kind))
 

@@ -1,6 +1,6 @@
-"""A text input as UTF-8 bytes: a file that can be read twice, or a stream that comes once.
+"""A text input as UTF-8 bytes: a file, which can be read twice, or a pipe.
 
-Law of this file: bytes that are not UTF-8 are refused by name with what helps, never guessed at.
+Bytes that are not UTF-8 are refused with a hint, never guessed (``tests/cli/test_hostile_text.py``).
 """
 
 import codecs
@@ -22,7 +22,7 @@ STANDARD_INPUT = "-"
 PACKED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 BLOCK_BYTES = 4 * 1024**2  # of text parsed at a time
 HELD_BYTES = 32 * 1024**2
-"""The most text that is kept between two passes; a file of more is read twice."""
+"""Maximum text kept in memory between two passes; a larger file is read twice."""
 _HEAD_BYTES = 256 * 1024
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
@@ -30,11 +30,11 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-OTHERS = "--encoding latin-1 (or cp1252, or whichever it is) reads it"
+OTHERS = "give its encoding, such as --encoding latin-1 or cp1252"
 
 
 class TextOptions(NamedTuple):
-    """The options of reading texts, as far as the command gives them."""
+    """Options for reading text formats."""
 
     column_types: dict[str, pa.DataType]
     delimiter: str | None = None
@@ -42,7 +42,7 @@ class TextOptions(NamedTuple):
     encoding: str | None = None
     decimal_comma: bool = False
     whole_lines: bool = False
-    """Whether the file may be growing, so that a last line without its end is left out."""
+    """Whether to leave out a last line without a line end, as the file may be growing."""
 
 
 def text_options(
@@ -52,10 +52,10 @@ def text_options(
     decimal_comma: bool,
     encoding: str | None,
 ) -> TextOptions:
-    """The options as typed, checked.
+    """The command's options, checked.
 
     Raises:
-        CommandFailed: one is wrong, with exit code 2.
+        CommandFailed: An option is invalid; exit code 2.
     """
     if delimiter is not None:
         delimiter = {"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter)
@@ -68,22 +68,23 @@ def text_options(
             encoding = codecs.lookup(encoding).name
         except LookupError:
             raise CommandFailed(
-                f"--encoding {encoding!r} is not known; such as utf-16, latin-1, cp1252 are", USAGE
+                f"--encoding {encoding!r} is unknown; use for example utf-16, latin-1, cp1252",
+                USAGE,
             ) from None
     types = parse_column_types(column_types or [])
     return TextOptions(types, delimiter, tuple(null_words or ()), encoding, decimal_comma)
 
 
 class TextSource:
-    """One input. ``comes_once`` where it is a pipe: then :meth:`open` may be called once."""
+    """One input. If it is a pipe, ``comes_once`` is true and :meth:`open` may be called once."""
 
     def __init__(
         self, name: str, encoding: str | None = None, *, whole_lines: bool = False
     ) -> None:
-        """Look at the file; with ``whole_lines`` it ends, for good, at its last line end of now.
+        """Open the file; with ``whole_lines`` its end is fixed at the current last line end.
 
         Raises:
-            OSError: the file cannot be read.
+            OSError: The file cannot be read.
         """
         self.name = name
         self.shown = shown(name)
@@ -91,13 +92,13 @@ class TextSource:
         self._encoding = encoding
         self._nbytes: int | None = None
         self.breaks_off = False
-        """Whether the file goes on behind its last whole line."""
+        """Whether the file ends with an incomplete line."""
         plain = encoding in (None, "utf-8") and Path(name).suffix.lower() not in PACKED
         if whole_lines and plain and not self.comes_once:
             self._nbytes, self.breaks_off = _whole_lines(Path(name))
 
     def open(self) -> Any:
-        """The input's bytes from the first on, UTF-8 and unpacked; has ``read`` and ``close``."""
+        """The input's bytes, decompressed and in UTF-8; has ``read`` and ``close``."""
         raw = self._raw()
         if self._encoding in (None, "utf-8"):
             return raw
@@ -108,14 +109,14 @@ class TextSource:
             return pa.PythonFile(sys.stdin.buffer, mode="r")
         if self.comes_once:
             return pa.PythonFile(Path(self.name).open("rb"), mode="r")
-        Path(self.name).open("rb").close()  # for the system's own words where it fails
+        Path(self.name).open("rb").close()  # fails with the system's error message
         if self._nbytes is not None:
             return pa.OSFile(self.name).get_stream(0, self._nbytes)
-        return pa.input_stream(self.name)  # unpacks .gz, .bz2, .zst, …
+        return pa.input_stream(self.name)  # decompresses .gz, .bz2, .zst, …
 
 
 def _whole_lines(path: Path) -> tuple[int, bool]:
-    """The size of a file's whole lines in bytes, and whether more comes behind them."""
+    """The size of a file's complete lines in bytes, and whether an incomplete one follows."""
     with path.open("rb") as file:
         size = end = file.seek(0, io.SEEK_END)
         while end:
@@ -128,18 +129,18 @@ def _whole_lines(path: Path) -> tuple[int, bool]:
 
 
 class Rewound(io.RawIOBase):
-    """A file of which a head was read already, from its first byte on."""
+    """A file whose head was already read, from its first byte."""
 
     def __init__(self, head: bytes, rest: Any) -> None:
         self._head = head
         self._rest = rest
 
     def readable(self) -> bool:
-        """Say yes: `io` asks."""
+        """True, for ``io``."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer, with less at the end."""
+        """Read up to the buffer's size; fewer bytes at the end."""
         size = len(buffer)
         if self._head:
             found, self._head = self._head[:size], self._head[size:]
@@ -155,9 +156,9 @@ class Rewound(io.RawIOBase):
 
 
 class Passes(Generic[Block]):
-    """Two passes over the blocks of an input: one to find the types, one to read.
+    """Two passes over the blocks of an input: one to infer the types, one to read.
 
-    Of what comes once, the first pass sees the first block alone.
+    For a pipe the first pass sees only the first block.
     """
 
     def __init__(
@@ -170,14 +171,14 @@ class Passes(Generic[Block]):
         self._bytes = 0
 
     def first(self, nbytes: Callable[[Block], int]) -> Iterator[Block]:
-        """The blocks to find the types by."""
+        """The blocks for inferring the types."""
         for block in islice(self._blocks, 1) if self._comes_once else self._blocks:
             yield block
             self._bytes += nbytes(block)
             self._held = [*self._held, block] if self._holds_all else []
 
     def again(self) -> Iterator[Block]:
-        """The blocks of the first pass once more."""
+        """The blocks of the first pass again."""
         return iter(self._held) if self._holds_all else self._read_again()
 
     def second(self) -> Iterator[Block]:
@@ -190,29 +191,29 @@ class Passes(Generic[Block]):
 
 
 def head_of(source: TextSource, file: Any) -> bytes:
-    """The first bytes, checked to be UTF-8 text, without a byte order mark.
+    """The first bytes, without a byte order mark.
 
     Raises:
-        CommandFailed: they are not.
+        CommandFailed: They are not UTF-8.
     """
     head: bytes = file.read(_HEAD_BYTES)
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             raise CommandFailed(
-                f"cannot read {source.shown}: it is {name.upper()} and not UTF-8;"
-                f" --encoding {name} reads it"
+                f"cannot read {source.shown}: it is {name.upper()}, not UTF-8;"
+                f" use --encoding {name}"
             )
     if b"\0" in head[:4096]:
         raise CommandFailed(
-            f"cannot read {source.shown}: it has zero bytes, as UTF-16 without its mark has, or"
-            " what is no text at all; --encoding utf-16-le (or utf-16-be) reads such text"
+            f"cannot read {source.shown}: it has zero bytes, so it is binary, or UTF-16 without a"
+            " byte order mark; for the latter use --encoding utf-16-le or utf-16-be"
         )
     check_utf8(source.shown, head, rows_before=0, whole=len(head) < _HEAD_BYTES)
     return head.removeprefix(codecs.BOM_UTF8)
 
 
 def check_utf8(name: str, text: bytes, *, rows_before: int, whole: bool = True) -> None:
-    """Refuse what is not UTF-8, with its line; where not ``whole``, the end may be cut off."""
+    """Refuse text that is not UTF-8. If not ``whole``, the last character may be incomplete."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(text, whole)
     except UnicodeDecodeError as exc:
@@ -224,5 +225,5 @@ def check_utf8(name: str, text: bytes, *, rows_before: int, whole: bool = True) 
 
 
 def shown(name: str) -> str:
-    """An input as messages name it."""
+    """An input's name in messages."""
     return "standard input" if name == STANDARD_INPUT else name

@@ -1,10 +1,10 @@
-"""The type that the texts of a column have, seen block by block; nothing written is lost.
+"""The type of a column of texts, inferred block by block without loss.
 
     nothing ──▶ bool | number | date ─▶ timestamp | timestamp with zone ──▶ text
 
-Law of this file: pure. A text becomes a value only where the value says all that the text says:
-leading zeros stay text, an integer beyond 64 bits becomes a decimal, and a number becomes a double
-only if a double printed with as many digits is that number again.
+A text becomes a value only if the value preserves everything in it: numbers with leading zeros stay
+text, an integer beyond 64 bits becomes a decimal, and a number becomes a double only if the double
+prints as the same number with as many digits (``tests/cli/test_text_inputs.py``).
 """
 
 import enum
@@ -16,16 +16,16 @@ import pyarrow.compute as pc
 
 from .text_values import cleaned, readable_as
 
-_EXACT_DIGITS = 15  # of any decimal number, a double keeps so many
+_EXACT_DIGITS = 15  # a double represents any decimal number of this many digits
 _EXACT_INTEGER = 2**53
-_MOST_DIGITS = 38  # of a decimal128
-# What a number looks like at its first sight; all are then parsed.
+_MOST_DIGITS = 38  # precision of decimal128
+# Quick test for numbers; candidates are then parsed.
 _NUMBER = r"^-?(?:(?:0|[1-9][0-9]*)?(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))$"
 _HEAD = 8
 
 
 class TextKind(enum.Enum):
-    """The kind of value that all texts so far can be read as."""
+    """The kind of value that represents all texts so far."""
 
     NOTHING = enum.auto()
     BOOL = enum.auto()
@@ -37,20 +37,20 @@ class TextKind(enum.Enum):
 
 
 class Numbers:
-    """The numbers of a column: which of the number types hold all of them."""
+    """The numbers of a column, and which numeric types hold all of them."""
 
     def __init__(self) -> None:
         self.whole = True
         self.in_int64 = True
         self.in_double = True
         self.plain = True
-        """Whether no number has an exponent or is NaN, so that a decimal may hold all."""
+        """Whether no number has an exponent or is NaN, so a decimal can hold all."""
         self.whole_digits = 0
         self.scale = 0
 
     def add(self, texts: pa.Array) -> bool:
-        """Count these texts if all are numbers; return whether they are."""
-        # A failing cast looks at all values: only what has begun as integers is tried as such.
+        """Add these texts if all are numbers. Returns whether they are."""
+        # A failing cast scans all values, so try integers only if the first ones are.
         if self.whole and self.in_int64 and readable_as(texts.slice(0, _HEAD), pa.int64()):
             try:
                 integers = texts.cast(pa.int64())
@@ -116,8 +116,8 @@ class TextColumn:
     """The texts of one column so far.
 
     Args:
-        numbers: whether they may be numbers and truth values; texts of JSON are none.
-        decimal_comma: whether a comma stands for the point, as in ``1,5``.
+        numbers: Whether texts may be numbers and booleans; JSON strings are not.
+        decimal_comma: Whether numbers have a decimal comma, as in ``1,5``.
     """
 
     def __init__(self, *, numbers: bool = True, decimal_comma: bool = False) -> None:
@@ -128,7 +128,7 @@ class TextColumn:
         self._words = False
 
     def add(self, texts: pa.Array) -> None:
-        """Count these texts in. Nulls say nothing."""
+        """Add these texts. Nulls are ignored."""
         if self.kind is TextKind.TEXT:
             return
         texts = texts.drop_null()
@@ -141,7 +141,7 @@ class TextColumn:
             self.kind = TextKind.TEXT
 
     def type(self) -> pa.DataType:
-        """The type that holds all texts; null where there was none."""
+        """The type that holds all texts; null if there are none."""
         if self.kind is TextKind.NOTHING:
             return pa.string() if self._words else pa.null()
         if self.kind is TextKind.NUMBER:
@@ -156,7 +156,7 @@ class TextColumn:
         }[self.kind]
 
     def _adds(self, texts: pa.Array) -> bool:
-        """Whether these texts go with what was seen before."""
+        """Whether these texts fit the texts seen before."""
         known = self.kind
         if known in (TextKind.NOTHING, TextKind.NUMBER) and self._add_numbers(texts):
             self.kind = TextKind.NUMBER
@@ -191,13 +191,13 @@ class TextColumn:
 
 
 def _has_letters(texts: pa.Array) -> bool:
-    """Whether an exponent or a word may be among them; their bytes are looked at at once."""
+    """Whether the texts may include an exponent or a word, by a scan of their bytes."""
     data = memoryview(texts.buffers()[2] or b"").tobytes()
     return any(letter in data for letter in (b"e", b"E", b"n", b"N"))
 
 
 def survives(number: str) -> bool:
-    """Whether a double that is printed with as many digits is this number again."""
+    """Whether a double, printed with as many digits, is the same number."""
     value, exact = float(number), Decimal(number)
     if not exact.is_finite():
         return True
@@ -206,13 +206,13 @@ def survives(number: str) -> bool:
 
 
 def _survive(texts: pa.Array, values: pa.Array) -> bool:
-    # Most programs print the shortest number that is the double again, as Arrow does.
+    # Most programs print the shortest text that parses to the same double, as Arrow does.
     other = pc.not_equal(values.cast(texts.type), texts)
     return all(map(survives, texts.filter(other).to_pylist()))
 
 
 def _might_be(pattern: str, texts: pa.Array, comma: bool) -> bool:
-    """Whether the first few texts match: most texts that are no numbers show it there."""
+    """Whether the first few texts match, which excludes most columns that are not numbers."""
     head = texts.slice(0, _HEAD).to_pylist()
     return all(re.match(pattern, text.replace(",", ".") if comma else text) for text in head)
 

@@ -1,7 +1,7 @@
-"""Texts become values of a type, exactly, or it is said which text does not.
+"""Exact conversion of texts to values of a type. Errors name the first text that does not convert.
 
-Law of this file: pure, and nothing is changed without a word. Beside the texts that Arrow reads,
-blanks around a value and words for a missing one are understood where the type is not text.
+In addition to Arrow's syntax, blanks around a value and words for a missing value are accepted
+unless the type is text (``tests/cli/test_text_inputs.py``).
 """
 
 import base64
@@ -20,16 +20,16 @@ from ..time_texts import FAR, far_count, has_far
 Cell = TypeVar("Cell", bound=str | bytes)
 
 NO_VALUE = ("", "NA", "N/A", "n/a", "#N/A", "#NA", "NULL", "null", "\\N")
-"""The words for a missing value in columns that are not text, as other tools write them."""
+"""Words that other tools write for a missing value; null in columns that are not text."""
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""The texts of JSON that are numbers in a column of numbers, as in Protobuf's JSON."""
+"""JSON strings that are numbers in a numeric column, as in Protobuf's JSON."""
 _INFINITE = ("inf", "-inf", "+inf", "infinity", "-infinity", "+infinity")
 _SHOWN_CHARACTERS = 80
 _NO_VALUE_OF_THE_TYPE = (msgspec.DecodeError, binascii.Error, TypeError, ValueError, KeyError)
 
 
 class Unreadable(Exception):
-    """A text that its column's type cannot hold; ``index`` counts from 0 in what was given."""
+    """A text that its column's type cannot hold; ``index`` is its position in the input."""
 
     def __init__(self, index: int, text: str | None, why: str) -> None:
         super().__init__(f"{shortened(text)} {why}")
@@ -37,17 +37,17 @@ class Unreadable(Exception):
 
 
 def shortened(text: str | None) -> str:
-    """A text as a message shows it."""
+    """A text for a message, shortened."""
     if text is not None and len(text) > _SHOWN_CHARACTERS:
         return f"{text[:_SHOWN_CHARACTERS]!r}…"
     return repr(text)
 
 
 def converted(texts: pa.Array, kind: pa.DataType, decimal_comma: bool = False) -> pa.Array:
-    """The values of the texts, with a comma for the point in ``1,5`` if wanted; nulls stay.
+    """The values of the texts; nulls stay null.
 
     Raises:
-        Unreadable: the first text that is no value of the type.
+        Unreadable: The first text that is not a value of the type.
     """
     if pa.types.is_null(kind):
         return pa.nulls(len(texts))
@@ -69,10 +69,10 @@ def converted(texts: pa.Array, kind: pa.DataType, decimal_comma: bool = False) -
 
 
 def finished(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column of :func:`carrier` types in the type that it is to have, as deep as it goes.
+    """A column of :func:`carrier` types converted to its type, at any depth.
 
     Raises:
-        Unreadable: a value is not of the type.
+        Unreadable: A value is not of the type.
     """
     t = pa.types
     if column.type == kind:
@@ -80,7 +80,7 @@ def finished(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if is_text(column.type):
         return converted(column, kind)
     if t.is_struct(kind) and t.is_struct(column.type):
-        # Flattened: what a field has where the whole is null is nobody's value.
+        # flatten() makes a field null where the struct is null.
         fields = dict(zip([f.name for f in fields_of(column.type)], column.flatten(), strict=True))
         for name in set(fields) - {f.name for f in fields_of(kind)}:
             if fields[name].null_count < len(column):
@@ -116,7 +116,7 @@ def finished(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _inside(column: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values of a list or map; what cannot be read is told with the row that it is in."""
+    """The values of a list or map; an error's index is that of the row."""
     try:
         return finished(values, kind)
     except Unreadable as exc:
@@ -125,14 +125,14 @@ def _inside(column: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def cleaned(texts: pa.Array) -> pa.Array:
-    """The texts without blanks around them, and null where a word for a missing value stands."""
+    """The texts without surrounding blanks, and null for words that mean a missing value."""
     texts = pc.utf8_trim_whitespace(texts)
     missing = pc.is_in(texts, value_set=pa.array(NO_VALUE, texts.type))
     return pc.if_else(missing, pa.scalar(None, texts.type), texts)
 
 
 def readable_as(texts: pa.Array, kind: pa.DataType) -> bool:
-    """Whether all of the texts are values of the type."""
+    """Whether all texts are values of the type."""
     try:
         _cast(texts, kind)
     except (pa.ArrowException, Unreadable):
@@ -141,24 +141,23 @@ def readable_as(texts: pa.Array, kind: pa.DataType) -> bool:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether texts are kept as they are."""
     t = pa.types
     return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Whether values are bytes, written in base64."""
+    """Whether values are bytes, which are written in base64."""
     t = pa.types
     return bool(t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind))
 
 
 def has_inside(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
-    """Whether the type, or one inside it, passes the test."""
+    """Whether the type, or a type inside it, passes the test."""
     return test(kind) or any(has_inside(field.type, test) for field in fields_of(kind))
 
 
 def from_json(value: Any, kind: pa.DataType) -> Any:
-    """A decoded JSON value as :func:`pyarrow.array` takes it for :func:`carrier` of the type."""
+    """A decoded JSON value, ready for :func:`pyarrow.array` with :func:`carrier` of the type."""
     t = pa.types
     if value is None:
         return None
@@ -180,7 +179,7 @@ def from_json(value: Any, kind: pa.DataType) -> Any:
 
 
 def carrier(kind: pa.DataType) -> pa.DataType:
-    """The type in which JSON brings a type's values: times and decimals are texts there."""
+    """The type that represents a type's values in JSON: times and decimals are text."""
     t = pa.types
     return with_leaves(
         kind, lambda leaf: pa.string() if t.is_temporal(leaf) or t.is_decimal(leaf) else leaf
@@ -188,7 +187,7 @@ def carrier(kind: pa.DataType) -> pa.DataType:
 
 
 def with_leaves(kind: pa.DataType, leaf_type: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The type with every type inside it that is not nested replaced; lists become plain ones."""
+    """The type with all inner types that are not nested replaced. Large lists become lists."""
     t = pa.types
     if t.is_map(kind):
         return pa.map_(*(with_leaves(each, leaf_type) for each in (kind.key_type, kind.item_type)))
@@ -200,7 +199,7 @@ def with_leaves(kind: pa.DataType, leaf_type: Callable[[pa.DataType], pa.DataTyp
 
 
 def fields_of(kind: pa.DataType) -> list[pa.Field]:
-    """The fields of a nested type; none of another."""
+    """The fields of a nested type; empty for other types."""
     return [kind.field(i) for i in range(kind.num_fields)]
 
 
@@ -222,7 +221,7 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if (pa.types.is_timestamp(kind) or pa.types.is_date32(kind)) and has_far(texts):
         return _far_times(texts, kind)
     if pa.types.is_timestamp(kind):
-        # Zeros behind the digits that the unit has say nothing.
+        # Zeros after the unit's digits may be dropped.
         digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[kind.unit]
         try:
             return texts.cast(kind)
@@ -235,12 +234,12 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         beyond = pc.and_(pc.is_inf(values), pc.invert(words))
         if pc.any(beyond).as_py():
             index = pc.index(beyond, True).as_py()
-            raise Unreadable(index, texts[index].as_py(), f"is beyond {_named(kind)}")
+            raise Unreadable(index, texts[index].as_py(), f"is out of range for {_named(kind)}")
     return values
 
 
 def _far_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast times of which some are of years that Arrow does not read."""
+    """Cast times that include years that Arrow does not parse."""
     far = pc.fill_null(pc.match_substring_regex(texts, FAR), False)
     times = _cast(pc.if_else(far, pa.scalar(None, texts.type), texts), kind)
     counts = []
@@ -255,7 +254,7 @@ def _far_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _first_unreadable(texts: pa.Array, kind: pa.DataType) -> int:
-    """The place of the first text that is no value of the type, found by halves; there is one."""
+    """The index of the first text that is not a value of the type, by bisection. There is one."""
     return bisect.bisect_left(
         range(len(texts) - 1), True, key=lambda n: not readable_as(texts.slice(0, n + 1), kind)
     )
@@ -264,10 +263,10 @@ def _first_unreadable(texts: pa.Array, kind: pa.DataType) -> int:
 def from_cells(
     cells: Sequence[Cell | None], kind: pa.DataType, value_of: Callable[[Cell], Any]
 ) -> pa.Array:
-    """A column of cells that are read one by one; ``value_of`` makes a value of :func:`carrier`.
+    """A column of cells converted one by one; ``value_of`` returns a value for :func:`carrier`.
 
     Raises:
-        Unreadable: the first cell that is no value of the type.
+        Unreadable: The first cell that is not a value of the type.
     """
     values, inner = [], carrier(kind)
     for index, cell in enumerate(cells):
@@ -287,8 +286,8 @@ def from_cells(
 def _named(kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
         if kind.tz is not None:
-            return f"{kind} (ISO 8601 with a zone, as 2026-11-21T10:00:00Z)"
-        return f"{kind} (ISO 8601 without a zone, as 2026-11-21 10:00:00)"
+            return f"{kind} (ISO 8601 with a zone, such as 2026-11-21T10:00:00Z)"
+        return f"{kind} (ISO 8601 without a zone, such as 2026-11-21 10:00:00)"
     if pa.types.is_decimal(kind):
         return f"{kind} without loss"
     return str(kind)

@@ -1,7 +1,7 @@
-"""Types by the names that people give them: ``int64``, ``decimal(20,4)``, ``list<string>``.
+"""Types by name: ``int64``, ``decimal(20,4)``, ``list<string>``.
 
-Law of this file: pure. The names are those of Spark and of Arrow, as ``describe_table`` prints
-them; ``timestamp`` has a zone (UTC) and ``timestamp_ntz`` has none, as in Spark.
+Names are those of Spark and of Arrow, as ``describe_table`` prints them. As in Spark, ``timestamp``
+has a zone (UTC) and ``timestamp_ntz`` has none.
 """
 
 import re
@@ -43,10 +43,10 @@ _NESTED = re.compile(r"(list|array|struct|map)<(.*)>", re.DOTALL)
 
 
 def parse_type(text: str, unit: str = "us") -> pa.DataType:
-    """The type of this name; times without a unit of their own have ``unit``.
+    """The type of this name; times without a unit get ``unit``.
 
     Raises:
-        CommandFailed: there is none, with the list of those that there are and exit code 2.
+        CommandFailed: The type is unknown; lists the known types. Exit code 2.
     """
     name = re.sub(r"\s+", "", text)
     lower = name.lower()
@@ -60,11 +60,11 @@ def parse_type(text: str, unit: str = "us") -> pa.DataType:
         return pa.timestamp(found[1], found[2])
     if found := _NESTED.fullmatch(name):
         return _nested(text, found[1].lower(), list(split_outside(found[2])), unit)
-    raise CommandFailed(f"type {text.strip()!r} is not known; there are {KNOWN}", USAGE)
+    raise CommandFailed(f"type {text.strip()!r} is unknown; known are {KNOWN}", USAGE)
 
 
 def type_name(kind: pa.DataType) -> str:
-    """A name by which :func:`parse_type` finds the type."""
+    """A name that :func:`parse_type` accepts."""
     if pa.types.is_timestamp(kind):
         return "timestamp_ntz" if kind.tz is None else "timestamp"
     if pa.types.is_decimal(kind):
@@ -73,10 +73,10 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def parse_field(text: str, separator: str, what: str, unit: str = "us") -> tuple[str, pa.DataType]:
-    """A column and its type, from ``name:type`` or ``name=type``; the name may be in quotes.
+    """A column and its type, from ``name:type`` or ``name=type``; the name may be quoted.
 
     Raises:
-        CommandFailed: it is not of this form, with exit code 2.
+        CommandFailed: The text has another form; exit code 2.
     """
     quoted = re.fullmatch(rf'\s*"(.*)"\s*{separator}(.*)', text, re.DOTALL)
     name, found, kind = (quoted[1], separator, quoted[2]) if quoted else text.partition(separator)
@@ -89,20 +89,20 @@ def parse_column_types(texts: list[str]) -> dict[str, pa.DataType]:
     """Columns and their types, from texts such as ``zip=string,price=decimal(20,4)``.
 
     Raises:
-        CommandFailed: not of this form, or a column twice, with exit code 2.
+        CommandFailed: A text has another form, or a column is repeated; exit code 2.
     """
     types: dict[str, pa.DataType] = {}
     for text in texts:
         for item in split_outside(text):
             name, kind = parse_field(item, "=", "--column-types")
             if name in types:
-                raise CommandFailed(f"--column-types names {name!r} twice", USAGE)
+                raise CommandFailed(f"--column-types gives {name!r} twice", USAGE)
             types[name] = kind
     return types
 
 
 def split_outside(text: str) -> Iterator[str]:
-    """The parts of a text between commas that are in no bracket and no quotes."""
+    """The parts of a text between commas that are outside brackets and quotes."""
     depth, start, quoted = 0, 0, False
     for at, char in enumerate(text):
         if char == '"':
@@ -122,7 +122,7 @@ def split_outside(text: str) -> Iterator[str]:
 def _decimal(text: str, precision: int, scale: int) -> pa.DataType:
     if not 1 <= precision <= 38 or not 0 <= scale <= precision:
         raise CommandFailed(
-            f"type {text.strip()!r}: a decimal has 1 to 38 digits, of which 0 to all are fraction",
+            f"type {text.strip()!r}: the precision must be 1 to 38, the scale 0 to the precision",
             USAGE,
         )
     return pa.decimal128(precision, scale)
@@ -135,4 +135,4 @@ def _nested(text: str, kind: str, parts: list[str], unit: str) -> pa.DataType:
         return pa.map_(*(parse_type(part, unit) for part in parts))
     if kind == "struct":
         return pa.struct([pa.field(*parse_field(part, ":", "field", unit)) for part in parts])
-    raise CommandFailed(f"type {text.strip()!r} is not known; there are {KNOWN}", USAGE)
+    raise CommandFailed(f"type {text.strip()!r} is unknown; known are {KNOWN}", USAGE)
