@@ -98,7 +98,7 @@ def test_who_writes_as_another_one_is_told_that_and_not_of_rows_that_were_never_
     with Client(daemon.flight) as client:
         numbers = RowSender(client, TABLE, rows_to(5).schema, ORIGIN, None)
         write(daemon, rows_to(8), 10, first=1)
-        with pytest.raises(CommandFailed, match="its row 6 was there already"):
+        with pytest.raises(CommandFailed, match="its row 6 was already known"):
             numbers.write(rows_to(10), lambda ack, count: None)
         numbers.close()
     assert seen(daemon) == all_to(8)
@@ -124,7 +124,7 @@ def test_rows_that_a_lost_disk_takes_while_a_file_is_written_are_named(tmp_path:
         with Client(daemon.flight, retry=retry) as client:
             counting = sender(client)  # on rows 5 to 8, which are in the log alone
             with lost(daemon) as second:
-                with pytest.raises(CommandFailed, match="rows 5 to 8 were there, and were lost"):
+                with pytest.raises(CommandFailed, match="rows 5 to 8 were known, and were lost"):
                     send(counting, 1, 12)
                 counting.abort()
                 assert write(second, rows.slice(0, 12), 10) == 4

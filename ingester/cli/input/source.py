@@ -1,6 +1,7 @@
 """A text input as UTF-8 bytes: a file, which can be read twice, or a pipe.
 
-Bytes that are not UTF-8 are refused with a hint, never guessed (``tests/cli/test_hostile_text.py``).
+Bytes that are not UTF-8 are refused with a hint, never guessed
+(``tests/cli/test_text_inputs.py``).
 """
 
 import codecs
