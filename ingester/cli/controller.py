@@ -1,8 +1,4 @@
-"""``controller``: leads the pushes that nobody leads, until a signal.
-
-Law of this file: the main thread looks after the pushes, and each push has a thread. A signal lets
-all of them end; what they led is left to other controllers, or to this one when it runs again.
-"""
+"""``controller``: runs the push controller until a signal."""
 
 import threading
 from contextlib import ExitStack
@@ -13,35 +9,40 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from ingester.observability.logs import configure_logs
-from ingester.pushes.controller import LOOK_EVERY, Controller, Keeping
-from ingester.pushes.hook_metrics import HookMetrics
-from ingester.pushes.push_log import log_hook_failure
-from ingester.pushes.push_metrics import PushMetrics
-from ingester.pushes.regions import RegionUnreachable
+from ingester.pushes.configured import ConfiguredPushes
+from ingester.pushes.controller import (
+    LOOK_EVERY,
+    Controller,
+    ControllerSettings,
+    log_hook_failure,
+)
+from ingester.pushes.metrics import HookMetrics, PushMetrics
+from ingester.pushes.tasks import RegionUnreachable
 from persist.store import StoreUnavailable, check_store
 
 from .exits import stopped_by_signals
 from .metrics_server import MetricsAddress, MetricsServer
-from .push_place import PushPlace, forget, leadership, push_place, told
+from .pushes import told
 
 log = structlog.get_logger()
 
 LATE_S = 60.0
-"""A controller that has not seen its store for so long is not ready."""
+"""A controller that has not reached its store for this long is not ready."""
 
 
 def run_controller(config: Path, metrics: MetricsAddress | None, once: bool) -> None:
-    """Lead pushes until SIGINT or SIGTERM, or with ``once`` until what nobody led is over.
+    """Lead pushes until SIGINT or SIGTERM; with ``once`` until none without a leader is left.
 
     Raises:
-        CommandFailed: the configuration cannot be, or the store cannot keep pushes.
+        CommandFailed: the configuration is invalid, or the store is unsuitable.
     """
     configure_logs()
     stop = stopped_by_signals()
-    place = push_place(config)
-    how, hooks = leadership(place, log_hook_failure)
+    with told():
+        place = ConfiguredPushes.read(config)
+        how, hooks = place.leadership(log_hook_failure)
     retain = timedelta(seconds=place.config.pushes.retain)
-    controller = Controller(how, Keeping(retain=retain, forget=lambda push: forget(place, push)))
+    controller = Controller(how, ControllerSettings(retain=retain, forget=place.forget))
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     registry.register(HookMetrics(hooks))
@@ -62,7 +63,7 @@ def run_controller(config: Path, metrics: MetricsAddress | None, once: bool) -> 
         )
         with told():
             if once:
-                place.check_there()
+                place.check_reachable()
                 check_store(place.store)
                 controller.run_once(stop)
             elif _checked(place, stop):
@@ -70,15 +71,15 @@ def run_controller(config: Path, metrics: MetricsAddress | None, once: bool) -> 
         log.info("controller stopped", controller=how.controller)
 
 
-def _checked(place: PushPlace, stop: threading.Event) -> bool:
-    """Return True once the store is known to keep pushes safe; a store that is away is waited for.
+def _checked(place: ConfiguredPushes, stop: threading.Event) -> bool:
+    """Wait for the store, check it, and return True; False if stopped before.
 
     Raises:
-        StoreError: it does not, or may not be asked.
+        StoreError: it is unsuitable, or refuses access.
     """
     while not stop.is_set():
         try:
-            place.check_there()
+            place.check_reachable()
             check_store(place.store)
         except (StoreUnavailable, RegionUnreachable) as exc:
             log.warning("pushes not seen", error=str(exc), runbook="store-away")
@@ -91,5 +92,5 @@ def _checked(place: PushPlace, stop: threading.Event) -> bool:
 def _unready(controller: Controller) -> str:
     ago = controller.statistics().looked_ago_s
     if ago is None:
-        return "the store was not seen yet\n"
-    return f"the store was not seen for {ago:.0f} s\n" if ago > LATE_S else ""
+        return "the store was not reached yet\n"
+    return f"the store was not reached for {ago:.0f} s\n" if ago > LATE_S else ""

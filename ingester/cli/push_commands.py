@@ -1,6 +1,7 @@
 """``ingester controller`` and ``ingester pushes …``: their options.
 
-What they do is in :mod:`.controller` and :mod:`.pushes`, which are imported when a command runs.
+The commands themselves are in :mod:`.controller`, :mod:`.pushes` and :mod:`.push_requests`, which
+are imported when a command runs.
 """
 
 from pathlib import Path
@@ -10,30 +11,33 @@ import typer
 
 from .command_options import Insecure, Json
 
-pushes_app = typer.Typer(help="Pushes of whole table versions: where they stand, and their end.")
+pushes_app = typer.Typer(help="List and show pushes, and resume, abort or roll them back.")
 
-Config = Annotated[Path, typer.Option("--config", help="TOML file with regions, hooks and pushes.")]
-PushId = Annotated[str, typer.Argument(metavar="PUSH", help="The push's id.", show_default=False)]
-Reason = Annotated[str, typer.Option("--reason", help="Is kept with the push.")]
-NoWait = Annotated[
-    bool, typer.Option("--no-wait", help="Only ask: whoever leads the push will hear of it.")
+Config = Annotated[
+    Path, typer.Option("--config", help="TOML file with regions, hooks and rules of pushes.")
 ]
-Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the push's end.")]
+PushId = Annotated[str, typer.Argument(metavar="PUSH", help="Id of the push.", show_default=False)]
+Reason = Annotated[str, typer.Option("--reason", help="Reason, stored with the push.")]
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="Only record the request, for the push's leader.")
+]
+Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the push to end.")]
 
 
 def controller(
     config: Config,
     metrics: Annotated[
-        str | None, typer.Option("--metrics", help="HOST:PORT for /metrics and /health.")
+        str | None, typer.Option("--metrics", help="HOST:PORT of /metrics and /health.")
     ] = None,
     insecure: Insecure = False,
     once: Annotated[
-        bool, typer.Option("--once", help="End as soon as what nobody led is led to its end.")
+        bool, typer.Option("--once", help="Exit when no push without a leader is left.")
     ] = False,
 ) -> None:
-    """Lead the pushes that nobody leads, until SIGINT or SIGTERM; delete those of long ago.
+    """Take over pushes without a coordinator; purge expired ones.
 
-    Any number of controllers may run over the same regions. Its log has every change of a push.
+    Runs until SIGINT or SIGTERM. Several controllers may run for the same regions. The log shows
+    every event of a push.
     """
     from .controller import run_controller
     from .metrics_server import MetricsAddress
@@ -44,7 +48,7 @@ def controller(
 
 @pushes_app.command("list")
 def list_(config: Config, json: Json = False) -> None:
-    """List the pushes that are kept, the newest first."""
+    """List stored pushes, newest first."""
     from .pushes import print_pushes
 
     print_pushes(config, json)
@@ -55,12 +59,14 @@ def show(
     push: PushId,
     config: Config,
     events: Annotated[
-        int, typer.Option("--events", min=0, help="So many of the newest events.")
+        int, typer.Option("--events", min=0, help="Number of newest events to show.")
     ] = 20,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on until the push is over.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep showing changes until the push is over.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Print where a push stands: its regions, what they wait for, and what has happened."""
+    """Show a push: its regions, what they wait for, and its events."""
     from .pushes import print_push
 
     print_push(config, push, events, watch, json)
@@ -71,11 +77,11 @@ def resume(
     push: PushId,
     config: Config,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Also from a leader that is there.")
+        bool, typer.Option("--take-over", help="Take over from a running leader, too.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Lead a push here, until it is over. Exit code 1 where it is not live everywhere then."""
+    """Lead a push here until it is over. Exit code 1 if it is not live in every region."""
     from .push_requests import resume_push
 
     resume_push(config, push, take_over, json)
@@ -85,27 +91,27 @@ def resume(
 def abort(
     push: PushId,
     config: Config,
-    reason: Reason = "asked for on the command line",
+    reason: Reason = "requested on the command line",
     no_wait: NoWait = False,
     timeout: Timeout = "10m",
     json: Json = False,
 ) -> None:
-    """Give a push up: what is live stays, nothing further is begun; and wait for that."""
-    from .push_requests import Asked, end_push
+    """Abort a push, and wait for its end. Regions that have switched stay as they are."""
+    from .push_requests import EndRequest, end_push
 
-    end_push(config, Asked(push, "abort", reason, no_wait, timeout), json)
+    end_push(config, EndRequest(push, "abort", reason, no_wait, timeout), json)
 
 
 @pushes_app.command()
 def rollback(
     push: PushId,
     config: Config,
-    reason: Reason = "asked for on the command line",
+    reason: Reason = "requested on the command line",
     no_wait: NoWait = False,
     timeout: Timeout = "10m",
     json: Json = False,
 ) -> None:
-    """Undo a push, also one that has ended: its regions go back to the versions before."""
-    from .push_requests import Asked, end_push
+    """Roll a push back, also a finished one: its regions return to the previous generation."""
+    from .push_requests import EndRequest, end_push
 
-    end_push(config, Asked(push, "rollback", reason, no_wait, timeout), json)
+    end_push(config, EndRequest(push, "rollback", reason, no_wait, timeout), json)

@@ -1,11 +1,10 @@
-"""``pushes resume | abort | rollback``: a push is led here, or whoever leads it is asked to end it.
+"""``pushes resume | abort | rollback``: lead a push here, or request its end from its leader.
 
-    abort, rollback ─▶ a request is written ─▶ somebody leads ─▶ wait for what comes of it
-                                             └▶ nobody does   ─▶ lead the push here, to its end
+    abort, rollback ─▶ a request is written ─▶ the push has a leader ─▶ wait for the outcome
+                                             └▶ it has none          ─▶ lead it here, to its end
 
-Law of this file: what cannot be is refused before a request is written. Hooks that cannot be loaded
-here keep nobody from that, as the push may be led elsewhere. A command says what has come of the
-push, or that it does not know yet, and never that it was done before it is.
+Impossible requests are refused before they are written. Without loadable hooks a request is still
+written, as the push may be led elsewhere. A command reports an outcome only once it is recorded.
 """
 
 import threading
@@ -14,28 +13,28 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from ingester.config.units import parse_duration
+from ingester.pushes.configured import ConfiguredPushes
 from ingester.pushes.driver import utc_now
+from ingester.pushes.hook_runner import HookFailure, HookRunner
 from ingester.pushes.leading import Leadership, lead, led_by, needs_leading, see_through
-from ingester.pushes.push_store import Deposed
 from ingester.pushes.record import PushRecord, new_events
-from ingester.pushes.rollout import RequestRefused, requested
-from ingester.pushes.runner import HookFailure, HookRunner
-from ingester.pushes.status import Status
+from ingester.pushes.rollout import PushRequestRefused, requested
+from ingester.pushes.states import Status
+from ingester.pushes.store import Deposed
 
 from .exits import FAILED, REFUSED, USAGE, CommandFailed
 from .printing import print_json, print_line, say
-from .push_facts import end_text, event_line
-from .push_place import PushPlace, leadership, push_place, told
-from .pushes import facts_of
+from .push_rows import event_line
+from .pushes import outcome, told
 
 _LEAVE_WITHIN_S = 1.5
-"""After a signal, the time to leave the push in order."""
+"""The time to leave the push in order after a signal."""
 _WITHOUT_DATA = (Status.STARTED, Status.WRITING)
 T = TypeVar("T")
 
 
-class Asked(NamedTuple):
-    """What is asked for a push."""
+class EndRequest(NamedTuple):
+    """The arguments of ``abort`` and ``rollback``."""
 
     push_id: str
     kind: Literal["abort", "rollback"]
@@ -48,64 +47,63 @@ def resume_push(config: Path, push_id: str, take_over: bool, as_json: bool) -> N
     """Lead a push until it is over.
 
     Raises:
-        CommandFailed: somebody else leads it, or it has ended otherwise than live everywhere.
+        CommandFailed: it has another leader, or is not live in every region at its end.
     """
-    place = push_place(config)
     with told():
-        place.check_there()
+        place = ConfiguredPushes.read(config)
+        place.check_reachable()
         newest = place.pushes.newest(push_id)
+        record = newest.record
         if needs_leading(newest, len(place.pushes.requests(push_id))):
-            leads = led_by(place.store, push_id)
-            if leads is not None and not take_over:
+            leader = led_by(place.store, push_id)
+            if leader is not None and not take_over:
                 raise CommandFailed(
-                    f"push {push_id} is led by {leads.controller}, heard of"
-                    f" {leads.age.total_seconds():.0f} s ago: `ingester pushes show {push_id}"
-                    " --watch` shows it, --take-over takes it from there",
+                    f"push {push_id} is led by {leader.controller}, last heartbeat"
+                    f" {leader.age.total_seconds():.0f} s ago: `ingester pushes show {push_id}"
+                    " --watch` shows it, --take-over takes it over",
                     REFUSED,
                 )
-            how, hooks = leadership(place, _say_failure)
-            if all(each.status in _WITHOUT_DATA for each in newest.record.regions):
+            how, hooks = place.leadership(_say_failure)
+            if all(each.status in _WITHOUT_DATA for each in record.regions):
                 say(
-                    "no region has its data: the job that brings it has to be running, or is"
-                    f" submitted again under the push id {push_id}"
+                    "no region has the data yet: the job that writes it has to run, or to be"
+                    f" started again with the push id {push_id}"
                 )
             record = _in_background(lambda stop: _led(how, push_id, stop, take_over), None)
             _say_counts(hooks)
-        else:
-            record = newest.record
     _conclude(place, record, as_json, record.status is Status.SERVING)
 
 
-def end_push(config: Path, asked: Asked, as_json: bool) -> None:
-    """Ask for a push to be given up or undone, and wait for that.
+def end_push(config: Path, request: EndRequest, as_json: bool) -> None:
+    """Request the end of a push, and wait for it.
 
     Raises:
-        CommandFailed: it cannot be any more, has not come about in time, or came out otherwise.
+        CommandFailed: it is no longer possible, has not happened in time, or ended otherwise.
     """
     try:
-        timeout_s = parse_duration(asked.timeout)
+        timeout_s = parse_duration(request.timeout)
     except ValueError as exc:
         raise CommandFailed(f"--timeout: {exc}", USAGE) from exc
-    place = push_place(config)
-    pushes, push_id = place.pushes, asked.push_id
+    push_id, kind, reason = request.push_id, request.kind, request.reason
     with told():
-        place.check_there()
+        place = ConfiguredPushes.read(config)
+        place.check_reachable()
         try:
-            requested(pushes.newest(push_id).record, asked.kind, asked.reason, utc_now())
-        except RequestRefused as exc:
+            requested(place.pushes.newest(push_id).record, kind, reason, utc_now())
+        except PushRequestRefused as exc:
             raise CommandFailed(str(exc)) from exc
-        leads = led_by(place.store, push_id)
-        number = pushes.request(push_id, asked.kind, asked.reason, utc_now())
-        who = "nobody leads it" if leads is None else f"{leads.controller} leads it"
-        say(f"push {push_id} is asked for: {asked.kind}, as request {number}; {who}")
-        if asked.no_wait:
-            if leads is None:
-                say(f"a controller will, or `ingester pushes resume {push_id}`")
+        leader = led_by(place.store, push_id)
+        number = place.pushes.request(push_id, kind, reason, utc_now())
+        who = "it has no leader" if leader is None else f"its leader is {leader.controller}"
+        say(f"push {push_id}: {kind} requested, as request {number}; {who}")
+        if request.no_wait:
+            if leader is None:
+                say(f"a controller processes it, or `ingester pushes resume {push_id}`")
             return
-        # Whoever leads it needs the hooks. What is wrong with them here must not keep a push going.
-        how, hooks = leadership(place, _say_failure)
-        if leads is None:
-            say("so it is led here, to its end")
+        # Only a leader needs hooks. Hooks that are invalid here must not prevent the request.
+        how, hooks = place.leadership(_say_failure)
+        if leader is None:
+            say("the push is led here, to its end")
         record = _in_background(lambda stop: _led(how, push_id, stop, False), timeout_s)
         _say_counts(hooks)
     refusal = f"request {number} refused: "
@@ -114,11 +112,10 @@ def end_push(config: Path, asked: Asked, as_json: bool) -> None:
             raise CommandFailed(event.what)
     if not record.over:
         raise CommandFailed(
-            f"after {asked.timeout}: {end_text(record)}; request {number} is"
-            f" {'taken in' if record.requests >= number else 'not heard yet'}, and stays"
+            f"after {request.timeout}: {outcome(record)}; request {number} is"
+            f" {'being processed' if record.requests >= number else 'still pending'}"
         )
-    good = (Status.ROLLED_BACK, Status.ABORTED)
-    _conclude(place, record, as_json, record.status in good)
+    _conclude(place, record, as_json, record.status in (Status.ROLLED_BACK, Status.ABORTED))
 
 
 def _led(how: Leadership, push_id: str, stop: threading.Event, take_over: bool) -> PushRecord:
@@ -132,9 +129,9 @@ def _led(how: Leadership, push_id: str, stop: threading.Event, take_over: bool) 
 
 
 def _in_background(work: Callable[[threading.Event], T], timeout_s: float | None) -> T:
-    """Return what the work returns, which is told to stop after a time-out or a signal."""
+    """Return the result of ``work``, which is told to stop after a time-out or a signal."""
     stop, results, errors = threading.Event(), [], []
-    # Not `join`: one that a signal has interrupted takes the thread for ended (bpo-45274).
+    # Not `join`: interrupted by a signal, it takes the thread for ended (bpo-45274).
     ended = threading.Event()
 
     def run() -> None:
@@ -160,29 +157,28 @@ def _in_background(work: Callable[[threading.Event], T], timeout_s: float | None
 
 
 class _Progress:
-    """Says each event of a push once, on standard error."""
+    """Prints each event of a push once, on standard error."""
 
     def __init__(self) -> None:
         self._last: PushRecord | None = None
 
     def __call__(self, record: PushRecord) -> None:
         if self._last is None:
-            regions = ", ".join(f"{each.name} {each.status.value}" for each in record.regions)
-            say(f"push {record.push_id} stands at {record.status.value} ({regions})")
+            say(outcome(record))
         else:
             for event in new_events(self._last, record):
-                say(event_line(event.at, event.region, event.what))
+                say(event_line(event.at.isoformat(), event.region, event.what))
         self._last = record
 
 
-def _conclude(place: PushPlace, record: PushRecord, as_json: bool, good: bool) -> None:
+def _conclude(place: ConfiguredPushes, record: PushRecord, as_json: bool, good: bool) -> None:
     if as_json:
         with told():
-            print_json(facts_of(place, record.push_id))
+            print_json(place.facts(record.push_id)[0])
     elif good:
-        print_line(end_text(record))
+        print_line(outcome(record))
     if not good:
-        raise CommandFailed(end_text(record), FAILED)
+        raise CommandFailed(outcome(record), FAILED)
 
 
 def _say_failure(failure: HookFailure) -> None:

@@ -1,6 +1,6 @@
-"""Pushes as rows of a table for people, from what a daemon says of them.
+"""Pushes as rows of tables, from a daemon's status or the facts of ``ingester pushes``.
 
-Law of this file: pure. What a daemon of another version leaves out is a dash.
+Keys that a daemon of another version does not send are shown as a dash.
 """
 
 from __future__ import annotations
@@ -8,54 +8,55 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-HEADINGS = ("push", "table", "region", "status", "since", "version", "waits for, or why")
+HEADINGS = ("push", "table", "region", "status", "since", "generation", "waits for, or reason")
+LIST_HEADINGS = ("push", "table", "status", "since", "began", "regions", "led by")
 ENDED = 3
-"""So many pushes that have ended are shown, the newest ones."""
+"""The number of finished pushes in a table, the newest ones."""
 
 Json = Mapping[str, Any]
 Row = tuple[object, ...]
 
 
 def rows_of_pushes(pushes: Sequence[Json]) -> list[Row]:
-    """Return the rows of all pushes that are under way, and of the newest that have ended.
+    """Return the rows of all unfinished pushes and of the newest finished ones.
 
-    A push has a row for itself, and while it is under way one for each region.
+    A push has one row, and while unfinished one more for each region.
     """
-    under_way = [push for push in pushes if not push.get("ended_at")]
+    unfinished = [push for push in pushes if not push.get("ended_at")]
     ended = [push for push in pushes if push.get("ended_at")]
-    return [row for push in (*under_way, *ended[:ENDED]) for row in _rows(push)]
+    return [row for push in (*unfinished, *ended[:ENDED]) for row in _rows(push)]
 
 
 def rows_of_push(push: Json) -> list[Row]:
-    """Return the rows of one push: of itself, and of each region, also where it has ended."""
+    """Return the rows of one push and each of its regions."""
     return list(_rows(push, always=True))
 
 
 def _rows(push: Json, always: bool = False) -> Iterator[Row]:
     table = f"{push.get('namespace')}.{push.get('table')}"
-    since, version = _time(push.get("since")), None
-    yield push.get("push_id"), table, "", push.get("status"), since, version, _why(push)
+    since, generation = _time(push.get("since")), None
+    yield push.get("push_id"), table, "", push.get("status"), since, generation, _why(push)
     if push.get("ended_at") and not always:
         return
     for region in push.get("regions") or ():
         said = "; ".join(part for part in (_waits(region), region.get("reason")) if part)
         since = _time(region.get("since"))
-        yield "", "", region.get("name"), region.get("status"), since, _version(region), said
+        yield "", "", region.get("name"), region.get("status"), since, _generation(region), said
 
 
 def _why(push: Json) -> str:
     ending = push.get("ending")
     parts = [f"{ending.get('kind')}: {ending.get('reason')}" if ending else "", _waits(push)]
     if not push.get("ended_at") and push.get("led") is False:
-        parts.insert(0, f"nobody leads it: last told of {push.get('told_s', 0):,.0f} s ago")
+        parts.insert(0, f"no leader: last heartbeat {push.get('told_s', 0):,.0f} s ago")
     return "; ".join(part for part in parts if part)
 
 
 def _waits(of: Json) -> str:
-    """Return what a push, or a region of it, waits for."""
+    """What a push, or a region of it, waits for."""
     parts = []
     if of.get("unreachable_since"):
-        parts.append(f"not reached since {_time(of['unreachable_since'])}")
+        parts.append(f"unreachable since {_time(of['unreachable_since'])}")
     if of.get("lagging"):
         parts.append(f"followers: {', '.join(of['lagging'])}")
     step = of.get("step")
@@ -65,7 +66,7 @@ def _waits(of: Json) -> str:
     return "; ".join(part.strip() for part in parts)
 
 
-def _version(region: Json) -> str | None:
+def _generation(region: Json) -> str | None:
     made, before = region.get("table_version"), region.get("previous")
     if made is None:
         return None
@@ -73,5 +74,43 @@ def _version(region: Json) -> str | None:
 
 
 def _time(at: object) -> str | None:
-    """Return a time to the second, as it is in the daemon's answer: in UTC."""
+    """A time to the second, in UTC as the daemon sends it."""
     return None if at is None else str(at)[:19].replace("T", " ") + " Z"
+
+
+def list_row(push: Json) -> Row:
+    """Return a push as a row under ``LIST_HEADINGS``."""
+    led_by = push["led_by"] if push["led"] else None
+    if not push["led"] and not push["ended_at"]:
+        led_by = "nobody"
+    return (
+        push["push_id"],
+        f"{push['namespace']}.{push['table']}",
+        push["status"],
+        _time(push["since"]),
+        _time(push["began_at"]),
+        [f"{region['name']} {region['status']}" for region in push["regions"]],
+        led_by,
+    )
+
+
+def tables_of_push(push: Json) -> list[tuple[Sequence[str], Sequence[Row], str]]:
+    """Return the tables of one push, each as headings, rows and title."""
+    tables: list[tuple[Sequence[str], Sequence[Row], str]] = [(HEADINGS, rows_of_push(push), "")]
+    if push["requests"]:
+        rows = [
+            (number, each["kind"], each["reason"], _time(each["at"]), each["taken_in"])
+            for number, each in enumerate(push["requests"], 1)
+        ]
+        headings = ("request", "for", "reason", "at", "processed")
+        tables.append((headings, rows, "\nrequests"))
+    if push["events"]:
+        events = [(_time(e["at"]), e["region"] or "", e["what"]) for e in push["events"]]
+        tables.append((("at", "region", "what"), events, "\nevents"))
+    return tables
+
+
+def event_line(at: str, region: str | None, what: str) -> str:
+    """Return an event as one line; ``at`` is an ISO time."""
+    where = f"region {region}: " if region else ""
+    return f"{_time(at)} {where}{what}"

@@ -1,139 +1,114 @@
-"""``pushes list | show``: where pushes stand, by the store that keeps them; nothing is written."""
+"""``pushes list | show``: pushes as they are stored; nothing is written."""
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from ingester.pushes.leading import leader_of
-from ingester.pushes.push_folders import PushFolder, push_folders
-from ingester.pushes.push_store import PushDamaged, PushNotFound
+from ingester.pushes.config import HookConfigError, PushConfigError
+from ingester.pushes.configured import ConfiguredPushes, Facts
 from ingester.pushes.record import PushRecord, new_events
+from ingester.pushes.store import PushDamaged, PushNotFound
+from ingester.pushes.tasks import RegionUnreachable
+from persist.store import StoreError, StoreUnavailable
 
+from .exits import FAILED, REFUSED, USAGE, CommandFailed
 from .printing import print_json, print_line, print_table, table_of
-from .push_facts import (
-    LIST_HEADINGS,
-    Facts,
-    end_text,
-    event_line,
-    event_rows,
-    list_row,
-    push_facts,
-    request_rows,
-)
-from .push_place import PushPlace, push_place, told
-from .push_rows import HEADINGS, rows_of_push
+from .push_rows import LIST_HEADINGS, event_line, list_row, tables_of_push
 
 LOOK_EVERY_S = 1.0
 
 
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn errors of configurations, pushes and stores into failures of the command."""
+    try:
+        yield
+    except (PushConfigError, HookConfigError) as exc:
+        raise CommandFailed(str(exc), USAGE) from exc
+    except PushNotFound as exc:
+        raise CommandFailed(f"{exc}; `ingester pushes list` shows all pushes") from exc
+    except PushDamaged as exc:
+        raise CommandFailed(str(exc), FAILED) from exc
+    except (StoreUnavailable, RegionUnreachable) as exc:
+        raise CommandFailed(f"{exc}; try again", REFUSED) from exc
+    except (StoreError, ValueError) as exc:
+        raise CommandFailed(str(exc), FAILED) from exc
+
+
 def print_pushes(config: Path, as_json: bool) -> None:
-    """Print all pushes, the newest first; one that cannot be read is told as that."""
-    place = push_place(config)
-    found, unreadable = [], []
+    """Print all pushes, newest first, and the unreadable ones."""
     with told():
-        place.check_there()
-        for folder in push_folders(place.store):
-            try:
-                found.append(_listed(place, folder))
-            except PushNotFound:
-                continue  # it is being deleted
-            except PushDamaged as exc:
-                unreadable.append({"push_id": folder.push_id, "reason": str(exc)})
-    found.sort(key=lambda facts: str(facts["began_at"]), reverse=True)
+        place = ConfiguredPushes.read(config)
+        place.check_reachable()
+        found, unreadable = place.all_facts()
     if as_json:
-        print_json({"pushes": found, "unreadable": unreadable})
+        damaged = [{"push_id": push_id, "reason": reason} for push_id, reason in unreadable]
+        print_json({"pushes": found, "unreadable": damaged})
         return
     print_table(LIST_HEADINGS, map(list_row, found))
     if unreadable:
-        rows = [(each["push_id"], each["reason"]) for each in unreadable]
-        print_table(["not read", "because"], rows, "\npushes that cannot be read")
-
-
-def _listed(place: PushPlace, folder: PushFolder) -> Facts:
-    """The facts of a push of which the listing has told already what there is to be read."""
-    saved = place.pushes.newest(folder.push_id)
-    requests = place.pushes.requests(folder.push_id) if folder.requests else []
-    lead = leader_of(place.store, folder.push_id) if folder.leader_at is not None else None
-    return push_facts(saved, requests, lead, place.kept_in, 0)
+        print_table(["push", "error"], unreadable, "\nunreadable pushes")
 
 
 def print_push(config: Path, push_id: str, events: int, watch: bool, as_json: bool) -> None:
-    """Print one push; with ``watch`` whenever it changes, until it is over."""
-    place = push_place(config)
+    """Print one push; with ``watch`` again whenever it changes, until it is over."""
     with told():
-        place.check_there()
-        facts, record = _facts(place, push_id, events)
-        if not watch:
-            _print_facts(facts, as_json)
-        elif as_json:
-            print_json(facts, indent=-1)
-            _follow(place, record, events, lambda facts, record: print_json(facts, indent=-1))
-        elif sys.stdout.isatty():
+        place = ConfiguredPushes.read(config)
+        place.check_reachable()
+        facts, record = place.facts(push_id, events)
+        if watch and sys.stdout.isatty() and not as_json:
             _watch_on_terminal(place, record, events)
+            return
+        if as_json:
+            print_json(facts, indent=-1 if watch else 2)
         else:
             _print_tables(facts)
-            _follow(place, record, events, _Lines(record))
-
-
-def facts_of(place: PushPlace, push_id: str, events: int = 20) -> Facts:
-    """Return the facts of a push as they are now.
-
-    Raises:
-        PushNotFound, PushDamaged, StoreError: there are none.
-    """
-    return _facts(place, push_id, events)[0]
-
-
-def _facts(place: PushPlace, push_id: str, events: int) -> tuple[Facts, PushRecord]:
-    pushes = place.pushes
-    saved = pushes.newest(push_id)
-    lead = leader_of(place.store, push_id)
-    return push_facts(saved, pushes.requests(push_id), lead, place.kept_in, events), saved.record
+        if watch:
+            seen = _print_json_line if as_json else _EventLines(record)
+            _follow(place, record, events, seen)
 
 
 Seen = Callable[[Facts, PushRecord], None]
 
 
-def _follow(place: PushPlace, record: PushRecord, events: int, seen: Seen) -> None:
-    """Look at the push every second, and tell of it, until it is over."""
+def _follow(place: ConfiguredPushes, record: PushRecord, events: int, seen: Seen) -> None:
+    """Call ``seen`` with each change of the push, until it is over."""
     while not record.over:
         time.sleep(LOOK_EVERY_S)
-        facts, now = _facts(place, record.push_id, events)
+        facts, now = place.facts(record.push_id, events)
         if now != record:
             seen(facts, now)
         record = now
 
 
-def _print_facts(facts: Facts, as_json: bool) -> None:
-    if as_json:
-        print_json(facts)
-    else:
-        _print_tables(facts)
+def _print_json_line(facts: Facts, record: PushRecord) -> None:
+    print_json(facts, indent=-1)
 
 
-class _Lines:
-    """Prints what is new, and at last what has come of the push."""
+class _EventLines:
+    """Prints the new events, and finally the outcome of the push."""
 
     def __init__(self, record: PushRecord) -> None:
         self._last = record
 
     def __call__(self, facts: Facts, record: PushRecord) -> None:
         for event in new_events(self._last, record):
-            print_line(event_line(event.at, event.region, event.what))
+            print_line(event_line(event.at.isoformat(), event.region, event.what))
         self._last = record
         if record.over:
-            print_line(end_text(record))
+            print_line(outcome(record))
 
 
-def _watch_on_terminal(place: PushPlace, record: PushRecord, events: int) -> None:
+def _watch_on_terminal(place: ConfiguredPushes, record: PushRecord, events: int) -> None:
     from rich.console import Group
     from rich.live import Live
 
     def screen() -> Group:
-        facts, now = _facts(place, record.push_id, events)
+        facts, now = place.facts(record.push_id, events)
         watched.append(now)
-        return Group(*(table_of(*each) for each in _tables(facts)))
+        return Group(*(table_of(*each) for each in tables_of_push(facts)))
 
     watched: list[PushRecord] = []
     with Live(screen(), auto_refresh=False) as live:
@@ -143,20 +118,13 @@ def _watch_on_terminal(place: PushPlace, record: PushRecord, events: int) -> Non
 
 
 def _print_tables(facts: Facts) -> None:
-    for headings, rows, title in _tables(facts):
+    for headings, rows, title in tables_of_push(facts):
         print_table(headings, rows, title)
 
 
-Shown = tuple[Sequence[str], Sequence[Sequence[object]], str]
-
-
-def _tables(facts: Facts) -> list[Shown]:
-    """The headings, rows and title of each table."""
-    tables: list[Shown] = [(HEADINGS, rows_of_push(facts), "")]
-    requests = request_rows(facts)
-    if requests:
-        headings = ("request", "for", "reason", "at", "taken in")
-        tables.append((headings, requests, "\nrequests"))
-    if facts["events"]:
-        tables.append((("at", "region", "what"), event_rows(facts), "\nevents"))
-    return tables
+def outcome(record: PushRecord) -> str:
+    """Return the state of a push, and its outcome if it is over, as one line."""
+    regions = ", ".join(f"{each.name} {each.status.value}" for each in record.regions)
+    why = f": {record.ending.kind}: {record.ending.reason}" if record.ending is not None else ""
+    ended = "ended" if record.over else "is"
+    return f"push {record.push_id} {ended} {record.status.value} ({regions}){why}"

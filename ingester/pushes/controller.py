@@ -1,12 +1,12 @@
-"""Finds the pushes that nobody leads, leads each in a thread of its own, and deletes old ones.
+"""The push controller: leads pushes without a leader, each in a thread, and cleans up old ones.
 
-    every 5 s    list ``_pushes/`` ─▶ not over, or asked for something, and abandoned ─▶ lead it
+    every 5 s    list ``_pushes/`` ─▶ unfinished or with a new request, and abandoned ─▶ lead it
     every 10 min                   ─▶ ended long ago ─▶ delete it
-                                   ─▶ ended, but for a region ─▶ have that give its version up
+                                   ─▶ ended, with a failed region ─▶ discard its generation there
 
-Law of this file: any number of controllers may look after one store. Two that take the same push
-over at once are told so by its records, and one of them stops. A store that is away, a push that
-cannot be read, and a fault in leading one, are logged and hold up no other push.
+Any number of controllers may run over one store: of two that take the same push over at once, its
+records depose one (tests/pushes/test_two_controllers). An unreachable store, a damaged push and an
+error in leading one are logged and do not delay other pushes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,19 @@ from typing import NamedTuple
 
 import structlog
 
+from ingester.pushes.cleaning import Leftover, clean_up, leftovers, prune
+from ingester.pushes.hook_runner import HookFailure
 from ingester.pushes.leading import Leadership, lead, needs_leading
-from ingester.pushes.leftovers import Leftover, clean_up, leftovers
-from ingester.pushes.pruning import prune
-from ingester.pushes.push_folders import PushFolder, push_folders
-from ingester.pushes.push_log import PushLog
-from ingester.pushes.push_store import Deposed, PushDamaged, PushNotFound, PushStore, Saved
+from ingester.pushes.record import PushRecord, new_events
+from ingester.pushes.store import (
+    Deposed,
+    PushDamaged,
+    PushFolder,
+    PushNotFound,
+    PushStore,
+    SavedRecord,
+    push_folders,
+)
 from persist.store import StoreError, StoreRetry
 
 log = structlog.get_logger()
@@ -33,56 +40,56 @@ log = structlog.get_logger()
 LOOK_EVERY = timedelta(seconds=5)
 PRUNE_EVERY = timedelta(minutes=10)
 PRUNE_FOR_S = 5.0
-"""So long one look deletes; a region that hangs must not keep pushes from being seen."""
+"""How long one look deletes: an unresponsive region must not delay other pushes."""
 END_WITHIN_S = 10.0
-"""The time for those who lead to come to an end, once they are told to."""
+"""How long to wait for the leading threads to end."""
 _ONCE = StoreRetry(first_s=0.1, cap_s=0.1, attempts=1)
 
 
-class Keeping(NamedTuple):
-    """How the controller looks after the pushes that it finds."""
+class ControllerSettings(NamedTuple):
+    """Intervals of the controller, and the retention of pushes."""
 
     look_every: timedelta = LOOK_EVERY
     retain: timedelta = timedelta(days=30)
-    """A push that ended so long ago is deleted."""
+    """A push is deleted this long after its end."""
     prune_every: timedelta = PRUNE_EVERY
     forget: Callable[[str], None] | None = None
-    """Is called with the id of each push that is deleted."""
+    """Called with the id of each deleted push."""
 
 
-KEEPING = Keeping()
+DEFAULTS = ControllerSettings()
 
 
 class ControllerStatistics(NamedTuple):
-    """What the controller has seen and done since it began."""
+    """Counts since the start of the controller."""
 
     pushes: dict[str, int]
-    """So many pushes there are of each status, as at the last look."""
+    """The number of pushes in each status, at the last look."""
     unreadable: int
     led: int
-    """So many are led here, now."""
+    """The number of pushes led here now."""
     taken_over: int
     deposed: int
     failed_looks: int
     pruned: int
     looked_ago_s: float | None
-    """Seconds since the store was last looked at in full; None before that."""
+    """Seconds since the last complete look at the store; None before the first."""
 
 
 class Controller:
-    """Leads the pushes of a store; ``leadership`` says how."""
+    """Leads the pushes of a store."""
 
-    def __init__(self, leadership: Leadership, keeping: Keeping = KEEPING) -> None:
+    def __init__(self, leadership: Leadership, settings: ControllerSettings = DEFAULTS) -> None:
         self._place = leadership
-        self._keeping = keeping
+        self._settings = settings
         self._looks = PushStore(leadership.store, _ONCE)
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._led: dict[str, threading.Thread] = {}
         self._counts: Counter[str] = Counter()
         self._cleaner: threading.Thread | None = None
-        # The rest belongs to the thread that looks.
-        self._heads: dict[str, Saved] = {}
+        # Owned by the looking thread.
+        self._heads: dict[str, SavedRecord] = {}
         self._refused: dict[str, int] = {}
         self._pushes: dict[str, int] = {}
         self._unreadable = 0
@@ -90,19 +97,19 @@ class Controller:
         self._pruned_at: float | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Look after the pushes until ``stop`` is set; what is led is left then, to anybody."""
+        """Look at the store until ``stop`` is set; other controllers may take over what was led."""
         try:
             while not stop.is_set():
                 self._try_to_look()
-                stop.wait(self._keeping.look_every.total_seconds())
+                stop.wait(self._settings.look_every.total_seconds())
         finally:
             self._end()
 
     def run_once(self, stop: threading.Event) -> None:
-        """Lead what nobody leads until it is over, or ``stop`` is set.
+        """Lead the pushes without a leader until they are over, or ``stop`` is set.
 
         Raises:
-            StoreError: the store cannot be looked at.
+            StoreError: the store is unreachable.
         """
         try:
             self.look()
@@ -112,7 +119,7 @@ class Controller:
             self._end()
 
     def statistics(self) -> ControllerStatistics:
-        """Return what was seen and done; from any thread."""
+        """Return the counts; from any thread."""
         ago = None if self._looked_at is None else time.monotonic() - self._looked_at
         return ControllerStatistics(
             pushes=dict(self._pushes),
@@ -126,10 +133,10 @@ class Controller:
         )
 
     def look(self) -> None:
-        """Look at all pushes once: lead what nobody leads, delete what is old.
+        """Look at all pushes once: lead those without a leader, and clean up.
 
         Raises:
-            StoreError: the store cannot be looked at.
+            StoreError: the store is unreachable.
         """
         store = self._place.store
         folders = push_folders(store)
@@ -166,14 +173,14 @@ class Controller:
             self._count("failed_looks")
             log.exception("pushes not seen", runbook="internal-error")
 
-    def _head(self, folder: PushFolder) -> Saved:
+    def _head(self, folder: PushFolder) -> SavedRecord:
         known = self._heads.get(folder.push_id)
         if known is None or known.number != folder.highest:
             known = self._heads[folder.push_id] = self._looks.newest(folder.push_id)
         return known
 
     def _refuse(self, folder: PushFolder, why: str) -> None:
-        """Log, once for each record, that a push cannot be led here."""
+        """Log that a push cannot be led here, once for each record."""
         if self._refused.get(folder.push_id) != folder.highest:
             self._refused[folder.push_id] = folder.highest
             log.warning(
@@ -181,7 +188,7 @@ class Controller:
             )
 
     def _lead(self, folder: PushFolder) -> None:
-        """Lead a push in a thread, unless that is done already or was refused."""
+        """Lead a push in a thread, unless it is led already or was refused."""
         push_id = folder.push_id
         if self._refused.get(push_id) == folder.highest or push_id in self._still_led():
             return
@@ -192,17 +199,17 @@ class Controller:
             self._led[push_id] = thread
         try:
             thread.start()
-        except RuntimeError:  # there can be no more threads now
+        except RuntimeError:  # no more threads can be started now
             with self._lock:
                 self._led.pop(push_id, None)
             raise
 
     def _leads(self, folder: PushFolder) -> None:
-        told = PushLog(self._place.controller)
+        push_log = PushLog(self._place.controller)
         push_id = folder.push_id
         self._count("taken_over")
         try:
-            told.ended(lead(self._place, push_id, self._stop, told.hear))
+            push_log.ended(lead(self._place, push_id, self._stop, push_log.hear))
         except Deposed as exc:
             self._count("deposed")
             log.info("push led elsewhere", push=push_id, why=str(exc))
@@ -224,12 +231,12 @@ class Controller:
 
     def _prune(self, folders: list[PushFolder]) -> None:
         now = time.monotonic()
-        every = self._keeping.prune_every.total_seconds()
+        every = self._settings.prune_every.total_seconds()
         if self._pruned_at is not None and now - self._pruned_at < every:
             return
         self._pruned_at = now
         store = self._place.store
-        keep = self._keeping
+        keep = self._settings
         self._clean_up(leftovers(folders, self._heads))
         pruned = prune(store, folders, keep.retain, store.now(), keep.forget, PRUNE_FOR_S)
         if pruned.more:
@@ -239,7 +246,7 @@ class Controller:
             log.info("pushes pruned", pushes=pruned.pushes, old_records=pruned.records)
 
     def _clean_up(self, found: list[Leftover]) -> None:
-        """Have leftovers given up, in a thread, as a region that hangs holds up nothing else."""
+        """Discard leftovers in a thread: an unresponsive region must not delay pushes."""
         if not found or self._cleaning():
             return
 
@@ -262,10 +269,66 @@ class Controller:
             self._counts[what] += by
 
     def _end(self) -> None:
-        """Let those who lead end; one that does not is left behind, as a killed one would be."""
+        """Wait for the leading threads to end; abandon those that do not."""
         self._stop.set()
         deadline = time.monotonic() + END_WITHIN_S
         with self._lock:
             threads = list(self._led.values())
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0))
+
+
+class PushLog:
+    """Logs the events of one push."""
+
+    def __init__(self, controller: str) -> None:
+        self._controller = controller
+        self._last: PushRecord | None = None
+
+    def hear(self, record: PushRecord) -> None:
+        """Log the new events of a record; the first record logs its leader."""
+        table = f"{record.namespace}/{record.table}"
+        if self._last is None:
+            log.info(
+                "push led",
+                push=record.push_id,
+                table=table,
+                status=record.status.value,
+                controller=self._controller,
+            )
+        else:
+            for event in new_events(self._last, record):
+                log.info(
+                    "push changed",
+                    push=record.push_id,
+                    table=table,
+                    region=event.region,
+                    what=event.what,
+                )
+        self._last = record
+
+    def ended(self, record: PushRecord) -> None:
+        """Log that the push is no longer led here, and its status."""
+        reason = record.ending.reason if record.ending is not None else ""
+        log.info(
+            "push ended" if record.over else "push left",
+            push=record.push_id,
+            table=f"{record.namespace}/{record.table}",
+            status=record.status.value,
+            reason=reason,
+        )
+
+
+def log_hook_failure(failure: HookFailure) -> None:
+    """Log a failed hook call, and what it counts as."""
+    log.warning(
+        "hook failed",
+        push=failure.push_id,
+        region=failure.region,
+        hook=failure.hook,
+        method=failure.method,
+        outcome=failure.outcome,
+        error=failure.error,
+        counts_as=failure.counts_as.value,
+        runbook="hook-failed",
+    )

@@ -1,12 +1,13 @@
-"""Leads one push: does what is due, keeps what came of it, until the push is over.
+"""Leads one push: does what is due and saves each result, until the push is over.
 
-    ready(now) ─▶ tasks, written down where they have to be ─▶ do(task) ─▶ took(task, result, now)
-                                                              in threads
+    ready(now) ─▶ tasks, recorded first where needed ─▶ do(task) ─▶ took(task, result, now)
+                                                        in threads
 
-Law of this file: one thread owns the record (``ready``, ``took``), and every record is kept before
-anything is done by it. Each region has at most one thing asked of it at a time, and so has the push
-as a whole; a region that is slow or away holds up nobody else. Killed anywhere, a driver over the
-same store goes on; deposed, it stops with :class:`ingester.pushes.push_store.Deposed`.
+One thread owns the record (``ready``, ``took``), and each record is saved before anything acts on
+it. At most one request is active in each region, and one for the push as a whole; a slow or
+unreachable region delays no other. A driver that is killed is continued by any driver over the same
+store; one that is deposed stops with :class:`ingester.pushes.store.Deposed`. Tried by
+tests/pushes/test_driver, test_killed_anywhere and test_two_controllers.
 """
 
 from __future__ import annotations
@@ -20,15 +21,12 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from ingester.pushes.answers import Answer, readable
-from ingester.pushes.asking import HookName
-from ingester.pushes.contexts import Comparison, HookContext
+from ingester.pushes.hook_steps import HookName
+from ingester.pushes.hooks import Answer, Comparison, HookContext, readable
 from ingester.pushes.outcomes import region_answered
-from ingester.pushes.push_store import HeldPush
-from ingester.pushes.record import PushRecord, noted
-from ingester.pushes.regions import Region, RegionFailed, RegionUnreachable
+from ingester.pushes.record import PushRecord, with_event
 from ingester.pushes.rollout import (
-    RequestRefused,
+    PushRequestRefused,
     advanced,
     begun,
     context_of,
@@ -36,61 +34,64 @@ from ingester.pushes.rollout import (
     hook_said,
     requested,
 )
+from ingester.pushes.store import HeldPush
 from ingester.pushes.tasks import (
-    Action,
+    ActionDone,
+    ActionFailed,
     ActionTask,
-    Done,
+    ActionUnreachable,
     Due,
-    Failed,
     HookTask,
+    Region,
+    RegionAction,
+    RegionFailed,
+    RegionUnreachable,
     Result,
     Rules,
     Task,
-    Unreachable,
 )
 
 
 class HookPanel(Protocol):
-    """The hooks that are configured, as a driver calls them."""
+    """The configured hooks, as a driver calls them."""
 
     @property
     def names(self) -> Sequence[HookName]:
-        """The hooks in their order."""
+        """The hooks, in the order of their calls."""
         ...
 
     def wants_statistics(self, hook: str) -> bool:
-        """Return whether the hook is to be told the statistics of both versions."""
+        """Return whether the hook receives the statistics of both generations."""
         ...
 
     def call(self, hook: str, context: HookContext) -> Answer:
-        """Return what the hook answers; one that fails has an answer as well. Never raises."""
+        """Return the hook's answer; a failed call has one, too. Never raises."""
         ...
 
 
-class Pace(NamedTuple):
-    """How often something is asked again that has not come about yet."""
+class DriverPace(NamedTuple):
+    """How often a driver repeats a request."""
 
     poll: timedelta = timedelta(seconds=1)
-    """Data and followers that are not there yet."""
+    """The interval for missing data and lagging followers."""
     retry: timedelta = timedelta(seconds=5)
-    """A region that could not be reached; requests are looked for as often."""
+    """The interval for unreachable regions, and for requests to end the push."""
 
 
-PACE = Pace()
 _LOOK_S = 0.2
-"""``stop`` is looked at this often: a command that leads has two seconds to end in order."""
+"""The interval at which ``stop`` is checked: a command has two seconds to end in order."""
 
 Clock = Callable[[], datetime]
 Hear = Callable[[PushRecord], None]
 
 
 def utc_now() -> datetime:
-    """Return the time, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 class Job(NamedTuple):
-    """A task with the record that it is done by, and the time at which it was due."""
+    """A task, the record it is based on, and the time at which it became due."""
 
     task: Task
     record: PushRecord
@@ -98,7 +99,7 @@ class Job(NamedTuple):
 
 
 class PushDriver:
-    """Leads the push that ``held`` is, through regions by their names."""
+    """Leads the push ``held`` through ``regions``, given by name."""
 
     def __init__(
         self,
@@ -106,11 +107,13 @@ class PushDriver:
         regions: Mapping[str, Region],
         panel: HookPanel,
         rules: Rules,
-        pace: Pace = PACE,
+        pace: DriverPace = DriverPace(),  # noqa: B008 (frozen)
     ) -> None:
         missing = [name for name in held.record.order.regions if name not in regions]
         if missing:
-            raise ValueError(f"push {held.record.push_id}: no region {', '.join(missing)} is known")
+            raise ValueError(
+                f"push {held.record.push_id}: no region {', '.join(missing)} is configured"
+            )
         self._held = held
         self._regions = regions
         self._panel = panel
@@ -119,19 +122,19 @@ class PushDriver:
         self._under_way: set[Task] = set()
         self._not_before: dict[Task, datetime] = {}
         self._ask_at = held.record.began_at
-        self.hear: Hear = _nobody
-        """Called with each record that was kept, in the thread that owns the record."""
+        self.hear: Hear = lambda record: None
+        """Called with each saved record, in the thread that owns the record."""
 
     @property
     def record(self) -> PushRecord:
-        """The newest record that was kept."""
+        """The newest saved record."""
         return self._held.record
 
     def ready(self, now: datetime) -> list[Job]:
-        """Return what is to be done now, each of it once until :meth:`took` has its result.
+        """Return the tasks to do now, each once until :meth:`took` has its result.
 
         Raises:
-            Deposed, StoreError: see :class:`ingester.pushes.push_store.HeldPush`.
+            Deposed, StoreError: see :class:`ingester.pushes.store.HeldPush`.
         """
         if now >= self._ask_at or self._ask_at - now > self._pace.retry:
             self._ask_at = now + self._pace.retry
@@ -148,39 +151,39 @@ class PushDriver:
         return jobs
 
     def next_at(self, now: datetime) -> datetime:
-        """Return when :meth:`ready` has something to do again, if no result comes before."""
+        """Return when :meth:`ready` next has something to do, unless a result comes earlier."""
         times = [at for at, _ in self._startable(now) if at > now]
         return min([*times, self._ask_at])
 
     def do(self, job: Job) -> Answer | Result:
-        """Do a task, in any thread, and return what came of it."""
+        """Do a task, in any thread, and return its result."""
         if isinstance(job.task, HookTask):
             return self._call(job.task, job)
         region = self._regions[job.task.region]
         return _result_of(lambda: _ask(region, job))
 
     def took(self, job: Job, result: Answer | Result, now: datetime) -> None:
-        """Keep what came of a task.
+        """Save the result of a task.
 
         Raises:
-            Deposed, StoreError: see :class:`ingester.pushes.push_store.HeldPush`.
+            Deposed, StoreError: see :class:`ingester.pushes.store.HeldPush`.
         """
         self._under_way.discard(job.task)
         self._not_before.pop(job.task, None)
-        if isinstance(result, Unreachable):
+        if isinstance(result, ActionUnreachable):
             self._not_before[job.task] = now + self._pace.retry
-        elif isinstance(result, Done) and _not_yet(job.task, result):
+        elif isinstance(result, ActionDone) and _not_yet(job.task, result):
             self._not_before[job.task] = now + self._pace.poll
         self._keep(self._with(job.task, result, now), now)
 
     def run(self, stop: threading.Event, clock: Clock = utc_now) -> PushRecord:
         """Lead the push until it is over, or ``stop`` is set; return the newest record.
 
-        Tasks run in threads of their own, which a driver that stops leaves behind.
+        Each task runs in a thread of its own; a stopped driver abandons running ones.
 
         Raises:
-            Deposed, StoreError: see :class:`ingester.pushes.push_store.HeldPush`.
-            Exception: a task has failed as none may: it would never be done again here.
+            Deposed, StoreError: see :class:`ingester.pushes.store.HeldPush`.
+            Exception: a task failed with a bug; it would never be repeated here.
         """
         results: queue.SimpleQueue[tuple[Job, Answer | Result | BaseException]]
         results = queue.SimpleQueue()
@@ -218,8 +221,8 @@ class PushDriver:
     def _due_at(self, at: datetime, task: Task, now: datetime) -> datetime:
         """When a task is due by this clock.
 
-        What is further ahead than any pause was told by another clock, or before this one was set
-        back: it is due now.
+        A time further ahead than any pause comes from another clock, or from before this one was
+        set back: the task is due now.
         """
         at = max(at, self._not_before.get(task, at))
         pause = max(self._pace)
@@ -228,11 +231,11 @@ class PushDriver:
         return at if at - now <= pause else now
 
     def _may(self, task: ActionTask, now: datetime) -> bool:
-        """Keep what has to be known before a region is asked to change something."""
+        """Save what must be recorded before a region is asked to change something."""
         if not task.action.changes:
             return True
-        if task.action is Action.SWAP:
-            # Whoever has asked for an end before a swap began must not see it begin.
+        if task.action is RegionAction.SWAP:
+            # A request to end the push that precedes a swap prevents it.
             self._take_requests(now)
             if self.record.ending is not None:
                 return False
@@ -254,8 +257,8 @@ class PushDriver:
             record = msgspec.structs.replace(record, requests=record.requests + 1)
             try:
                 record = requested(record, request.kind, request.reason, now)
-            except RequestRefused as exc:
-                record = noted(record, None, f"request {record.requests} refused: {exc}", now)
+            except PushRequestRefused as exc:
+                record = with_event(record, None, f"request {record.requests} refused: {exc}", now)
         self._keep(record, now)
 
     def _call(self, task: HookTask, job: Job) -> Answer | Result:
@@ -263,9 +266,9 @@ class PushDriver:
         if task.region is not None and self._panel.wants_statistics(task.hook):
             region = self._regions[task.region]
             compared = _result_of(lambda: region.statistics(job.record))
-            if isinstance(compared, Unreachable):
+            if isinstance(compared, ActionUnreachable):
                 return compared
-            if isinstance(compared, Done) and isinstance(compared.value, Comparison):
+            if isinstance(compared, ActionDone) and isinstance(compared.value, Comparison):
                 statistics = compared.value
         context = context_of(job.record, task, self._rules, job.at, statistics)
         return self._panel.call(task.hook, context)
@@ -278,25 +281,21 @@ class PushDriver:
         if isinstance(result, Answer):
             return hook_said(record, task, result, rules, now)
         assert task.region is not None
-        compare = ActionTask(Action.COMPARE, task.region)
+        compare = ActionTask(RegionAction.COMPARE, task.region)
         return advanced(region_answered(record, compare, result, rules, now), rules, now)
 
 
-def _nobody(record: PushRecord) -> None:
-    pass
-
-
-def _not_yet(task: Task, result: Done) -> bool:
+def _not_yet(task: Task, result: ActionDone) -> bool:
     if not isinstance(task, ActionTask):
         return False
-    if task.action is Action.CHECK_WRITTEN:
+    if task.action is RegionAction.CHECK_WRITTEN:
         return not result.value
-    return task.action is Action.CHECK_FOLLOWERS and bool(result.value)
+    return task.action is RegionAction.CHECK_FOLLOWERS and bool(result.value)
 
 
 def _ask(region: Region, job: Job) -> object:
     assert isinstance(job.task, ActionTask)
-    if job.task.action is Action.CHECK_FOLLOWERS:
+    if job.task.action is RegionAction.CHECK_FOLLOWERS:
         return tuple(region.lagging_followers(job.record))
     method: Callable[[PushRecord], object] = getattr(region, job.task.action.value)
     return method(job.record)
@@ -304,11 +303,11 @@ def _ask(region: Region, job: Job) -> object:
 
 def _result_of(call: Callable[[], object]) -> Result:
     try:
-        return Done(call())
+        return ActionDone(call())
     except RegionFailed as exc:
-        return Failed(readable(exc) or "RegionFailed")
+        return ActionFailed(readable(exc) or "RegionFailed")
     except RegionUnreachable as exc:
-        return Unreachable(readable(exc) or "it does not answer")
+        return ActionUnreachable(readable(exc) or "it does not answer")
     except Exception as exc:
-        # Whether it was done is unknown, which is what unreachable means.
-        return Unreachable(f"{type(exc).__name__}: {readable(exc)}")
+        # Whether it was done is unknown: that is what unreachable means.
+        return ActionUnreachable(f"{type(exc).__name__}: {readable(exc)}")

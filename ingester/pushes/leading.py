@@ -1,13 +1,13 @@
-"""Who leads a push, so that others can tell that nobody does.
+"""The leader of a push: heartbeats tell others that it has one.
 
     _pushes/<push id>/leader     controller, at: overwritten by the leader every 5 s
 
     lead ─▶ take the push over ─▶ heartbeats in a thread ─▶ the driver, until the push is over
-    see_through ─▶ lead it if nobody does ─▶ else wait for what its leader makes of it
+    see_through ─▶ lead it if it has no leader ─▶ otherwise wait for the leader to finish
 
-Law of this file: the leader's file says who is likely to be at it, and nothing is safe because of
-it. A push whose file is old is taken over by anybody, and if its leader lives after all,
-:class:`ingester.pushes.push_store.Deposed` stops it. Ages are by the store's clock alone.
+The heartbeat is a hint; safety does not depend on it. A push without a recent heartbeat is taken
+over, and if its former leader is alive after all, :class:`ingester.pushes.store.Deposed` stops it
+(tests/pushes/test_two_controllers). Ages are measured by the store's clock.
 """
 
 from __future__ import annotations
@@ -24,24 +24,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from ingester.pushes.driver import PACE, HookPanel, Pace, PushDriver, utc_now
-from ingester.pushes.kept_json import decoded
-from ingester.pushes.push_folders import LEADER
-from ingester.pushes.push_store import FOLDER, Deposed, HeldPush, PushStore, Saved
-from ingester.pushes.record import PushRecord
-from ingester.pushes.regions import Region
-from ingester.pushes.status_publisher import published
-from ingester.pushes.tasks import Rules
-from ingester.reports.pushes import (
-    Leader,
-)
+from ingester.pushes.driver import DriverPace, Hear, HookPanel, PushDriver, utc_now
+from ingester.pushes.record import PushRecord, decoded
+from ingester.pushes.status import published
+from ingester.pushes.store import FOLDER, LEADER, Deposed, HeldPush, PushStore, SavedRecord
+from ingester.pushes.tasks import Region, Rules
+from ingester.reports.pushes import Leader
 from persist.store import NotFound, ObjectStore, StoreError
-
-Hear = Callable[[PushRecord], None]
 
 
 class Heartbeat(NamedTuple):
-    """How often a leader is heard of, and when it is taken for gone."""
+    """The interval of heartbeats, and the age at which a leader counts as gone."""
 
     every: timedelta = timedelta(seconds=5)
     gone_after: timedelta = timedelta(seconds=30)
@@ -51,8 +44,8 @@ HEARTBEAT = Heartbeat()
 _decoder = msgspec.json.Decoder(Leader)
 
 
-class Lead(NamedTuple):
-    """Somebody who leads a push, or did: its name, and how long ago it was heard of."""
+class LastLeader(NamedTuple):
+    """The last leader of a push, and the age of its last heartbeat."""
 
     controller: str
     age: timedelta
@@ -60,34 +53,34 @@ class Lead(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """What it takes to lead pushes that are kept in ``store``."""
+    """What a leader of the pushes in ``store`` needs."""
 
     store: ObjectStore
     controller: str
-    """The name of who leads; see :func:`controller_name`."""
+    """The leader's name; see :func:`controller_name`."""
     regions: Callable[[], Mapping[str, Region]]
-    """Makes the regions anew for each push that is led."""
+    """Opens the regions, for each push that is led."""
     panel: HookPanel
     rules: Rules
-    pace: Pace = PACE
+    pace: DriverPace = DriverPace()  # noqa: RUF009 (frozen)
     heartbeat: Heartbeat = HEARTBEAT
 
     @property
     def pushes(self) -> PushStore:
-        """The pushes in the store; one that is away is waited for."""
+        """The pushes in the store; an unreachable store is waited for."""
         return PushStore(self.store)
 
 
 def controller_name() -> str:
-    """Return a name for this process that no other one has: host, process, and a few digits."""
+    """Return a unique name of this process: host, process id and random digits."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
 
 
-def leader_of(store: ObjectStore, push_id: str) -> Lead | None:
-    """Return who led the push last, None where the push was left.
+def leader_of(store: ObjectStore, push_id: str) -> LastLeader | None:
+    """Return the last leader of the push; None if it has left the push.
 
     Raises:
-        StoreError: the store cannot be asked.
+        StoreError: the store does not answer.
     """
     path = _path(push_id)
     found = store.exists(path)
@@ -99,35 +92,35 @@ def leader_of(store: ObjectStore, push_id: str) -> Lead | None:
         return None
     except ValueError:
         name = "somebody"
-    return Lead(name, store.now() - found.at)
+    return LastLeader(name, store.now() - found.at)
 
 
-def led_by(store: ObjectStore, push_id: str, heartbeat: Heartbeat = HEARTBEAT) -> Lead | None:
-    """Return who leads the push, None where nobody does."""
-    lead = leader_of(store, push_id)
-    return lead if lead is not None and lead.age <= heartbeat.gone_after else None
+def led_by(store: ObjectStore, push_id: str, heartbeat: Heartbeat = HEARTBEAT) -> LastLeader | None:
+    """Return the current leader of the push; None if it has none."""
+    leader = leader_of(store, push_id)
+    return leader if leader is not None and leader.age <= heartbeat.gone_after else None
 
 
 @contextmanager
 def heartbeats(
     store: ObjectStore, push_id: str, controller: str, heartbeat: Heartbeat
 ) -> Iterator[None]:
-    """Be heard of as the push's leader within the ``with`` block.
+    """Send heartbeats as the push's leader within the ``with`` block.
 
-    At its end the push is said to be left, unless the block ends in an error of the store. Who is
-    deposed takes its own word back: it may have come after that of who leads now.
+    At the end the leader's file is deleted, unless the block ends with an error of the store. A
+    deposed leader deletes only its own heartbeat, which may have come after the new leader's.
     """
     over = threading.Event()
 
-    def tell() -> None:
-        # Best effort: where it fails for long, another one takes over.
+    def send() -> None:
+        # Best effort: after repeated failures another controller takes over.
         with suppress(StoreError):
-            told = Leader(controller=controller, at=utc_now())
-            store.put(_path(push_id), msgspec.json.encode(told))
+            leader = Leader(controller=controller, at=utc_now())
+            store.put(_path(push_id), msgspec.json.encode(leader))
 
-    def beat() -> None:
+    def run() -> None:
         while not over.wait(heartbeat.every.total_seconds()):
-            tell()
+            send()
 
     def leave() -> None:
         with suppress(StoreError):
@@ -135,8 +128,8 @@ def heartbeats(
             if last is not None and last.controller == controller:
                 store.delete(_path(push_id))
 
-    tell()
-    thread = threading.Thread(target=beat, daemon=True, name="push-leader")
+    send()
+    thread = threading.Thread(target=run, daemon=True, name="push-leader")
     thread.start()
     try:
         yield
@@ -156,20 +149,25 @@ def lead(
     """Take a push over and lead it until it is over, or ``stop`` is set; return its record.
 
     Args:
-        hear: is told of each record, in this thread.
+        hear: called with each record, in this thread.
 
     Raises:
-        PushNotFound, PushDamaged: nothing can be led.
-        ValueError: the push goes through a region that is not known here; it was not taken over.
+        PushNotFound, PushDamaged: there is no such push, or it cannot be read.
+        ValueError: a region of the push is not configured here; it was not taken over.
         Deposed: another controller leads the push now.
-        StoreError: the store stayed away; anybody may take the push over.
+        StoreError: the store is unreachable; any controller may take the push over.
     """
     pushes = leadership.pushes
     newest = pushes.newest(push_id)
     if not needs_leading(newest, len(pushes.requests(push_id))):
         return newest.record
     regions = leadership.regions()
-    check_regions(newest.record, regions)
+    record = newest.record
+    missing = [name for name in record.order.regions if name not in regions]
+    if missing:
+        raise ValueError(
+            f"push {record.push_id} goes through {', '.join(missing)}, which is not configured here"
+        )
     held = pushes.take_over(push_id, leadership.controller, utc_now())
     return lead_held(leadership, held, stop, hear, regions)
 
@@ -181,7 +179,7 @@ def lead_held(
     hear: Hear | None = None,
     regions: Mapping[str, Region] | None = None,
 ) -> PushRecord:
-    """Lead a push that is held already, as one is that was just begun; see :func:`lead`."""
+    """Lead a push that is already held, such as one that was just started; see :func:`lead`."""
     place = leadership
     regions = place.regions() if regions is None else regions
     with (
@@ -200,17 +198,8 @@ def lead_held(
         return driver.run(stop)
 
 
-def check_regions(record: PushRecord, regions: Mapping[str, Region]) -> None:
-    """Raise ValueError, naming them, if the push goes through regions that are not there."""
-    missing = [name for name in record.order.regions if name not in regions]
-    if missing:
-        raise ValueError(
-            f"push {record.push_id} goes through {', '.join(missing)}, which is not configured here"
-        )
-
-
-def needs_leading(saved: Saved, requests: int) -> bool:
-    """Return whether there is anything to do for a push to which so many requests were made."""
+def needs_leading(saved: SavedRecord, requests: int) -> bool:
+    """Return whether a push with this number of requests has anything left to do."""
     return not saved.record.over or requests > saved.record.requests
 
 
@@ -220,19 +209,19 @@ def see_through(
     stop: threading.Event,
     hear: Hear | None = None,
 ) -> PushRecord:
-    """Return the push's record once it is over, or ``stop`` is set, whoever leads it there.
+    """Return the push's record once it is over, or ``stop`` is set.
 
-    Where nobody leads the push, this process does.
+    Leads the push while it has no other leader.
 
     Raises:
         PushNotFound, PushDamaged, ValueError, StoreError: see :func:`lead`.
     """
     pushes = leadership.pushes
-    told = 0
+    seen = 0
     while True:
         newest = pushes.newest(push_id)
-        if newest.number != told and hear is not None:
-            told = newest.number
+        if newest.number != seen and hear is not None:
+            seen = newest.number
             hear(newest.record)
         if not needs_leading(newest, len(pushes.requests(push_id))) or stop.is_set():
             return newest.record

@@ -1,80 +1,163 @@
-"""What an answer of a region makes of the push.
+"""What the answer of a region, and an abort or a rollback, make of a push's record.
 
-Law of this file: pure. An answer to something that was not asked at this stage, as of a controller
-that was slow, changes nothing; but a swap that has happened is always written down.
+    abort       regions that have swapped stay; every other generation is discarded
+    rollback    regions that have swapped go back, in the reverse order of the swaps; the rest is
+                discarded
+
+A region that *may* have swapped counts as swapped: its number is saved before the swap is
+requested. An unreachable region does not delay the rollback of the others. A rollback supersedes an
+abort. An answer to something that was not asked at this stage, as from a slow controller, changes
+nothing; but a swap that has happened is always recorded. Tried by tests/pushes/test_rollout and
+test_rollout_model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
-from ingester.pushes.ending import end, goes_back, through
 from ingester.pushes.record import (
     Cause,
+    Ending,
     PushRecord,
     RegionRecord,
-    noted,
+    with_event,
     with_region,
 )
-from ingester.pushes.regions import Created
-from ingester.pushes.stages import PushStage, after_region
-from ingester.pushes.status import Status
+from ingester.pushes.states import PushStage, RegionStage, Status, rollback_order
 from ingester.pushes.tasks import (
     ACTIONS,
-    Action,
+    ActionDone,
+    ActionFailed,
     ActionTask,
-    Done,
-    Failed,
+    ActionUnreachable,
+    Created,
+    RegionAction,
     Result,
     Rules,
-    Unreachable,
 )
 
 _replace = msgspec.structs.replace
+
+MAY_HAVE_SWAPPED = (Status.WAITING, Status.SERVING, Status.FAILED)
+
+
+# ------------------------------------------------------------------------------------------ endings
+
+
+def end(
+    record: PushRecord,
+    kind: Literal["abort", "rollback"],
+    why: tuple[Cause, str],
+    now: datetime,
+) -> PushRecord:
+    """Return the record of a push that starts to abort or roll back; ``why``: cause and reason."""
+    if record.ending is not None and (record.ending.kind == "rollback" or kind == "abort"):
+        return record
+    cause, reason = why
+    record = _replace(
+        with_event(record, None, f"{kind}: {reason}", now),
+        ending=Ending(kind, reason, cause, now),
+        stage=PushStage.REGIONS,
+        step=None,
+    )
+    for region in record.regions:
+        reopened = kind == "rollback" and goes_back(region)
+        stays = _replace(region, step=None, closed=region.closed and not reopened)
+        record = with_region(record, stays)
+    return record
+
+
+def goes_back(region: RegionRecord) -> bool:
+    """Return whether a rollback has to ask this region."""
+    return region.swap_number > 0 and region.status in MAY_HAVE_SWAPPED
+
+
+def through(record: PushRecord, region: RegionRecord) -> bool:
+    """Return whether nothing is left to do in a region."""
+    if record.ending is None:
+        return region.closed or region.stage is RegionStage.DONE
+    if region.closed or region.status in (Status.ROLLED_BACK, Status.ABORTED):
+        return True
+    if record.ending.kind == "rollback":
+        return region.status is Status.FAILED and not goes_back(region)
+    return region.status in (Status.SERVING, Status.FAILED)
+
+
+def tasks_of_ending(record: PushRecord) -> Iterator[ActionTask]:
+    """Yield what an abort or rollback asks of regions now."""
+    assert record.ending is not None
+    back: list[tuple[int, str]] = []
+    for region in record.regions:
+        if through(record, region):
+            continue
+        if record.ending.kind == "rollback" and goes_back(region):
+            back.append((region.swap_number, region.name))
+        else:
+            yield ActionTask(RegionAction.DISCARD, region.name)
+    for name in rollback_order(back):
+        yield ActionTask(RegionAction.ROLL_BACK, name)
+        if record.region(name).unreachable_since is None:
+            break
+
+
+def final_status(record: PushRecord) -> Status:
+    """Return the status of a push with nothing left to do in any region."""
+    found = [region.status for region in record.regions]
+    if record.ending is None:
+        return Status.SERVING if set(found) == {Status.SERVING} else Status.FAILED
+    if record.ending.kind == "rollback":
+        if any(goes_back(region) for region in record.regions):
+            return Status.FAILED
+        if Status.ROLLED_BACK in found:
+            return Status.ROLLED_BACK
+    return Status.FAILED if record.ending.cause is Cause.FAILURE else Status.ABORTED
+
+
+# ------------------------------------------------------------------------------ answers of regions
 
 
 def region_answered(
     record: PushRecord, task: ActionTask, result: Result, rules: Rules, now: datetime
 ) -> PushRecord:
-    """Return the record with a region's answer taken in."""
-    if task.action is Action.REGISTER_SCHEMA:
+    """Return the record with a region's answer."""
+    if task.action is RegionAction.REGISTER_SCHEMA:
         return _schema_answered(record, result, rules, now)
     region = record.region(task.region)
-    if not _asked(record, region, task.action):
+    if not _was_asked(record, region, task.action):
         return record
-    if isinstance(result, Unreachable):
+    if isinstance(result, ActionUnreachable):
         return _unreachable(record, region, result.reason, rules, now)
-    if isinstance(result, Failed):
+    if isinstance(result, ActionFailed):
         said = f"{task.action.value}: {result.reason}"
-        if task.action is Action.ROLL_BACK:
-            said = f"{_stays(region)}: {said}; roll the push back again once that is mended"
+        if task.action is RegionAction.ROLL_BACK:
+            said = f"{_still_live(region)}: {said}; roll the push back again once that is fixed"
         record = fail(record, region, said, now)
         why = (Cause.FAILURE, f"region {region.name}: {task.action.value}: {result.reason}")
         return record if record.ending else end(record, rules.on_failure, why, now)
     reached = region
     if region.unreachable_since is not None:
         reached = _replace(region, unreachable_since=None, reason="")
-        record = noted(record, region.name, "reached again", now)
-    if task.action is Action.CHECK_FOLLOWERS:
+        record = with_event(record, region.name, "reached again", now)
+    if task.action is RegionAction.CHECK_FOLLOWERS:
         return _followers(record, reached, result, rules, now)
     return _DONE[task.action](record, reached, result, now)
 
 
 def fail(record: PushRecord, region: RegionRecord, reason: str, now: datetime) -> PushRecord:
-    """Return the record with a region that has failed, and about which nothing more is done."""
-    record = noted(record, region.name, f"FAILED: {reason}", now)
-    since = region.since if region.status is Status.FAILED else now
+    """Return the record with a failed region, in which nothing more is done."""
+    record = with_event(record, region.name, f"FAILED: {reason}", now)
     failed = _replace(
         region,
         status=Status.FAILED,
-        since=since,
+        since=region.since if region.status is Status.FAILED else now,
         closed=True,
         reason=reason,
         step=None,
-        # Whoever asks it again, for a way back, waits for it as long as the first time.
+        # A later rollback waits for it as long as the first request did.
         unreachable_since=None,
     )
     return with_region(record, failed)
@@ -83,22 +166,22 @@ def fail(record: PushRecord, region: RegionRecord, reason: str, now: datetime) -
 def to_status(
     record: PushRecord, region: RegionRecord, status: Status, now: datetime, reason: str = ""
 ) -> PushRecord:
-    """Return the record with a region that has a new status."""
+    """Return the record with a region's new status."""
     if region.status is status:
         return with_region(record, region)
     what = f"{status.value}: {reason}" if reason else status.value
     changed = _replace(region, status=status, since=now, reason=reason)
-    return with_region(noted(record, region.name, what, now), changed)
+    return with_region(with_event(record, region.name, what, now), changed)
 
 
-def _asked(record: PushRecord, region: RegionRecord, action: Action) -> bool:
-    if action is Action.SWAP and region.swap_number and region.status is Status.WAITING:
+def _was_asked(record: PushRecord, region: RegionRecord, action: RegionAction) -> bool:
+    if action is RegionAction.SWAP and region.swap_number and region.status is Status.WAITING:
         return True
     if through(record, region):
         return False
-    if action is Action.COMPARE:
+    if action is RegionAction.COMPARE:
         return region.step is not None
-    if action in (Action.ROLL_BACK, Action.DISCARD):
+    if action in (RegionAction.ROLL_BACK, RegionAction.DISCARD):
         return record.ending is not None
     return ACTIONS.get(region.stage) is action
 
@@ -106,9 +189,9 @@ def _asked(record: PushRecord, region: RegionRecord, action: Action) -> bool:
 def _schema_answered(record: PushRecord, result: Result, rules: Rules, now: datetime) -> PushRecord:
     if record.stage is not PushStage.SCHEMA:
         return record
-    if isinstance(result, Done):
+    if isinstance(result, ActionDone):
         return _replace(record, stage=PushStage.POST_SCHEMA, unreachable_since=None)
-    if isinstance(result, Failed):
+    if isinstance(result, ActionFailed):
         return end(record, "abort", (Cause.FAILURE, f"schema: {result.reason}"), now)
     since = record.unreachable_since or now
     if rules.on_unreachable == "wait" or now < since + rules.unreachable_after:
@@ -122,7 +205,7 @@ def _unreachable(
 ) -> PushRecord:
     since = region.unreachable_since or now
     if region.unreachable_since is None:
-        record = noted(record, region.name, f"unreachable: {reason}", now)
+        record = with_event(record, region.name, f"unreachable: {reason}", now)
         region = _replace(region, unreachable_since=since, reason=reason)
         record = with_region(record, region)
     if rules.on_unreachable == "wait" or now < since + rules.unreachable_after:
@@ -130,19 +213,18 @@ def _unreachable(
     why = f"unreachable since {since.isoformat()}: {reason}"
     if record.ending is not None or rules.on_unreachable == "skip":
         if goes_back(region):
-            why = f"{_stays(region)}: {why}; a rollback, asked for when it is there, takes it back"
+            why = f"{_still_live(region)}: {why}; roll the push back once the region is reachable"
         return fail(record, region, why, now)
     return end(record, rules.on_unreachable, (Cause.FAILURE, f"region {region.name} is {why}"), now)
 
 
-def _stays(region: RegionRecord) -> str:
-    """Say what is left live in a region that does not go back."""
+def _still_live(region: RegionRecord) -> str:
     live = "is still live" if region.status is Status.SERVING else "may be live"
-    return f"version {region.table_version} {live}"
+    return f"generation {region.table_version} {live}"
 
 
 def _followers(
-    record: PushRecord, region: RegionRecord, result: Done, rules: Rules, now: datetime
+    record: PushRecord, region: RegionRecord, result: ActionDone, rules: Rules, now: datetime
 ) -> PushRecord:
     assert isinstance(result.value, tuple)
     lagging: tuple[str, ...] = result.value
@@ -151,7 +233,7 @@ def _followers(
     record = with_region(record, region)
     late = now >= since + rules.followers_deadline
     if not lagging or (late and rules.on_followers == "proceed"):
-        return with_region(record, _replace(region, stage=after_region(region.stage)))
+        return with_region(record, _replace(region, stage=region.stage.next))
     if not late or rules.on_followers == "wait" or rules.on_followers == "proceed":
         return record
     names = ", ".join(lagging)
@@ -159,65 +241,75 @@ def _followers(
     return end(record, rules.on_followers, (Cause.FAILURE, why), now)
 
 
-def _created(record: PushRecord, region: RegionRecord, result: Done, now: datetime) -> PushRecord:
+def _created(
+    record: PushRecord, region: RegionRecord, result: ActionDone, now: datetime
+) -> PushRecord:
     assert isinstance(result.value, Created)
     version, previous = result.value
-    made = _replace(
-        region, table_version=version, previous=previous, stage=after_region(region.stage)
-    )
-    return to_status(record, made, Status.WRITING, now, f"version {version}")
+    made = _replace(region, table_version=version, previous=previous, stage=region.stage.next)
+    return to_status(record, made, Status.WRITING, now, f"generation {version}")
 
 
-def _compared(record: PushRecord, region: RegionRecord, result: Done, now: datetime) -> PushRecord:
+def _compared(
+    record: PushRecord, region: RegionRecord, result: ActionDone, now: datetime
+) -> PushRecord:
     return with_region(record, region)
 
 
 def _started_followers(
-    record: PushRecord, region: RegionRecord, result: Done, now: datetime
+    record: PushRecord, region: RegionRecord, result: ActionDone, now: datetime
 ) -> PushRecord:
-    return with_region(record, _replace(region, stage=after_region(region.stage)))
+    return with_region(record, _replace(region, stage=region.stage.next))
 
 
-def _written(record: PushRecord, region: RegionRecord, result: Done, now: datetime) -> PushRecord:
+def _written(
+    record: PushRecord, region: RegionRecord, result: ActionDone, now: datetime
+) -> PushRecord:
     if not result.value:
         return with_region(record, region)
-    there = _replace(region, stage=after_region(region.stage))
-    return to_status(record, there, Status.COMPLETED, now)
+    complete = _replace(region, stage=region.stage.next)
+    return to_status(record, complete, Status.COMPLETED, now)
 
 
-def _swapped(record: PushRecord, region: RegionRecord, result: Done, now: datetime) -> PushRecord:
+def _swapped(
+    record: PushRecord, region: RegionRecord, result: ActionDone, now: datetime
+) -> PushRecord:
     assert result.value is None or isinstance(result.value, int)
-    live = _replace(region, previous=result.value, stage=after_region(region.stage))
+    live = _replace(region, previous=result.value, stage=region.stage.next)
     return to_status(record, live, Status.SERVING, now)
 
 
 def _rolled_back(
-    record: PushRecord, region: RegionRecord, result: Done, now: datetime
+    record: PushRecord, region: RegionRecord, result: ActionDone, now: datetime
 ) -> PushRecord:
     closed = _replace(region, closed=True, swap_number=0)
     if result.value or region.status is Status.SERVING:
-        reason = "" if result.value else "its version was no longer the current one"
+        reason = "" if result.value else "its generation was no longer current"
         return to_status(record, closed, Status.ROLLED_BACK, now, reason)
     if region.status is Status.FAILED:
         return with_region(record, closed)
     return to_status(record, closed, Status.ABORTED, now)
 
 
-def _discarded(record: PushRecord, region: RegionRecord, result: Done, now: datetime) -> PushRecord:
+def _discarded(
+    record: PushRecord, region: RegionRecord, result: ActionDone, now: datetime
+) -> PushRecord:
     closed = _replace(region, closed=True)
     if result.value:
         return to_status(record, closed, Status.ABORTED, now)
     if goes_back(region):
         return to_status(record, closed, Status.SERVING, now)
-    return fail(record, region, "its version is current, but not by this push", now)
+    return fail(record, region, "its generation is current, but not by this push", now)
 
 
-_DONE: Mapping[Action, Callable[[PushRecord, RegionRecord, Done, datetime], PushRecord]] = {
-    Action.CREATE: _created,
-    Action.START_FOLLOWERS: _started_followers,
-    Action.CHECK_WRITTEN: _written,
-    Action.SWAP: _swapped,
-    Action.ROLL_BACK: _rolled_back,
-    Action.DISCARD: _discarded,
-    Action.COMPARE: _compared,
+_DONE: Mapping[
+    RegionAction, Callable[[PushRecord, RegionRecord, ActionDone, datetime], PushRecord]
+] = {
+    RegionAction.CREATE: _created,
+    RegionAction.START_FOLLOWERS: _started_followers,
+    RegionAction.CHECK_WRITTEN: _written,
+    RegionAction.SWAP: _swapped,
+    RegionAction.ROLL_BACK: _rolled_back,
+    RegionAction.DISCARD: _discarded,
+    RegionAction.COMPARE: _compared,
 }

@@ -1,13 +1,13 @@
-"""All that is kept of a push: what a controller needs to go on where another one was killed.
+"""The record of a push: all that a controller needs to continue where another one was killed.
 
-    PushRecord ─┬─ order, params, plan              as the push was begun
-                ├─ stage, step, status              where the push as a whole stands
-                ├─ regions: RegionRecord, …         where each of them stands
-                ├─ ending                           why nothing new is begun any more
-                └─ history                          what happened, for people
+    PushRecord ─┬─ order, params, plan              as the push was started
+                ├─ stage, step, status              the state of the push as a whole
+                ├─ regions: RegionRecord, …         the state of each region
+                ├─ ending                           why no further step is started
+                └─ history                          events, for people
 
-Law of this file: pure, and every record is a value; ``decode(encode(r)) == r``. How a record
-becomes the next one is :mod:`ingester.pushes.rollout`.
+Records are immutable values with a JSON form that stays readable by later versions
+(tests/pushes/test_old_records). :mod:`ingester.pushes.rollout` computes the next record.
 """
 
 from __future__ import annotations
@@ -15,23 +15,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
-from ingester.pushes.asking import HookStep
-from ingester.pushes.contexts import PushView, RegionView
-from ingester.pushes.kept_json import decoded
-from ingester.pushes.orders import Order
-from ingester.pushes.stages import PushStage, RegionStage
-from ingester.pushes.status import PUSH_STEPS, REGION_STEPS, Status, check_step
+from ingester.pushes.hook_steps import HookStep
+from ingester.pushes.hooks import PushView, RegionView
+from ingester.pushes.states import (
+    PUSH_STEPS,
+    REGION_STEPS,
+    PushStage,
+    RegionOrder,
+    RegionStage,
+    Status,
+    check_step,
+)
 
 HISTORY = 500
-"""So many events are kept of a push, its newest ones."""
+"""The number of events in a record, the newest ones."""
+T = TypeVar("T")
 
 
-class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that happened to a push, or to one region of it."""
+class HistoryEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An event of the push, or of one of its regions."""
 
     at: datetime
     region: str | None
@@ -39,7 +45,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Cause(Enum):
-    """The one whose word ended a push before its time."""
+    """What ended a push early."""
 
     HOOK = "hook"
     REQUEST = "request"
@@ -47,7 +53,7 @@ class Cause(Enum):
 
 
 class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """From now on nothing is begun; what was made is given up, or undone as well."""
+    """The push is being aborted or rolled back; no further step is started."""
 
     kind: Literal["abort", "rollback"]
     reason: str
@@ -56,57 +62,54 @@ class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RegionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where one region of a push stands."""
+    """The state of one region of a push."""
 
     name: str
     since: datetime
     status: Status = Status.STARTED
     stage: RegionStage = RegionStage.PRE_CREATION
     step: HookStep | None = None
-    """The questions of the stage, where it is one of hooks."""
+    """The calls of the current stage, if it is one of hooks."""
     table_version: int | None = None
     previous: int | None = None
     swap_number: int = 0
-    """The place of its swap among those of the push, from 1; 0 before it was begun.
+    """The position of its swap among those of the push, from 1; 0 before it was started.
 
-    It is kept before the swap is asked for: what has a number may have swapped.
+    Saved before the swap is requested: a region with a number may have swapped.
     """
     lagging: tuple[str, ...] = ()
     """The followers that the swap waits for."""
     followers_since: datetime | None = None
     unreachable_since: datetime | None = None
     closed: bool = False
-    """Nothing more is done about it: by this push it stays as it is."""
+    """This push does nothing more in the region."""
     reason: str = ""
 
 
 class PushPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a push brings, as it was begun; nothing of it changes later."""
+    """What a push writes; never changes after its start."""
 
     schema: bytes = b""
     """The columns of its rows, as an Arrow IPC schema."""
     primary_key: tuple[str, ...] = ()
-    """This, and the next two, of a table that is not there yet; else they are the table's."""
+    """The key of a new table, like the next two; otherwise the table's own."""
     partition_by: tuple[str, ...] | None = None
-    """None: as tables are laid out of which nothing is said."""
+    """None: the default partitions of a new table."""
     sort_by: tuple[str, ...] = ()
     replay_since: str | None = None
-    """From when on rows that are streamed into the version before go into the new one as well:
-    ``"start"``, a time (ISO 8601), or a version of the manifest; None: they do not."""
-
-
-PLAN = PushPlan()
+    """Since when rows streamed into the previous generation are copied into the new one:
+    ``"start"``, a time (ISO 8601), or a manifest version; None: no rows are."""
 
 
 class PushRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where a push stands."""
+    """The state of a push."""
 
     push_id: str
     namespace: str
     table: str
-    order: Order
+    order: RegionOrder
     params: Mapping[str, str] = {}
-    plan: PushPlan = PLAN
+    plan: PushPlan = PushPlan()
     began_at: datetime
     since: datetime
     status: Status = Status.STARTED
@@ -115,20 +118,20 @@ class PushRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     regions: tuple[RegionRecord, ...]
     swaps: int = 0
     requests: int = 0
-    """So many of the requests to give it up, or undo it, were taken in."""
+    """The number of requests to abort or roll back that were processed."""
     ending: Ending | None = None
     unreachable_since: datetime | None = None
-    """Since when the region of the schema cannot be reached."""
+    """Since when the region with the schema is unreachable."""
     end_asked: bool = False
-    """Whether ``pre_end_of_push_job`` has had its answer."""
+    """Whether ``pre_end_of_push_job`` has answered."""
     ended_at: datetime | None = None
-    history: tuple[Event, ...] = ()
+    history: tuple[HistoryEvent, ...] = ()
 
     def region(self, name: str) -> RegionRecord:
         """Return the record of a region.
 
         Raises:
-            LookupError: there is none of that name.
+            LookupError: the push has no such region.
         """
         for each in self.regions:
             if each.name == name:
@@ -137,7 +140,7 @@ class PushRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to do."""
+        """Whether nothing is left to do."""
         return self.stage is PushStage.OVER
 
 
@@ -148,12 +151,12 @@ _decoder = msgspec.json.Decoder(PushRecord)
 def new_push(
     push_id: str,
     table: tuple[str, str],
-    order: Order,
+    order: RegionOrder,
     params: Mapping[str, str],
     now: datetime,
-    plan: PushPlan = PLAN,
+    plan: PushPlan | None = None,
 ) -> PushRecord:
-    """Return the record of a push that has just begun; ``table`` is namespace and name."""
+    """Return the record of a push at its start; ``table`` is namespace and name."""
     namespace, name = table
     return PushRecord(
         push_id=push_id,
@@ -161,11 +164,11 @@ def new_push(
         table=name,
         order=order,
         params=dict(params),
-        plan=plan,
+        plan=plan or PushPlan(),
         began_at=now,
         since=now,
         regions=tuple(RegionRecord(name=region, since=now) for region in order.regions),
-        history=(Event(now, None, "push began"),),
+        history=(HistoryEvent(now, None, "push began"),),
     )
 
 
@@ -175,16 +178,28 @@ def encode(record: PushRecord) -> bytes:
 
 
 def decode(data: bytes) -> PushRecord:
-    """Return the record that :func:`encode` was given.
+    """Return the record of its JSON form.
 
     Raises:
-        ValueError: these are no bytes of a record.
+        ValueError: the bytes are not a record.
     """
     return decoded(_decoder, data)
 
 
+def decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    """Return what a decoder makes of bytes from a store or another process.
+
+    Raises:
+        ValueError: they cannot be decoded; no other error is raised, whatever the bytes are.
+    """
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise ValueError(str(exc)) from exc
+
+
 def with_region(record: PushRecord, region: RegionRecord) -> PushRecord:
-    """Return the record with a region's new record in the place of its old one.
+    """Return the record with a region replaced.
 
     Raises:
         IllegalStep: the region's status cannot become the new one.
@@ -197,7 +212,7 @@ def with_region(record: PushRecord, region: RegionRecord) -> PushRecord:
 
 
 def with_status(record: PushRecord, status: Status, now: datetime) -> PushRecord:
-    """Return the record of a push that has a status, which may be the one that it had.
+    """Return the record with a status, which may be the current one.
 
     Raises:
         IllegalStep: the push cannot have that status next.
@@ -206,20 +221,20 @@ def with_status(record: PushRecord, status: Status, now: datetime) -> PushRecord
         return record
     check_step(PUSH_STEPS, record.status, status, f"push {record.push_id}")
     changed = msgspec.structs.replace(record, status=status, since=now)
-    return noted(changed, None, status.value, now)
+    return with_event(changed, None, status.value, now)
 
 
-def noted(record: PushRecord, region: str | None, what: str, now: datetime) -> PushRecord:
+def with_event(record: PushRecord, region: str | None, what: str, now: datetime) -> PushRecord:
     """Return the record with one more event in its history."""
-    history = (*record.history, Event(now, region, what))[-HISTORY:]
+    history = (*record.history, HistoryEvent(now, region, what))[-HISTORY:]
     return msgspec.structs.replace(record, history=history)
 
 
-def new_events(before: PushRecord, after: PushRecord) -> tuple[Event, ...]:
-    """Return the events of the later record that the earlier one of the same push has not."""
+def new_events(before: PushRecord, after: PushRecord) -> tuple[HistoryEvent, ...]:
+    """Return the events of the later record that the earlier one does not have."""
     known, events = before.history, after.history
     for new in range(len(events) + 1):
-        # The oldest ones are dropped where there are too many.
+        # The oldest events are dropped from long histories.
         shared = events[: len(events) - new]
         if known[len(known) - len(shared) :] == shared:
             return events[len(events) - new :]
@@ -227,7 +242,7 @@ def new_events(before: PushRecord, after: PushRecord) -> tuple[Event, ...]:
 
 
 def push_view(record: PushRecord, status: Status | None = None) -> PushView:
-    """Return what hooks see of the push, with another status than its own where one is given."""
+    """Return the push as hooks see it; ``status`` overrides its current one."""
     return PushView(
         push_id=record.push_id,
         namespace=record.namespace,
@@ -240,7 +255,7 @@ def push_view(record: PushRecord, status: Status | None = None) -> PushView:
 
 
 def region_views(regions: Sequence[RegionRecord]) -> tuple[RegionView, ...]:
-    """Return what hooks see of the regions."""
+    """Return the regions as hooks see them."""
     return tuple(
         RegionView(
             name=each.name,

@@ -1,64 +1,79 @@
-"""A push, step by step: what is due, and what each answer makes of the record.
+"""The state machine of a push: what is due, and what each answer makes of the record.
 
-    due(record, rules) ─▶ hooks to call, things to ask of regions, each with its time
-    begun(record, task) ─▶ the record to be kept before the task is done
+    due(record, rules) ─▶ hooks to call, requests to regions, each with its time
+    begun(record, task) ─▶ the record to save before the task starts
     hook_said, region_answered, requested ─▶ the next record
-    advanced(record, rules, now) ─▶ through every stage that needs nobody's answer
+    advanced(record, rules, now) ─▶ past every stage that needs no answer
 
-Law of this file: pure. A record is all that there is: a controller that was killed anywhere
-between two records goes on from the last one that was kept, by doing again what was due. So a hook
-is called at least once, and a region asked at least once. Regions go on independently; they share
-their order (`ingester.pushes.orders`) and their end (`ingester.pushes.ending`).
+The record is the whole state: a controller that was killed between two records continues from the
+last one that was saved, by doing again what was due. Hooks are therefore called at least once, and
+regions asked at least once (tests/pushes/test_killed_anywhere). Regions proceed independently; they
+share the order and the end of the push (:mod:`ingester.pushes.outcomes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 
-from ingester.pushes.answers import Answer, Decision
-from ingester.pushes.asking import HookStep, conclude, heard, new_round, next_hook
-from ingester.pushes.contexts import Comparison, HookContext
-from ingester.pushes.ending import end, final_status, goes_back, tasks_of_ending, through
-from ingester.pushes.orders import is_next
-from ingester.pushes.outcomes import to_status
+from ingester.pushes.hook_steps import HookStep, conclude, new_round, next_hook, with_answer
+from ingester.pushes.hooks import Answer, Comparison, Decision, HookContext
+from ingester.pushes.outcomes import (
+    end,
+    final_status,
+    goes_back,
+    tasks_of_ending,
+    through,
+    to_status,
+)
 from ingester.pushes.record import (
     Cause,
     PushRecord,
     RegionRecord,
-    noted,
     push_view,
     region_views,
+    with_event,
     with_region,
     with_status,
 )
-from ingester.pushes.stages import (
-    PUSH_HOOKS,
-    REGION_HOOKS,
-    PushStage,
-    RegionStage,
-    after_push,
-    after_region,
-)
-from ingester.pushes.status import PUSH_STEPS, Status, status_of_regions
-from ingester.pushes.tasks import ACTIONS, Action, ActionTask, Due, HookTask, Rules
+from ingester.pushes.states import PUSH_STEPS, PushStage, RegionStage, Status, status_of_regions
+from ingester.pushes.tasks import ACTIONS, ActionTask, Due, HookTask, RegionAction, Rules
 
 _replace = msgspec.structs.replace
 
+PUSH_HOOKS: Mapping[PushStage, str] = {
+    PushStage.PARAMS: "validate_hook_params",
+    PushStage.PRE_START: "pre_start_of_push_job",
+    PushStage.POST_START: "post_start_of_push_job",
+    PushStage.PRE_SCHEMA: "pre_schema_registration",
+    PushStage.POST_SCHEMA: "post_schema_registration",
+    PushStage.PRE_END: "pre_end_of_push_job",
+    PushStage.POST_END: "post_end_of_push_job",
+}
+REGION_HOOKS: Mapping[RegionStage, str] = {
+    RegionStage.PRE_CREATION: "pre_version_creation",
+    RegionStage.POST_CREATION: "post_version_creation",
+    RegionStage.PRE_INGESTION: "pre_start_of_version_ingestion_for_followers",
+    RegionStage.POST_INGESTION: "post_start_of_version_ingestion_for_followers",
+    RegionStage.POST_REPLICATION: "post_version_leader_replication",
+    RegionStage.PRE_SWAP: "pre_version_swap",
+    RegionStage.POST_SWAP: "post_version_swap",
+}
 
-class RequestRefused(Exception):
-    """A push cannot be given up, or undone, any more; the message says why."""
+
+class PushRequestRefused(Exception):
+    """The push can no longer be aborted or rolled back; the message says why."""
 
 
 def due(record: PushRecord, rules: Rules) -> Iterator[Due]:
-    """Yield what is to be done, at most one thing for each region and one for the push."""
+    """Yield the tasks of a push, at most one for each region and one for the push."""
     if record.step is not None:
         yield from _due_hook(record.step, None, record.since, rules)
     elif record.stage is PushStage.SCHEMA:
-        task = ActionTask(Action.REGISTER_SCHEMA, record.order.regions[0])
+        task = ActionTask(RegionAction.REGISTER_SCHEMA, record.order.regions[0])
         yield Due(record.since, task)
     if record.stage is not PushStage.REGIONS:
         return
@@ -78,19 +93,19 @@ def due(record: PushRecord, rules: Rules) -> Iterator[Due]:
 def _due_hook(step: HookStep, region: str | None, since: datetime, rules: Rules) -> Iterator[Due]:
     asked = step if step.next_at is None else new_round(step)
     hook = next_hook(asked, rules.hooks)
-    if hook is not None:  # else nobody is configured any more, and `advanced` ends the step
+    if hook is not None:  # without any configured hook, `advanced` ends the step
         yield Due(
             step.next_at or since, HookTask(step.method, region, hook, asked.round, step.began_at)
         )
 
 
 def begun(record: PushRecord, task: ActionTask) -> PushRecord:
-    """Return the record that is to be kept before a region is asked.
+    """Return the record to save before a region is asked.
 
-    A swap gets its number here: what may have happened is written down before it can.
+    A swap gets its number here: it is recorded before it can happen.
     """
     region = record.region(task.region)
-    if task.action is not Action.SWAP or region.swap_number:
+    if task.action is not RegionAction.SWAP or region.swap_number:
         return record
     number = record.swaps + 1
     numbered = with_region(record, _replace(region, swap_number=number))
@@ -104,7 +119,7 @@ def context_of(
     now: datetime,
     statistics: Comparison | None = None,
 ) -> HookContext:
-    """Return what a hook is called with."""
+    """Return the argument of a hook's call."""
     step = _step_of(record, task)
     assert step is not None
     said = step.of(task.hook)
@@ -133,7 +148,7 @@ def _step_of(record: PushRecord, task: HookTask) -> HookStep | None:
 def hook_said(
     record: PushRecord, task: HookTask, answer: Answer, rules: Rules, now: datetime
 ) -> PushRecord:
-    """Return the record with a hook's answer taken in, if anybody still waits for it."""
+    """Return the record with a hook's answer; a late one is ignored."""
     step = _step_of(record, task)
     if step is None:
         return record
@@ -141,15 +156,15 @@ def hook_said(
         step = new_round(step)
     if step.round != task.round or next_hook(step, rules.hooks) != task.hook:
         return record
-    step, outcome = heard(step, rules.hooks, (task.hook, answer), rules.patience, now)
+    step, outcome = with_answer(step, rules.hooks, (task.hook, answer), rules.patience, now)
     if answer.decision is not Decision.PROCEED:
         what = f"{task.method}: {task.hook}: {answer.decision.value} {answer.reason}".strip()
-        if _news(_step_of(record, task), task.hook, answer):
-            record = noted(record, task.region, what, now)
+        if _is_news(_step_of(record, task), task.hook, answer):
+            record = with_event(record, task.region, what, now)
     return advanced(_with_step(record, task.region, step, outcome, now), rules, now)
 
 
-def _news(before: HookStep | None, hook: str, answer: Answer) -> bool:
+def _is_news(before: HookStep | None, hook: str, answer: Answer) -> bool:
     said = before.of(hook) if before is not None else None
     return said is None or (said.decision, said.reason) != (answer.decision, answer.reason)
 
@@ -157,7 +172,7 @@ def _news(before: HookStep | None, hook: str, answer: Answer) -> bool:
 def _with_step(
     record: PushRecord, region: str | None, step: HookStep, outcome: Answer | None, now: datetime
 ) -> PushRecord:
-    """Take in a step of hooks as it stands, and what has come of it."""
+    """Return the record with a step of hooks, and the consequence of its outcome."""
     if outcome is None:
         if region is None:
             return _replace(record, step=step)
@@ -174,10 +189,10 @@ def _with_step(
         return end(record, kind, (Cause.HOOK, f"{step.method}: {outcome.reason}"), now)
     if region is not None:
         before = record.region(region)
-        return with_region(record, _replace(before, step=None, stage=after_region(before.stage)))
+        return with_region(record, _replace(before, step=None, stage=before.stage.next))
     if at_end:
         return record
-    stage = after_push(record.stage)
+    stage = record.stage.next
     ended_at = now if stage is PushStage.OVER else None
     return _replace(record, step=None, stage=stage, ended_at=ended_at)
 
@@ -185,17 +200,17 @@ def _with_step(
 def requested(
     record: PushRecord, kind: Literal["abort", "rollback"], reason: str, now: datetime
 ) -> PushRecord:
-    """Return the record of a push that somebody wants to be given up or undone.
+    """Return the record of a push with a request to abort it or roll it back.
 
     Raises:
-        RequestRefused: it has ended, and there is nothing (more) to undo.
+        PushRequestRefused: it has ended, and there is nothing to undo.
     """
     why = (Cause.REQUEST, reason)
     if record.stage not in (PushStage.POST_END, PushStage.OVER):
         return end(record, kind, why, now)
     back = [region.name for region in record.regions if goes_back(region)]
     if kind == "abort" or not back:
-        raise RequestRefused(
+        raise PushRequestRefused(
             f"push {record.push_id} has ended ({record.status.value})"
             + ("; roll it back instead" if back else ": there is nothing to undo")
         )
@@ -204,7 +219,7 @@ def requested(
 
 
 def advanced(record: PushRecord, rules: Rules, now: datetime) -> PushRecord:
-    """Return the record behind every stage that needs no answer of anybody's."""
+    """Return the record past every stage that needs no answer."""
     while True:
         before = record
         record = _advance_push(record, rules, now)
@@ -219,7 +234,7 @@ def advanced(record: PushRecord, rules: Rules, now: datetime) -> PushRecord:
 
 def _advance_push(record: PushRecord, rules: Rules, now: datetime) -> PushRecord:
     if record.stage in PUSH_HOOKS:
-        return _advance_step(record, None, PUSH_HOOKS[record.stage].name, rules, now)
+        return _advance_step(record, None, PUSH_HOOKS[record.stage], rules, now)
     if record.stage is not PushStage.REGIONS:
         return record
     if not all(through(record, region) for region in record.regions):
@@ -236,11 +251,11 @@ def _advance_region(
     if region.closed:
         return record
     if region.stage in REGION_HOOKS:
-        return _advance_step(record, region.name, REGION_HOOKS[region.stage].name, rules, now)
-    if region.stage is RegionStage.IN_LINE and is_next(
-        record.order, region.name, lambda name: through(record, record.region(name))
+        return _advance_step(record, region.name, REGION_HOOKS[region.stage], rules, now)
+    if region.stage is RegionStage.IN_LINE and record.order.is_next(
+        region.name, lambda name: through(record, record.region(name))
     ):
-        turn = _replace(region, stage=after_region(region.stage))
+        turn = _replace(region, stage=region.stage.next)
         return to_status(record, turn, Status.WAITING, now)
     return record
 
@@ -248,7 +263,7 @@ def _advance_region(
 def _advance_step(
     record: PushRecord, region: str | None, method: str, rules: Rules, now: datetime
 ) -> PushRecord:
-    """Open a stage's questions where they are not, and end them where nobody is left to call."""
+    """Start the step of a stage of hooks, and end it when no hook is left to call."""
     step = (record if region is None else record.region(region)).step
     if step is None:
         step = HookStep(method=method, began_at=now)
@@ -267,5 +282,5 @@ def _with_status_of_regions(record: PushRecord, now: datetime) -> PushRecord:
     if record.stage is not PushStage.REGIONS or record.ending is not None:
         return record
     status = status_of_regions(region.status for region in record.regions)
-    # A region that is left behind may leave the others where the push was before.
+    # A skipped region may leave the others at an earlier status than the push's.
     return with_status(record, status, now) if status in PUSH_STEPS[record.status] else record

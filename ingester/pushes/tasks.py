@@ -1,24 +1,109 @@
-"""What is to be done next for a push: a hook to call, or something to ask of a region.
+"""What a push asks of hooks and regions, and how a region may answer.
 
-Law of this file: pure. A task is a value that names all that it is about, so that what became of it
-can be judged against a record that has changed meanwhile.
+Tasks and results are values. A task names everything it is about, so that its result can be
+checked against a record that has changed in the meantime.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
-from ingester.pushes.answers import Decision
-from ingester.pushes.asking import HookName, Patience
-from ingester.pushes.stages import RegionStage
+from ingester.pushes.hook_steps import HookName, Patience
+from ingester.pushes.hooks import Comparison, Decision
+from ingester.pushes.record import PushRecord
+from ingester.pushes.states import RegionStage
 
 
-class Action(Enum):
-    """A thing that is asked of a region."""
+class RegionUnreachable(Exception):
+    """The region does not answer. Whether it has done what was asked is unknown; retried."""
+
+
+class AnotherStore(RegionUnreachable):
+    """The store is not the one in which the push created its generation for this region."""
+
+
+class RegionFailed(Exception):
+    """The region refuses, for good. Nothing was changed."""
+
+
+class Created(NamedTuple):
+    """The generation that a push creates in a region, and the current one."""
+
+    table_version: int
+    previous: int | None
+
+
+class Region(Protocol):
+    """A store and its daemons, as a push uses them. Calls block and come one at a time.
+
+    Every call is idempotent: it may be repeated, also by another controller. After ``roll_back`` or
+    ``discard`` has returned, no ``create_version`` or ``swap`` of that push takes effect any more,
+    even if its call had started before. A controller that was paused in the middle of a swap thus
+    cannot undo a rollback.
+
+    Each call may raise :class:`RegionUnreachable` or :class:`RegionFailed`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The region's name in the push's order."""
+        ...
+
+    def register_schema(self, push: PushRecord) -> None:
+        """Check the push's schema against the table's and register it; first region only."""
+        ...
+
+    def create_version(self, push: PushRecord) -> Created:
+        """Create the push's generation, empty and not current."""
+        ...
+
+    def start_followers(self, push: PushRecord) -> None:
+        """Let the region's followers start loading the generation."""
+        ...
+
+    def written(self, push: PushRecord) -> bool:
+        """Return whether the region has all of the push's data, checked."""
+        ...
+
+    def lagging_followers(self, push: PushRecord) -> Sequence[str]:
+        """Return the live followers that have not confirmed the generation."""
+        ...
+
+    def swap(self, push: PushRecord) -> int | None:
+        """Make the push's generation current, and return the one that was current before."""
+        ...
+
+    def roll_back(self, push: PushRecord) -> bool:
+        """Make the generation before the push's swap current again.
+
+        Returns:
+            Whether the push's generation was ever current. If not, nothing changes, but no swap
+            takes effect any more.
+
+        Raises:
+            RegionFailed: a later generation is current and has to be rolled back first.
+        """
+        ...
+
+    def discard(self, push: PushRecord) -> bool:
+        """Give up the push's generation unless it is current.
+
+        Returns:
+            False if it is current: nothing has changed.
+        """
+        ...
+
+    def statistics(self, push: PushRecord) -> Comparison | None:
+        """Return the generation's statistics beside the current one's; None before it exists."""
+        ...
+
+
+class RegionAction(Enum):
+    """One of the calls of :class:`Region`, by its name."""
 
     REGISTER_SCHEMA = "register_schema"
     CREATE = "create_version"
@@ -32,35 +117,39 @@ class Action(Enum):
 
     @property
     def changes(self) -> bool:
-        """Whether it changes something, so that only who holds the push may ask for it."""
-        return self not in (Action.CHECK_WRITTEN, Action.CHECK_FOLLOWERS, Action.COMPARE)
+        """Whether it changes the region, so that only the push's leader may call it."""
+        return self not in (
+            RegionAction.CHECK_WRITTEN,
+            RegionAction.CHECK_FOLLOWERS,
+            RegionAction.COMPARE,
+        )
 
 
-ACTIONS: Mapping[RegionStage, Action] = {
-    RegionStage.CREATE: Action.CREATE,
-    RegionStage.START_FOLLOWERS: Action.START_FOLLOWERS,
-    RegionStage.WRITE: Action.CHECK_WRITTEN,
-    RegionStage.FOLLOWERS: Action.CHECK_FOLLOWERS,
-    RegionStage.SWAP: Action.SWAP,
+ACTIONS: Mapping[RegionStage, RegionAction] = {
+    RegionStage.CREATE: RegionAction.CREATE,
+    RegionStage.START_FOLLOWERS: RegionAction.START_FOLLOWERS,
+    RegionStage.WRITE: RegionAction.CHECK_WRITTEN,
+    RegionStage.FOLLOWERS: RegionAction.CHECK_FOLLOWERS,
+    RegionStage.SWAP: RegionAction.SWAP,
 }
-"""What each stage of a region asks of it."""
+"""What each stage asks of its region."""
 
 
 class HookTask(NamedTuple):
-    """Call a hook; ``region`` is None where it is about the whole push."""
+    """Call a hook; ``region`` is None if the call is about the whole push."""
 
     method: str
     region: str | None
     hook: str
     round: int
     step_at: datetime
-    """The begin of the step, by which an answer is known that comes too late for it."""
+    """The start of the step: an answer to an earlier step is ignored."""
 
 
 class ActionTask(NamedTuple):
     """Ask a region."""
 
-    action: Action
+    action: RegionAction
     region: str
 
 
@@ -68,48 +157,44 @@ Task = HookTask | ActionTask
 
 
 class Due(NamedTuple):
-    """A task, and the time from which on it is to be done."""
+    """A task and the time at which it is due."""
 
     at: datetime
     task: Task
 
 
-class Done(NamedTuple):
-    """A region has done what it was asked; ``value`` is what its method returned."""
+class ActionDone(NamedTuple):
+    """A region has done what was asked; ``value`` is the return value of the call."""
 
     value: object
 
 
-class Unreachable(NamedTuple):
+class ActionUnreachable(NamedTuple):
     """A region did not answer."""
 
     reason: str
 
 
-class Failed(NamedTuple):
-    """A region has refused for good."""
+class ActionFailed(NamedTuple):
+    """A region refuses, for good."""
 
     reason: str
 
 
-Result = Done | Unreachable | Failed
-
-
-PATIENCE = Patience(timedelta(minutes=1), timedelta(days=1), Decision.ABORT)
-"""A minute between two rounds, and a day in all."""
+Result = ActionDone | ActionUnreachable | ActionFailed
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a push is led: who is asked, and what is done where something does not come."""
+    """The hooks of a push, and what happens on time-outs and failures."""
 
     hooks: tuple[HookName, ...] = ()
-    patience: Patience = PATIENCE
+    patience: Patience = Patience(timedelta(minutes=1), timedelta(days=1), Decision.ABORT)  # noqa: RUF009 (frozen)
     unreachable_after: timedelta = timedelta(hours=1)
     on_unreachable: Literal["wait", "skip", "abort", "rollback"] = "abort"
-    """What is done about a region that could not be reached for ``unreachable_after``."""
+    """What to do about a region that was unreachable for ``unreachable_after``."""
     followers_deadline: timedelta = timedelta(minutes=10)
     on_followers: Literal["wait", "proceed", "abort", "rollback"] = "abort"
-    """What is done when followers have not confirmed within ``followers_deadline``."""
+    """What to do if followers have not confirmed within ``followers_deadline``."""
     on_failure: Literal["abort", "rollback"] = "abort"
-    """What is done when a region fails for good."""
+    """What to do if a region fails for good."""

@@ -11,10 +11,10 @@ from datetime import timedelta
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.pushes.answers import wait
-from ingester.pushes.asking import Patience
-from ingester.pushes.push_status import push_status
+from ingester.pushes.hook_steps import Patience
+from ingester.pushes.hooks import wait
 from ingester.pushes.record import PushRecord
+from ingester.pushes.status import push_status
 from ingester.pushes.tasks import Rules
 from ingester.reports.pushes import (
     KeptIn,

@@ -15,7 +15,7 @@ from ingester.client import ConnectionOptions
 from ingester.config.sources import load, shown_values
 from ingester.errors import InternalFailure, InvalidRequest
 from ingester.observability.logs import configure_logs
-from ingester.pushes.push_config import push_config
+from ingester.pushes.config import push_config
 from ingester.secret_texts import masked
 from ingester.server.flight.refusals import error_json, flight_error
 from tests.cli.conftest import run_command

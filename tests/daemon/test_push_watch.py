@@ -17,9 +17,9 @@ import trio
 
 from ingester.daemon.push_watch import LED_S, MAX_BYTES, SHOWN, PushReader, PushWatch
 from ingester.observability.status import UnreadablePush
-from ingester.pushes.orders import Order
-from ingester.pushes.push_status import push_status
 from ingester.pushes.record import new_push
+from ingester.pushes.states import RegionOrder
+from ingester.pushes.status import push_status
 from ingester.reports.pushes import (
     KeptIn,
     Leader,
@@ -63,7 +63,7 @@ def store(tmp_path: Path) -> CountingStore:
 
 
 def a_push(push_id: str, **changed: Any) -> PushStatus:
-    record = new_push(push_id, ("shop", "visits"), Order(("eu", "us")), {}, BEGAN)
+    record = new_push(push_id, ("shop", "visits"), RegionOrder(("eu", "us")), {}, BEGAN)
     kept_in = KeptIn(region="eu", url="s3://lake/eu")
     told = push_status(record, kept_in, Leader(controller="batch-7", at=BEGAN))
     return msgspec.structs.replace(told, **changed)

@@ -10,8 +10,8 @@ import msgspec
 import pyarrow as pa
 
 from ingester.pushes.record import PushRecord
-from ingester.pushes.store_region.pushed_files import PushedFile
-from ingester.pushes.store_region.region import StoreRegion
+from ingester.pushes.regions.region import StoreRegion
+from ingester.pushes.regions.shapes import PushedFile
 from persist.manifest import (
     Add,
     Manifest,

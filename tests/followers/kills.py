@@ -25,7 +25,7 @@ import pyarrow as pa
 from ingester.client import Client
 from ingester.followers import Follower
 from ingester.followers.duckdb_sink import DuckDBDatabase
-from ingester.pushes.regions import RegionFailed
+from ingester.pushes.tasks import RegionFailed
 from tests.crash.spark import session
 from tests.drivers.daemon import ROOT, Daemon
 from tests.drivers.ports import steady_flight

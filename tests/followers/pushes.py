@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 
 from ingester.client import Client
 from ingester.followers import open_copy
+from ingester.pushes.config import push_config
 from ingester.pushes.driver import utc_now
-from ingester.pushes.push_config import push_config
 from ingester.pushes.record import PushPlan, PushRecord, new_push
-from ingester.pushes.store_region.region import open_regions
-from ingester.pushes.store_region.shapes import with_schema
+from ingester.pushes.regions.region import open_regions
+from ingester.pushes.regions.shapes import with_schema
 from tests.drivers.daemon import Daemon
 from tests.drivers.pushing import write_rows
 from tests.drivers.waiting import until

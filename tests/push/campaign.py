@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ingester.client import Client
-from ingester.pushes.push_store import PushNotFound, PushStore
 from ingester.pushes.record import PushRecord
-from ingester.pushes.status import Status
+from ingester.pushes.states import Status
+from ingester.pushes.store import PushNotFound, PushStore
 from ingester.spark.session import local_session
 from tests.drivers.waiting import until
 from tests.push.processes import Running, Starter

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ingester.pushes.push_folders import LEADER
+from ingester.pushes.store import LEADER
 from ingester.reports.pushes import (
     FOLDER as STATUSES,
 )

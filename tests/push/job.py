@@ -11,14 +11,14 @@ from contextlib import suppress
 
 import pyarrow as pa
 
+from ingester.pushes.config import PushConfig, read_push_config
 from ingester.pushes.driver import utc_now
 from ingester.pushes.leading import controller_name
-from ingester.pushes.push_config import PushConfig, read_push_config
-from ingester.pushes.push_store import PushExists, PushStore
 from ingester.pushes.record import PushPlan, PushRecord, new_push
-from ingester.pushes.regions import RegionUnreachable
-from ingester.pushes.store_region.pushed_files import PushedFile
-from ingester.pushes.store_region.region import StoreRegion
+from ingester.pushes.regions.region import StoreRegion
+from ingester.pushes.regions.shapes import PushedFile
+from ingester.pushes.store import PushExists, PushStore
+from ingester.pushes.tasks import RegionUnreachable
 from ingester.spark.sink.data_files import FileSink
 from persist.store import ObjectStore
 from tests.push.dying import Death

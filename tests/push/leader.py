@@ -12,18 +12,17 @@ import threading
 from datetime import timedelta
 
 from ingester.observability.logs import configure_logs
-from ingester.pushes.controller import Controller, Keeping
-from ingester.pushes.driver import Pace
+from ingester.pushes.config import PushConfig, read_push_config
+from ingester.pushes.controller import Controller, ControllerSettings
+from ingester.pushes.driver import DriverPace
+from ingester.pushes.hook_runner import HookRunner, load_hooks
 from ingester.pushes.leading import Heartbeat, Leadership, controller_name
-from ingester.pushes.loading import load_hooks
-from ingester.pushes.push_config import PushConfig, read_push_config
-from ingester.pushes.push_store import PushStore
-from ingester.pushes.runner import HookRunner
-from ingester.pushes.store_region.region import StoreRegion, open_regions
-from ingester.pushes.store_region.store import RegionStore
+from ingester.pushes.regions.region import StoreRegion, open_regions
+from ingester.pushes.regions.store import RegionStore
+from ingester.pushes.store import PushStore
 from tests.push.dying import Death, DyingStore
 
-PACE = Pace(poll=timedelta(seconds=0.1), retry=timedelta(seconds=0.3))
+PACE = DriverPace(poll=timedelta(seconds=0.1), retry=timedelta(seconds=0.3))
 HEARTBEAT = Heartbeat(every=timedelta(seconds=0.2), gone_after=timedelta(seconds=0.6))
 
 
@@ -60,7 +59,7 @@ def main(file: str, push_id: str, at: str, when: str) -> None:
     config = read_push_config(file)
     place = leadership_of(config, Death(int(at), done=when == "after"))
     stop = threading.Event()
-    controller = Controller(place, Keeping(look_every=timedelta(seconds=0.1)))
+    controller = Controller(place, ControllerSettings(look_every=timedelta(seconds=0.1)))
     thread = threading.Thread(target=controller.run, args=(stop,))
     thread.start()
     pushes = PushStore(place.store)

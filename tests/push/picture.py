@@ -12,7 +12,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from ingester.pushes.record import PushRecord
-from ingester.pushes.status import Status
+from ingester.pushes.states import Status
 
 WIDTH = 920
 LEFT, RIGHT = 96, 24

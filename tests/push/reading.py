@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from ingester.client import Client
 from ingester.followers import open_copy
-from ingester.pushes.push_config import RegionSettings
+from ingester.pushes.config import RegionSettings
 from ingester.spark import read_table
 from persist.manifest import Manifest
 from persist.store import ObjectStore

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ingester.pushes.answers import PROCEED, Answer
-from ingester.pushes.contexts import HookContext
-from ingester.pushes.shipped.statistics_check import StatisticsCheck
+from ingester.pushes.hooks import PROCEED, Answer, HookContext
+from ingester.pushes.shipped import StatisticsCheck
 
 
 class StatisticsBeforeTheRest(StatisticsCheck):

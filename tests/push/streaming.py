@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ingester.client import Client
 from ingester.pushes.driver import utc_now
 from ingester.pushes.record import PushRecord
-from ingester.pushes.status import Status
+from ingester.pushes.states import Status
 from tests.push.rows import NAMESPACE, TABLE, streamed
 
 EVERY_S = 0.1

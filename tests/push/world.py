@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ingester.client import Client
-from ingester.pushes.push_config import PushConfig, read_push_config
+from ingester.pushes.config import PushConfig, read_push_config
 from persist.store import ObjectStore, open_store
 from tests.drivers.daemon import ROOT, Daemon
 from tests.drivers.s3_server import S3Server
@@ -33,7 +33,7 @@ on_failure = "rollback"
 
 [hooks]
 classes = [
-    "ingester.pushes.shipped.minimum_delay:MinimumDelay",
+    "ingester.pushes.shipped:MinimumDelay",
     "tests.push.some_hooks:StatisticsBeforeTheRest",
 ]
 wait_interval = "{wait}s"

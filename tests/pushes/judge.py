@@ -10,13 +10,12 @@ import re
 from datetime import datetime
 from typing import NamedTuple
 
-from ingester.pushes.answers import Decision
-from ingester.pushes.contexts import HookContext
 from ingester.pushes.driver import Job, PushDriver
-from ingester.pushes.push_store import PushStore
+from ingester.pushes.hooks import Decision, HookContext
 from ingester.pushes.record import Cause, PushRecord, RegionRecord
-from ingester.pushes.status import Status
-from ingester.pushes.tasks import Action, ActionTask, Rules
+from ingester.pushes.states import Status
+from ingester.pushes.store import PushStore
+from ingester.pushes.tasks import ActionTask, RegionAction, Rules
 from tests.pushes.world import OLD, World
 
 NEW = OLD + 1
@@ -120,20 +119,20 @@ class Judge:
         if not isinstance(job.task, ActionTask):
             return
         region = driver.record.region(job.task.region)
-        if job.task.action is Action.CHECK_FOLLOWERS:
+        if job.task.action is RegionAction.CHECK_FOLLOWERS:
             self._lagged.setdefault(region.name, self._world.now)
         if not job.task.action.changes:
             return
         newest = self._pushes.newest(driver.record.push_id)
         assert newest.controller == name, "asked for by a controller that was deposed"
         assert newest.record == driver.record, "asked for before it was written down"
-        if job.task.action in (Action.ROLL_BACK, Action.DISCARD):
+        if job.task.action in (RegionAction.ROLL_BACK, RegionAction.DISCARD):
             assert driver.record.ending is not None
         else:
             assert driver.record.ending is None, "begun after the end"
-        if job.task.action is Action.SWAP:
+        if job.task.action is RegionAction.SWAP:
             self._judge_swap(driver.record, region)
-        if job.task.action is Action.ROLL_BACK:
+        if job.task.action is RegionAction.ROLL_BACK:
             self._judge_way_back(driver.record, region)
 
     def _judge_swap(self, record: PushRecord, region: RegionRecord) -> None:

@@ -14,18 +14,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ingester.pushes.driver import Pace, PushDriver, utc_now
+from ingester.pushes.config import push_config
+from ingester.pushes.driver import DriverPace, PushDriver, utc_now
 from ingester.pushes.leading import Leadership, lead_held
-from ingester.pushes.orders import Order
-from ingester.pushes.push_config import push_config
-from ingester.pushes.push_store import HeldPush, PushStore
 from ingester.pushes.record import PushPlan, PushRecord, new_push
-from ingester.pushes.store_region.daemons import RegionDaemons
-from ingester.pushes.store_region.plans import plan_for, tables_of
-from ingester.pushes.store_region.pushed_files import PushedFile
-from ingester.pushes.store_region.region import StoreRegion, open_regions
-from ingester.pushes.store_region.shapes import with_schema
-from ingester.pushes.store_region.store import RegionStore
+from ingester.pushes.regions.region import StoreRegion, open_regions
+from ingester.pushes.regions.shapes import PushedFile, with_schema
+from ingester.pushes.regions.store import RegionDaemons, RegionStore
+from ingester.pushes.regions.tables import plan_for, tables_of
+from ingester.pushes.states import RegionOrder
+from ingester.pushes.store import HeldPush, PushStore
 from ingester.pushes.tasks import Rules
 from persist.manifest import Manifest, TableNotFound
 from persist.store import ObjectStore
@@ -34,7 +32,7 @@ from tests.drivers.pushing import write_rows
 from tests.pushes.world import ONCE, ScriptedPanel
 
 TABLE = ("shop", "visits")
-PACE = Pace(poll=timedelta(seconds=0.02), retry=timedelta(seconds=0.05))
+PACE = DriverPace(poll=timedelta(seconds=0.02), retry=timedelta(seconds=0.05))
 Hear = Callable[[PushRecord], None]
 
 
@@ -107,12 +105,12 @@ class Realm:
         rows: pa.RecordBatch,
         push_id: str = "p1",
         plan: PushPlan | None = None,
-        order: Order | None = None,
+        order: RegionOrder | None = None,
     ) -> HeldPush:
         """A push that has begun, one region after another by default; nothing of it is done."""
         plan = with_schema(plan or PushPlan(), rows.schema)
         plan = plan_for(tables_of([each.home for each in self.regions.values()], *TABLE), plan)
-        order = order or Order(tuple(self.regions), "in_order")
+        order = order or RegionOrder(tuple(self.regions), "in_order")
         record = new_push(push_id, TABLE, order, {}, self.now, plan)
         return self.pushes.begin(record, "c1", self.now)
 

@@ -18,7 +18,7 @@ from ingester.pushes import (
     rollback,
     wait,
 )
-from ingester.pushes.methods import METHODS
+from ingester.pushes.hooks import METHODS
 
 let_go = threading.Event()
 running: list[str] = []

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ingester.pushes import PROCEED, Answer, HookContext, LifecycleHooks, wait
-from ingester.pushes.push_config import PushConfig, push_config
-from ingester.pushes.push_store import PushStore
+from ingester.pushes.config import PushConfig, push_config
 from ingester.pushes.record import PushRecord
 from ingester.pushes.spark import PushProgress, RegionSettings
+from ingester.pushes.store import PushStore
 from ingester.spark import read_table
 from persist.manifest import Manifest, TableState, verify
 from persist.store import ObjectStore, open_store

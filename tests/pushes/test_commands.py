@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from ingester.pushes.answers import wait
-from ingester.pushes.asking import Patience
 from ingester.pushes.driver import utc_now
-from ingester.pushes.push_store import PushStore
+from ingester.pushes.hook_steps import Patience
+from ingester.pushes.hooks import wait
 from ingester.pushes.record import PushRecord
-from ingester.pushes.status import Status
+from ingester.pushes.states import Status
+from ingester.pushes.store import PushStore
 from ingester.pushes.tasks import Rules
 from tests.cli.conftest import check_refused, run_command
 from tests.drivers.waiting import until
@@ -153,10 +153,10 @@ def test_a_push_is_led_to_its_end_shown_and_undone(place: Place) -> None:
     # A push that has ended is undone here, as nobody leads it.
     back = place.run("pushes", "rollback", "p1", "--reason", "wrong day")
     assert back.returncode == 0, said(back)
-    assert "nobody leads it" in back.stderr.decode()
-    assert "so it is led here, to its end" in back.stderr.decode()
+    assert "it has no leader" in back.stderr.decode()
+    assert "the push is led here, to its end" in back.stderr.decode()
     assert back.stdout.decode() == (
-        "push p1 has ended ROLLED_BACK (a ROLLED_BACK, b ROLLED_BACK, c ROLLED_BACK):"
+        "push p1 ended ROLLED_BACK (a ROLLED_BACK, b ROLLED_BACK, c ROLLED_BACK):"
         " rollback: wrong day\n"
     )
     assert place.realm.states() == [(1, 0)] * 3
@@ -178,11 +178,11 @@ def test_a_request_is_kept_while_nobody_leads_and_heard_by_who_resumes(place: Pl
     place.begin("p1")
     asked = place.run("pushes", "abort", "p1", "--no-wait")
     assert asked.returncode == 0
-    assert "nobody leads it" in said(asked)
+    assert "it has no leader" in said(asked)
     assert not place.is_over("p1")
     resumed = place.run("pushes", "resume", "p1")
     assert resumed.returncode == 1
-    assert "push p1 has ended ABORTED (a ABORTED, b ABORTED, c ABORTED)" in said(resumed)
+    assert "push p1 ended ABORTED (a ABORTED, b ABORTED, c ABORTED)" in said(resumed)
     place.begin("p2")
     resumed = place.run("pushes", "resume", "p2", "--json")
     assert resumed.returncode == 0, said(resumed)
@@ -198,12 +198,12 @@ def test_a_request_is_kept_while_nobody_leads_and_heard_by_who_resumes(place: Pl
 def test_a_push_that_is_led_is_left_to_its_leader_unless_it_is_taken_over(place: Place) -> None:
     place.begin("p1")
     place.leader("p1").write_text('{"controller": "somebody", "at": "2026-11-26T08:00:00Z"}')
-    check_refused(place.run("pushes", "resume", "p1"), 4, "push p1 is led by somebody, heard of")
+    check_refused(place.run("pushes", "resume", "p1"), 4, "push p1 is led by somebody, last")
     late = place.run("pushes", "abort", "p1", "--timeout", "200ms")
     assert late.returncode == 1
-    assert "request 1; somebody leads it" in said(late)
-    assert "after 200ms: push p1 stands at WAITING" in said(late)
-    assert "request 1 is not heard yet, and stays" in said(late)
+    assert "request 1; its leader is somebody" in said(late)
+    assert "after 200ms: push p1 is WAITING" in said(late)
+    assert "request 1 is still pending" in said(late)
     taken = place.run("pushes", "resume", "p1", "--take-over")
     assert taken.returncode == 1
     assert "ended ABORTED" in said(taken)
@@ -248,7 +248,7 @@ def test_what_cannot_be_configured_is_refused_by_its_name(place: Place) -> None:
     for command in (("pushes", "list"), ("pushes", "resume", "p1"), ("controller", "--once")):
         failed = place.run(*command)
         assert failed.returncode == 4
-        assert "the folder of its store is not there: file://" in said(failed)
+        assert "the folder of its store does not exist: file://" in said(failed)
     assert not (place.path / "a").exists()
     place.config.unlink()
     check_refused(place.run("pushes", "list"), 2, "pushes.toml: ")
@@ -284,7 +284,7 @@ def test_two_controllers_lead_and_a_signal_ends_them(place: Place) -> None:
             shown += [line.decode() for line in lines]
         assert watch.wait(30) == 0
         assert [line for line in shown if "Z region c: SERVING" in line] != []
-        assert shown[-1] == "push p1 has ended SERVING (a SERVING, b SERVING, c SERVING)\n"
+        assert shown[-1] == "push p1 ended SERVING (a SERVING, b SERVING, c SERVING)\n"
         assert place.pushes.newest("p1").record.status is Status.SERVING
         second.send_signal(signal.SIGTERM)
         assert second.wait(30) == 0

@@ -12,11 +12,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
-from ingester.pushes.answers import PROCEED, Answer, wait
-from ingester.pushes.asking import HookName, Patience
-from ingester.pushes.contexts import HookContext
-from ingester.pushes.controller import Controller, Keeping
+from ingester.pushes.config import HookSettings
+from ingester.pushes.controller import Controller, ControllerSettings, log_hook_failure
 from ingester.pushes.driver import utc_now
+from ingester.pushes.hook_runner import HookRunner, load_hooks
+from ingester.pushes.hook_steps import HookName, Patience
+from ingester.pushes.hooks import PROCEED, Answer, HookContext, wait
 from ingester.pushes.leading import (
     HEARTBEAT,
     Heartbeat,
@@ -27,15 +28,10 @@ from ingester.pushes.leading import (
     led_by,
     see_through,
 )
-from ingester.pushes.loading import load_hooks
-from ingester.pushes.orders import Order
-from ingester.pushes.push_log import log_hook_failure
-from ingester.pushes.push_metrics import PushMetrics
-from ingester.pushes.push_store import Deposed, PushStore
+from ingester.pushes.metrics import PushMetrics
 from ingester.pushes.record import PushRecord, new_push
-from ingester.pushes.runner import HookRunner
-from ingester.pushes.settings import HookSettings
-from ingester.pushes.status import Status
+from ingester.pushes.states import RegionOrder, Status
+from ingester.pushes.store import Deposed, PushStore
 from ingester.pushes.tasks import Rules
 from persist.store import ObjectStore, StoreError
 from tests.drivers.waiting import until
@@ -44,7 +40,7 @@ from tests.pushes.test_driver import SOON, SlowRegion
 from tests.pushes.world import OLD, ONCE, PATIENCE, ScriptedPanel, World, in_order
 
 QUICK = Heartbeat(every=timedelta(milliseconds=50), gone_after=timedelta(seconds=1))
-OFTEN = Keeping(look_every=timedelta(milliseconds=20), prune_every=timedelta(0))
+OFTEN = ControllerSettings(look_every=timedelta(milliseconds=20), prune_every=timedelta(0))
 Places = Callable[..., Leadership]
 
 
@@ -67,7 +63,7 @@ def place(world: World, store: ObjectStore, panel: ScriptedPanel) -> Places:
 
 
 def begin(
-    store: ObjectStore, push_id: str = "p1", table: str = "visits", order: Order | None = None
+    store: ObjectStore, push_id: str = "p1", table: str = "visits", order: RegionOrder | None = None
 ) -> PushStore:
     """A push that nobody leads; its record is old enough not to be just begun."""
     pushes = PushStore(store, ONCE)
@@ -145,7 +141,7 @@ def test_two_controllers_share_the_pushes_and_each_swap_is_made_once(
     world.regions.update(others.regions)
     pushes = PushStore(store, ONCE)
     for push_id in ids:
-        begin(store, push_id, table=push_id, order=Order((push_id,)))
+        begin(store, push_id, table=push_id, order=RegionOrder((push_id,)))
     both = [Controller(place("one"), OFTEN), Controller(place("two"), OFTEN)]
     with running(*both):
         assert {ends(pushes, push_id).status for push_id in ids} == {Status.SERVING}
@@ -251,7 +247,7 @@ def test_waits_and_their_deadline_outlive_the_controllers(
 
     asked: list[HookContext] = []
     stops: list[threading.Event] = []
-    pushes = begin(store, order=Order(("a",)))
+    pushes = begin(store, order=RegionOrder(("a",)))
     panel.script = lambda hook, context: (
         waits(hook, context) if context.method == "pre_version_swap" else PROCEED
     )
@@ -277,7 +273,7 @@ def test_waits_and_their_deadline_outlive_the_controllers(
 def test_a_push_that_cannot_be_led_here_is_told_once_and_left_as_it_is(
     place: Places, store: ObjectStore
 ) -> None:
-    begin(store, "elsewhere", "t1", Order(("a", "mars", "venus")))
+    begin(store, "elsewhere", "t1", RegionOrder(("a", "mars", "venus")))
     begin(store, "damaged", "t2")
     store.create(f"_pushes/damaged/{3:020d}", b"not JSON")
     pushes = begin(store)
@@ -344,7 +340,7 @@ def test_old_pushes_are_deleted_and_the_rest_is_told_of_them(
 
 def test_a_hook_that_fails_is_told_in_the_log(place: Places, store: ObjectStore) -> None:
     settings = HookSettings(classes=("tests.pushes.some_hooks:Raises",), on_error="proceed")
-    pushes = begin(store, order=Order(("a",)))
+    pushes = begin(store, order=RegionOrder(("a",)))
     runner = HookRunner(settings, load_hooks(settings), log_hook_failure)
     with capture_logs() as logged:
         Controller(replace(place(), panel=runner), OFTEN).run_once(threading.Event())

@@ -9,18 +9,16 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from ingester.pushes.answers import Answer
-from ingester.pushes.contexts import HookContext
-from ingester.pushes.driver import Pace, PushDriver, utc_now
-from ingester.pushes.push_store import Deposed, PushStore
+from ingester.pushes.driver import DriverPace, PushDriver, utc_now
+from ingester.pushes.hooks import Answer, HookContext
 from ingester.pushes.record import PushRecord, new_push
-from ingester.pushes.regions import RegionFailed
-from ingester.pushes.status import Status
-from ingester.pushes.tasks import Rules
+from ingester.pushes.states import Status
+from ingester.pushes.store import Deposed, PushStore
+from ingester.pushes.tasks import RegionFailed, Rules
 from persist.store import ObjectStore
 from tests.pushes.world import ONCE, ScriptedPanel, SimRegion, World, in_order, order_of
 
-SOON = Pace(poll=timedelta(milliseconds=5), retry=timedelta(milliseconds=5))
+SOON = DriverPace(poll=timedelta(milliseconds=5), retry=timedelta(milliseconds=5))
 
 
 class SlowRegion(SimRegion):
@@ -55,7 +53,7 @@ def a_driver(
     pushes = PushStore(store, ONCE)
     order = in_order() if kind == "in_order" else order_of("at_once")
     now = utc_now()
-    if next(pushes.ids(), None) is None:
+    if not pushes.numbers("p1"):
         held = pushes.begin(new_push("p1", ("shop", "visits"), order, {}, now), controller, now)
     else:
         held = pushes.take_over("p1", controller, now)
@@ -137,7 +135,7 @@ def test_a_push_through_a_region_that_nobody_knows_is_refused(
     world: World, store: ObjectStore
 ) -> None:
     del world.regions["c"]
-    with pytest.raises(ValueError, match="push p1: no region c is known"):
+    with pytest.raises(ValueError, match="push p1: no region c is configured"):
         a_driver(world, store)
 
 

@@ -9,14 +9,20 @@ from typing import Any, NamedTuple
 import pytest
 
 from ingester.pushes import LifecycleHooks
-from ingester.pushes.answers import PROCEED, Decision, abort, rollback, wait
-from ingester.pushes.contexts import HookContext
-from ingester.pushes.loading import LoadedHook
-from ingester.pushes.methods import METHODS, Method
-from ingester.pushes.orders import Order
-from ingester.pushes.runner import HookFailure, HookRunner
-from ingester.pushes.settings import HookSettings
-from ingester.pushes.status import Status
+from ingester.pushes.config import HookSettings
+from ingester.pushes.hook_runner import HookFailure, HookRunner, LoadedHook
+from ingester.pushes.hooks import (
+    METHODS,
+    PROCEED,
+    Decision,
+    HookContext,
+    HookMethod,
+    abort,
+    rollback,
+    wait,
+)
+from ingester.pushes.rollout import REGION_HOOKS
+from ingester.pushes.states import RegionOrder, Status
 from persist.store import ObjectStore
 from tests.pushes.world import OLD, Life, ScriptedPanel, World, in_order
 
@@ -55,30 +61,30 @@ EXPECTED = {
 }
 
 
-def by_name(method: Method) -> str:
+def by_name(method: HookMethod) -> str:
     return method.name
 
 
-def where(method: Method) -> str | None:
-    return "b" if method.per_region else None
+def where(method: HookMethod) -> str | None:
+    return "b" if method.name in REGION_HOOKS.values() else None
 
 
 @pytest.mark.parametrize("method", CALLED, ids=by_name)
 def test_a_method_is_called_once_at_its_time_with_what_is_so_then(
-    world: World, store: ObjectStore, method: Method
+    world: World, store: ObjectStore, method: HookMethod
 ) -> None:
     panel = ScriptedPanel("one", "two")
     seen: list[tuple[HookContext, str]] = []
 
     def script(hook: str, context: HookContext) -> Any:
         if (context.method, context.region) == (method.name, where(method)):
-            asked = world.regions["b" if method.per_region else "a"].asked
+            asked = world.regions["b" if method.name in REGION_HOOKS.values() else "a"].asked
             seen.append((context, asked[-1] if asked else ""))
         return PROCEED
 
     panel.script = script
     life = Life(world, store, panel)
-    life.begin(Order(("a", "b"), "in_order"), params={"ticket": "42"})
+    life.begin(RegionOrder(("a", "b"), "in_order"), params={"ticket": "42"})
     assert life.run().status is Status.SERVING
     assert set(EXPECTED) == {each.name for each in CALLED}
     expected = EXPECTED[method.name]
@@ -100,12 +106,12 @@ def test_a_method_is_called_once_at_its_time_with_what_is_so_then(
 
 @pytest.mark.parametrize("method", MAY_STOP, ids=by_name)
 def test_an_abort_stops_all_that_would_follow(
-    world: World, store: ObjectStore, method: Method
+    world: World, store: ObjectStore, method: HookMethod
 ) -> None:
     panel = ScriptedPanel("one", "two")
     panel.say(method.name, abort("no"), region=where(method), hook="one")
     life = Life(world, store, panel)
-    life.begin(Order(("a", "b", "c"), "in_order"))
+    life.begin(RegionOrder(("a", "b", "c"), "in_order"))
     record = life.run()
     assert record.status is Status.ABORTED
     assert record.ending is not None
@@ -125,12 +131,12 @@ def test_an_abort_stops_all_that_would_follow(
 
 @pytest.mark.parametrize("method", MAY_UNDO, ids=by_name)
 def test_a_rollback_returns_what_has_swapped_and_is_an_abort_where_nothing_has(
-    world: World, store: ObjectStore, method: Method
+    world: World, store: ObjectStore, method: HookMethod
 ) -> None:
     panel = ScriptedPanel()
     panel.say(method.name, rollback("bad"), region=where(method))
     life = Life(world, store, panel)
-    life.begin(Order(("a", "b", "c"), "in_order"))
+    life.begin(RegionOrder(("a", "b", "c"), "in_order"))
     record = life.run()
     back = {"post_version_swap": "ba", "pre_version_swap": "a", "pre_end_of_push_job": "cba"}
     expected = back.get(method.name, "")
@@ -143,12 +149,12 @@ def test_a_rollback_returns_what_has_swapped_and_is_an_abort_where_nothing_has(
 
 @pytest.mark.parametrize("method", MAY_WAIT, ids=by_name)
 def test_a_wait_is_repeated_over_restarts_and_then_the_push_goes_on(
-    world: World, store: ObjectStore, method: Method
+    world: World, store: ObjectStore, method: HookMethod
 ) -> None:
     panel = ScriptedPanel("one", "two")
     panel.say(method.name, *[wait("not yet")] * 3, region=where(method), hook="one")
     life = Life(world, store, panel)
-    life.begin(Order(("a", "b"), "in_order"))
+    life.begin(RegionOrder(("a", "b"), "in_order"))
 
     def of_one() -> list[HookContext]:
         asked = zip(panel.calls, panel.contexts, strict=True)
@@ -196,7 +202,7 @@ class FailsIn(LifecycleHooks):
 )
 @pytest.mark.parametrize("method", CALLED, ids=by_name)
 def test_a_failure_is_told_and_counts_as_the_setting_says(
-    world: World, store: ObjectStore, method: Method, how: str, on_error: str | None
+    world: World, store: ObjectStore, method: HookMethod, how: str, on_error: str | None
 ) -> None:
     config = {"fail.in": method.name, "fail.how": how}
     settings = HookSettings(
@@ -211,7 +217,7 @@ def test_a_failure_is_told_and_counts_as_the_setting_says(
     life.begin(in_order("a", "b"))
     record = life.run()
     first = told[0]
-    assert (first.method, first.region) == (method.name, "a" if method.per_region else None)
+    assert (first.method, first.region) == (method.name, where(method) and "a")
     assert first.outcome == ("timed_out" if how == "hang" else "failed")
     default = "proceed" if method.name.startswith("post_") else "abort"
     assert first.counts_as.value == (on_error or default)

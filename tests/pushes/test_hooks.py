@@ -12,11 +12,10 @@ import msgspec
 import pytest
 
 from ingester.pushes import PROCEED, Decision, LifecycleHooks, Status
-from ingester.pushes.contexts import HookContext, PushView, RegionView, context_to_json
-from ingester.pushes.methods import METHODS
+from ingester.pushes.hooks import METHODS, HookContext, PushView, RegionView
 from tests.pushes.world import BEGAN
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "lifecycle.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "pushes.md"
 
 
 def a_context(method: str = "pre_version_swap", **changes: Any) -> HookContext:
@@ -65,10 +64,12 @@ def test_the_page_says_of_each_method_what_it_may_answer() -> None:
 
 
 def test_the_example_of_the_page_does_what_it_says() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)[:1]
+    (example,) = re.findall(
+        r"```python\n(from ingester.pushes .*?)```", PAGE.read_text(), flags=re.DOTALL
+    )
     names: dict[str, Any] = {}
     exec(compile(example, str(PAGE), "exec"), names)
-    hook = names["NotOnFridays"]({})
+    hook = names["Errors"]({})
     thursday = a_context()
     assert hook.pre_version_swap(thursday) == PROCEED
     friday = a_context(now=BEGAN + timedelta(days=1))
@@ -76,7 +77,7 @@ def test_the_example_of_the_page_does_what_it_says() -> None:
 
 
 def test_a_context_is_sent_as_json() -> None:
-    plain = context_to_json(a_context())
+    plain = a_context().to_json()
     assert plain["push"]["status"] == "WAITING"
     assert plain["regions"][0]["previous"] == 1
     assert plain["now"] == "2026-11-26T08:00:00Z"

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from ingester.pushes.answers import PROCEED, Answer, abort, rollback, wait
-from ingester.pushes.contexts import HookContext
-from ingester.pushes.orders import Order
+from ingester.pushes.hooks import PROCEED, Answer, HookContext, abort, rollback, wait
+from ingester.pushes.states import RegionOrder
 from persist.store import ObjectStore, PutInfo
 from tests.persist.manifest.stores import FaultyStore
 from tests.pushes.world import (
@@ -66,7 +65,7 @@ def undoes_at_the_end(world: World, context: HookContext) -> Answer:
 
 
 def lived(
-    script: Script, order: Order, kills: tuple[int, ...] = (), lost: str = ""
+    script: Script, order: RegionOrder, kills: tuple[int, ...] = (), lost: str = ""
 ) -> tuple[World, Life]:
     """A push that is led to its end over any number of controllers, each killed at its moment."""
     world = World(order.regions)
@@ -81,7 +80,7 @@ def lived(
         while True:
             world.kill_in = left.pop(0) if left else -1
             try:
-                if next(life.pushes.ids(), None) is None:
+                if not life.pushes.numbers("p1"):
                     life.begin(order)
                 else:
                     life.resume()
@@ -111,10 +110,10 @@ def ends(world: World, life: Life) -> tuple[object, ...]:
         (undoes, THREE),
         (gives_up, THREE),
         (undoes_at_the_end, THREE),
-        (good, Order(("a", "b", "c"), "target_first", "b")),
+        (good, RegionOrder(("a", "b", "c"), "target_first", "b")),
     ],
 )
-def test_a_push_ends_as_it_would_have(script: Script, order: Order) -> None:
+def test_a_push_ends_as_it_would_have(script: Script, order: RegionOrder) -> None:
     world, life = lived(script, order)
     expected, moments = ends(world, life), world.moments
     called = {call[:3] for call in life.panel.calls}

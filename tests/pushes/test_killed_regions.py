@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from ingester.pushes.answers import PROCEED, Answer, abort, rollback
-from ingester.pushes.contexts import HookContext
-from ingester.pushes.push_store import HeldPush
+from ingester.pushes.hooks import PROCEED, Answer, HookContext, abort, rollback
 from ingester.pushes.record import PushRecord
+from ingester.pushes.store import HeldPush
 from persist.manifest import Manifest, list_versions, switches
 from persist.store import ObjectStore, PutInfo
 from tests.drivers.memory_store import MemoryStore
@@ -119,7 +118,7 @@ class Lives:
                 continue
 
     def _held(self, realm: Realm) -> HeldPush:
-        if "p1" in realm.pushes.ids():
+        if realm.pushes.numbers("p1"):
             return realm.pushes.take_over("p1", "c2", realm.now)
         return realm.begin(NEW, "p1")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ingester.pushes.controller import Controller
 from ingester.pushes.leading import Leadership
 from ingester.pushes.record import PushRecord
-from ingester.pushes.status import Status
+from ingester.pushes.states import Status
 from ingester.pushes.tasks import Rules
 from persist.manifest import list_versions
 from tests.pushes.realm import TABLE, Job, Realm, in_folders, some_rows

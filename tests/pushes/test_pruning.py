@@ -7,16 +7,15 @@ from datetime import timedelta
 
 import pytest
 
+from ingester.pushes.cleaning import Pruned, prune
 from ingester.pushes.leading import Heartbeat
-from ingester.pushes.pruning import Pruned, prune
-from ingester.pushes.push_folders import push_folders
-from ingester.pushes.push_store import Deposed, HeldPush, PushNotFound, PushStore
-from ingester.pushes.record import noted
-from ingester.pushes.status import Status
+from ingester.pushes.record import with_event
+from ingester.pushes.states import Status
+from ingester.pushes.store import Deposed, HeldPush, PushNotFound, PushStore, push_folders
 from persist.manifest import list_tables
 from persist.store import ObjectStore, StoreUnavailable
 from tests.persist.manifest.stores import ClockedStore
-from tests.pushes.test_push_store import a_push
+from tests.pushes.test_store import a_push
 from tests.pushes.world import BEGAN, ONCE, Life, ScriptedPanel, World, in_order, quick_store
 
 MONTH = timedelta(days=30)
@@ -91,7 +90,7 @@ def test_who_slept_finds_out_though_its_next_number_is_free(
     with pytest.raises(Deposed):
         held.check()
     with pytest.raises(Deposed):
-        held.save(noted(held.record, None, "mine", BEGAN), BEGAN)
+        held.save(with_event(held.record, None, "mine", BEGAN), BEGAN)
     with pytest.raises(Deposed):
         held.check()
     pushes = PushStore(clocked, ONCE)
@@ -108,7 +107,7 @@ def test_a_record_that_a_killed_sleeper_has_left_is_no_push(clocked: ClockedStor
     pruned(clocked, days=31)
     clocked.plan("before", "list", times=5)  # it dies before it can look
     with pytest.raises(StoreUnavailable):
-        held.save(noted(held.record, None, "mine", BEGAN), BEGAN)
+        held.save(with_event(held.record, None, "mine", BEGAN), BEGAN)
     clocked.recover()
     (left,) = push_folders(clocked)
     assert left.numbers == [2]

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from ingester.pushes.orders import Order
-from ingester.pushes.push_config import (
+from ingester.pushes.config import (
+    HookConfigError,
     PushConfigError,
     PushSettings,
     push_config,
     read_push_config,
 )
-from ingester.pushes.settings import HookConfigError
+from ingester.pushes.hook_runner import load_hooks
+from ingester.pushes.states import RegionOrder
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "lifecycle.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "pushes.md"
 FILE = """
 [regions.berlin]
 url = "s3://lake-berlin/prod"
@@ -59,7 +60,7 @@ def test_a_file_is_read_in_its_order_with_its_secrets_and_shows_none(
     options = {"key": "hush-2", "secret": "hush-1", "client_kwargs": {"a": "b"}}
     assert config.region("berlin").storage_options == options
     assert "hush" not in repr(config)
-    assert config.order() == Order(("berlin", "amsterdam"), "target_first", "amsterdam")
+    assert config.order() == RegionOrder(("berlin", "amsterdam"), "target_first", "amsterdam")
     assert config.order(("amsterdam",)).regions == ("amsterdam",)
     rules = config.rules()
     assert (rules.unreachable_after, rules.followers_deadline) == (
@@ -87,7 +88,7 @@ A = {"url": "file:///a"}
     [
         ({}, "regions: there is none"),
         ({"regions": {"a": A}, "region": {}}, "unknown region; known are regions, hooks, pushes"),
-        ({"regions": {"a": 3}}, "regions.a: 3 is no table"),
+        ({"regions": {"a": 3}}, "regions.a: 3 is not a table"),
         ({"regions": {"a": {}}}, "regions.a: Object missing required field `url`"),
         ({"regions": {"a": {"url": ""}}}, "regions.a.url: it is empty"),
         ({"regions": {"a/b": A}}, "regions: 'a/b' does not match"),
@@ -122,11 +123,18 @@ def test_what_cannot_be_is_refused_by_name(tables: dict[str, Any], says: str) ->
 
 
 def test_the_file_on_the_page_is_one_that_is_read() -> None:
-    text = "".join(re.findall(r"```toml\n(.*?)```", PAGE.read_text(), flags=re.DOTALL))
+    (text,) = re.findall(r"```toml\n(\[regions.*?)```", PAGE.read_text(), flags=re.DOTALL)
     tables = tomllib.loads(text.replace("file:/run/secrets/berlin", "env:KEY"))
     config = push_config(tables, {"BERLIN_KEY": "a", "KEY": "b"})
-    assert config.names == ("berlin", "amsterdam")
-    assert config.pushes == PushSettings()
+    assert config.names == ("berlin", "oregon")
+    assert load_hooks(config.hooks)
+
+
+def test_the_defaults_on_the_page_are_those_of_the_settings() -> None:
+    told = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", PAGE.read_text(), flags=re.MULTILINE))
+    regions = {"a": {"url": "file:///srv/a"}}
+    assert push_config({"regions": regions, "pushes": told}).pushes == PushSettings()
+    assert set(told) == set(PushSettings.__struct_fields__) - {"target"}
 
 
 def test_a_file_that_cannot_be_read_is_refused_with_its_name(tmp_path: Path) -> None:

@@ -13,18 +13,15 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from ingester.pushes.push_config import RegionSettings
-from ingester.pushes.push_store import HeldPush
+from ingester.pushes.config import RegionSettings
 from ingester.pushes.record import PushPlan, PushRecord
-from ingester.pushes.regions import RegionFailed, RegionUnreachable
-from ingester.pushes.stages import RegionStage
-from ingester.pushes.status import Status
-from ingester.pushes.store_region.daemons import RegionDaemons
-from ingester.pushes.store_region.plans import plan_for, tables_of
-from ingester.pushes.store_region.region import StoreRegion
-from ingester.pushes.store_region.shapes import ShapeClash, new_definition, with_schema
-from ingester.pushes.store_region.store import RegionStore
-from ingester.pushes.tasks import Rules
+from ingester.pushes.regions.region import StoreRegion
+from ingester.pushes.regions.shapes import ShapeClash, new_definition, with_schema
+from ingester.pushes.regions.store import RegionDaemons, RegionStore
+from ingester.pushes.regions.tables import plan_for, tables_of
+from ingester.pushes.states import RegionStage, Status
+from ingester.pushes.store import HeldPush
+from ingester.pushes.tasks import RegionFailed, RegionUnreachable, Rules
 from persist.manifest import Manifest, Proposal, commit, current_version, list_versions
 from persist.store import ObjectStore, PutInfo
 from persist.table import TableDefinition
@@ -85,7 +82,7 @@ def test_a_folder_that_cannot_be_looked_at_is_a_region_that_is_away(tmp_path: Pa
     cannot = RegionSettings(name="b", url=f"file://{tmp_path}/{'x' * 300}")
     region = RegionStore.open(cannot)
     with (
-        pytest.raises(RegionUnreachable, match=r"its store is not there: .*x: .*too long"),
+        pytest.raises(RegionUnreachable, match=r"its store does not exist: .*x: .*too long"),
         region.reached(),
     ):
         pass
@@ -96,7 +93,7 @@ def test_a_folder_that_cannot_be_looked_at_is_a_region_that_is_away(tmp_path: Pa
     ("damage", "says"),
     [
         (lambda path: path.unlink(), r"file data/\w+\.parquet is missing"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1]), r"has \d+ bytes, and should have"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), r"has \d+ bytes instead of"),
         (
             lambda path: path.write_bytes(path.read_bytes()[:-20] + bytes(12) + b"\x20\0\0\0PAR1"),
             r"the footer of file \S+ has the checksum",
@@ -159,7 +156,8 @@ def test_a_region_with_a_damaged_file_waits_for_the_one_that_may_have_it(tmp_pat
     lost.unlink()
     (tmp_path / "b").rename(tmp_path / "elsewhere")
     with pytest.raises(
-        RegionUnreachable, match="is missing, and who may have it is away: region b"
+        RegionUnreachable,
+        match="and a region that may have it is unreachable: region b",
     ):
         a.written(record)
     (tmp_path / "elsewhere").rename(tmp_path / "b")
@@ -232,28 +230,28 @@ def table(**shape: object) -> TableDefinition:
     [
         (
             table(columns={"s": pa.binary()}),
-            "region a is not that of region b: column 's' is string there, and binary",
+            "regions a and b differ: column 's': string and binary",
         ),
         (table(columns={"X": pa.int64()}), "region b: column 'x' differs from the table's 'X'"),
         (
             table(columns={"x": pa.string()}),
-            "region b: column 'x' is string in the table, and double in the push",
+            "region b: column 'x': table has string, push has double",
         ),
         (
             table(columns={"k": pa.int8()}),
-            "region a is not that of region b: column 'k' is int32 there, and int8",
+            "regions a and b differ: column 'k': int32 and int8",
         ),
         (
             table(partition_by=("bucket(4, n)",)),
-            r"of region a is not that of region b: partition_by is \[\] there, and \['bucket",
+            r"of regions a and b differ: partition_by: \[\] and \['bucket",
         ),
         (
             table(sort_by=("s",)),
-            r"region a is not that of region b: sort_by is \[\] there, and \['s'\]",
+            r"regions a and b differ: sort_by: \[\] and \['s'\]",
         ),
         (
             table(primary_key=("z",), columns={"z": pa.int64()}),
-            r"region a is not that of region b: primary_key is \[\] there, and \['z'\]",
+            r"regions a and b differ: primary_key: \[\] and \['z'\]",
         ),
     ],
 )
@@ -366,7 +364,7 @@ def test_what_was_given_up_before_it_was_made_is_never_made() -> None:
     record, region = realm.begin(NEW).record, realm.regions["a"]
     assert region.discard(record)
     for call in (region.create_version, region.swap, lambda push: region.commit_data(push, [])):
-        with pytest.raises(RegionFailed, match="version 2 was given up: push p1 was given up"):
+        with pytest.raises(RegionFailed, match="generation 2 was given up: push p1 was given up"):
             call(record)
     assert not region.roll_back(record)
     assert region.statistics(record) is None
@@ -378,7 +376,7 @@ def test_the_version_of_a_push_that_counts_no_more_stays_for_the_way_back_of_a_l
     realm = in_stores({"a": store})
     first, second = realm.push(OLD, "p1"), realm.push(NEW, "p2")
     region = realm.regions["a"]
-    with pytest.raises(RegionFailed, match="replaced by version 3 of push p2: roll that one back"):
+    with pytest.raises(RegionFailed, match="by generation 3 of push p2: roll that one back"):
         region.roll_back(first)
     assert region.discard(first)
     assert current_version(store, *TABLE) == 3
@@ -401,7 +399,7 @@ def test_a_push_is_not_said_to_be_rolled_back_while_its_version_may_count_again(
     record = rolled_back("bad")
     assert record.status is Status.FAILED
     assert [each.status for each in record.regions] == [Status.FAILED] * 2
-    assert all("version 4 of push worse: roll that" in each.reason for each in record.regions)
+    assert all("generation 4 of push worse: roll that" in each.reason for each in record.regions)
     assert realm.states() == [(4, len(NEW))] * 2
     assert rolled_back("worse").status is Status.ROLLED_BACK
     assert realm.states() == [(3, len(NEW))] * 2, "the bad one is live again"
@@ -424,7 +422,9 @@ def test_a_configuration_with_another_store_for_a_region_undoes_nothing_in_its_n
     assert mistaken.pushes.newest("bad").record == record
     failed = rolled_back(mistaken)
     assert [each.status for each in failed.regions] == [Status.ROLLED_BACK, Status.FAILED]
-    assert "no version 3 of push bad: it is not the store that was" in failed.region("b").reason
+    assert (
+        "no generation 3 of push bad: it is not the store that region" in failed.region("b").reason
+    )
     assert mistaken.states() == [(2, len(OLD)), None]
     assert here.states() == [(2, len(OLD)), (3, len(NEW))], "the bad one is live in b"
     assert rolled_back(here).status is Status.ROLLED_BACK

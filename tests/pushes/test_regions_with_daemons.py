@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow.flight as fl
 import pytest
 
-from ingester.pushes.push_config import push_config
+from ingester.pushes.config import push_config
 from ingester.pushes.record import PushPlan, PushRecord
-from ingester.pushes.regions import RegionUnreachable
-from ingester.pushes.status import Status
-from ingester.pushes.store_region.daemons import RegionDaemons
-from ingester.pushes.store_region.region import open_regions
+from ingester.pushes.regions.region import open_regions
+from ingester.pushes.regions.store import RegionDaemons
+from ingester.pushes.states import Status
+from ingester.pushes.tasks import RegionUnreachable
 from persist.manifest import Manifest
 from tests.drivers.daemon import Daemon
 from tests.drivers.s3_server import S3Server

@@ -7,13 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from ingester.pushes.answers import PROCEED as OK
-from ingester.pushes.answers import abort, rollback, wait
-from ingester.pushes.asking import HookName
 from ingester.pushes.driver import Job
-from ingester.pushes.orders import Order
-from ingester.pushes.rollout import RequestRefused, hook_said, requested
-from ingester.pushes.status import Status
+from ingester.pushes.hook_steps import HookName
+from ingester.pushes.hooks import PROCEED as OK
+from ingester.pushes.hooks import abort, rollback, wait
+from ingester.pushes.rollout import PushRequestRefused, hook_said, requested
+from ingester.pushes.states import RegionOrder, Status
 from ingester.pushes.tasks import HookTask, Rules
 from tests.pushes.world import OLD, PATIENCE, Life, ScriptedPanel, World, in_order, order_of
 
@@ -257,7 +256,7 @@ def test_a_rollback_passes_by_a_region_that_is_away_and_says_so(
     assert record.status is Status.FAILED
     assert statuses(life) == ["ROLLED_BACK", "FAILED", "ROLLED_BACK", "ABORTED"]
     assert world.current() == [OLD, NEW, OLD, OLD]
-    assert record.region("b").reason.startswith("version 2 is still live: unreachable since")
+    assert record.region("b").reason.startswith("generation 2 is still live: unreachable since")
     # It is known as one that may serve, and goes back when somebody asks again, be it too early.
     life.pushes.request("p1", "rollback", "it is back", world.now)
     life.resume()
@@ -277,7 +276,7 @@ def test_a_region_whose_way_back_fails_says_so_and_goes_back_when_that_is_mended
     assert life.run().status is Status.FAILED
     assert statuses(life) == ["ROLLED_BACK", "FAILED", "ROLLED_BACK", "ABORTED"]
     assert world.current() == [OLD, NEW, OLD, OLD]
-    says = "version 2 is still live: roll_back: it was told to refuse; roll the push back again"
+    says = "generation 2 is still live: roll_back: it was told to refuse; roll the push back again"
     assert life.record.region("b").reason.startswith(says)
     world.regions["b"].refuses.clear()
     life.pushes.request("p1", "rollback", "mended", world.now)
@@ -357,7 +356,7 @@ def test_somebody_may_give_a_push_up_and_undo_it_after_its_end(life: Life, world
     life.resume()
     assert life.run().status is Status.ROLLED_BACK
     assert world.current() == [OLD] * 4
-    with pytest.raises(RequestRefused, match="there is nothing to undo"):
+    with pytest.raises(PushRequestRefused, match="there is nothing to undo"):
         requested(life.record, "rollback", "again", world.now)
 
 
@@ -422,4 +421,4 @@ def test_an_order_that_makes_no_sense_is_refused(
     regions: tuple[str, ...], kind: str, target: str | None, says: str
 ) -> None:
     with pytest.raises(ValueError, match=says):
-        Order(regions, kind, target)  # type: ignore[arg-type]
+        RegionOrder(regions, kind, target)  # type: ignore[arg-type]

@@ -25,17 +25,23 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ingester.pushes.answers import ABORT, PROCEED, ROLLBACK, WAIT, Answer, Decision
-from ingester.pushes.asking import HookName, Patience
-from ingester.pushes.contexts import HookContext
 from ingester.pushes.driver import Job, PushDriver
-from ingester.pushes.methods import METHODS
-from ingester.pushes.orders import Order
-from ingester.pushes.push_store import Deposed
+from ingester.pushes.hook_steps import HookName, Patience
+from ingester.pushes.hooks import (
+    ABORT,
+    METHODS,
+    PROCEED,
+    ROLLBACK,
+    WAIT,
+    Answer,
+    Decision,
+    HookContext,
+)
 from ingester.pushes.record import PushRecord
 from ingester.pushes.rollout import due
-from ingester.pushes.status import PUSH_STEPS, REGION_STEPS, Status
-from ingester.pushes.tasks import Action, ActionTask, Done, HookTask, Result, Rules
+from ingester.pushes.states import PUSH_STEPS, REGION_STEPS, RegionOrder, Status
+from ingester.pushes.store import Deposed
+from ingester.pushes.tasks import ActionDone, ActionTask, HookTask, RegionAction, Result, Rules
 from tests.pushes.judge import Judge
 from tests.pushes.world import Life, ScriptedPanel, World, quick_store
 
@@ -125,7 +131,7 @@ class Machine(RuleBasedStateMachine):
         self.life = Life(self.world, store, self.panel, rules)
         self.judge = Judge(self.world, self.life.pushes, rules, "two")
         self.at_work = 1
-        self.life.begin(Order(NAMES, kind, "b" if kind == "target_first" else None))
+        self.life.begin(RegionOrder(NAMES, kind, "b" if kind == "target_first" else None))
         assert self.life.driver is not None
         self.drivers: list[PushDriver] = [self.life.driver]
         self.lives = [1]
@@ -206,7 +212,7 @@ class Machine(RuleBasedStateMachine):
             self.looks_what_is_due(which)
             jobs = self.jobs[self._of(which)]
             tasks = [job.task for job in jobs if isinstance(job.task, ActionTask)]
-            if any(task.action is Action.CHECK_FOLLOWERS for task in tasks):
+            if any(task.action is RegionAction.CHECK_FOLLOWERS for task in tasks):
                 self.somebody_asks(kind)
             elif not jobs:
                 return
@@ -313,8 +319,12 @@ class Machine(RuleBasedStateMachine):
         for at in range(60):
             self.looks_what_is_due(which)
             jobs = self.jobs[self._of(which)]
-            if any(isinstance(j.task, ActionTask) and j.task.action is Action.SWAP for j in jobs):
-                jobs.sort(key=lambda job: getattr(job.task, "action", None) is not Action.SWAP)
+            if any(
+                isinstance(j.task, ActionTask) and j.task.action is RegionAction.SWAP for j in jobs
+            ):
+                jobs.sort(
+                    key=lambda job: getattr(job.task, "action", None) is not RegionAction.SWAP
+                )
                 return
             if not jobs:
                 self.time_passes(1)
@@ -388,9 +398,9 @@ def _judge_answer(
     before: PushRecord, after: PushRecord, job: Job, result: Answer | Result, rules: Rules
 ) -> None:
     """What is waited for counts: a swap is written down, an abort or a rollback ends the push."""
-    if isinstance(job.task, ActionTask) and job.task.action is Action.SWAP:
+    if isinstance(job.task, ActionTask) and job.task.action is RegionAction.SWAP:
         its = before.region(job.task.region)
-        if isinstance(result, Done) and its.status is Status.WAITING and its.swap_number:
+        if isinstance(result, ActionDone) and its.status is Status.WAITING and its.swap_number:
             assert after.region(job.task.region).status is Status.SERVING
     if not (isinstance(job.task, HookTask) and isinstance(result, Answer)):
         return

@@ -11,15 +11,14 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ingester.pushes import PROCEED, Decision
-from ingester.pushes.contexts import HookContext
+from ingester.pushes.config import HookSettings
 from ingester.pushes.driver import PushDriver, utc_now
-from ingester.pushes.hook_metrics import HookMetrics
-from ingester.pushes.loading import load_hooks
-from ingester.pushes.push_store import PushStore
+from ingester.pushes.hook_runner import MOST_ABANDONED, HookFailure, HookRunner, load_hooks
+from ingester.pushes.hooks import HookContext
+from ingester.pushes.metrics import HookMetrics
 from ingester.pushes.record import new_push
-from ingester.pushes.runner import MOST_LEFT_BEHIND, HookFailure, HookRunner
-from ingester.pushes.settings import HookSettings
-from ingester.pushes.status import Status
+from ingester.pushes.states import Status
+from ingester.pushes.store import PushStore
 from ingester.pushes.tasks import Rules
 from persist.store import ObjectStore
 from tests.pushes import some_hooks
@@ -54,11 +53,11 @@ def about(table: str, method: str = "pre_version_swap") -> HookContext:
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        ("text", "failed: pre_version_swap has answered 'abort', which is no Decision"),
+        ("text", "failed: pre_version_swap answered 'abort', which is not a Decision"),
         ("number", "17"),
         ("nothing", ""),
         ("error", "failed: ZeroDivisionError: division by zero"),
-        ("unshown", "failed: pre_version_swap has returned a Unshown, which is no Answer"),
+        ("unshown", "failed: pre_version_swap returned a Unshown, which is not an Answer"),
         ("raised", "failed: UnshownError: a UnshownError that cannot be shown"),
         ("no_unicode", r"file \udc80 \x1b[31m is bad"),
         ("long", "x" * 999 + "…"),
@@ -106,10 +105,10 @@ def test_a_hook_that_raises_counts_as_the_setting_says(
 @pytest.mark.parametrize(
     ("method", "counts_as", "says"),
     [
-        ("pre_start_of_push_job", "abort", "may answer abort, proceed, and has answered wait"),
-        ("post_version_creation", "proceed", "may answer nothing, and has answered abort"),
-        ("pre_version_swap", "abort", "has returned None, which is no Answer"),
-        ("post_version_swap", "proceed", "has returned True, which is no Answer"),
+        ("pre_start_of_push_job", "abort", "may answer abort, proceed, not wait"),
+        ("post_version_creation", "proceed", "may answer nothing, not abort"),
+        ("pre_version_swap", "abort", "returned None, which is not an Answer"),
+        ("post_version_swap", "proceed", "returned True, which is not an Answer"),
     ],
 )
 def test_an_answer_that_is_none_is_a_failure(method: str, counts_as: str, says: str) -> None:
@@ -122,7 +121,7 @@ def test_a_hook_that_hangs_is_given_up_and_holds_no_place() -> None:
     runner = a_runner("Hangs", "Gate", timeout=0.05, threads=1, config={"gate.open": "yes"})
     answer = runner.call(f"{HERE}:Hangs", a_context())
     assert answer.decision is Decision.ABORT
-    assert answer.reason == "timed out: it has not answered within 0.05 s"
+    assert answer.reason == "timed out: no answer within 0.05 s"
     assert runner.call(f"{HERE}:Gate", a_context()) == PROCEED
     counts = {each.hook.split(":")[1]: each for each in runner.statistics()}
     assert counts["Hangs"].outcomes == {"timed_out": 1}
@@ -132,10 +131,10 @@ def test_a_hook_that_hangs_is_given_up_and_holds_no_place() -> None:
 
 def test_calls_fail_at_once_while_too_many_have_not_come_back() -> None:
     runner = a_runner("Hangs", timeout=0.001)
-    for _ in range(MOST_LEFT_BEHIND):
+    for _ in range(MOST_ABANDONED):
         runner.call(f"{HERE}:Hangs", a_context())
     answer = runner.call(f"{HERE}:Hangs", a_context())
-    assert answer.reason == f"failed: RuntimeError: {MOST_LEFT_BEHIND} calls have not come back yet"
+    assert answer.reason == f"failed: RuntimeError: {MOST_ABANDONED} calls have not returned yet"
     some_hooks.let_go.set()
     deadline = time.monotonic() + 30
     while runner.call(f"{HERE}:Hangs", a_context()) != PROCEED:

@@ -15,19 +15,18 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import ingester.pushes.spark.feed
 import ingester.pushes.spark.run
-import ingester.pushes.spark.watch
+from ingester.pushes.config import HookConfigError
+from ingester.pushes.hook_runner import HookRunner
 from ingester.pushes.leading import HEARTBEAT, see_through
-from ingester.pushes.push_folders import push_folders
-from ingester.pushes.runner import HookRunner
-from ingester.pushes.settings import HookConfigError
 from ingester.pushes.spark import PushConfig, PushFailed, PushRefused, PushResult, push
-from ingester.pushes.spark.arrange import partition_column
-from ingester.pushes.spark.leadership import leadership_of
-from ingester.pushes.spark.places import Place
+from ingester.pushes.spark.counting import leadership_of
+from ingester.pushes.spark.frames import partition_column
 from ingester.pushes.spark.result import PushProgress
-from ingester.pushes.spark.task import WriteTask
-from ingester.pushes.status import Status
+from ingester.pushes.spark.task import RegionFolder, WriteTask
+from ingester.pushes.states import Status
+from ingester.pushes.store import push_folders
 from ingester.spark import read_table
 from persist.manifest import Manifest, Proposal, WriterIdentity, commit, current_version
 from persist.partitioning import PartitionSpec, partition_values
@@ -166,7 +165,7 @@ def test_a_table_of_nanoseconds_and_narrow_integers_takes_what_spark_has_for_the
     before = pa.record_batch({"u": pa.array([1, None, None], pa.uint16()), "n": [1, 2, None]})
     for region in config.regions:
         manifest = Manifest(open_store(region.url), *TABLE)
-        place = Place(region.name, region.url, {}, manifest.root)
+        place = RegionFolder(region.name, region.url, {}, manifest.root)
         [file] = WriteTask((place,), definition).write([before])[1]
         unknown = msgspec.structs.replace(file.add, stats={})
         actions = [*definition.actions(), unknown]
@@ -226,7 +225,7 @@ def test_each_key_is_there_once_in_files_that_do_not_overlap(
     assert_same_rows(frame_of(spark, config.regions[2], table), frame)
 
     twice = frame.unionAll(frame.where("id = 4321"))
-    with pytest.raises(PushFailed, match=r"of one primary key \(host = 'h\d', id = 4321\)"):
+    with pytest.raises(PushFailed, match=r"with one primary key \(host = 'h\d', id = 4321\)"):
         push(twice, *table, config=config)
     nulls = frame.withColumn("host", F.when(F.col("id") > 7, F.col("host")))
     with pytest.raises(PushFailed, match="'host' of the primary key is null in a row") as failed:
@@ -248,27 +247,27 @@ def test_what_cannot_be_is_refused_by_name_and_nothing_is_written(
         commit(manifest, None, Proposal(definition.actions()), WriterIdentity("t", "r", 1))
     before = everything(config)
     refused = partial(pytest.raises, PushRefused)
-    with refused(match="'v' is double in the table, and string in the push"):
+    with refused(match="'v': table has double, push has string"):
         push(frame.withColumn("v", F.lit("x")), *TABLE, config=config)
-    with refused(match=r"has partition_by \['day\(time\)'\], and the push says \['hour\(time\)'\]"):
+    with refused(match=r"partition_by: table has \['day\(time\)'\], push has \['hour\(time\)'\]"):
         push(frame, *TABLE, config=config, partition_by=["hour(time)"])
-    with refused(match=r"region a is not that of region c: column 'a' is int64 there, and string"):
+    with refused(match=r"regions a and c differ: column 'a': int64 and string"):
         push(spark.range(1).selectExpr("id as a"), *other, config=config)
-    with refused(match="'i': no table has a type for Spark's interval day"):
+    with refused(match="'i': Spark's type interval day"):
         push(spark.sql("select interval 3 days as i"), "shop", "new", config=config)
-    with refused(match=r"'l': no table has a type for Spark's void"):
+    with refused(match=r"'l': Spark's type void"):
         push(spark.sql("select array() as l"), *TABLE, config=config)
-    with refused(match="the frame has 'id' more than once"):
+    with refused(match="the frame has duplicate columns 'id'"):
         push(frame.select("id", "id"), *TABLE, config=config)
     with refused(match="'ID' differs from the table's 'id' only in case"):
         push(frame.selectExpr("id as ID"), *TABLE, config=config)
     with refused(match="primary_key: no column 'k'"):
         push(frame, "shop", "new", config=config, primary_key=["k"])
-    with refused(match="push first is one of table shop/visits"):
+    with refused(match="push first is of table shop/visits"):
         push(frame, *other, config=config, push_id="first")
-    with refused(match="'more' is int32 in the frame, and the push was begun with none"):
+    with refused(match="'more': frame has int32, the push was started with none"):
         push(frame.withColumn("more", F.lit(1)), *TABLE, config=config, push_id="first")
-    with refused(match="push first goes through regions a, b, c, not a, b"):
+    with refused(match="push first has regions a, b, c, not a, b"):
         push(frame, *TABLE, config=config, regions=["a", "b"], push_id="first")
     with refused(match="push_id '../x' does not match"):
         push(frame, *TABLE, config=config, push_id="../x")
@@ -276,7 +275,7 @@ def test_what_cannot_be_is_refused_by_name_and_nothing_is_written(
         push(frame, *TABLE, config=regions_in(tmp_path, classes=["nowhere:Hook"]))
     gone = regions_in(tmp_path / "gone")
     (tmp_path / "gone/a").rmdir()
-    with refused(match="region a, where pushes are kept: the folder of its store is not there"):
+    with refused(match="region a, where pushes are stored: the folder of its store does not exist"):
         push(frame, *TABLE, config=gone)
     assert everything(config) == before
     assert push(frame, *TABLE, config=config, push_id="first").rows == 20, "it is over, and was so"
@@ -328,7 +327,7 @@ def test_a_count_that_differs_or_a_task_that_fails_ends_the_push_with_its_reason
 ) -> None:
     config = regions_in(tmp_path)
     frame = visits(spark, 200)
-    with pytest.raises(PushFailed, match="the frame had 200 rows, and 201 were expected"):
+    with pytest.raises(PushFailed, match="the frame had 200 rows instead of the expected 201"):
         push(frame, *TABLE, config=config, expected_rows=201)
     broken = frame.selectExpr("id", "if(id = 199, raise_error('it is the last one'), v) as v")
     with pytest.raises(PushFailed, match=r"not written: .*it is the last one"):
@@ -380,8 +379,8 @@ def test_somebody_else_may_lead_a_push_whose_data_is_written_here(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as nobody does the job says so."""
-    monkeypatch.setattr(ingester.pushes.spark.watch, "UNLED_AFTER_S", 1.0)
-    monkeypatch.setattr(ingester.pushes.spark.watch, "UNLED_AGAIN_S", 0.5)
+    monkeypatch.setattr(ingester.pushes.spark.feed, "UNLED_AFTER_S", 1.0)
+    monkeypatch.setattr(ingester.pushes.spark.feed, "UNLED_AGAIN_S", 0.5)
     config = regions_in(tmp_path, order="in_order")
     panel = HookRunner(config.hooks, [])
     store = open_store(config.regions[0].url)

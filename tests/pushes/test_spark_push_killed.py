@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import ingester.pushes.spark.run
 from ingester.pushes.spark import push
-from ingester.pushes.status import Status
+from ingester.pushes.states import Status
 from persist.manifest import Manifest
 from persist.store import open_store
 from tests.pushes.spark_job import COLUMNS, FILES, ROWS, TABLE

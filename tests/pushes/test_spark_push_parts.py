@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 import pytest
 
-from ingester.pushes.driver import Pace
+from ingester.pushes.config import PushConfig, RegionSettings
+from ingester.pushes.driver import DriverPace
 from ingester.pushes.leading import Leadership
-from ingester.pushes.push_config import PushConfig, RegionSettings
 from ingester.pushes.spark.__main__ import main
-from ingester.pushes.spark.data_list import DataList, decide, read_data_list
-from ingester.pushes.spark.job import reason_of
-from ingester.pushes.spark.keys import each_key_once
-from ingester.pushes.spark.places import Place, Places
+from ingester.pushes.spark.feed import led
+from ingester.pushes.spark.job import DataList, decide, read_data_list, reason_of
 from ingester.pushes.spark.result import PushFailed
 from ingester.pushes.spark.run import PushRun
-from ingester.pushes.spark.task import WriteTask, WrittenFile
-from ingester.pushes.spark.watch import led
-from ingester.pushes.status import Status
+from ingester.pushes.spark.task import (
+    RegionFolder,
+    RegionStores,
+    WriteTask,
+    WrittenFile,
+    each_key_once,
+)
+from ingester.pushes.states import Status
 from ingester.spark.errors import WriteRefused
 from persist.partitioning import PartitionSpec
 from persist.store import StoreError, StoreRetry, open_store
@@ -38,14 +41,16 @@ ROWS = pa.record_batch({"k": pa.array(range(100))})
 DEFINITION = TableDefinition(ROWS.schema, PartitionSpec(), ("k",))
 
 
-def places_in(folder: Path, *names: str) -> tuple[Place, ...]:
-    return tuple(Place(name, f"file://{folder / name}", {}, "shop/visits/v2") for name in names)
+def places_in(folder: Path, *names: str) -> tuple[RegionFolder, ...]:
+    return tuple(
+        RegionFolder(name, f"file://{folder / name}", {}, "shop/visits/v2") for name in names
+    )
 
 
 def test_a_region_that_takes_no_file_is_left_out_and_it_is_an_error_where_none_does(
     tmp_path: Path,
 ) -> None:
-    with Places(places_in(tmp_path, "a", "b"), ONCE) as places:
+    with RegionStores(places_in(tmp_path, "a", "b"), ONCE) as places:
         places.put("data/1", pa.py_buffer(b"one"))
         (tmp_path / "b/shop/visits/v2/data/2").mkdir()
         places.put("data/2", pa.py_buffer(b"two"))
@@ -55,9 +60,9 @@ def test_a_region_that_takes_no_file_is_left_out_and_it_is_an_error_where_none_d
             "data/2": {"a"},
             "data/3": {"a"},
         }
-        assert set(places.away) == {"b"}
+        assert set(places.skipped) == {"b"}
         (tmp_path / "a/shop/visits/v2/data/4").mkdir()
-        with pytest.raises(StoreError, match=r"no region takes data/4: .*a: "):
+        with pytest.raises(StoreError, match=r"every region refuses data/4: .*a: "):
             places.put("data/4", pa.py_buffer(b"four"))
     assert (tmp_path / "b/shop/visits/v2/data/1").read_bytes() == b"one"
 
@@ -103,7 +108,7 @@ def test_a_push_whose_files_are_gone_before_they_are_listed_is_given_up(tmp_path
         regions=lambda: realm.regions,
         panel=realm.panel,
         rules=realm.rules,
-        pace=Pace(timedelta(seconds=0.1), timedelta(seconds=0.1)),
+        pace=DriverPace(timedelta(seconds=0.1), timedelta(seconds=0.1)),
     )
     config = PushConfig(
         tuple(RegionSettings(name=name, url=f"file://{tmp_path / name}") for name in "ab")
@@ -143,7 +148,7 @@ def test_a_failed_job_is_told_in_the_one_line_that_tells() -> None:
     assert reason_of(refused) == "column 'v': no"
     other = RuntimeError(spark.format("builtins.ZeroDivisionError: division by zero"))
     assert reason_of(other) == "ZeroDivisionError: division by zero"
-    assert reason_of(KeyError()) == "KeyError: it says nothing"
+    assert reason_of(KeyError()) == "KeyError: no message"
 
 
 @pytest.mark.parametrize(

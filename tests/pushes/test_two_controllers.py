@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from ingester.pushes.driver import Job, PushDriver
-from ingester.pushes.push_store import Deposed
-from ingester.pushes.status import Status
-from ingester.pushes.tasks import Action, ActionTask, Rules
+from ingester.pushes.states import Status
+from ingester.pushes.store import Deposed
+from ingester.pushes.tasks import ActionTask, RegionAction, Rules
 from tests.pushes.world import OLD, PATIENCE, Life, World, in_order
 
 NEW = OLD + 1
@@ -17,7 +17,7 @@ NEW = OLD + 1
 
 def up_to_the_swap_of(life: Life, region: str) -> tuple[PushDriver, Job]:
     """A controller that has written down that it swaps, and has not done so yet."""
-    wanted = ActionTask(Action.SWAP, region)
+    wanted = ActionTask(RegionAction.SWAP, region)
     life.run(until=lambda: any(job.task == wanted for job in life.pending))
     assert life.driver is not None
     (job,) = [job for job in life.pending if job.task == wanted]

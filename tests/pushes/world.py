@@ -12,22 +12,27 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from ingester.pushes.answers import PROCEED, Answer, Decision
-from ingester.pushes.asking import HookName, Patience
-from ingester.pushes.contexts import Comparison, HookContext, VersionStatistics
-from ingester.pushes.driver import Job, Pace, PushDriver
-from ingester.pushes.methods import METHODS
-from ingester.pushes.orders import Order
-from ingester.pushes.push_store import HeldPush, PushStore
+from ingester.pushes.driver import DriverPace, Job, PushDriver
+from ingester.pushes.hook_steps import HookName, Patience
+from ingester.pushes.hooks import (
+    METHODS,
+    PROCEED,
+    Answer,
+    Comparison,
+    Decision,
+    HookContext,
+    VersionStatistics,
+)
 from ingester.pushes.record import PushRecord, new_push
-from ingester.pushes.regions import Created, RegionFailed, RegionUnreachable
-from ingester.pushes.tasks import Rules
+from ingester.pushes.states import RegionOrder
+from ingester.pushes.store import HeldPush, PushStore
+from ingester.pushes.tasks import Created, RegionFailed, RegionUnreachable, Rules
 from persist.store import ObjectStore, StoreRetry
 from tests.drivers.memory_store import MemoryStore
 
 BEGAN = datetime(2026, 11, 26, 8, 0, tzinfo=UTC)
 ONCE = StoreRetry(first_s=0.001, cap_s=0.001, attempts=3)
-PACE = Pace(poll=timedelta(seconds=1), retry=timedelta(seconds=5))
+PACE = DriverPace(poll=timedelta(seconds=1), retry=timedelta(seconds=5))
 PATIENCE = Patience(timedelta(seconds=60), timedelta(hours=24), Decision.ABORT)
 OLD = 1
 """The version that every region serves before the first push."""
@@ -230,7 +235,7 @@ class Life:
         """Is told of each job that is handed out, with the controller's name."""
 
     def begin(
-        self, order: Order, push_id: str = "p1", params: dict[str, str] | None = None
+        self, order: RegionOrder, push_id: str = "p1", params: dict[str, str] | None = None
     ) -> None:
         record = new_push(push_id, ("shop", "visits"), order, params or {}, self.world.now)
         self._drive(self.pushes.begin(record, self._name(), self.world.now))
@@ -288,14 +293,14 @@ class Life:
         raise AssertionError(f"no end in sight: {self.record}")
 
 
-def in_order(*names: str) -> Order:
+def in_order(*names: str) -> RegionOrder:
     """One region after another."""
-    return Order(names or ("a", "b", "c", "d"), "in_order")
+    return RegionOrder(names or ("a", "b", "c", "d"), "in_order")
 
 
-def order_of(kind: Literal["at_once", "in_order", "target_first"]) -> Order:
+def order_of(kind: Literal["at_once", "in_order", "target_first"]) -> RegionOrder:
     """Four regions, of which ``b`` is the target where there is one."""
-    return Order(("a", "b", "c", "d"), kind, "b" if kind == "target_first" else None)
+    return RegionOrder(("a", "b", "c", "d"), kind, "b" if kind == "target_first" else None)
 
 
 @contextmanager

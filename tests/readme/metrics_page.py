@@ -25,9 +25,8 @@ from ingester.observability.metrics import (
     Metrics,
 )
 from ingester.pushes.controller import ControllerStatistics
-from ingester.pushes.hook_metrics import HookMetrics
-from ingester.pushes.push_metrics import PushMetrics
-from ingester.pushes.status import Status
+from ingester.pushes.metrics import HookMetrics, PushMetrics
+from ingester.pushes.states import Status
 from ingester.reports.replications import PHASES
 
 LABELS: dict[str, tuple[str, str]] = {

@@ -39,7 +39,7 @@ from tests.upgrades.written import EXPIRED, KEYED, PLAIN, PUSHED, VERSIONS
 SPARK = """
 import sys
 from pyspark.sql import functions as F
-from ingester.pushes.push_config import push_config
+from ingester.pushes.config import push_config
 from ingester.spark import compact, register, rewrite
 from ingester.spark.push import push
 from ingester.spark.session import local_session

@@ -1,12 +1,17 @@
-"""Hooks that are there: to be named in ``hooks.classes``, and to be read as examples.
+"""Hooks that come with the product, to be named in ``hooks.classes`` as
+``ingester.pushes.shipped:MinimumDelay``; also examples for hooks of your own.
 
-    ``minimum_delay``     so much time passes between two regions
-    ``time_window``       regions swap in a window of time alone
-    ``health_check``      a URL, or a Prometheus query, before a swap and for a while after it
-    ``statistics_check``  rows, nulls and bytes of the new version against the current one
-    ``webhook``           a URL is told what has happened
-    ``remote``            another process decides, over HTTP
+    ``swap_hooks``   MinimumDelay, TimeWindow, StatisticsCheck: by time, and by the data
+    ``http_hooks``   HealthCheck, PrometheusCheck, Webhook, Remote: over HTTP
+    ``options``      reads the values of their configuration
 
-Each says in ``options`` which keys it knows; ``options`` the module reads their values, and
-``http_calls`` is HTTP as they use it. Start reading at ``minimum_delay``.
+Each class declares its configuration keys in ``options``. Start reading at ``swap_hooks``.
 """
+
+from ingester.pushes.shipped.http_hooks import HealthCheck as HealthCheck
+from ingester.pushes.shipped.http_hooks import PrometheusCheck as PrometheusCheck
+from ingester.pushes.shipped.http_hooks import Remote as Remote
+from ingester.pushes.shipped.http_hooks import Webhook as Webhook
+from ingester.pushes.shipped.swap_hooks import MinimumDelay as MinimumDelay
+from ingester.pushes.shipped.swap_hooks import StatisticsCheck as StatisticsCheck
+from ingester.pushes.shipped.swap_hooks import TimeWindow as TimeWindow

@@ -1,7 +1,4 @@
-"""Values of the configuration, which are texts, as what they stand for.
-
-Law of this file: pure; whatever cannot be read is a ``ValueError`` that names its key.
-"""
+"""Reads the configuration of shipped hooks: texts in, values out, ``ValueError`` naming the key."""
 
 from __future__ import annotations
 
@@ -10,18 +7,18 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from ingester.config.units import parse_duration
-from ingester.pushes.answers import PROCEED, Answer, abort
+from ingester.pushes.hooks import PROCEED, Answer, abort
 
 
 def required(config: Mapping[str, str], key: str) -> str:
-    """Return a text that has to be there."""
+    """Return the text of a required key."""
     if not config.get(key):
         raise ValueError(f"{key} is not set")
     return config[key]
 
 
 def duration(config: Mapping[str, str], key: str, default: str) -> timedelta:
-    """Return a duration as ``15m``."""
+    """Return a duration such as ``15m``."""
     try:
         return timedelta(seconds=parse_duration(config.get(key, default)))
     except (ValueError, OverflowError) as exc:
@@ -29,7 +26,7 @@ def duration(config: Mapping[str, str], key: str, default: str) -> timedelta:
 
 
 def number(config: Mapping[str, str], key: str, default: float | None = None) -> float | None:
-    """Return a finite number, which is not below 0; ``default`` where there is none."""
+    """Return a finite number of at least 0; ``default`` if the key is missing."""
     text = config.get(key)
     if text is None:
         return default
@@ -51,7 +48,7 @@ def choice(config: Mapping[str, str], key: str, default: str, *others: str) -> s
 
 
 def checked(read: Callable[[], object]) -> Answer:
-    """Return proceed where everything can be read, else abort with what cannot."""
+    """Return proceed if ``read`` succeeds, otherwise abort with its error."""
     try:
         read()
     except ValueError as exc:

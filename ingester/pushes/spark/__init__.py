@@ -1,23 +1,21 @@
-"""A frame as the next version of a table, in every region: ``push``, and the job of that name.
+"""Pushes from Spark: ``push`` writes a frame as the next generation of a table, in every region.
 
-    ``api`` ─▶ ``shape``: does it go together with the tables? ─▶ the push is begun
+    ``api`` ─▶ ``frames``: does it fit the tables? ─▶ the push starts
        │
-       ├─▶ ``watch``: a thread leads it (``leadership``), or looks at what its leader keeps
-       └─▶ ``run`` ─▶ ``job`` ─▶ ``arrange``, then on executors ``task``: ``keys``, ``places``
-                ├─▶ ``data_list``: which files count
-                └─▶ ``committing``: into the regions' versions
+       ├─▶ ``feed``: a thread leads it (``counting``), or follows its leader
+       └─▶ ``run`` ─▶ ``job`` ─▶ on executors: ``task``
+                └─▶ ``committing``: into the generations of the regions
 
-``result`` is what comes of it, ``null_counts`` counts what manifests do not know, ``__main__`` is
-``python -m ingester.pushes.spark``.
+``result`` is the outcome; ``__main__`` is the job ``python -m ingester.spark.push``.
 
-It swaps nothing and asks no hook: that is ``ingester.pushes``'s, which leads pushes. No row is
-written twice, whoever dies, and a region that is away while the rows are written gets them from
-another one. Start reading at ``run``.
+Nothing here swaps a generation or calls a hook: that is the leader's work. No row is written twice,
+whichever process dies, and a region that is unreachable during the job copies its files from
+another one. Executors import only ``task``. Start reading at ``run``.
 """
 
-from ingester.pushes.push_config import PushConfig as PushConfig
-from ingester.pushes.push_config import RegionSettings as RegionSettings
-from ingester.pushes.push_config import read_push_config as read_push_config
+from ingester.pushes.config import PushConfig as PushConfig
+from ingester.pushes.config import RegionSettings as RegionSettings
+from ingester.pushes.config import read_push_config as read_push_config
 from ingester.pushes.spark.api import push as push
 from ingester.pushes.spark.result import PushFailed as PushFailed
 from ingester.pushes.spark.result import PushProgress as PushProgress

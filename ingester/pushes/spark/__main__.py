@@ -1,8 +1,8 @@
-"""``python -m ingester.pushes.spark --config FILE NAMESPACE TABLE …``: a job for ``spark-submit``.
+"""``python -m ingester.spark.push --config FILE NAMESPACE TABLE …``: a job for ``spark-submit``.
 
 Progress goes to standard error, the result to standard output, with ``--json`` as one object. Exit
-code 0 when the version is live in every region; 1 when the push has ended otherwise, was refused or
-broke off; 2 for wrong arguments, or a configuration that cannot be.
+codes: 0 if the generation is live in every region, 1 if the push was refused or has ended
+otherwise, 2 for invalid arguments or an invalid configuration.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ingester.pushes.push_config import PushConfig, PushConfigError, read_push_config
-from ingester.pushes.push_store import PushDamaged
-from ingester.pushes.settings import HookConfigError
+from ingester.pushes.config import (
+    HookConfigError,
+    PushConfig,
+    PushConfigError,
+    read_push_config,
+)
 from ingester.pushes.spark.api import print_progress, push
 from ingester.pushes.spark.result import PushFailed, PushRefused, PushResult
+from ingester.pushes.store import PushDamaged
 from ingester.shown_text import escaped, escaped_lines
 from ingester.spark.errors import PySparkMissing, require_pyspark
 from ingester.spark.sink.data_files import TARGET_FILE_BYTES
@@ -36,7 +40,7 @@ _TABLE = re.compile(r"([^/@]+)/([^/@]+)(?:@([0-9]+))?")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Push what the arguments say; the exit code."""
+    """Run the job, and return the exit code."""
     asked = _parser().parse_args(arguments)
     try:
         config = read_push_config(asked.config)
@@ -48,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from pyspark.sql import SparkSession
 
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started it
-        # Workers run this Python, not whatever `python3` is on PATH.
+        # Workers run this Python, not the `python3` on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     name = f"push {asked.namespace}/{asked.table}"
     spark = SparkSession.builder.appName(name).getOrCreate()
@@ -71,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print(
-            f"{asked.namespace}/{asked.table}: interrupted. A push that was begun goes on under a"
-            " controller, or by this command with its --push-id; `ingester pushes abort` ends it",
+            f"{asked.namespace}/{asked.table}: interrupted. A controller continues the push if it"
+            " was started, or this command with its --push-id; `ingester pushes abort` ends it",
             file=sys.stderr,
         )
         return 130
@@ -85,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def as_json(result: PushResult) -> dict[str, object]:
-    """Return a result as values that JSON has."""
+    """Return a result as JSON values."""
     regions = [{**each._asdict(), "status": each.status.value} for each in result.regions]
     return {
         "push_id": result.push_id,
@@ -139,46 +143,61 @@ def _frame(spark: SparkSession, config: PushConfig, asked: argparse.Namespace) -
             table_version=version,
             storage_options=first.storage_options,
         )
-    register(spark)  # so that it can be said in SQL, too
+    register(spark)  # the query may read tables
     path = Path(asked.sql)
     return spark.sql(path.read_text() if asked.sql.endswith(".sql") else asked.sql)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m ingester.pushes.spark",
-        description="Make rows the next version of a table, and take it live region by region.",
+        prog="python -m ingester.spark.push",
+        description="Replace a table atomically, region by region, with rows of a query or files.",
     )
-    parser.add_argument("--config", required=True, metavar="FILE", help="regions, hooks, rules")
+    parser.add_argument(
+        "--config", required=True, metavar="FILE", help="TOML file with regions, hooks and rules"
+    )
     parser.add_argument("namespace")
     parser.add_argument("table")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--parquet", nargs="+", metavar="PATH", help="Parquet files, or folders")
-    source.add_argument(
-        "--sql", metavar="QUERY", help="a query, or a file of one that ends in .sql"
-    )
+    source.add_argument("--parquet", nargs="+", metavar="PATH", help="Parquet files or folders")
+    source.add_argument("--sql", metavar="QUERY", help="query, or a file ending in .sql")
     source.add_argument(
         "--table",
         dest="from_table",
         type=_table,
         metavar="NAMESPACE/TABLE[@VERSION]",
-        help="a table of the first region",
+        help="table in the first region",
     )
-    parser.add_argument("--push-id", help="the same again takes the push up where it stands")
-    parser.add_argument("--region", action="append", help="of the configured; may be repeated")
+    parser.add_argument("--push-id", help="id of the push; the same id resumes it")
+    parser.add_argument("--region", action="append", help="only this region; repeatable")
     parser.add_argument(
-        "--param", action="append", default=[], type=_pair, metavar="NAME=VALUE", help="for hooks"
+        "--param",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="parameter for hooks; repeatable",
     )
-    parser.add_argument("--replay-since", metavar="WHEN", help="start, a time, a manifest version")
-    parser.add_argument("--primary-key", metavar="A,B", help="of a new table, as the next two")
-    parser.add_argument("--partition-by", nargs="*", metavar="FIELD", help="day(time), …")
-    parser.add_argument("--sort-by", metavar="A,B")
-    parser.add_argument("--no-lead", action="store_true", help="an `ingester controller` leads")
-    parser.add_argument("--expected-rows", type=_number, metavar="N", help="else it is given up")
     parser.add_argument(
-        "--target-file-bytes", type=_positive, default=TARGET_FILE_BYTES, metavar="BYTES"
+        "--replay-since",
+        metavar="WHEN",
+        help="also copy rows streamed since: start, a time, or a manifest version",
     )
-    parser.add_argument("--json", action="store_true", help="the result as one JSON object")
+    parser.add_argument("--primary-key", metavar="A,B", help="for a new table, like the next two")
+    parser.add_argument("--partition-by", nargs="*", metavar="FIELD", help="such as day(time)")
+    parser.add_argument("--sort-by", metavar="A,B", help="sort order of the files")
+    parser.add_argument("--no-lead", action="store_true", help="let an `ingester controller` lead")
+    parser.add_argument(
+        "--expected-rows", type=_number, metavar="N", help="abort if the number of rows differs"
+    )
+    parser.add_argument(
+        "--target-file-bytes",
+        type=_positive,
+        default=TARGET_FILE_BYTES,
+        metavar="BYTES",
+        help="size in memory of a file",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     return parser
 
 
@@ -189,13 +208,15 @@ def _names(text: str | None) -> tuple[str, ...]:
 def _table(text: str) -> tuple[str, str, int | None]:
     match = _TABLE.fullmatch(text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAMESPACE/TABLE or …@VERSION")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAMESPACE/TABLE or NAMESPACE/TABLE@VERSION"
+        )
     return match[1], match[2], int(match[3]) if match[3] else None
 
 
 def _number(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""``push``: a frame becomes the next version of a table, in every region."""
+"""``push``: replaces a table atomically with the rows of a frame, in every region."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ingester.pushes.config import PushConfig, RegionSettings, read_push_config
 from ingester.pushes.driver import utc_now
+from ingester.pushes.hook_runner import HookFailure, HookRunner, load_hooks
 from ingester.pushes.leading import controller_name
-from ingester.pushes.loading import load_hooks
-from ingester.pushes.push_config import PushConfig, RegionSettings, read_push_config
-from ingester.pushes.push_store import PUSH_ID, HeldPush, PushExists, PushNotFound, PushStore
 from ingester.pushes.record import PushPlan, PushRecord, new_push
-from ingester.pushes.regions import RegionFailed, RegionUnreachable
-from ingester.pushes.runner import HookFailure, HookRunner
+from ingester.pushes.regions.store import RegionStore
+from ingester.pushes.regions.tables import replay_start, tables_of
 from ingester.pushes.spark.result import Progress, PushProgress, PushRefused, PushResult
-from ingester.pushes.store_region.plans import tables_of
-from ingester.pushes.store_region.pushed_table import replay_start
-from ingester.pushes.store_region.store import RegionStore
+from ingester.pushes.store import PUSH_ID, HeldPush, PushExists, PushNotFound, PushStore
+from ingester.pushes.tasks import RegionFailed, RegionUnreachable
 from ingester.spark.errors import require_pyspark
 from ingester.spark.sink.data_files import TARGET_FILE_BYTES
 from persist.manifest.paths import checked_name
@@ -31,13 +29,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from ingester.pushes.spark.watch import Watch
+    from ingester.pushes.spark.feed import RecordFeed
 
 PUSH_LOG = logging.getLogger("ingester.push")
-"""Calls of hooks that have failed, where this process leads the push; standard error by default."""
+"""Failed hook calls of a push that this process leads; standard error by default."""
 
 
-# Its length is what its users read.
+# Long because its docstring is the user's reference.
 def push(
     df: DataFrame,
     namespace: str,
@@ -56,42 +54,41 @@ def push(
     target_file_bytes: int = TARGET_FILE_BYTES,
     progress: Progress | None = None,
 ) -> PushResult:
-    """Make the frame's rows the next version of a table, and take it live region by region.
+    """Replace a table atomically, in every region, with the rows of a frame.
 
-    The rows are written once, by Spark, as the same files into the store of every region. When and
-    in which order the version goes live there is up to the configuration and its hooks. Until then
-    the version that was live stays so, and after a failure, too.
+    Spark writes the rows once, as the same files into the store of every region. The configuration
+    and its hooks decide when, and in which order, regions switch to the new generation. Until then,
+    and after a failure, the previous one stays live.
 
-    A table that is not there is made: empty as version 1, and with the rows as version 2. Columns
-    that the table lacks are added to it; those that the frame lacks are null in the new version.
+    A missing table is created: empty as generation 1, and with the rows as generation 2. Columns
+    that the table lacks are added to it; those that the frame lacks are null.
 
     Args:
-        config: Regions, hooks and rules: a file, or what ``read_push_config`` makes of one.
-        regions: Some of the configured regions, by their names; all of them by default. Without
-            ``config`` the regions themselves, which go live at once, without hooks.
-        push_id: A name for the push. A push that was begun under it, by a driver that died, is
-            taken up where it stands, and its rows are written only if no region has them. One that
-            is over is not repeated. By default a new one each time.
-        params: For the hooks.
-        replay_since: Rows that are streamed into the version before, from then on, go into the new
-            one, too: ``"start"`` of the push, a time (ISO 8601), or a version of the manifest.
-        primary_key, partition_by, sort_by: Of a table that is not there yet. ``partition_by`` is
-            ``day(time)`` by default, where there is such a column.
-        lead: Whether this process leads the push. Else it is begun and its data written here, and
-            an ``ingester controller`` has to be there which leads it.
-        expected_rows: The push is given up if the frame has another number of rows.
-        target_file_bytes: Files are cut where their rows would take more in memory.
-        progress: Is told whatever happens; by default, in a terminal, standard error is.
+        config: Regions, hooks and rules: a file, or the result of ``read_push_config``.
+        regions: Some of the configured regions by name; all by default. Without ``config`` the
+            regions themselves, which go live at once, without hooks.
+        push_id: Identifies the push; random by default. An unfinished push with this id is resumed,
+            and its rows are written only if no region has them. A finished one is not repeated.
+        params: Parameters for hooks.
+        replay_since: Since when rows streamed into the previous generation are copied into the new
+            one: ``"start"`` of the push, a time (ISO 8601), or a manifest version.
+        primary_key, partition_by, sort_by: For a new table. ``partition_by`` is ``day(time)`` by
+            default, if there is such a column.
+        lead: Whether this process leads the push. Otherwise it only writes the data, and an
+            ``ingester controller`` has to lead.
+        expected_rows: The push is aborted if the frame has another number of rows.
+        target_file_bytes: Size in memory at which a file is cut.
+        progress: Called with each event; by default they are printed in a terminal.
 
     Raises:
         PySparkMissing: ``pip install 'ingester[spark]'``.
-        PushRefused: The frame and the tables do not go together, or the id is another push's.
-            Nothing was begun.
-        PushConfigError, HookConfigError: The configuration cannot be; nothing was begun.
-        PushFailed: The push has ended otherwise than live in every region; its ``result`` says how.
-        persist.manifest.ManifestError: The table of a region cannot be read; nothing was begun.
-        persist.store.StoreError: The store of the first region, where pushes are kept, stayed away.
-            Push again, under the same id.
+        PushRefused: The frame does not fit the tables, or the id belongs to another push. Nothing
+            was started.
+        PushConfigError, HookConfigError: The configuration is invalid; nothing was started.
+        PushFailed: The push has ended and is not live in every region; see its ``result``.
+        persist.manifest.ManifestError: The table of a region cannot be read; nothing was started.
+        persist.store.StoreError: The store of the first region, where pushes are stored, is
+            unreachable. Push again with the same id.
     """
     require_pyspark()
     asked = PushPlan(
@@ -101,7 +98,7 @@ def push(
         replay_since=replay_since,
     )
     configured, names = _configured(config, regions)
-    job = _Asked(
+    job = _PushCall(
         df,
         (namespace, table),
         configured,
@@ -116,11 +113,11 @@ def push(
 def _configured(
     config: PushConfig | Path | str | None, regions: Sequence[RegionSettings | str] | None
 ) -> tuple[PushConfig, tuple[str, ...]]:
-    """The configuration, and the regions of the push by their names."""
+    """The configuration, and the names of the push's regions."""
     if config is None:
         made = [each for each in regions or () if isinstance(each, RegionSettings)]
         if not made or len(made) < len(regions or ()):
-            raise PushRefused("regions: without a config they are RegionSettings, at least one")
+            raise PushRefused("regions: without a config, at least one RegionSettings")
         config = PushConfig(tuple(made))
     elif not isinstance(config, PushConfig):
         config = read_push_config(config)
@@ -132,7 +129,7 @@ def _configured(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _PushCall:
     """One call of :func:`push`."""
 
     frame: DataFrame
@@ -150,39 +147,39 @@ class _Asked:
         target_bytes: int,
         progress: Progress | None,
     ) -> PushResult:
-        from ingester.pushes.spark.leadership import leadership_of
+        from ingester.pushes.spark.counting import leadership_of
+        from ingester.pushes.spark.feed import followed, led
+        from ingester.pushes.spark.frames import frame_columns
         from ingester.pushes.spark.run import PushRun
-        from ingester.pushes.spark.shape import frame_columns
-        from ingester.pushes.spark.watch import followed, led
 
         self._check_arguments(target_bytes)
         hooks = load_hooks(self.config.hooks)
         columns = frame_columns(self.frame)
-        kept_in = self.config.regions[0]
-        home = RegionStore.open(kept_in)
+        first = self.config.regions[0]
+        home = RegionStore.open(first)
         try:
             home.check()
         except (RegionFailed, RegionUnreachable) as exc:
-            raise PushRefused(f"region {kept_in.name}, where pushes are kept: {exc}") from exc
+            raise PushRefused(f"region {first.name}, where pushes are stored: {exc}") from exc
         store = home.store
         run = PushRun(self.frame, self.config, store, target_bytes, expected_rows, progress)
         pushes, name = PushStore(store), controller_name()
         held = self._held(pushes, name, columns, lead)
         if held.record.over:
             return run.result(held.record)
-        watch: AbstractContextManager[Watch]
+        feed: AbstractContextManager[RecordFeed]
         if lead:
             panel = HookRunner(self.config.hooks, hooks, _log_failure)
             run.hooks = panel.statistics
             spark = self.frame.sparkSession
-            watch = led(leadership_of(self.config, store, name, panel, spark), held)
+            feed = led(leadership_of(self.config, store, name, panel, spark), held)
         else:
-            watch = followed(store, held.record)
-        with watch as there:
+            feed = followed(store, held.record)
+        with feed as records:
             if progress is not None:
-                first = held.record.history[-1]
-                progress(PushProgress(first.at, first.region, first.what, held.record))
-            return run.see_through(there)
+                event = held.record.history[-1]
+                progress(PushProgress(event.at, event.region, event.what, held.record))
+            return run.see_through(records)
 
     def _check_arguments(self, target_bytes: int) -> None:
         if not PUSH_ID.fullmatch(self.push_id):
@@ -195,12 +192,12 @@ class _Asked:
         except ValueError as exc:
             raise PushRefused(str(exc)) from exc
         if target_bytes < 1:
-            raise PushRefused(f"target_file_bytes {target_bytes}: at least 1")
+            raise PushRefused(f"target_file_bytes {target_bytes}: at least 1 is needed")
         if not hasattr(self.frame, "_jdf"):
-            raise PushRefused("a frame of Spark Connect cannot be pushed: use a classic session")
+            raise PushRefused("frames of Spark Connect are not supported: use a classic session")
 
     def _held(self, pushes: PushStore, name: str, columns: pa.Schema, lead: bool) -> HeldPush:
-        """The push, which this process holds from now on, unless it is over or others lead it."""
+        """Hold the push, new or existing; only read it if it is over or led elsewhere."""
         while True:
             try:
                 newest = pushes.newest(self.push_id)
@@ -209,11 +206,11 @@ class _Asked:
                 try:
                     begun = pushes.begin(record, name, record.began_at)
                 except PushExists:
-                    continue  # somebody was faster
+                    continue  # another process was faster
                 if lead:
                     return begun
-                # A second record says that it is not the one who has just begun it that leads:
-                # controllers need not wait for that one to be heard of.
+                # A second record tells controllers not to wait for a heartbeat of the process that
+                # has started the push.
                 return pushes.take_over(self.push_id, name, utc_now())
             self._check_same(newest.record, columns)
             if newest.record.over or not lead:
@@ -221,7 +218,7 @@ class _Asked:
             return pushes.take_over(self.push_id, name, utc_now())
 
     def _new(self, columns: pa.Schema) -> PushRecord:
-        from ingester.pushes.spark.shape import plan_of
+        from ingester.pushes.spark.frames import plan_of
 
         stores = [RegionStore.open(self.config.region(name)) for name in self.regions]
         plan = plan_of(columns, tables_of(stores, *self.table), self.plan)
@@ -229,14 +226,14 @@ class _Asked:
         return new_push(self.push_id, self.table, order, self.params, utc_now(), plan)
 
     def _check_same(self, record: PushRecord, columns: pa.Schema) -> None:
-        from ingester.pushes.spark.shape import check_fits
+        from ingester.pushes.spark.frames import check_fits
 
         its = (record.namespace, record.table)
         if its != self.table:
-            raise PushRefused(f"push {self.push_id} is one of table {its[0]}/{its[1]}")
+            raise PushRefused(f"push {self.push_id} is of table {its[0]}/{its[1]}")
         if record.order.regions != self.regions:
             raise PushRefused(
-                f"push {self.push_id} goes through regions {', '.join(record.order.regions)}, not"
+                f"push {self.push_id} has regions {', '.join(record.order.regions)}, not"
                 f" {', '.join(self.regions)}"
             )
         check_fits(columns, record.plan)
@@ -247,10 +244,10 @@ def _log_failure(failure: HookFailure) -> None:
 
 
 def _by_default() -> Progress | None:
-    """A line on standard error for whatever happens, in a terminal."""
+    """In a terminal, print each event."""
     return print_progress if sys.stderr.isatty() else None
 
 
 def print_progress(progress: PushProgress) -> None:
-    """Say on standard error what has happened."""
+    """Print an event on standard error."""
     print(progress.text(), file=sys.stderr, flush=True)

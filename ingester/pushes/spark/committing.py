@@ -1,10 +1,10 @@
-"""The data of a push into the versions of its regions.
+"""Commits the data of a push in the generations of its regions.
 
-    targets_of           the folder of each region's version, and the table as it is there
-    commit_everywhere    each region that has all files lists them; where none has, one is completed
+    targets_of           the generation's folder in each region, and the table's definition
+    commit_everywhere    each region with all files commits them; if none has all, one is completed
 
-Law of this file: what a region does not take now it takes later by itself, from one that has it; so
-one commit is enough, and a region that is away fails nothing.
+A region that misses the commit copies the data later, so one commit is enough, and an unreachable
+region fails nothing.
 """
 
 from __future__ import annotations
@@ -17,46 +17,40 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.pushes.push_config import RegionSettings
+from ingester.pushes.config import RegionSettings
 from ingester.pushes.record import PushRecord
-from ingester.pushes.regions import AnotherStore, RegionFailed, RegionUnreachable
-from ingester.pushes.spark.data_list import DataList
-from ingester.pushes.spark.places import Place
-from ingester.pushes.store_region.data_check import files_there
-from ingester.pushes.store_region.data_copy import SourceFault, copy_missing
-from ingester.pushes.store_region.pushed_files import PushedFile
-from ingester.pushes.store_region.region import StoreRegion
-from ingester.pushes.store_region.shapes import clash
+from ingester.pushes.regions.data import SourceFault, copy_missing, files_of
+from ingester.pushes.regions.region import StoreRegion
+from ingester.pushes.regions.shapes import PushedFile, clash
+from ingester.pushes.spark.job import DataList
+from ingester.pushes.spark.task import RegionFolder
+from ingester.pushes.tasks import AnotherStore, RegionFailed, RegionUnreachable
 from persist.store import StoreError
 from persist.table import TableDefinition
 
 Refusal = RegionFailed | RegionUnreachable
-"""Why a region did not take the data: for good, or this time."""
+"""Why a region did not commit the data: for good, or this time."""
 
 
 class Targets(NamedTuple):
-    """Where the files of a push go.
+    """Where the files of a push are written, and the table's definition there."""
 
-    Attributes:
-        definition: The table, as it is in all of these regions, but for its ids.
-    """
-
-    places: tuple[Place, ...]
+    places: tuple[RegionFolder, ...]
     definition: TableDefinition
 
 
 def targets_of(
     regions: Mapping[str, StoreRegion], settings: Mapping[str, RegionSettings], record: PushRecord
 ) -> Targets | None:
-    """Return the regions whose version is there, of those that answer; None where none does.
+    """Return the reachable regions with a generation of the push; None if there is none.
 
     Raises:
-        RegionFailed: The tables of two regions are not alike; or the version was made in another
-            store than the one that is a region here.
+        RegionFailed: the tables of two regions differ, or a generation was created in another store
+            than the region has here.
     """
-    places: list[Place] = []
+    places: list[RegionFolder] = []
     found: dict[str, TableDefinition] = {}
-    for name in regions_there(record):
+    for name in regions_with_generation(record):
         region, its = regions[name], settings[name]
         try:
             definition, root = region.definition(record), region.place(record).root
@@ -66,23 +60,23 @@ def targets_of(
             continue
         for other, table in found.items():
             if (why := clash(table, definition)) is not None:
-                raise RegionFailed(f"its table is not that of region {other} and {name}: {why}")
+                raise RegionFailed(f"the tables of regions {other} and {name} differ: {why}")
         found[name] = definition
-        places.append(Place(name, its.url, dict(its.storage_options), root))
+        places.append(RegionFolder(name, its.url, dict(its.storage_options), root))
     if not places:
         return None
     return Targets(tuple(places), _common(list(found.values())))
 
 
 def _common(tables: Sequence[TableDefinition]) -> TableDefinition:
-    """The table with the columns that all have: one that only some have got since is in no file."""
+    """The table with the columns that all regions have; no file has a column added since."""
     first, *others = tables
     fields = [f for f in first.schema if all(f.name in each.schema.names for each in others)]
     return replace(first, schema=pa.schema(fields))
 
 
-def regions_there(record: PushRecord) -> list[str]:
-    """Return the names of the regions that are in the push and have its version."""
+def regions_with_generation(record: PushRecord) -> list[str]:
+    """Return the names of the active regions that have the push's generation."""
     return [r.name for r in record.regions if r.table_version is not None and not r.closed]
 
 
@@ -91,15 +85,15 @@ def commit_everywhere(
 ) -> dict[str, Refusal | None]:
     """Commit the data in each region that has all of its files.
 
-    Where no region has all of them, as each was away for a while, one is completed first.
+    If no region has all files, because each was unreachable for a while, one is completed first.
 
     Returns:
-        What was wrong in each region that was asked; None where it has the data now.
+        The refusal of each region that was asked; None if it has the data now.
     """
-    there = regions_there(record)
-    whole = [name for name in there if data.complete_in(name)]
+    active = regions_with_generation(record)
+    whole = [name for name in active if data.complete_in(name)]
     if not whole:
-        most = [name for name in there if name in data.places]
+        most = [name for name in active if name in data.places]
         if not most:
             return {}
         whole = [max(most, key=data.count_in)]
@@ -121,7 +115,7 @@ def commit_everywhere(
 def _complete(
     regions: Mapping[str, StoreRegion], record: PushRecord, data: DataList, name: str
 ) -> Refusal | None:
-    """Put into a region what it lacks, and return why that could not be done."""
+    """Copy what a region lacks, and return why that failed."""
     try:
         target = regions[name].place(record)
         for other in data.places:
@@ -131,7 +125,7 @@ def _complete(
             with suppress(SourceFault):
                 source = regions[other].place(record)
                 files: Sequence[PushedFile] = [PushedFile.of(file.add) for file in taken]
-                while not copy_missing(source, target, files, files_there(*target)):
+                while not copy_missing(source, target, files, files_of(*target)):
                     pass
     except (RegionUnreachable, RegionFailed) as exc:
         return exc

@@ -1,7 +1,4 @@
-"""What comes of a push: its result, and the two ways in which there is none to be glad about.
-
-Law of this file: values alone; no PySpark.
-"""
+"""The outcome of a push, its progress, and its two errors: plain values, without PySpark."""
 
 from __future__ import annotations
 
@@ -10,20 +7,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from ingester.pushes.counts import HookCounts
+from ingester.pushes.hook_runner import HookCounts
 from ingester.pushes.record import PushRecord
-from ingester.pushes.status import Status
+from ingester.pushes.states import Status
 
 
 class PushRefused(ValueError):
-    """The push cannot be as it was asked for. Nothing was begun, and nothing written."""
+    """The push is refused. Nothing was started, and nothing written."""
 
 
 class PushFailed(RuntimeError):
-    """The push has ended, and its version is not live everywhere.
+    """The push has ended, and its generation is not live in every region.
 
     Attributes:
-        result: Where each region stands.
+        result: the state of each region.
     """
 
     def __init__(self, result: PushResult) -> None:
@@ -32,11 +29,11 @@ class PushFailed(RuntimeError):
 
 
 class RegionResult(NamedTuple):
-    """Where one region stands.
+    """The final state of one region.
 
     Attributes:
-        table_version: The one that the push has made there; None where it has made none.
-        previous: The one that counted before.
+        table_version: the generation that the push created there; None if it created none.
+        previous: the generation that was current before.
     """
 
     name: str
@@ -51,11 +48,11 @@ class PushResult:
     """The outcome of a push.
 
     Attributes:
-        reason: Why it was given up or undone; empty where it was not.
-        rows, files, bytes: What was written, once for all regions; 0 where nothing was.
-        seconds: From its beginning to its end, however many drivers it took.
-        hooks: What this process has asked its hooks, and how often each answer came, by class and
-            method; empty where it has not led the push.
+        reason: why it was aborted or rolled back; empty if it was not.
+        rows, files, bytes: what was written, once for all regions.
+        seconds: from its start to its end, over all drivers.
+        hooks: the hook calls of this process by class and method; empty if it did not lead the
+            push.
     """
 
     push_id: str
@@ -72,7 +69,7 @@ class PushResult:
 
     @property
     def live(self) -> bool:
-        """Whether the push's version is live in every region."""
+        """Whether the generation is live in every region."""
         return self.status is Status.SERVING
 
     def text(self) -> str:
@@ -93,13 +90,13 @@ class PushResult:
 
 
 class PushProgress(NamedTuple):
-    """Something that has happened to a push, or to one region of it."""
+    """An event of a push, or of one of its regions."""
 
     at: datetime
     region: str | None
     what: str
     record: PushRecord
-    """Where the push stands by then."""
+    """The record of the push after the event."""
 
     def text(self) -> str:
         """The event as a line."""
@@ -119,7 +116,7 @@ def result_of(
     written: tuple[int, int, int] = (0, 0, 0),
     hooks: Sequence[HookCounts] = (),
 ) -> PushResult:
-    """Return the result of a push that is over; ``written`` are rows, files and bytes."""
+    """Return the result of a push that is over; ``written``: rows, files and bytes."""
     rows, files, nbytes = written
     ended = record.ended_at or record.since
     return PushResult(

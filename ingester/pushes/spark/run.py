@@ -1,10 +1,10 @@
-"""One push, as who writes its data sees it: versions, then the data, then the end of it.
+"""The work of a driver that writes a push's data: generations, then the data, then the end.
 
-    wait for versions ─▶ write, with Spark ─▶ decide on the files ─▶ commit them ─▶ wait for the end
-           └────────── there is a list of files already: from a driver that died ────▲
+    wait for generations ─▶ write with Spark ─▶ decide on the files ─▶ commit ─▶ wait for the end
+           └────────── the files were decided on by a driver that died ───▲
 
-Law of this file: it leads nothing. It writes the data once, lets every region that can have it have
-it, and tells a push whose data cannot be written to end. A push that ends early ends its job.
+It leads nothing. It writes the data once, commits it in every reachable region, and requests an
+abort if the data cannot be written. A push that ends early cancels its job.
 """
 
 from __future__ import annotations
@@ -16,43 +16,42 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
-from ingester.pushes.counts import HookCounts
+from ingester.pushes.config import PushConfig
 from ingester.pushes.driver import utc_now
-from ingester.pushes.push_config import PushConfig
-from ingester.pushes.push_store import PushStore
+from ingester.pushes.hook_runner import HookCounts
 from ingester.pushes.record import PushRecord
-from ingester.pushes.regions import RegionFailed
-from ingester.pushes.spark.committing import commit_everywhere, regions_there, targets_of
-from ingester.pushes.spark.data_list import DataList, decide, read_data_list
-from ingester.pushes.spark.job import WriteJob
+from ingester.pushes.regions.region import StoreRegion, open_regions
+from ingester.pushes.spark.committing import commit_everywhere, regions_with_generation, targets_of
+from ingester.pushes.spark.feed import UNLED, RecordFeed
+from ingester.pushes.spark.job import DataList, WriteJob, decide, read_data_list
 from ingester.pushes.spark.result import Progress, PushFailed, PushProgress, PushResult, result_of
 from ingester.pushes.spark.task import WriteTask
-from ingester.pushes.spark.watch import UNLED, Watch
-from ingester.pushes.status import Status
-from ingester.pushes.store_region.region import StoreRegion, open_regions
+from ingester.pushes.states import Status
+from ingester.pushes.store import PushStore
+from ingester.pushes.tasks import RegionFailed
 from persist.store import ObjectStore
 
 _LOG = logging.getLogger("ingester.push")
 
 OTHERS_S = 10.0
-"""So long after the first version others are waited for, whose regions are away, or whose hooks say
-wait: what they lack is copied to them afterwards."""
+"""How long after the first generation the others are waited for, whose regions are unreachable or
+whose hooks wait. They copy the data later."""
 STEP_S = 0.5
-"""What is done, and what has happened, is looked at this often."""
+"""The interval of steps."""
 COMMIT_AGAIN_S = 5.0
 CANCEL_WITHIN_S = 30.0
-"""A job that does not end when it is told to is left behind; what it writes does not count."""
-_THERE = (Status.COMPLETED, Status.WAITING, Status.SERVING)
-"""A region of such a status has all of the data."""
+"""How long a cancelled job is waited for; what it still writes does not count."""
+_WITH_DATA = (Status.COMPLETED, Status.WAITING, Status.SERVING)
+"""The statuses of a region with all of the data."""
 
 
 @dataclass(slots=True)
 class PushRun:
-    """What one driver does for one push.
+    """The work of one driver for one push.
 
     Attributes:
-        store: Where the push is kept.
-        hooks: Says what was counted of the hooks that this driver has called, where it leads.
+        store: the store of the push's records.
+        hooks: returns the counts of the hooks that this driver has called.
     """
 
     frame: DataFrame
@@ -73,21 +72,21 @@ class PushRun:
     def __post_init__(self) -> None:
         self._regions = open_regions(self.config.regions)
 
-    def see_through(self, watch: Watch) -> PushResult:
-        """Write the data of a push that is led, and return its result when it is over.
+    def see_through(self, feed: RecordFeed) -> PushResult:
+        """Write the data of a push, and return its result when it is over.
 
         Raises:
-            PushFailed: It has ended, and is not live everywhere.
-            StoreError: The store of the pushes stayed away: the push can be taken up again.
+            PushFailed: it has ended and is not live in every region.
+            StoreError: the store of the records is unreachable; the push can be resumed.
         """
         try:
-            while not watch.record.over:
-                for event, record in watch.wait(STEP_S):
+            while not feed.record.over:
+                for event, record in feed.wait(STEP_S):
                     self._tell(PushProgress(event.at, event.region, event.what, record))
-                self._step(watch.record)
+                self._step(feed.record)
         finally:
             self._end_job()
-        return self.result(watch.record)
+        return self.result(feed.record)
 
     def _tell(self, progress: PushProgress) -> None:
         if self.progress is not None:
@@ -110,7 +109,7 @@ class PushRun:
             if self._job is not None and not self._job.done.is_set():
                 self._job.cancel()
             return
-        if self._committed or any(each.status in _THERE for each in record.regions):
+        if self._committed or any(each.status in _WITH_DATA for each in record.regions):
             return
         if self._data is None:
             self._data = self._written(record)
@@ -118,7 +117,7 @@ class PushRun:
             self._commit(record, self._data)
 
     def _written(self, record: PushRecord) -> DataList | None:
-        """The files that count, once they are written and decided on."""
+        """The list of files, once decided on."""
         job = self._job
         if job is None:
             if not self._may_write(record):
@@ -135,14 +134,14 @@ class PushRun:
         return decide(self.store, record.push_id, job.written)
 
     def _may_write(self, record: PushRecord) -> bool:
-        """Whether every region that is in the push has its version, or was waited for."""
-        there = regions_there(record)
-        if not there:
+        """Whether every active region has its generation, or was waited for."""
+        ready = regions_with_generation(record)
+        if not ready:
             return False
         now = time.monotonic()
         if self._first_at is None:
             self._first_at = now
-        missing = [each for each in record.regions if not each.closed and each.name not in there]
+        missing = [each for each in record.regions if not each.closed and each.name not in ready]
         return not missing or now - self._first_at >= OTHERS_S
 
     def _start(self, record: PushRecord) -> None:
@@ -153,7 +152,7 @@ class PushRun:
             self._give_up(record, str(exc))
             return
         if targets is None:
-            return  # asked again
+            return  # retried at the next step
         task = WriteTask(targets.places, targets.definition, self.target_bytes)
         self._job = WriteJob(self.frame, task, record.push_id, self.expected_rows)
         self._job.start()
@@ -164,7 +163,7 @@ class PushRun:
         refused = [(n, why) for n, why in outcomes.items() if isinstance(why, RegionFailed)]
         if refused and len(refused) == len(outcomes):
             name, why = refused[0]
-            self._give_up(record, f"region {name} does not take the data: {why}")
+            self._give_up(record, f"region {name} refuses the data: {why}")
         self._commit_at = time.monotonic() + COMMIT_AGAIN_S
 
     def _give_up(self, record: PushRecord, reason: str) -> None:

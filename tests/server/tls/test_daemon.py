@@ -25,7 +25,7 @@ from ingester.client import NEVER, Client, ClientError, ConnectionOptions, Retry
 from ingester.client.aio import AsyncClient
 from ingester.client.trio_client import TrioClient
 from ingester.followers import Follower, FollowOptions
-from ingester.pushes.store_region.daemons import RegionDaemons
+from ingester.pushes.regions.store import RegionDaemons
 from ingester.spark.read.tail import read_tail
 from tests.cli.conftest import check_refused, run_command
 from tests.drivers.certificates import Authority, Pair

@@ -1,0 +1,13 @@
+"""Regions of pushes: a store, the daemons that serve from it, and what a push does with both.
+
+    ``region`` ─┬─▶ ``tables`` ─▶ ``generation``    a table, and its generation of the push
+                ├─▶ ``data``                        files are checked, committed, copied
+                ├─▶ ``switch``                      it goes live, and back
+                └─▶ ``store``                       the store, the daemons, and their errors
+
+``region`` is the :class:`ingester.pushes.tasks.Region` that drivers use. ``shapes`` decides whether
+rows and tables fit each other, and describes files for any region.
+
+Each call is idempotent, and manifests alone tell what was done. Nothing here decides when a step is
+due, and the state machine does not import it. Start reading at ``region``.
+"""

@@ -1,0 +1,137 @@
+"""The records of a push as they are saved: from a thread that leads it, or by following its leader.
+
+    led        ``leading.lead_held`` in a thread ─▶ each record it saves
+    followed   the newest record, once a second; and a warning while the push has no leader
+
+The driver that writes the data only listens. A deposed leader continues as a follower.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ingester.pushes.driver import utc_now
+from ingester.pushes.leading import Leadership, lead_held, led_by
+from ingester.pushes.record import HistoryEvent, PushRecord, new_events
+from ingester.pushes.store import Deposed, HeldPush, PushStore
+from persist.store import ObjectStore
+
+LOOK_EVERY_S = 1.0
+UNLED = "this push has no leader"
+UNLED_AFTER_S = 10.0
+"""A running controller takes a push over sooner."""
+UNLED_AGAIN_S = 600.0
+
+
+class RecordFeed:
+    """The saved records of one push."""
+
+    def __init__(self, first: PushRecord) -> None:
+        self._heard: queue.SimpleQueue[PushRecord | HistoryEvent | BaseException] = (
+            queue.SimpleQueue()
+        )
+        self.record = first
+        """The newest record that was yielded."""
+
+    def hear(self, record: PushRecord) -> None:
+        """Add a record; from any thread."""
+        self._heard.put(record)
+
+    def say(self, what: str) -> None:
+        """Add an event that is not in a record; from any thread."""
+        self._heard.put(HistoryEvent(utc_now(), None, what))
+
+    def fail(self, error: BaseException) -> None:
+        """End the feed with an error; from any thread."""
+        self._heard.put(error)
+
+    def wait(self, timeout_s: float) -> Iterator[tuple[HistoryEvent, PushRecord]]:
+        """Wait for events, at most ``timeout_s``, and yield them.
+
+        Raises:
+            StoreError, PushDamaged: the push can be neither led nor followed any more.
+        """
+        try:
+            heard = self._heard.get(timeout=timeout_s)
+        except queue.Empty:
+            return
+        while True:
+            if isinstance(heard, BaseException):
+                raise heard
+            if isinstance(heard, HistoryEvent):
+                yield heard, self.record
+            else:
+                before, self.record = self.record, heard
+                for event in new_events(before, heard):
+                    yield event, heard
+            try:
+                heard = self._heard.get_nowait()
+            except queue.Empty:
+                return
+
+
+@contextmanager
+def led(leadership: Leadership, held: HeldPush) -> Iterator[RecordFeed]:
+    """Lead the push in a thread within the ``with`` block."""
+
+    def work(feed: RecordFeed, stop: threading.Event) -> None:
+        try:
+            lead_held(leadership, held, stop, feed.hear)
+        except Deposed:
+            _follow(leadership.store, feed, stop)
+
+    with _in_thread(held.record, work) as feed:
+        yield feed
+
+
+@contextmanager
+def followed(store: ObjectStore, record: PushRecord) -> Iterator[RecordFeed]:
+    """Follow a push with another leader within the ``with`` block."""
+    with _in_thread(record, lambda feed, stop: _follow(store, feed, stop)) as feed:
+        yield feed
+
+
+@contextmanager
+def _in_thread(
+    record: PushRecord, work: Callable[[RecordFeed, threading.Event], None]
+) -> Iterator[RecordFeed]:
+    feed, stop = RecordFeed(record), threading.Event()
+
+    def run() -> None:
+        try:
+            work(feed, stop)
+        except BaseException as exc:
+            feed.fail(exc)
+
+    thread = threading.Thread(target=run, daemon=True, name="push-lead")
+    thread.start()
+    try:
+        yield feed
+    finally:
+        stop.set()
+        thread.join(10.0)
+
+
+def _follow(store: ObjectStore, feed: RecordFeed, stop: threading.Event) -> None:
+    pushes, number = PushStore(store), 0
+    unled_at = time.monotonic() + UNLED_AFTER_S
+    while not stop.is_set():
+        newest = pushes.newest(feed.record.push_id)
+        if newest.number != number:
+            number = newest.number
+            feed.hear(newest.record)
+        if newest.record.over:
+            return
+        if time.monotonic() >= unled_at:
+            unled_at = time.monotonic() + UNLED_AFTER_S
+            if led_by(store, newest.record.push_id) is None:
+                unled_at = time.monotonic() + UNLED_AGAIN_S
+                feed.say(
+                    f"{UNLED}: run an `ingester controller` for its regions,"
+                    f" or `ingester pushes resume {newest.record.push_id}`"
+                )
+        stop.wait(LOOK_EVERY_S)
