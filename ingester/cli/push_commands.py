@@ -34,7 +34,7 @@ def controller(
         bool, typer.Option("--once", help="Exit when no push without a leader is left.")
     ] = False,
 ) -> None:
-    """Take over pushes without a coordinator; purge expired ones.
+    """Take over pushes without a leader; purge expired ones.
 
     Runs until SIGINT or SIGTERM. Several controllers may run for the same regions. The log shows
     every event of a push.
