@@ -1,10 +1,10 @@
-"""Commits the states of sources that no flush takes along: those that came without rows.
+"""Committing checkpoints that no flush takes along: those that came without rows.
 
     put ──▶ in the log ──┬─ a flush of the table commits ──────────▶ in a version
-                         └─ ``persist.max_age`` later, or asked for ─▶ in a version of its own
+                         └─ ``persist.max_age`` later, or on request ─▶ in a version of its own
 
-Law of this file: a state waits in the log no longer than rows may wait in a buffer. What still has
-rows in buffers is not committed before them; their flush takes it along.
+A checkpoint stays in the log no longer than rows may stay in a buffer. If its rows are still
+buffered, their flush commits it (tests/origins).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from wal import LogFull, LogWriteFailed
 log = structlog.get_logger(__name__)
 
 LOOK_AGAIN_S = 10.0
-"""The longest time between two looks at states that are due, while rows of theirs are on the way
-to files."""
+"""Longest interval between two checks of due checkpoints whose rows are being flushed, in
+seconds."""
 
 
 class CheckpointCommitter:
-    """Commits states that are due. Loop only."""
+    """Commits due checkpoints. Event loop only."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class CheckpointCommitter:
         max_age_s: float,
         truncate: Callable[[], Awaitable[None]],
     ) -> None:
-        """``truncate`` removes the segments of the log that nobody needs any more."""
+        """``truncate``: deletes log segments that are no longer needed."""
         self._commits = commits
         self._tree = tree
         self._max_age_s = max_age_s
@@ -46,11 +46,11 @@ class CheckpointCommitter:
         self._looked_at = float("-inf")
 
     def wake(self) -> None:
-        """Look at the times again: a state has come."""
+        """Recompute the due times: a checkpoint has arrived."""
         self._wake.set()
 
     async def until_committed(self, tables: Iterable[TableBuffer]) -> None:
-        """Return when every state of these tables is committed whose rows are in files."""
+        """Return once every checkpoint of these tables whose rows are in files is committed."""
         waiting = self._tree.checkpoints.waiting_tables()
         asked = [table for table in tables if table.key in waiting]
         events = [self._asked.setdefault(table, trio.Event()) for table in asked]
@@ -59,7 +59,7 @@ class CheckpointCommitter:
             await event.wait()
 
     async def run(self) -> None:
-        """Commit what is due until cancelled."""
+        """Commit due checkpoints until cancelled."""
         while True:
             with trio.move_on_after(self._sleep_s()):
                 await self._wake.wait()
@@ -81,7 +81,7 @@ class CheckpointCommitter:
         checkpoints = self._tree.checkpoints
         oldest = [checkpoints.oldest(key) for key in checkpoints.waiting_tables()]
         due_at = min((at for at in oldest if at is not None), default=float("inf"))
-        # What is due and was left has rows that a flush is to bring: it takes the state along.
+        # Those left have buffered rows, whose flush commits them.
         look_at = self._looked_at + min(LOOK_AGAIN_S, max(0.05, self._max_age_s / 4))
         return max(0.0, max(due_at + self._max_age_s, look_at) - time.monotonic())
 

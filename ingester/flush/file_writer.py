@@ -1,9 +1,9 @@
-"""A frozen buffer's rows to files in the object store.
+"""Writing a frozen buffer's rows to files in the object store.
 
-    order   its rows, and a keyed table's older ones, sorted ─▶ put   encoded, into the store
+    order   the rows, and a keyed table's older ones, sorted ─▶ put   encoded and uploaded
 
-Law of this file: blocks, in a worker thread; the frozen buffer does not change under it. A file
-goes up under a fresh name for every attempt, so an upload that arrives late can only be garbage.
+Blocking, for worker threads; the frozen buffer does not change meanwhile. Every attempt uses a
+new file name, so a late upload is garbage and nothing else (tests/flush).
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from persist.table import DELETED, TableDefinition, schema_with_deletes
 MANY_CHUNKS = 1024
 FEW_CHUNKS = 256
 CHUNK_BYTES = 4 << 20
-"""More chunks than the first are made into about as many as the second, none smaller than this."""
+"""More chunks than the first are joined to about the second number, none smaller than the third."""
 TRIM_BYTES = 128 << 20
-"""The bytes let go of after which memory goes back to the system."""
+"""Freed bytes after which memory is returned to the system."""
 
 
 class Upload(NamedTuple):
-    """The files that one attempt has put into the store."""
+    """The files that one attempt uploaded."""
 
     files: PersistedFiles
     replaced: tuple[Add, ...]
-    """Files of a keyed table whose rows these have too."""
+    """Replaced files of a keyed table, whose rows the new ones contain."""
     applied: Applied
     """The position up to which the partition's log is in files with these."""
     base: TableState
@@ -58,7 +58,7 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ordered:
-    """Rows in their files' order."""
+    """Rows in the order of their files."""
 
     flushed: RowsToFlush
     definition: TableDefinition
@@ -66,21 +66,22 @@ class Ordered:
     """The version that the rows are ordered for."""
     first_seq: int
     replaced: tuple[Add, ...]
-    """The files whose rows these stretches have, too."""
+    """The files whose rows the stretches contain as well."""
     stretches: Iterable[Stretch]
-    """One stretch; in a keyed table as many as its files need. Each is made when the one before has
-    gone, so they can be put once."""
+    """One stretch; for a keyed table one per file. Each is made when the previous one is
+    dropped, so they can be uploaded once."""
 
 
 class CannotEncode(Exception):
-    """Rows that no file could be made of: ours to keep, while everything else goes on.
+    """Raised for rows that cannot be written to files: they stay buffered, and everything else
+    continues.
 
-    Among the causes is a damaged file of a keyed table, which they would replace.
+    One possible cause is a damaged file of a keyed table, which they would replace.
     """
 
 
 class FileWriter:
-    """Sorts rows, encodes them and puts the files into the store. Any thread."""
+    """Sorts and encodes rows and uploads the files. Thread-safe."""
 
     def __init__(self, store: ObjectStore, writer: WriterIdentity, limits: RewriteLimits) -> None:
         self.writer = writer
@@ -94,15 +95,15 @@ class FileWriter:
         after_seq: int = -1,
         left_out: Collection[int] = (),
     ) -> Upload:
-        """Put rows into the store, as the table is at this version.
+        """Upload rows for the table as of this version.
 
         Args:
             after_seq: leave out operations up to this sequence.
-            left_out: and those with these sequences.
+            left_out: leave out the operations with these sequences, too.
 
         Raises:
-            StoreError, OSError: the store does not take them now.
-            CannotEncode: no file could be made of them.
+            StoreError, OSError: the store does not accept them now.
+            CannotEncode: the rows cannot be written to files.
         """
         return self.put(self.order(flushed, state, after_seq, left_out))
 
@@ -113,11 +114,11 @@ class FileWriter:
         after_seq: int = -1,
         left_out: Collection[int] = (),
     ) -> Ordered:
-        """Put rows into the order of their files; see :meth:`upload`.
+        """Sort rows into the order of their files; see :meth:`upload`.
 
         Raises:
             StoreError, OSError: files of a keyed table cannot be read now.
-            CannotEncode: these rows have no order.
+            CannotEncode: the rows cannot be sorted.
         """
         definition = TableDefinition.of_state(state)
         slices = flushed.rows.slices_without(after_seq, left_out)
@@ -146,11 +147,11 @@ class FileWriter:
                 del rows
 
     def put(self, ordered: Ordered) -> Upload:
-        """Encode rows and put them into the store.
+        """Encode and upload sorted rows.
 
         Raises:
-            StoreError, OSError: the store does not take them now.
-            CannotEncode: no file could be made of them.
+            StoreError, OSError: the store does not accept them now.
+            CannotEncode: the rows cannot be encoded.
         """
         flushed, definition = ordered.flushed, ordered.definition
         epoch, partition = flushed.epoch, flushed.partition
@@ -168,7 +169,7 @@ class FileWriter:
         return Upload(files, ordered.replaced, applied, ordered.state)
 
     def _facts(self, origin: FileOrigin) -> dict[str, str]:
-        """The metadata in a file's footer."""
+        """Return the metadata for a file's footer."""
         return origin.facts() | {
             "incarnation": self.writer.incarnation,
             "epoch": str(origin.epoch),
@@ -179,7 +180,7 @@ class FileWriter:
 
 @contextmanager
 def _cannot_encode() -> Iterator[None]:
-    """Raise CannotEncode for whatever is not the store's fault: it is these rows'."""
+    """Turn errors that the store did not cause into CannotEncode."""
     try:
         yield
     except (StoreError, OSError, CannotEncode):
@@ -189,7 +190,7 @@ def _cannot_encode() -> Iterator[None]:
 
 
 def _chained(first: list[Stretch], others: Iterator[Stretch]) -> Iterator[Stretch]:
-    """Yield the first stretch, then the others; none is held when the next one is made."""
+    """Yield the first stretch, then the others, holding none while the next is made."""
     yield first.pop()
     yield from others
 
@@ -204,7 +205,7 @@ def _encoded(stretches: Iterable[Stretch], metadata: dict[str, str]) -> Iterator
 
 
 def _enlarge_chunks(rows: BufferedRows) -> None:
-    """Join very many chunks to few: picking rows would join them all, and hold both."""
+    """Join very many chunks to few: picking rows would join them all and hold both."""
     if rows.chunk_count <= MANY_CHUNKS:
         return
     freed = 0
@@ -216,7 +217,7 @@ def _enlarge_chunks(rows: BufferedRows) -> None:
 
 
 def _aligned(batches: Sequence[pa.RecordBatch], definition: TableDefinition) -> SparseRows:
-    """The rows in the table's columns, and which of them delete, if any may."""
+    """Return the rows with the table's columns, and which of them delete, if any may."""
     schema = definition.schema
     if any(DELETED in batch.schema.names for batch in batches):
         schema = schema_with_deletes(schema)

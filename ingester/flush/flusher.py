@@ -1,14 +1,14 @@
-"""From a frozen buffer to a committed file: sort, encode, put, commit, release.
+"""From a frozen buffer to a committed file: sort, encode, upload, commit, release.
 
-    enqueue ─▶ queue ─▶ begin (ordered) ─▶ finish (encoded, put) ─▶ the table's gate ─▶ committed
+    enqueue ─▶ queue ─▶ begin (ordered) ─▶ finish (encoded, uploaded) ─▶ the table's gate ─▶
+    committed
 
-Law of this file: a frozen buffer is tried until it is committed. Its file goes up under a fresh
-name for every attempt, so an upload that arrives late can only be garbage. Buffers of one partition
-are uploaded in order and reach the table's gate in that order; when they are committed is decided
-there (:mod:`ingester.tables.commit_schedule`). In a table without a primary key the next buffer's
-rows are put into order while the one before is encoded, and it is encoded while that one waits for
-its commit. With a primary key a partition's buffers go one after another, because the next one may
-replace files of the one before.
+A frozen buffer is retried until it is committed (tests/flush). Buffers of one partition are
+uploaded in order and reach the table's gate in that order;
+:mod:`ingester.tables.commit_schedule` decides when they are committed. In a table without a
+primary key, the next buffer is sorted while the previous one is encoded, and encoded while that
+one waits for its commit. In a keyed table a partition's buffers are flushed one after another,
+because each may replace files of the previous one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+import msgspec
 import structlog
 import trio
 
@@ -27,13 +28,78 @@ from ingester.buffer import BufferHandle, FlushJob, PartitionBuffer
 from ingester.flush.file_writer import CannotEncode, FileWriter, Upload
 from ingester.flush.worker_pool import Begun, WorkerPool, lanes, step
 from ingester.memory.ledger import MemoryLedger
-from ingester.observability.status import PersistStatus
+from ingester.observability.metrics import Metrics
+from ingester.observability.status import Persisted, PersistRun, PersistStatus
 from ingester.tables.catalog import Catalog
 from ingester.tables.commit_schedule import CommitSchedule, FinishedFlush, FlushState
 from persist.backoff import Backoff
 from persist.jobs import PersistQueue
 from persist.manifest import Action, Add, TableState
 from persist.switching import held_bytes
+
+LAST_FLUSHES = 10
+
+
+class FlushCounts:
+    """Counts finished and failed flushes since the start. Event loop only."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._persisted = Persisted()
+        self._failed_attempts = 0
+        self.last_failure: tuple[float, str] | None = None
+        """When a flush last failed, by the monotonic clock, and why; None once that buffer is
+        flushed."""
+        self._failed_first_row: tuple[object, ...] | None = None
+        self._last: list[PersistRun] = []
+
+    def flushed(
+        self, job: FlushJob, adds: tuple[Add, ...], queued_s: float, active_s: float
+    ) -> None:
+        """Count a buffer whose rows are in these committed files."""
+        table, rows, nbytes = job.table, job.handle.total_rows, sum(a.bytes for a in adds)
+        self._metrics.persist_finished(queued_s, active_s)
+        self._metrics.table(table.namespace, table.name).persisted(len(adds), rows, nbytes)
+        if _first_row(job) == self._failed_first_row:
+            self.last_failure = self._failed_first_row = None
+        before = self._persisted
+        self._persisted = Persisted(
+            rows=before.rows + rows, bytes=before.bytes + nbytes, files=before.files + len(adds)
+        )
+        run = PersistRun(
+            at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            namespace=table.namespace,
+            table=table.name,
+            partition=job.partition_name,
+            rows=rows,
+            bytes=nbytes,
+            queued_s=queued_s,
+            active_s=active_s,
+            total_s=queued_s + active_s,
+        )
+        self._last = [run, *self._last][:LAST_FLUSHES]
+
+    def failed(self, job: FlushJob, error: Exception) -> None:
+        """Count a failed attempt, which will be retried."""
+        self._failed_attempts += 1
+        self._failed_first_row = _first_row(job)
+        self.last_failure = (time.monotonic(), str(error))
+        self._metrics.persist_failed()
+
+    def add_to(self, queue: PersistStatus) -> PersistStatus:
+        """Return the queue's status with these counts."""
+        return msgspec.structs.replace(
+            queue,
+            persisted=self._persisted,
+            failed_attempts=self._failed_attempts,
+            last=self._last,
+        )
+
+
+def _first_row(job: FlushJob) -> tuple[object, ...]:
+    """Identifies a buffer without referring to its rows."""
+    return job.table.key, job.handle.partition, job.handle.epoch, job.handle.first_seq
+
 
 log = structlog.get_logger(__name__)
 
@@ -43,16 +109,16 @@ REASON = "replaced by newer rows"
 
 @dataclass(frozen=True, slots=True)
 class FlushHooks:
-    """Observers of flushes."""
+    """Callbacks."""
 
     persisted: Callable[[FlushJob, tuple[Add, ...], float, float], None] = lambda *_: None
-    """Is told of a flushed buffer, its files, and its seconds in the queue and at work."""
+    """Called with a flushed buffer, its files, and its seconds in the queue and at work."""
     failed: Callable[[FlushJob, Exception], None] = lambda *_: None
-    """Is told of a buffer why an attempt to upload it has failed."""
+    """Called with a buffer and the reason of a failed upload."""
 
 
 class Flusher:
-    """Turns frozen buffers into files. The work runs in threads, the order is kept on the loop."""
+    """Flushes frozen buffers. The work runs in threads; the event loop keeps the order."""
 
     def __init__(
         self,
@@ -67,26 +133,26 @@ class Flusher:
         look = partial(catalog.look, older_than_s=0.0)
         self.pool = WorkerPool(file_writer, ledger, hooks.failed, look, workers=workers)
         self.released = trio.Event()
-        """The event that buffers are released: it is set, and made anew."""
+        """Set, and replaced, whenever buffers are released."""
         self._hooks = hooks
         self._ledger = ledger
         ledger.gauge("rewritten", lambda: file_writer.limits.older.nbytes + held_bytes())
         self._commits = catalog.commits
-        # Kept: a flush outlives the worker that has uploaded it, and ends with `run`.
+        # Kept, because a flush outlives the worker that uploaded it; it ends with `run`.
         self._nursery: trio.Nursery | None = None
         self._behind: dict[PartitionBuffer, deque[FlushJob]] = {}
-        """The buffers of partitions that are served beside the workers, in order."""
+        """Buffers of partitions that are flushed outside the workers, in order."""
         self._behind_bytes = 0
         self._queued: dict[FlushJob, int] = {}
-        """The bytes of each buffer that waits, as they count for its namespace."""
+        """Bytes of each waiting buffer, as counted for its namespace."""
 
     @property
     def queued_bytes(self) -> int:
-        """Memory of the frozen buffers that wait for a worker or for another one. Any thread."""
+        """Memory of the frozen buffers that wait. Thread-safe."""
         return self.queue.queued_bytes + self._behind_bytes
 
     def statistics(self) -> PersistStatus:
-        """The number of buffers that are on their way to files now."""
+        """Number of buffers being flushed now."""
         return PersistStatus(
             queued_jobs=self.queue.queued_jobs,
             queued_bytes=self.queued_bytes,
@@ -94,7 +160,7 @@ class Flusher:
         )
 
     def hurry(self) -> None:
-        """Flush with more threads from now on: the daemon stops, and nobody writes any more."""
+        """Use more threads from now on: the daemon stops and nothing is written any more."""
         self.pool.hurry()
 
     def enqueue(self, job: FlushJob) -> None:
@@ -107,12 +173,12 @@ class Flusher:
         self.queue.put(key, job, job.handle.nbytes, namespace)
 
     async def until_released(self, handle: BufferHandle) -> None:
-        """Return when the buffer's rows are in committed files."""
+        """Return once the buffer's rows are in committed files."""
         while not handle.released:
             await self.released.wait()
 
     async def run(self) -> None:
-        """Flush what is queued until cancelled.
+        """Flush queued buffers until cancelled.
 
         Raises:
             Fenced: another process has taken over; nothing more can be committed.
@@ -143,7 +209,7 @@ class Flusher:
             self._finish(flush)
 
     def _served(self, job: FlushJob) -> None:
-        """Stop counting a buffer among those of its namespace that wait."""
+        """Stop counting a buffer among its namespace's waiting ones."""
         job.table.use.queued_bytes -= self._queued.pop(job)
 
     def _serve_apart(self, job: FlushJob, flush: FinishedFlush | None = None) -> None:
@@ -154,10 +220,10 @@ class Flusher:
     async def _serve_partition(
         self, partition: PartitionBuffer, flush: FinishedFlush | None
     ) -> None:
-        """Flush a partition's buffers one after another, beside the workers.
+        """Flush a partition's buffers one after another, outside the workers.
 
         These are partitions of keyed tables, and those with a buffer that cannot be encoded now.
-        ``flush``: of the first one, where it is uploaded already.
+        ``flush``: the first buffer's flush, if it is uploaded already.
         """
         waiting = self._behind[partition]
         while waiting:
@@ -185,13 +251,15 @@ class Flusher:
     def _let_others_go(self, job: FlushJob) -> None:
         if self._schedule_of(job).dissolve(job):
             log.info(
-                "partitions of a replicated table go into files without one that cannot",
+                "partitions of a replicated table are flushed without one that cannot be",
                 table=job.table.key,
                 partition=job.partition_name,
             )
 
     async def _upload(self, begun: Begun) -> FinishedFlush:
-        """Make a buffer's first upload, with a place among those that wait for their commit."""
+        """Upload a buffer for the first time, holding a place among the flushes that wait for
+        commits.
+        """
         upload = await self.pool.finish(begun)
         actions = upload.actions(REASON)
         await self._commits.take_place(begun.job)
@@ -212,7 +280,9 @@ class Flusher:
         self._report(flush)
 
     async def _commit_keyed(self, flush: FinishedFlush) -> None:
-        """Return when a flush is committed: the partition's next buffer may replace its files."""
+        """Return once a flush is committed, because the partition's next buffer may replace its
+        files.
+        """
         schedule, backoff = self._schedule_of(flush.job), Backoff(0.05, 5.0, Random())
         schedule.finish(flush)
         while not await self._commits.committed(flush):
@@ -223,7 +293,7 @@ class Flusher:
         self._report(flush)
 
     async def _make_anew(self, flush: FinishedFlush) -> None:
-        """Upload a refused flush again, on top of the newest version, without what is not ours."""
+        """Upload a refused flush again, on top of the newest version and without others' rows."""
         base = max(flush.table.state, flush.base, key=lambda state: state.place)
         try:
             upload = await self.pool.until_done(
@@ -235,15 +305,15 @@ class Flusher:
         flush.files, flush.actions, flush.base = upload.files, upload.actions(REASON), upload.base
         step(flush.job, "made anew")
 
-    # What a commit has done while it holds the table's gate
+    # Called by a commit that holds the table's gate
 
     async def encode_rest(self, flush: FinishedFlush, base: TableState) -> tuple[Action, ...]:
-        """See :class:`ingester.tables.finished_flush.Remaker`."""
+        """See :class:`ingester.tables.commit_schedule.Remaker`."""
         upload = await self._upload_until_done(flush.job, base, flush.covered_to, flush.left_out)
         return upload.actions(REASON)
 
     async def upload_again(self, flush: FinishedFlush, base: TableState) -> None:
-        """See :class:`ingester.tables.finished_flush.Remaker`."""
+        """See :class:`ingester.tables.commit_schedule.Remaker`."""
         upload = await self._upload_until_done(flush.job, base)
         flush.files, flush.actions, flush.base = upload.files, upload.actions(REASON), upload.base
         flush.covered_to, flush.left_out = -1, frozenset()
@@ -255,9 +325,9 @@ class Flusher:
         after_seq: int = -1,
         left_out: Collection[int] = (),
     ) -> Upload:
-        """Upload a buffer at the table's gate, where nobody else can go first.
+        """Upload a buffer while its table's gate is held, so that no other can go first.
 
-        So what cannot be encoded waits.
+        A buffer that cannot be encoded keeps the gate waiting.
         """
         while True:
             try:
@@ -291,7 +361,7 @@ class Flusher:
 
 
 def _facts_of(flush: FinishedFlush) -> dict[str, str | int]:
-    """The attributes of a flush's span, once a version has its files."""
+    """Return a flush's span attributes, once a version has its files."""
     adds = flush.files.adds
     return {
         "ingester.rows": flush.job.handle.total_rows,

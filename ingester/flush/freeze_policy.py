@@ -1,9 +1,7 @@
-"""The policy of freezing a partition's buffer: by its age, and where memory or a disk is full.
+"""When a partition's buffer is frozen: by age, or because memory, partitions or the disk run out.
 
-The tree itself freezes a buffer that is large enough.
-
-Law of this file: nothing depends on traffic. The oldest buffer's deadline is slept towards;
-pressure and new buffers wake the loop; nobody polls.
+The tree itself freezes a buffer that is large enough. Nothing depends on traffic: the policy
+sleeps until the oldest buffer's deadline; pressure and new buffers wake it (tests/flush).
 """
 
 from __future__ import annotations
@@ -20,20 +18,20 @@ from ingester.memory.ledger import MemoryLedger
 from persist.table import TableKey
 
 CROWDED_PART = 4
-"""The part of too many partitions that is on its way to files before more of them are frozen."""
+"""This fraction of too many partitions is being flushed before more are frozen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeAges:
-    """The ages at which buffers are frozen."""
+    """Ages at which buffers are frozen."""
 
     max_age_s: float
     max_lag_s: float
-    """The age of a buffer that replication began."""
+    """Age of a buffer that replication started."""
 
 
 class FreezePolicy:
-    """Freezes buffers that are due. Loop only."""
+    """Freezes buffers that are due. Event loop only."""
 
     def __init__(
         self,
@@ -44,7 +42,9 @@ class FreezePolicy:
         shrink_caches: Callable[[], None],
         make_room: Callable[[], None],
     ) -> None:
-        """``make_room`` lets go of more than ``shrink_caches``, for a batch that finds no room."""
+        """``make_room``: frees more than ``shrink_caches``, for a batch that was refused for
+        memory.
+        """
         self._tree = tree
         self._ledger = ledger
         self._ages: list[tuple[OrderedDict[BufferHandle, PartitionBuffer], float, Why]] = [
@@ -60,24 +60,25 @@ class FreezePolicy:
         self._full_namespaces: set[str] = set()
 
     def wake(self) -> None:
-        """Look at the deadlines again: a buffer was opened, or something else has changed."""
+        """Recompute the deadlines: a buffer was opened, or something else changed."""
         self._wake.set()
 
     def after_group(self) -> None:
-        """Look at the low watermark: operations were applied."""
+        """Check the low watermark: operations were applied."""
         if self._ledger.used > self._ledger.watermarks.low:
             self._wake.set()
 
     def relieve_disk(self) -> None:
-        """Freeze for room on the log's disk, which is full: only flushes give it back."""
+        """Freeze because the log's disk is full; only flushes free log segments."""
         self._disk_full = True
         self._wake.set()
 
     def relieve_memory(self, namespace: str | None = None) -> None:
-        """Freeze for a batch that found no room: what is not on its way to a file has to go now.
+        """Freeze for a batch that was refused for memory, unless enough is being flushed.
 
         Args:
-            namespace: the one that has as much as it may have; None where the daemon has.
+            namespace: the namespace that has reached its quota; None if the daemon's memory is
+                full.
         """
         if namespace is None:
             self._memory_full = True
@@ -86,9 +87,9 @@ class FreezePolicy:
         self._wake.set()
 
     def relieve_partitions(self, whose: TableKey | str | None) -> None:
-        """Freeze the oldest of a table's buffers, or of all, until a part of them is on its way.
+        """Freeze the oldest buffers, of a table or of all, until enough of them are being flushed.
 
-        A batch found no room for its partitions, of which there are too many.
+        A batch was refused because there are too many partitions.
 
         Args:
             whose: a table, a namespace, or None for the daemon.
@@ -97,7 +98,7 @@ class FreezePolicy:
         self._wake.set()
 
     async def run(self) -> None:
-        """Freeze what is due until cancelled."""
+        """Freeze due buffers until cancelled."""
         while True:
             self._wake = trio.Event()
             self._freeze_due()
@@ -105,7 +106,6 @@ class FreezePolicy:
                 await self._wake.wait()
 
     def freeze_all(self, why: Why) -> None:
-        """Freeze every active buffer."""
         for _, partition in list(self._tree.active()):
             self._tree.freeze(partition, why)
 
@@ -139,7 +139,9 @@ class FreezePolicy:
             self._freeze_largest()
 
     def _freeze_namespaces(self) -> None:
-        """Freeze all of the namespaces that have as much as they may, and nothing on its way."""
+        """Freeze all of the namespaces that have reached their quota and have nothing being
+        flushed.
+        """
         full, self._full_namespaces = self._full_namespaces, set()
         full = {name for name in full if not self._tree.namespaces.of(name).frozen_bytes}
         for _, partition in list(self._tree.active()):
@@ -147,7 +149,7 @@ class FreezePolicy:
                 self._tree.freeze(partition, "memory")
 
     def _freeze_crowded(self) -> None:
-        """Freeze the oldest where there are too many, but for those that are on their way."""
+        """Freeze the oldest buffers where there are too many, except those being flushed."""
         crowded, self._crowded = self._crowded, set()
         for whose in crowded:
             mine = [
@@ -166,17 +168,17 @@ class FreezePolicy:
                 self._tree.freeze(partition, "partitions")
 
     def _freeze_largest(self) -> None:
-        """Freeze the largest buffers until the rest, once they are flushed, is under ``low``.
+        """Freeze the largest buffers until the rest is under ``low`` once they are flushed.
 
-        At most half of ``low`` stays active: what is not a buffer comes on top of it. Those of
-        namespaces with more than their share come first.
+        At most half of ``low`` stays active, because other memory is used on top of buffers.
+        Namespaces above their share come first.
         """
         ledger = self._ledger
         low = ledger.watermarks.low
         beside = ledger.used - ledger.buffered - ledger.frozen
         enough = min(low // 2, max(0, low - beside))
         if self._ledger.buffered <= enough:
-            return  # the rest is on its way already; asked after every group while it is
+            return  # the rest is being flushed; called again after each group meanwhile
         greedy = self._tree.namespaces.over_shares(ledger.watermarks.high)
 
         def order(one: tuple[BufferHandle, PartitionBuffer]) -> tuple[bool, int]:

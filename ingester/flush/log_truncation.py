@@ -1,13 +1,13 @@
-"""Truncation of the log: which segments nobody needs any more, and their removal.
+"""Deleting log segments that are no longer needed.
 
     kept from ── the oldest of: the segment that replay has reached
-                                the first segment of any buffer that is not in committed files
-                                that of any source's state that no committed version has
+                                the first segment of any unflushed buffer
+                                the segment of any checkpoint that no committed version has
                                 the open segment
 
-Law of this file: a segment goes when every operation in it is in a committed manifest or is
-another process's to bring. Replayed segments go by the same rule: there is no second path. Loop
-only.
+A segment is deleted only when all its operations are in a committed manifest or another process
+has taken them over. Replayed segments follow the same rule; there is no second path
+(tests/crash, tests/lifetimes). Event loop only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class LogTruncation:
-    """Removes segments of one log."""
+    """Deletes segments of one log."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class LogTruncation:
         flusher: Flusher,
         on_removed: Callable[[int], object],
     ) -> None:
-        """``on_removed`` is told how many segments have been removed."""
+        """``on_removed``: called with the number of deleted segments."""
         self._wal = wal
         self._tree = tree
         self._flusher = flusher
@@ -41,20 +41,20 @@ class LogTruncation:
         self._replaying: int | None = 0
 
     def note_replaying(self, segment: int | None) -> None:
-        """Note that replay has reached this segment, or is over."""
+        """Record that replay has reached this segment, or is over."""
         self._replaying = segment
 
     def keep_from(self) -> int:
-        """The number of the oldest segment with operations that no committed file has."""
-        # Invariant: what is not replayed yet is in no buffer, and is needed all the same.
+        """Return the oldest segment with operations that no committed file has."""
+        # Invariant: what is not replayed yet is in no buffer and is still needed.
         first_unused = self._wal.open_segment if self._replaying is None else self._replaying
         return min(first_unused, self._tree.first_needed_segment(default=first_unused))
 
     async def truncate(self) -> None:
-        """Remove the sealed segments before :meth:`keep_from`.
+        """Delete the sealed segments before :meth:`keep_from`.
 
         Raises:
-            LogFull, LogWriteFailed: the disk does not let them go.
+            LogFull, LogWriteFailed: the disk refused the deletion.
         """
         removed = await self._wal.prune(self.keep_from())
         if removed:
@@ -65,7 +65,7 @@ class LogTruncation:
         released = self._flusher.released
         while True:
             await released.wait()
-            # Taken before: what is released while segments are removed is looked at, too.
+            # Taken first, so that releases during the deletion cause another look.
             released = self._flusher.released
             try:
                 await self.truncate()

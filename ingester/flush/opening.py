@@ -12,8 +12,7 @@ from ingester.config.settings import Settings
 from ingester.errors import TooSlow
 from ingester.flush.checkpoint_committer import CheckpointCommitter
 from ingester.flush.file_writer import FileWriter
-from ingester.flush.flush_counts import FlushCounts
-from ingester.flush.flusher import Flusher, FlushHooks
+from ingester.flush.flusher import FlushCounts, Flusher, FlushHooks
 from ingester.flush.freeze_policy import FreezeAges, FreezePolicy
 from ingester.flush.log_truncation import LogTruncation
 from ingester.memory.ledger import MemoryLedger

@@ -1,9 +1,9 @@
-"""Uploads that are tried until the store takes them, in threads that give way.
+"""Uploads with retries, in threads that yield to writes and queries.
 
-    begin   room for the job, rows put into order ─▶ finish   encoded, put into the store
+    begin   waits for memory, sorts the rows ─▶ finish   encodes and uploads them
 
-Law of this file: loop only; the work runs in threads of its own. What the store does not take now
-is tried again, with a new name each time; what no file can be made of is the caller's.
+Event loop only; the work runs in threads of its own. An upload that the store refuses is retried
+under a new name; a buffer that cannot be encoded is reported to the caller (tests/flush).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 NICENESS = 10
 LANES, MOST_LANES = 8, 64
-"""The partitions that are served at a time, for each thread that sorts and encodes, and at most."""
+"""Partitions served at a time: per encoding thread, and at most."""
 SMALL_BYTES = 256 << 10
-"""The size of a buffer that is put into order and encoded at once."""
+"""Buffers up to this size are sorted and encoded in one step."""
 UPLOAD_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, OSError))
 
 
@@ -48,18 +48,20 @@ def _give_way() -> None:
 
 
 def lanes(workers: int) -> int:
-    """The partitions that are served at a time."""
+    """Number of partitions served at a time."""
     return max(workers, min(workers * LANES, MOST_LANES))
 
 
 async def _done_in(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    """Return or raise what the work does in a thread, also where nobody waits for it any more."""
+    """Return or raise the outcome of the work in a thread, even if no task waits for it any
+    more.
+    """
     token, ended = trio.lowlevel.current_trio_token(), trio.Event()
     done: list[tuple[T | None, BaseException | None]] = []
 
     def do() -> None:
-        # Not by a future, whose thread still has the error when it is seen here: a log that looks
-        # at the frames of an error would have the thread's keep it, and with it the rows.
+        # Not a future: its thread would still hold the error when it is seen here, and a logged
+        # error keeps its frames alive, and with them the rows.
         try:
             done.append((work(), None))
         except BaseException as exc:
@@ -79,7 +81,7 @@ async def _done_in(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
 
 
 async def _as_it_is(table: TableBuffer) -> None:
-    """Look at nothing."""
+    """No-op."""
 
 
 def _job_bytes(job: FlushJob) -> int:
@@ -88,25 +90,25 @@ def _job_bytes(job: FlushJob) -> int:
 
 
 def step(job: FlushJob, name: str, error: BaseException | None = None) -> None:
-    """Note a step in the buffer's trace, where it has one."""
+    """Record a step in the buffer's trace, if it has one."""
     if (trace := job.handle.flush_trace) is not None:
         trace.step(name, error)
 
 
 @dataclass(slots=True)
 class Begun:
-    """A buffer's first upload, for which there is room."""
+    """A buffer's first upload, with its memory reserved."""
 
     job: FlushJob
     nbytes: int
     at: float
-    """The time when the flush began, in seconds of the monotonic clock."""
+    """When the flush began, by the monotonic clock."""
     ordered: Ordered | None = None
-    """The rows in the order of their files; None where that is left to the end."""
+    """The sorted rows; None if they are sorted together with encoding."""
 
 
 class WorkerPool:
-    """Threads that sort, encode and put, and the room that their jobs have. Loop only."""
+    """Threads that sort, encode and upload, and the memory of their jobs. Event loop only."""
 
     def __init__(
         self,
@@ -117,30 +119,34 @@ class WorkerPool:
         *,
         workers: int,
     ) -> None:
-        """``on_failed`` is told why each attempt has failed; ``look`` looks at a table anew."""
+        """``on_failed``: called with the reason of each failed attempt; ``look``: refreshes a
+        table.
+        """
         self._on_failed = on_failed
         self._look = look
         self._file_writer = file_writer
         self._ledger = ledger
-        # Who waits for a thread waits here: there is one for whoever has a turn.
+        # Jobs wait here for a thread, so that one is free for each turn.
         self._turns = ByteBudget(workers)
         self._workers = workers
-        # Threads of their own: they give way to those that acknowledge writes and answer queries.
+        # Threads of their own, because they yield to threads that acknowledge writes and answer
+        # queries.
         self._threads = ThreadPoolExecutor(lanes(workers), "persist", initializer=_give_way)
         self._budget = ByteBudget(ledger.watermarks.jobs)
 
     def hurry(self) -> None:
-        """Have as many threads as partitions are served at a time: nobody writes any more.
+        """Use one thread per partition served: the daemon stops and nothing is written any more.
 
-        Of small files, most of the time is the store's: a disk or a network that is waited for.
+        With small files, most of the time is spent waiting for the store.
         """
         self._turns.raise_limit(lanes(self._workers))
 
     async def begin(self, job: FlushJob) -> Begun:
-        """Wait for room; then put the rows into order, in a table without a primary key.
+        """Wait for memory; then sort the rows, in a table without a primary key.
 
-        Follow with :meth:`finish` or :meth:`drop`. A keyed table's rows depend on the files that
-        its partition has then. Few rows are left to the end: two ways to a thread take longer.
+        Follow with :meth:`finish` or :meth:`drop`. A keyed table's rows depend on its
+        partition's files at the end. Few rows are sorted at the end as well, because two trips
+        to a thread take longer.
         """
         begun = Begun(job, _job_bytes(job), time.monotonic())
         await self._budget.spend(begun.nbytes, job.table.namespace)
@@ -152,17 +158,17 @@ class WorkerPool:
                 begun.ordered = await self._run(order, job)
                 step(job, "order")
         except (CannotEncode, StoreError, OSError):
-            pass  # it comes again where it is told, or tried again
+            pass  # raised again where it is reported or retried
         except BaseException:
             self.drop(begun)
             raise
         return begun
 
     async def finish(self, begun: Begun) -> Upload:
-        """Make a buffer's first upload.
+        """Complete a buffer's first upload.
 
         Raises:
-            CannotEncode: no file can be made of it now.
+            CannotEncode: the rows cannot be written to files now.
         """
         try:
             upload = await self.until_done(begun.job, ordered=begun.ordered)
@@ -172,7 +178,7 @@ class WorkerPool:
             self.drop(begun)
 
     def drop(self, begun: Begun) -> None:
-        """Give the room of a begun upload back."""
+        """Free the memory reserved for an upload."""
         begun.ordered = None
         self._ledger.jobs -= begun.nbytes
         self._budget.give_back(begun.nbytes)
@@ -186,13 +192,13 @@ class WorkerPool:
         left_out: Collection[int] = (),
         ordered: Ordered | None = None,
     ) -> Upload:
-        """Upload a buffer, or what is left of it, as the table is at ``base``, or now.
+        """Upload a buffer, or what is left of it, for the table at ``base`` or now.
 
         Args:
-            ordered: the buffer's rows in order, where that is done already.
+            ordered: the sorted rows, if available.
 
         Raises:
-            CannotEncode: no file can be made of it now.
+            CannotEncode: the rows cannot be written to files now.
         """
 
         async def once() -> Upload:
@@ -204,8 +210,8 @@ class WorkerPool:
                 return await self._run(upload, job)
             except NotFound:
                 if base is None:
-                    # A file to be replaced is gone: others have, or the table was switched. Or the
-                    # whole store is: then it is tried again until that is back.
+                    # A file to replace is gone: another writer replaced it, the table was switched,
+                    # or the whole store is gone. Look at the newest version and retry.
                     await self._look(job.table)
                 raise
 
@@ -219,13 +225,14 @@ class WorkerPool:
         try:
             return await retry_async(once, UPLOAD_RETRY, tell, sleep=trio.sleep)
         except CannotEncode:
-            # Without a name here: the log's look at this frame would keep it, and it the rows.
+            # Not assigned to a name: a logged traceback would keep the frame alive, and with it the
+            # rows.
             self._on_failed(job, cast(CannotEncode, sys.exc_info()[1]))
             log.exception("buffer cannot be encoded", **where, runbook="persist-failing")
             raise
 
     async def _run(self, work: Callable[[], T], job: FlushJob) -> T:
-        """Work in a thread, in the namespace's turn.
+        """Run work in a thread, in the namespace's turn.
 
         Its error, which holds the rows, lives no longer than the caller's.
         """

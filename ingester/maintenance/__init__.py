@@ -1,9 +1,9 @@
-"""What is done for a table's version after its commit, in the background.
+"""Background work after a table's commits.
 
-    ``version_follower`` ─┬▶ ``manifest_snapshots``: a snapshot when the changelogs outweigh it
-                          └▶ ``spark_metadata``: the list of files where Spark looks for one
-    ``garbage_collector``: old versions and unlisted files go
+    ``version_follower`` ─▶ a manifest snapshot, when the changelogs outweigh it
+                         ─▶ ``_spark_metadata``: the list of files where Spark looks for one
+    ``garbage_collector``: deletes old versions and unlisted files
+    ``opening``: creates the room's parts
 
-Nothing here stands in the way of a commit, and no row depends on it. ``opening`` makes the parts of
-the room. Start reading at ``version_follower``.
+Nothing here delays a commit, and no row depends on it. Start reading at ``version_follower``.
 """

@@ -1,8 +1,8 @@
-"""Clean-up of the tables that this daemon has open, at leisure.
+"""Garbage collection of this daemon's open tables.
 
-Law of this file: never on the way of anything. One table at a time, in a thread of its own; the
-table's gate is held for the commit of a horizon alone; what fails is logged and tried again the
-next time. It may be cut off at any step: the next run, here or elsewhere, takes what is left.
+One table at a time, in a thread of its own. The table's gate is held only for the commit of a
+horizon. Failures are logged and retried at the next run. It may be interrupted at any step: the
+next run, here or at another daemon, deletes what is left (tests/maintenance).
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ SHORTEST_PAUSE_S = 1.0
 
 
 class GarbageCollector:
-    """Cleans every open table about once an hour. Loop only; the work runs in a thread."""
+    """Collects garbage of every open table about once an hour. Event loop only; the work runs in
+    a thread.
+    """
 
     def __init__(
         self,
@@ -55,7 +57,9 @@ class GarbageCollector:
         settings: Settings,
         on_run: Callable[[int, int, float, bool], None],
     ) -> None:
-        """``on_run`` gets each run's objects and bytes deleted, its seconds, whether it failed."""
+        """``on_run``: called with each run's deleted objects and bytes, its seconds, and whether
+        it failed.
+        """
         self._done = CleanUpStatus()
         self._on_run = on_run
         self._catalog = catalog
@@ -63,25 +67,25 @@ class GarbageCollector:
         of = settings.manifest
         self._retention = Retention(retain_s=of.retain, orphan_grace_s=of.orphan_grace)
         self._versions = VersionRetention(settings.versions.keep, of.orphan_grace)
-        # Nothing comes of age sooner than these say, so there is no need to look more often.
+        # Nothing expires sooner than these settings say.
         longest_s = max(of.retain, of.orphan_grace, SHORTEST_PAUSE_S)
         self._pause_s = min(LONGEST_PAUSE_S, longest_s)
         self._removals: dict[tuple[TableKey, int], Removals] = {}
-        # A limiter of its own: whoever waits for the store is never behind a clean-up.
+        # A limiter of its own, so that no store call waits for garbage collection.
         self._limiter = trio.CapacityLimiter(1)
         self._random = Random()
 
     def statistics(self) -> CleanUpStatus:
-        """The totals of this daemon's clean-ups since it started."""
+        """Return the totals since the start."""
         return self._done
 
     async def run(self) -> None:
-        """Clean until cancelled.
+        """Collect garbage until cancelled.
 
         Raises:
             Fenced: another process has taken over this identity.
         """
-        # Daemons that were started together spread out; one that is restarted often cleans, too.
+        # Daemons started together spread out, and one that restarts often still collects.
         await trio.sleep(self._pause_s * self._random.uniform(0.1, 0.5))
         while True:
             for table in list(self._tree.tables.values()):
@@ -120,7 +124,7 @@ class GarbageCollector:
 
     async def _clean(self, table: TableBuffer) -> CleanUp:
         key, commits = table.key, self._catalog.commits
-        # Also where nobody asks for the table: it may have been switched.
+        # Even without queries: the table may have been switched.
         await self._catalog.refresh(table, 0.0)
         manifest = commits.manifest(key)
         removals = self._removals.setdefault((key, manifest.table_version), Removals())
@@ -132,7 +136,7 @@ class GarbageCollector:
         if plan.horizon is not None:
             async with commits.held(key):
                 if table.state.table_version != plan.state.table_version:
-                    # Switched meanwhile: the next run plans for the version that counts now.
+                    # Switched meanwhile: the next run uses the current table version.
                     raise VersionNotKept(plan.oldest, plan.oldest, plan.state.version)
                 horizon = Horizon(at=plan.horizon)
                 state = await commits.commit_held(key, table.state, (horizon,))
@@ -166,5 +170,5 @@ class GarbageCollector:
             )
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        # Abandoned by a stop: what the thread still does is as good as what the next run does.
+        # Abandoned at a stop: whatever the thread still does, the next run can do as well.
         return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)

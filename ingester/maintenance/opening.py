@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ingester.config.settings import Settings
 from ingester.maintenance.garbage_collector import GarbageCollector
-from ingester.maintenance.manifest_snapshots import SnapshotWriter
-from ingester.maintenance.spark_metadata import SparkMetadata
+from ingester.maintenance.version_follower import SnapshotWriter, SparkMetadata
 from ingester.observability.metrics import Metrics
 from ingester.tables.opening import TableParts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from ingester.buffer import BufferHandle, FlushJob
-from ingester.flush.flush_counts import FlushCounts
+from ingester.flush.flusher import FlushCounts
 from ingester.observability.metrics import Metrics
 from ingester.observability.status import PersistStatus
 from tests.tables.flushes import TABLE, job_of
