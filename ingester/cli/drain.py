@@ -1,4 +1,4 @@
-"""``drain``: a running daemon is told to take no more writes and to put everything into files."""
+"""``drain``: makes a running daemon refuse writes and flush everything."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,10 +13,10 @@ from .printing import print_json, print_line, size
 def run_drain(
     endpoint: str, timeout: str, *, wait: bool = False, undo: bool = False, as_json: bool = False
 ) -> None:
-    """Begin a drain, or take it back, and print how far it is.
+    """Start a drain, or undo it, and print its progress.
 
     Raises:
-        CommandFailed: with ``wait``, it is not drained in time; it goes on.
+        CommandFailed: with ``wait``, it is not drained in time; it continues.
     """
     if wait and undo:
         raise CommandFailed("--wait and --undo do not go together", USAGE)
@@ -26,23 +26,23 @@ def run_drain(
         raise CommandFailed(f"--timeout: {exc}", USAGE) from exc
     wait_s = timeout_s if wait else 0.0
     with connect_to_one(endpoint, "drain") as client:
-        # The daemon keeps the time; ours is for one that does not answer at all.
+        # The daemon watches the time; ours is for one that does not answer.
         (found,) = client.action("drain", {"undo": undo, "wait_s": wait_s}, timeout_s=wait_s + 60.0)
     if as_json:
         print_json(found)
     else:
         print_line(_line(found))
     if wait and found.get("state") != "drained":
-        raise CommandFailed(f"not drained within {timeout}; the daemon goes on with it")
+        raise CommandFailed(f"not drained within {timeout}; the drain continues")
 
 
 def _line(found: Mapping[str, Any]) -> str:
     if found.get("state") == "drained":
         return "drained: everything is in files; the daemon may be stopped"
     if found.get("state") == "none":
-        return "not draining: the daemon takes writes"
+        return "not draining: the daemon accepts writes"
     return (
-        f"draining: {found.get('buffers')} buffers with {size(found.get('bytes'))} are in no file"
-        f" yet, {found.get('tables')} tables are still this daemon's"
+        f"draining: {found.get('buffers')} buffers with {size(found.get('bytes'))} unflushed,"
+        f" {found.get('tables')} tables still claimed"
         + (f"; {found['problem']}" if found.get("problem") else "")
     )

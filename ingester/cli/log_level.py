@@ -1,4 +1,4 @@
-"""``log-level``: which events a daemon's log has, asked and set while it runs."""
+"""``log-level``: shows and sets the log levels of a running daemon."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from .printing import print_json, print_table
 def run_log_level(
     endpoint: str, level: str | None, logger: str | None, for_: str | None, as_json: bool
 ) -> None:
-    """Set the level, where there is one, and print those that hold now.
+    """Set the level, if one is given, and print the current levels.
 
     Raises:
         CommandFailed: wrong usage. ClientError: the daemon refused.
@@ -42,7 +42,7 @@ def run_log_level(
 
 
 def log_level_rows(told: Mapping[str, Any]) -> list[tuple[object, ...]]:
-    """Return a row for the setting, and one for each level that was set since the start."""
+    """Return a row for the setting, and one for each level set since the start."""
     rows: list[tuple[object, ...]] = [("(log.level)", told.get("level"), "")]
     for each in told.get("set") or []:
         rows.append((each.get("logger") or "(all)", each.get("level"), each.get("until") or "stop"))

@@ -1,4 +1,4 @@
-"""``tables``, ``status`` and ``persist``: a running daemon is asked, and told to persist."""
+"""``tables``, ``status`` and ``persist``: asks a running daemon, and makes it flush."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from .replication_status import SUMMARY, reported, summary
 
 
 def print_tables(endpoint: str, as_json: bool) -> None:
-    """Print every table with its newest version, and its rows in memory and in files."""
+    """Print every table with its newest version and its rows in memory and in files."""
     found: list[TableDescription] = []
     with connect(endpoint) as client:
         for summary in client.tables():
@@ -44,7 +44,7 @@ def print_tables(endpoint: str, as_json: bool) -> None:
 
 
 def _version_of(table: TableDescription) -> object:
-    """The manifest version; and which version of the table that is of, where it was switched."""
+    """Return the manifest version, with the generation if it is not the first."""
     if table.table_version == 1:
         return table.manifest_version
     return f"{table.manifest_version} of v{table.table_version}"
@@ -53,10 +53,10 @@ def _version_of(table: TableDescription) -> object:
 def run_persist(
     endpoint: str, target: tuple[str | None, str | None], timeout: str, as_json: bool
 ) -> None:
-    """Persist and print the version per table that has everything acknowledged before.
+    """Flush everything acknowledged so far, and print the committed version of each table.
 
     Raises:
-        TimedOut: not in time; the work goes on.
+        TimedOut: it is not done in time; the flushes continue.
     """
     try:
         timeout_s = parse_duration(timeout)
@@ -74,7 +74,7 @@ def run_persist(
 
 
 def print_status(endpoint: str, as_json: bool) -> None:
-    """Print what the daemon says about itself; with ``--json`` also what only a newer one says."""
+    """Print the daemon's status; ``--json`` includes fields this version does not know."""
     with connect(endpoint) as client:
         status = client.status()
     if as_json:
@@ -95,7 +95,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
         ("daemon", f"{identity.get('ingester_id')} (epoch {identity.get('epoch')})"),
         ("state", f"{identity.get('state')}, up {shown(identity.get('uptime_s'))} s"),
         *(("drain", text) for text in _drain(part(status, "drain"))),
-        *(("left log", text) for text in _adoptions(entries(status, "adoptions"))),
+        *(("adoption", text) for text in _adoptions(entries(status, "adoptions"))),
         ("store", identity.get("store")),
         ("store state", _store(part(status, "store_state"))),
         ("security", _security(part(status, "security"))),
@@ -103,12 +103,12 @@ def print_status(endpoint: str, as_json: bool) -> None:
         ("memory", f"{size(memory.get('used_bytes'))} of {size(memory.get('limit_bytes'))}"),
         ("rows", f"{rate:,.0f} per second" if rate >= 100 else f"{rate:.3g} per second"),
         (
-            "persists",
+            "flushes",
             f"{shown(work.get('queued_jobs'))} queued, {shown(work.get('active'))} active",
         ),
-        ("oldest row in no file", _age(status.get("oldest_unpersisted_s"))),
+        ("oldest unflushed row", _age(status.get("oldest_unpersisted_s"))),
         ("log", f"{shown(log.get('segments'))} segments, {size(log.get('bytes'))}"),
-        ("disk of the log", _disk(part(status, "disk"))),
+        ("log disk", _disk(part(status, "disk"))),
         *(("log level", text) for text in _levels(part(status, "log_levels"))),
         (
             "checkpoints",
@@ -117,7 +117,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
         ),
         ("streams", f"{shown(streams.get('open'))} open, {shown(streams.get('stalled'))} stalled"),
         (
-            "clean-up",
+            "garbage collection",
             f"{shown(cleaned.get('deleted_objects'))} objects deleted"
             f" ({size(cleaned.get('deleted_bytes'))}), {shown(cleaned.get('runs'))} runs,"
             f" {shown(cleaned.get('failed_runs'))} failed;"
@@ -129,7 +129,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
 
 
 def _writes(status: Mapping[str, Any]) -> str:
-    """Which writes are taken."""
+    """Return whether writes are accepted."""
     admission = part(status, "admission")
     if not admission.get("accepts_writes"):
         reasons = entries(admission, "reasons")
@@ -138,22 +138,23 @@ def _writes(status: Mapping[str, Any]) -> str:
 
 
 def store_is_away(status: Mapping[str, Any]) -> bool:
-    """Whether the store does not answer: only tables that are open take writes then."""
+    """Return whether the store is unreachable, so that only open tables accept writes."""
     return part(status, "store_state").get("state") == "away"
 
 
 def _store(state: Mapping[str, Any]) -> str:
-    """Whether the store answers, and since when it does not."""
+    """Return whether the store is reachable, and if not since when."""
     if state.get("state") != "away":
         answered = f", last answer {state['last_ok_at']}" if state.get("last_ok_at") else ""
-        return f"{state.get('state', 'unknown')}{answered}"
-    return f"away since {shown(state.get('since'))}: {shown(state.get('last_error'))}"
+        word = "reachable" if state.get("state") == "ok" else state.get("state", "unknown")
+        return f"{word}{answered}"
+    return f"unreachable since {shown(state.get('since'))}: {shown(state.get('last_error'))}"
 
 
 def _disk(disk: Mapping[str, Any]) -> str:
-    """The room where the log is."""
+    """Return the free space of the log's disk."""
     if disk.get("log_free_bytes") is None:
-        return "not known"
+        return "unknown"
     room = f"{size(disk['log_free_bytes'])} free of {size(disk.get('log_total_bytes'))}"
     return f"full: {room}" if disk.get("full") else room
 
@@ -163,18 +164,18 @@ def _age(seconds: object) -> str:
 
 
 def _drain(told: Mapping[str, Any]) -> list[str]:
-    """How far a drain is, if there is one."""
+    """Return the progress of a drain, if there is one."""
     if told.get("state") not in ("draining", "drained"):
         return []
     left = (
         f"since {told.get('since')}: {told.get('buffers')} buffers with"
-        f" {size(told.get('bytes'))} are in no file, {told.get('tables')} tables are held"
+        f" {size(told.get('bytes'))} unflushed, {told.get('tables')} tables claimed"
     )
     return [f"{left}; {told['problem']}" if told.get("problem") else left]
 
 
 def _adoptions(told: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The data directories that the daemon looks after, a line each."""
+    """Return a line for each data directory that the daemon watches."""
     return [
         f"{each.get('directory')}: {each.get('state')}"
         + (f", {shown(each.get('rows'))} rows adopted" if each.get("state") == "adopted" else "")
@@ -184,7 +185,7 @@ def _adoptions(told: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _levels(told: Mapping[str, Any]) -> list[str]:
-    """What was set at run time, a line each."""
+    """Return a line for each level set at run time."""
     return [
         f"{each.get('level')} of {each.get('logger') or 'all'}, until"
         f" {each.get('until') or 'the next start'}"
@@ -205,7 +206,7 @@ def _security(told: Mapping[str, Any]) -> str:
     if certificate:
         text += f"; certificate until {shown(certificate.get('not_after'))}"
     if certificate.get("problem"):
-        text += f"; changed files are not taken up: {certificate['problem']}"
+        text += f"; the changed certificate cannot be loaded: {certificate['problem']}"
     return text
 
 
@@ -234,7 +235,7 @@ def _print_lists(status: Mapping[str, Any]) -> None:
         for each in entries(status, "followers")
     ]
     if followers:
-        headings = ["namespace", "table", "follower", "alive", "shows", "has prepared"]
+        headings = ["namespace", "table", "follower", "alive", "serves", "prepared"]
         print_table(headings, followers, "\nfollowers")
     _print_namespaces(status)
     if replications := reported(status):
@@ -253,7 +254,7 @@ def _print_namespaces(status: Mapping[str, Any]) -> None:
     for each in entries(status, "namespaces"):
         quota = part(each, "quota")
         limits = [f"{name} {most}" for name, most in quota.items() if most]
-        share = "more than its share" if each.get("over_share") else ""
+        share = "over its share" if each.get("over_share") else ""
         rows.append(
             (
                 each.get("namespace"),
@@ -279,16 +280,16 @@ def _print_pushes(status: Mapping[str, Any]) -> None:
     if reading.get("failure"):
         faults.append((f"pushes since {shown(reading.get('read_at'))}", reading["failure"]))
     if faults:
-        print_table(["not read", "because"], faults, "\npushes that are not shown")
+        print_table(["not read", "reason"], faults, "\npushes that cannot be shown")
 
 
 def part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An object of an object; empty where an older daemon has none."""
+    """Return an object in an object; empty if an older daemon does not send it."""
     part = whole.get(name)
     return part if isinstance(part, dict) else {}
 
 
 def entries(whole: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """A list of an object; empty where an older daemon has none."""
+    """Return a list in an object; empty if an older daemon does not send it."""
     part = whole.get(name)
     return part if isinstance(part, list) else []

@@ -1,4 +1,4 @@
-"""``status`` of several daemons: a line for each, also for one that is away."""
+"""``status`` of several daemons: one line each, including unreachable ones."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +16,10 @@ HEADINGS = ["endpoint", "daemon", "state", "writes", "rows per s", "memory", "lo
 
 
 def print_status_of_each(endpoint: str, as_json: bool) -> None:
-    """Print what a daemon says of itself; of several a line each, or with ``--json`` a list.
+    """Print the status of a daemon; of several one line each, or with ``--json`` a list.
 
     Raises:
-        ClientError: what the first one said that did not answer, after all were printed.
+        ClientError: the error of the first daemon that did not answer, after all are printed.
     """
     daemons = connections(endpoint, ANSWERED_WITHIN_S)
     if len(daemons) > 1:
@@ -29,14 +29,14 @@ def print_status_of_each(endpoint: str, as_json: bool) -> None:
 
 
 def ask_all(daemons: Sequence[Connection]) -> list[dict[str, Any]]:
-    """Return what each says: its ``endpoint``, and its ``status`` or an ``error``."""
+    """Return each daemon's ``endpoint``, and its ``status`` or an ``error``."""
     with ThreadPoolExecutor(min(32, len(daemons)), "status") as pool:
         found = pool.map(_asked, daemons)
         return [_told(*each) for each in zip(daemons, found, strict=True)]
 
 
 def told_rows(told: Sequence[Mapping[str, Any]]) -> list[tuple[object, ...]]:
-    """Return a row below ``HEADINGS`` for each of what :func:`ask_all` has returned."""
+    """Return a row below ``HEADINGS`` for each result of :func:`ask_all`."""
     return [_row(str(each.get("endpoint")), each) for each in told]
 
 

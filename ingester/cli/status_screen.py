@@ -1,8 +1,7 @@
-"""The screen of ``status --watch``: what is most pressing first, as parts that ``rich`` prints.
+"""The screen of ``status --watch`` as parts that ``rich`` prints, the most urgent first.
 
-Law of this file: pure. Nothing hides an alarm: what somebody has to act on stands on top, then what
-is refused, then figures, and lists have the rest of the screen. Old figures are said to be old.
-Names and messages come from anybody: all are escaped.
+Alarms are on top, then refusals, then figures; lists fill the rest of the screen. Values that are
+not current are marked. Names and messages come from others, so all are escaped. Pure.
 """
 
 from __future__ import annotations
@@ -26,32 +25,33 @@ if TYPE_CHECKING:
 
 SPARKS = "▁▂▃▄▅▆▇█"
 BAR = 20
+STORE_WORDS = {"ok": "reachable", "away": "unreachable"}
 WIDE = 70
-"""The columns of a terminal from which on lists are whole."""
+"""The terminal width from which lists have all columns."""
 DAEMONS = "daemons"
-"""The name below which a look at several has what each of them says."""
+"""The key of the list of answers, when several daemons are watched."""
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What is known at one moment."""
+    """The result of the last request."""
 
     status: Mapping[str, Any] | None
     """The last answer; None before the first."""
     at: float
-    """When that came, seconds since 1970."""
+    """When it arrived, in seconds since 1970."""
     problem: str
-    """Why there is no newer one; empty where it is of now."""
+    """Why there is no newer answer; empty if it is current."""
     code: str = ""
     """The code of that error."""
 
 
 def screen(look: Look, rates: deque[float], now: float, width: int = WIDE) -> list[RenderableType]:
-    """Give the parts of the screen, the most pressing first.
+    """Return the parts of the screen, the most urgent first.
 
     Args:
-        rates: the rows per second of the last looks, for a small plot; may be empty.
+        rates: rows per second of the last answers, for a small plot; may be empty.
         now: seconds since 1970.
-        width: columns of the terminal; where they are few, lists have fewer of theirs.
+        width: columns of the terminal; narrow ones get shorter lists.
     """
     from rich.text import Text
 
@@ -62,8 +62,8 @@ def screen(look: Look, rates: deque[float], now: float, width: int = WIDE) -> li
         return _many(status, look.at)
     parts: list[RenderableType] = [_title(status, look.at)]
     if look.problem:
-        said = f"NOT REACHED for {now - look.at:.0f} s: {escaped(look.problem)}"
-        parts.append(Text(f"{said}\nWhat follows is old.", style="bold red"))
+        said = f"Unreachable for {now - look.at:.0f} s; showing last known values"
+        parts.append(Text(f"{said}: {escaped(look.problem)}", style="bold red"))
     parts += _alarms(status)
     parts.append(table_of(["", ""], _figures(status, rates)))
     parts += _lists(status, narrow=width < WIDE)
@@ -76,11 +76,11 @@ def _many(look: Mapping[str, Any], at: float) -> list[RenderableType]:
     told = entries(look, DAEMONS)
     away = [str(each.get("endpoint")) for each in told if "error" in each]
     parts: list[RenderableType] = [
-        Text(f"{len(told)} daemons, {len(away)} not reached; {utc(at)}", style="bold")
+        Text(f"{len(told)} daemons, {len(away)} unreachable; {utc(at)}", style="bold")
     ]
     for each in told:
         if error := part(each, "error"):
-            said = f"NOT REACHED {each.get('endpoint')}: {error.get('message')}"
+            said = f"Unreachable: {each.get('endpoint')}: {error.get('message')}"
             parts.append(Text(escaped(said), style="bold red"))
         elif entries(part(each, "status"), "alarms"):
             parts.append(Text(escaped(f"{each.get('endpoint')}:"), style="bold"))
@@ -126,20 +126,21 @@ def _figures(status: Mapping[str, Any], rates: deque[float]) -> list[tuple[str, 
     used, limit = memory.get("used_bytes") or 0, memory.get("limit_bytes") or 1
     full = min(BAR, round(BAR * used / limit))
     free = f", {size(disk.get('log_free_bytes'))} free" if disk.get("log_free_bytes") else ""
-    away = f", since {store.get('since')}" if store.get("state") == "away" else ""
+    state = str(store.get("state", "unknown"))
+    away = f", since {store.get('since')}" if state == "away" else ""
     return [
         ("rows", f"{rate_of(status):,.0f}/s  {sparks(rates)}"),
         ("bytes", f"{size(recent.get('bytes_per_s'))}/s"),
         ("queries", f"{recent.get('queries_per_s') or 0:.3g}/s, {shown(streams.get('open'))} open"),
         ("memory", f"{size(used)} of {size(limit)}  {'█' * full}{'░' * (BAR - full)}"),
-        ("oldest row in no file", span(status.get("oldest_unpersisted_s"))),
+        ("oldest unflushed row", span(status.get("oldest_unpersisted_s"))),
         (
-            "persists",
+            "flushes",
             f"{shown(work.get('queued_jobs'))} queued ({size(work.get('queued_bytes'))}),"
             f" {shown(work.get('active'))} active, {shown(work.get('failed_attempts'))} failed",
         ),
         ("log", f"{size(log.get('bytes'))}{free}{', DISK FULL' if disk.get('full') else ''}"),
-        ("store", f"{store.get('state', 'unknown')}{away}"),
+        ("store", f"{STORE_WORDS.get(state, state)}{away}"),
     ]
 
 
@@ -170,14 +171,14 @@ def _lists(status: Mapping[str, Any], narrow: bool) -> list[RenderableType]:
 
 
 def rate_of(status: Mapping[str, Any]) -> float:
-    """Return the rows per second of the last ten seconds; of several daemons in all."""
+    """Return the rows per second of the last ten seconds, summed over several daemons."""
     if DAEMONS in status:
         return sum(rate_of(part(each, "status")) for each in entries(status, DAEMONS))
     return float(part(part(status, "rates"), "last_10s").get("rows_per_s") or 0)
 
 
 def sparks(values: deque[float]) -> str:
-    """Draw values as blocks from nothing to the highest, one character each."""
+    """Draw values as blocks from zero to the highest, one character each."""
     top = max(values, default=0.0)
     if top <= 0:
         return SPARKS[0] * len(values)
@@ -185,7 +186,7 @@ def sparks(values: deque[float]) -> str:
 
 
 def span(seconds: object) -> str:
-    """A time for people: ``12 s``, ``4.5 min``."""
+    """Return a duration for people: ``12 s``, ``4.5 min``."""
     if not isinstance(seconds, int | float):
         return "-"
     for unit, length_s in (("days", 86400), ("h", 3600), ("min", 60)):
@@ -195,5 +196,5 @@ def span(seconds: object) -> str:
 
 
 def utc(seconds: float) -> str:
-    """A moment as ``18:02:31 Z``."""
+    """Return a time as ``18:02:31 Z``."""
     return time.strftime("%H:%M:%S Z", time.gmtime(seconds))

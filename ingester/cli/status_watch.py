@@ -1,11 +1,11 @@
-"""``status --watch``: a daemon's state, or that of several, anew every few seconds, until a signal.
+"""``status --watch``: shows the status of one or more daemons every few seconds, until a signal.
 
-    a thread of its own ─ asks ─▶ the last answer, or why there is none ─▶ the main thread shows it
+    a thread ─ asks ─▶ the last answer, or why there is none ─▶ the main thread shows it
 
-Law of this file: the main thread waits for a signal and never for the daemon. One that does not
-answer leaves its last figures, said to be old. On a terminal the screen is given back as it was; in
-a pipe, and where the terminal cannot be drawn anew, each look is a block, or a line of JSON. What
-the screen has is in ``status_screen``.
+The main thread waits for signals, never for the daemon. If a daemon does not answer, its last
+values are shown and marked. A terminal is restored afterwards; in a pipe, or on a terminal that
+cannot be redrawn, each answer is a block of text, or a line of JSON. ``status_screen`` makes the
+screen.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from .status_screen import DAEMONS, Look, rate_of, screen
 
 EVERY_S, LEAST_S, MOST_S = 2.0, 0.2, 3600.0
 KEPT = 60
-"""The looks whose rates are drawn."""
+"""The answers whose rates are plotted."""
 LATE_S = 5.0
-"""An answer that is so late is said to be missing, though it may come."""
+"""An answer this late is reported as missing, though it may still arrive."""
 FINAL = (InvalidRequest, Unauthenticated, Forbidden)
-"""What asking again does not help."""
+"""Errors that a retry does not help."""
 
 
 def watch_status(endpoint: str, every_s: float | None, as_json: bool) -> None:
     """Show the status until SIGINT or SIGTERM.
 
     Args:
-        every_s: seconds between two looks; None is ``EVERY_S``.
-        as_json: print one JSON object a line; where the daemon does not answer, one with the
-            ``endpoint`` and the ``error``.
+        every_s: seconds between two requests; None is ``EVERY_S``.
+        as_json: print one JSON object a line; if the daemon does not answer, one with ``endpoint``
+            and ``error``.
 
     Raises:
-        CommandFailed: the seconds are not between ``LEAST_S`` and ``MOST_S``.
-        ClientError: the daemon refuses, or is away at the start.
+        CommandFailed: ``every_s`` is not between ``LEAST_S`` and ``MOST_S``.
+        ClientError: the daemon refuses, or is unreachable at the start.
     """
     every_s = EVERY_S if every_s is None else every_s
     if not LEAST_S <= every_s <= MOST_S:
@@ -55,7 +55,7 @@ def watch_status(endpoint: str, every_s: float | None, as_json: bool) -> None:
     stopped = stopped_by_signals()
     looks = _Looks(endpoint, every_s, stopped)
     looks.begin()
-    if as_json or not _is_drawn_anew():
+    if as_json or not _is_redrawable():
         for look in looks.each():
             _print_json(endpoint, look) if as_json else _print_block(look)
     else:
@@ -63,13 +63,13 @@ def watch_status(endpoint: str, every_s: float | None, as_json: bool) -> None:
     looks.raise_refusal()
 
 
-def _is_drawn_anew() -> bool:
-    """Whether the output is a terminal that can go back to what it has shown."""
+def _is_redrawable() -> bool:
+    """Return whether the output is a terminal that can be redrawn."""
     return sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 class _Looks:
-    """Asks the daemon in a thread, since a call does not end by a signal."""
+    """Asks the daemon in a thread, because a signal does not end a call."""
 
     def __init__(self, endpoint: str, every_s: float, stopped: threading.Event) -> None:
         self._endpoint, self._every_s, self._stopped = endpoint, every_s, stopped
@@ -77,25 +77,25 @@ class _Looks:
         self._number = 0
         self._refusal: BaseException | None = None
         self.late_s = every_s + LATE_S
-        self.last = Look(None, 0.0, "not asked yet")
+        self.last = Look(None, 0.0, "no answer yet")
 
     def begin(self) -> None:
-        """Ask from now on."""
+        """Start asking."""
         threading.Thread(target=self._ask, name="ingester-status", daemon=True).start()
 
     def each(self) -> Iterator[Look]:
-        """Yield each look when it comes, until the end."""
+        """Yield each result as it arrives, until the end."""
         seen = 0
         while not self._stopped.is_set():
             with self._came:
-                # Not without an end: a signal is heard between two of these.
+                # With a timeout, because a signal is handled between two waits.
                 self._came.wait(timeout=0.0 if self._number > seen else 0.2)
                 news, seen = self._number > seen, self._number
             if news and not self._stopped.is_set():
                 yield self.last
 
     def raise_refusal(self) -> None:
-        """Raise what has ended the looks, where it was no signal."""
+        """Raise the error that ended the requests, if there was one."""
         if self._refusal is not None:
             raise self._refusal
 
@@ -108,7 +108,7 @@ class _Looks:
                 with connect(self._endpoint) as client:
                     self._repeat(client.status)
         except BaseException as exc:
-            # Told by the main thread, which would wait for ever otherwise.
+            # Raised by the main thread, which would wait for ever otherwise.
             self._refusal = exc
             self._stopped.set()
 
@@ -130,7 +130,7 @@ class _Looks:
 def _print_json(endpoint: str, look: Look) -> None:
     status = look.status or {}
     if look.problem:
-        # As each of several says it. The last status is old, and was printed when it was not.
+        # The form of several daemons. The last status was printed when it was current.
         error = {"code": look.code, "message": look.problem}
         print_json({"endpoint": endpoint, "error": error}, indent=-1)
     else:
@@ -140,7 +140,7 @@ def _print_json(endpoint: str, look: Look) -> None:
 def _print_block(look: Look) -> None:
     from rich.console import Console
 
-    # A pipe has no width: nothing is folded.
+    # A pipe has no width, so nothing is wrapped.
     console = Console(width=100_000, highlight=False, soft_wrap=True, color_system=None)
     for each in screen(look, deque(), time.time()):
         console.print(each)
@@ -160,7 +160,7 @@ def _show(looks: _Looks, stopped: threading.Event) -> None:
                 seen = look.at
                 rates.append(rate_of(look.status))
             if look.status is not None and not look.problem and now > look.at + looks.late_s:
-                look = Look(look.status, look.at, "it has not answered yet")
+                look = Look(look.status, look.at, "no answer yet")
             live.update(Group(*screen(look, rates, now, console.width)), refresh=True)
-            # The age of an old answer goes on, whether the daemon answers or not.
+            # The age of an old answer keeps counting.
             stopped.wait(0.5)

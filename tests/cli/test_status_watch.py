@@ -72,9 +72,7 @@ def test_alarms_stand_on_top_in_words_and_nothing_is_wider_than_a_narrow_termina
 
 def test_old_figures_are_said_to_be_old_and_fields_of_a_newer_daemon_are_not_needed() -> None:
     text = " ".join(drawn(Look(status(), 100.0, "connection refused"), 120, now=112.0))
-    assert text.index("NOT REACHED for 12 s: connection refused") < text.index(
-        "What follows is old"
-    )
+    assert "Unreachable for 12 s; showing last known values: connection refused" in text
     for name in ("alarms", "disk", "store_state", "oldest_unpersisted_s"):
         older = status()
         del older[name]
@@ -87,8 +85,8 @@ def test_of_several_daemons_each_has_a_line_and_its_alarms_above() -> None:
     away = {"endpoint": "grpc://b:1", "error": {"code": "unreachable", "message": "no route"}}
     ill = {"endpoint": "grpc://a:1", "status": status(alarms=[{**alarm, "message": "full"}])}
     text = " ".join(drawn(Look({DAEMONS: [ill, away]}, 100.0, ""), 160))
-    assert text.index("2 daemons, 1 not reached") < text.index("CRITICAL disk-full")
-    assert text.index("NOT REACHED grpc://b:1: no route") < text.index("rows per s")
+    assert text.index("2 daemons, 1 unreachable") < text.index("CRITICAL disk-full")
+    assert text.index("Unreachable: grpc://b:1: no route") < text.index("rows per s")
     assert "no answer: unreachable" in text
 
 
@@ -139,7 +137,7 @@ def test_a_terminal_and_a_pipe_see_a_daemon_go_and_it_is_given_back(
             assert (away["endpoint"], away["error"]["code"]) == (daemon.flight, "unreachable")
             piped.send_signal(signal.SIGINT)
             assert piped.wait(10) == 0
-        until(b"NOT REACHED for ")
+        until(b"Unreachable for ")
         process.send_signal(signal.SIGINT)
         until(b"")
         assert process.wait(10) == 0

@@ -102,7 +102,7 @@ def test_what_a_drained_daemon_had_is_in_files_and_free_for_others(tmp_path: Pat
             assert (status["identity"]["state"], status["drain"]["state"]) == ("drained",) * 2
             assert not status["admission"]["accepts_writes"]
             said = run_command("status", cwd=tmp_path, endpoint=first.flight).stdout.decode()
-            assert "0 buffers with 0 B are in no file, 0 tables are held" in said
+            assert "0 buffers with 0 B unflushed, 0 tables claimed" in said
             assert b"\ningester_drained 1.0\n" in http(f"{first.http}/metrics")[2]
             assert rows(client, PLAIN) == before
             refused = _refusal(client, PLAIN, events(0, 1))

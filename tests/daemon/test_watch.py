@@ -102,7 +102,12 @@ def test_a_store_that_is_away_is_said_everywhere_and_so_is_one_that_takes_no_wri
             put(client, ("watched", "new"), BATCH)
         asked = [sys.executable, "-m", "ingester", "status", "--endpoint", daemon.flight]
         text = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-        for said in ("tables not opened since the start", "away since", "s old", " free of "):
+        for said in (
+            "tables not opened since the start",
+            "unreachable since",
+            "s old",
+            " free of ",
+        ):
             assert said in text, text
         until(lambda: "persist-failing" in alarms(daemon), "three attempts", 15)
         assert set(told(daemon, "/health/ready")["alarms"]) == {"store-away", "persist-failing"}

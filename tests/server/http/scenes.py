@@ -59,7 +59,7 @@ def store_away() -> TurnableSource:
     source = TurnableSource()
     error = "connection to https://store.example:9000 refused"
     said = (
-        f"the store does not answer: persists wait, and queries of files fail; {WITHOUT_STORE}",
+        f"the store is unreachable: flushes wait, and queries of files fail; {WITHOUT_STORE}",
         "9 attempts to persist failed in the last minute; 2.1 GiB wait",
     )
     status = _status(27)
@@ -104,7 +104,7 @@ def store_away() -> TurnableSource:
 def disk_full() -> TurnableSource:
     """The log's disk is full: writes are refused, queries are answered."""
     source = TurnableSource()
-    said = "the log's disk is full: writes are refused, queries go on"
+    said = "the log's disk is full: writes are refused, queries continue"
     reason = Reason(code="disk_full", message="2 MiB left on the log's disk", retry_after_s=5.0)
     status = _status(27)
     source.shown = msgspec.structs.replace(
@@ -117,7 +117,7 @@ def disk_full() -> TurnableSource:
             Problem(
                 at=_utc(NOW - FAULT_S),
                 event="disk is full",
-                message="writes are refused: 2 MiB left on the disk of the log",
+                message="writes are refused: 2 MiB left on the log's disk",
                 level="error",
                 runbook="disk-full",
             )

@@ -85,7 +85,7 @@ def example(**more: Any) -> dict[str, Any]:
 
 def test_a_status_is_shown_without_an_error() -> None:
     page = shown(example())
-    assert "Ready: takes writes, answers queries" in page["state"]
+    assert "Ready: accepts writes, answers queries" in page["state"]
     assert page["lost"] == ""
     assert "sensors.readings" in page["tables"]
 
@@ -93,7 +93,7 @@ def test_a_status_is_shown_without_an_error() -> None:
 def test_a_daemon_that_asks_for_a_token_is_shown_with_it_and_it_is_kept_in_the_tab() -> None:
     asking = example(token="igt_secret")
     page = shown(asking)
-    assert "asks for a token" in page["entry"]
+    assert "requires a token" in page["entry"]
     assert page["tables"] == ""
     assert "not known here" in shown(asking, "token:wrong")["entry"]
     page = shown(asking, "token: igt_secret ")
@@ -113,7 +113,7 @@ def test_a_token_that_has_ended_leaves_no_good_word_and_nothing_in_the_way_of_th
     assert _TAB.evaluate("document.title") == "pod-0: ready"
     _STAGE.token = "igt_next"
     do(_TAB, "Pause")
-    assert _TAB.evaluate("document.title") == "⚠ ingester: asks for a token"
+    assert _TAB.evaluate("document.title") == "⚠ ingester: requires a token"
     assert _TAB.evaluate("document.getElementById('since').innerText") == ""
     assert _TAB.evaluate("document.getElementById('why').role") == "alert"
     do(_TAB, "token:igt_next")
@@ -137,7 +137,7 @@ def test_what_acts_or_does_not_show_in_a_name_is_shown_by_its_number() -> None:
 def test_all_tables_are_there_by_pages() -> None:
     one = example()["tables"][0]
     few = example(counts={"tables": 10_000})
-    assert "9,999 more, with less in memory, are there by name." in shown(few)["turning"]
+    assert "9,999 more, with less in memory, are listed by name." in shown(few)["turning"]
     last = {**one, "table": "<b>last</b>"}
     few["page"] = {"list": "tables", "total": 10_000, "items": [last], "next": "a/b c"}
     page = shown(few, "order:name", "Next page")
@@ -165,7 +165,7 @@ def test_namespaces_are_shown_beside_their_quotas_and_who_has_more_than_its_shar
     assert "1 KiB" in page
     assert page.count("yes: refused first") == 1
     assert "11 more in /api/status/namespaces" in page
-    assert "None has anything yet" in shown(example(namespaces=[]))["namespaces"]
+    assert "No namespace uses anything yet" in shown(example(namespaces=[]))["namespaces"]
 
 
 def test_checkpoints_are_counted_in_all_and_by_table() -> None:
@@ -202,14 +202,14 @@ def a_push(**changed: Any) -> dict[str, Any]:
 def test_a_push_is_shown_with_its_regions_and_who_is_waited_for() -> None:
     page = shown(example(pushes=[a_push()]))["pushes"]
     assert "shop.visits: push nightly" in page
-    assert "v8 (before: v7)" in page and "v3" in page
+    assert "v8 (previous: v7)" in page and "v3" in page
     assert "followers: <b>report</b>" in page  # as text
     assert "pre_version_swap waits (MinimumDelay: 7 minutes to go)" in page
-    assert "asked again at 2026-11-26 08:10:00 Z" in page
+    assert "called again at 2026-11-26 08:10:00 Z" in page
     assert "eu: SERVING" in page
-    assert "Nobody leads it" not in page
+    assert "No controller" not in page
     left = shown(example(pushes=[a_push(led=False, told_s=312.0)]))["pushes"]
-    assert "Nobody leads it: last told of 5.20 min ago." in left
+    assert "No controller: last status 5.20 min ago." in left
 
 
 def test_pushes_that_have_ended_are_few_words_and_what_cannot_be_read_is_named() -> None:
@@ -220,9 +220,9 @@ def test_pushes_that_have_ended_are_few_words_and_what_cannot_be_read_is_named()
     page = shown(example(pushes=ended, push_reading=reading))["pushes"]
     assert page.count("Version") == 1, "one is shown in full"
     assert page.count("rollback: nulls in price") == 3
-    assert "Not read since 2026-11-26 08:10:00 Z: store away" in page
+    assert "Not updated since 2026-11-26 08:10:00 Z: store away" in page
     assert "_push_status/x cannot be shown: it is no push status" in page
-    assert "7 older ones are not shown" in page
+    assert "7 older pushes are not shown" in page
 
 
 def test_a_daemon_without_pushes_and_an_older_one_have_no_card_of_them() -> None:
@@ -278,17 +278,17 @@ def a_replication(**changed: Any) -> dict[str, Any]:
 def test_a_replication_is_shown_with_what_does_not_follow_first_and_the_rest_counted() -> None:
     page = shown(example(replications=[a_replication()]))["replications"]
     assert "shop from db/shop running" in page
-    assert "Behind by 400 ms, 4 KiB; the source keeps 1 MiB of its log for slot ingester" in page
-    assert "1 set aside 1 copying 2 left the source 5,000 following" in page
+    assert "Lag 400 ms, 4 KiB; the source retains 1 MiB of log for slot ingester" in page
+    assert "1 set aside 1 copying 2 dropped at the source 5,000 following" in page
     assert "<b>notes</b> from public.x set aside" in page  # as text
     assert "it has no primary key To do: ADD PRIMARY KEY" in page
     assert "250 of about 1,000 rows (25 %)" in page
     assert page.index("notes") < page.index("orders") < page.index("t0")
     assert (
-        "Not shown: 2 left the source, 4,990 following; all but 4,702 of them are in"
+        "Not shown: 2 dropped at the source, 4,990 following; all but 4,702 are in"
         " /api/status/replications." in page
     )
-    assert "Not heard of" not in page and "Trying again" not in page
+    assert "No reports" not in page and "Retrying" not in page
 
 
 def test_a_replicator_that_is_not_well_is_told_before_its_tables() -> None:
@@ -296,12 +296,12 @@ def test_a_replicator_that_is_not_well_is_told_before_its_tables() -> None:
         return shown(example(replications=[a_replication(**changed)]))["replications"]
 
     died = page(alive=False, heard_s=300.0)
-    assert "Not heard of since 2026-11-26 08:10:00 Z (5 min ago)." in died
-    assert "Behind by 400 ms, 4 KiB when it was heard last" in died
+    assert "No reports since 2026-11-26 08:10:00 Z (5 min ago)." in died
+    assert "Lag 400 ms, 4 KiB at the last report" in died
     assert "Ended: the slot is lost." in page(alive=False, state="ended", reason="the slot is lost")
     trying = page(state="trying_again", reason="connection refused", retries=7)
-    assert "Trying again: connection refused (7 failed sessions)" in trying
-    assert "2 replicators report this origin in turns." in page(rivals=1)
+    assert "Retrying: connection refused (7 failed sessions)" in trying
+    assert "2 replicators report this origin." in page(rivals=1)
     many = [a_replication(origin=f"o{number}") for number in range(23)]
     assert (
         "3 more in /api/status/replications." in shown(example(replications=many))["replications"]
@@ -318,11 +318,11 @@ def test_a_daemon_that_anybody_reaches_says_so_on_top() -> None:
     assert shown(example(security=secure | {"certificate": certificate}))["security"] == ""
     opened = secure | {"insecure": True, "exposed": ["http.listen"], "tokens": False}
     page = shown(example(security=opened))
-    assert "http.listen: other machines reach it without tokens." in page["security"]
+    assert "http.listen: other machines reach it without tokens, and may" in page["security"]
     late = certificate | {"ends_in_s": 86400.0, "problem": "tls.key: <b>"}
     page = shown(example(security=secure | {"certificate": late}))
-    assert "The certificate ends at" in page["security"]
-    assert "are not taken up: tls.key: <b>" in page["security"]
+    assert "The certificate expires at" in page["security"]
+    assert "cannot be loaded: tls.key: <b>" in page["security"]
     assert page["lost"] == ""
 
 
@@ -332,11 +332,11 @@ def test_a_daemon_that_starts_or_drains_says_so_and_an_older_one_is_shown_with_l
     drain = {"state": "draining", "since": AT, "buffers": 3, "bytes": 2048, "tables": 1}
     page = shown({**status, "drain": {**drain, "problem": "the store is <b>away</b>"}})
     assert page["state"].startswith("Draining: refuses writes")
-    assert "3 buffers, 2 KiB in no file yet; the store is <b>away</b>" in page["identity"]
+    assert "3 buffers, 2 KiB unflushed; the store is <b>away</b>" in page["identity"]
     status["identity"]["state"] = "starting"
     for name in ("alarms", "store_state", "disk", "oldest_unpersisted_s", "drain", "log_levels"):
         del status[name]
     page = shown(status)
     assert page["state"].startswith("Starting: not ready yet")
     assert page["lost"] == ""
-    assert "The last minutes are not shown: no such path." in page["history"]
+    assert "The history is unavailable: no such path." in page["history"]

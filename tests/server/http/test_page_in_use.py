@@ -51,7 +51,7 @@ def test_alarms_stand_on_top_are_read_out_once_and_ready_is_said_only_where_it_i
     with serving(source) as server, browser.tab() as tab:
         look(tab, server.url)
         text = tab.evaluate("document.body.innerText")
-        assert "Not well: takes writes to open tables only, queries of files fail" in text
+        assert "Degraded: accepts writes to open tables only, queries of files fail" in text
         assert "Ready" not in text
         assert text.index("Critical store-away") < text.index("Warning persist-failing")
         assert text.index("persist-failing") < text.index("Rows written") < text.index("Tables\n")
@@ -65,8 +65,8 @@ def test_alarms_stand_on_top_are_read_out_once_and_ready_is_said_only_where_it_i
         assert tab.evaluate("said.length") == 0, "nothing is new"
         source.shown = replace(source.shown, alarms=[], store_state=STORE_IS_BACK)
         next_round(tab)
-        assert tab.evaluate("said.at(-1)") == "Over: store-away, persist-failing."
-        assert tab.text("state") == "Ready: takes writes, answers queriesNo alarms."
+        assert tab.evaluate("said.at(-1)") == "Cleared: store-away, persist-failing."
+        assert tab.text("state") == "Ready: accepts writes, answers queriesNo alarms."
         assert tab.complaints == []
 
 
@@ -81,7 +81,7 @@ def test_plots_are_full_from_the_first_moment_and_have_their_text(browser: Brows
         assert "Rows written, last 15 min: now 0/s; lowest 0/s, highest " in labels[0]
         # Four minutes of no writes: the latencies end there, and nothing is drawn up to now.
         (latency,) = [label for label in labels if label.startswith("Write latency")]
-        assert re.search("99 % now \\W, half now \\W;", latency)
+        assert re.search("p99 now \\W, p50 now \\W;", latency)
         ends = tab.evaluate(
             "document.querySelector('[data-key=\"Write latency\"] path.edge').getBBox().width"
         )
@@ -109,8 +109,8 @@ def test_a_daemon_that_is_gone_leaves_its_figures_greyed_and_with_their_age(
         server.stop()
         tab.press("r")
         tab.until("!document.getElementById('lost').hidden")
-        assert "The daemon cannot be reached" in tab.text("lost")
-        assert "What is shown below is from 20" in tab.text("lost")
+        assert "The daemon is unreachable" in tab.text("lost")
+        assert "Showing last known values from 20" in tab.text("lost")
         assert tab.evaluate("getComputedStyle(document.getElementById('main')).filter") != "none"
         assert tab.evaluate("document.getElementById('state').hidden"), "it says ready no more"
         assert tab.evaluate("document.getElementById('lost').getAttribute('role')") == "alert"
@@ -139,13 +139,13 @@ def test_everything_is_done_by_keys_and_focus_stays_where_it_is(browser: Browser
     with serving(scenes.many_tables()) as server, browser.tab() as tab:
         look(tab, server.url)
         tab.press("Tab")
-        assert tab.evaluate(FOCUSED) == "Skip to what is told"
+        assert tab.evaluate(FOCUSED) == "Skip to content"
         tab.press("/")
         assert tab.evaluate(FOCUSED) == "find"
         tab.type("orders_0")
         tab.until("document.getElementById('turning').innerText.includes('of 13 tables')")
         tab.press("r")  # into the field: keys of one letter are letters there
-        tab.until("document.getElementById('tables').innerText.includes('No table has this')")
+        tab.until("document.getElementById('tables').innerText.includes('No table matches')")
         tab.evaluate("document.getElementById('find').value = ''")
         tab.type("orders_002")
         tab.until("document.getElementById('turning').innerText.includes('1 to 1 of 1 table')")

@@ -1,20 +1,20 @@
-"""The operator's page: one file for the browser, put together from these when the daemon starts.
+"""The operator's page: one HTML file, assembled from these files when the daemon starts.
 
-    ``index.html``   the regions of the page, in the order in which they are read
+    ``index.html``   the sections of the page, in reading order
     ``style.css``    light and dark, wide and 390 px
-    ``numbers.js``   numbers with units, times, text that does not act
-    ``elements.js``  elements, tables, lists
-    ``plots.js``     the small plots of the last minutes, and their text
-    ``head.js``      state, alarms, rates, memory: what stands on top
+    ``numbers.js``   numbers with units, times, escaped text
+    ``elements.js``  elements, tables, lists; updates that keep focus and selection
+    ``plots.js``     plots of the last minutes, with a text alternative
+    ``head.js``      state, alarms, rates, memory, store
     ``tables.js``    tables: search, pages, one table with its partitions and files
-    ``work.js``      persists, log, streams, origins, followers, namespaces, identity, errors
+    ``work.js``      flushes, log, streams, origins, followers, namespaces, identity, errors
     ``pushes.js``    pushes
     ``replications.js``  replications
-    ``refresh.js``   asks the daemon, shows the answer, pauses, takes a token, keys
+    ``refresh.js``   polls the daemon, shows the answer; pause, token, keyboard shortcuts
 
-``assembling`` puts them together, and makes the policy that allows them and nothing else.
+``assembling`` joins them and makes the Content-Security-Policy that allows exactly these scripts.
 
-Each script is a module that says what it takes from which other one; joined they share one scope,
-so no two have a name in common. Nothing comes from another host; every name goes in as text, never
-as markup; attributes with style or code do not run. Start reading at ``refresh.js``.
+Each script is a module that imports what it needs from earlier ones; joined they share one scope,
+so names are unique. Nothing is loaded from another host. Names from the daemon are inserted as
+text, never as markup. Start reading at ``refresh.js``.
 """

@@ -1,8 +1,7 @@
-"""The page as one file, with the policy that allows its own style and script and no others.
+"""Joins the page into one file, with a policy that allows only its own style and script.
 
-Law of this file: what is sent is what is hashed. The scripts are joined in the order of
-``SCRIPTS``, each without its ``import`` lines and the word ``export``: a name is defined before the
-scripts that take it from there.
+The hashes in the policy are those of the text that is sent. Scripts are joined in the order of
+``SCRIPTS``, each without its ``import`` lines and the word ``export``.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ _EXPORT = re.compile(r"^export (?=const |let |function |async function )", re.MU
 
 @cache
 def assemble() -> tuple[bytes, str]:
-    """Give the page (UTF-8 HTML) and its Content-Security-Policy.
+    """Return the page (UTF-8 HTML) and its Content-Security-Policy.
 
     Raises:
-        ValueError: a script takes something from one that comes after it, or from elsewhere.
+        ValueError: a script imports from a later one or from elsewhere.
     """
     style, script = _read("style.css"), _script()
     page = _read("index.html").replace("/* style.css */", style).replace("/* scripts */", script)
@@ -51,12 +50,10 @@ def _script() -> str:
         text = _read(name)
         for source in _IMPORT.findall(text):
             if source not in SCRIPTS[:position]:
-                raise ValueError(
-                    f"{name} takes something from {source}, which does not come before"
-                )
+                raise ValueError(f"{name} imports from {source}, which does not come before it")
         text = _EXPORT.sub("", _IMPORT.sub("", text))
         if re.search(r"^(import|export)\b", text, re.MULTILINE):
-            raise ValueError(f"{name} has an import or export of another form")
+            raise ValueError(f"{name} has an unsupported import or export")
         joined += f"// ---- {name} ----\n{text}"
     return joined
 

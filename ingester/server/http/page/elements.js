@@ -1,8 +1,8 @@
-// Elements: made as text only, and put in the place of those that were there.
+// Elements: built from text only, and morphed into the page.
 //
-// What is shown is made anew at each answer. `morph` changes of what is there what differs and no
-// more, so that focus, selection and scrolling stay, and a screen reader is told of changes alone.
-// What acts has its deed in data-act and what of it in data-arg: one listener hears all of them.
+// Each answer builds the page's parts again. `morph` changes only what differs, so that focus,
+// selection and scroll position stay, and screen readers announce only changes. An element with
+// data-act is handled by one listener; data-arg is its argument.
 import { harmless, whole } from "./numbers.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -14,13 +14,13 @@ function fill(node, attributes, children) {
 }
 export function el(tag, attributes = {}, ...children) { return fill(document.createElement(tag), attributes, children); }
 export function svg(tag, attributes = {}, ...children) { return fill(document.createElementNS(SVG, tag), attributes, children); }
-// A width or a place in percent. The policy lets no attribute with style in.
+// A width or position in percent. The policy forbids style attributes.
 export function styled(node, styles) { Object.assign(node.style, styles); return node; }
 export function button(text, act, arg = "", more = {}) { return el("button", { type: "button", "data-act": act, "data-arg": arg, "data-key": `${act} ${arg}`, ...more }, text); }
 export function badge(text, tone) { return el("span", { class: `badge ${tone}` }, text); }
 export function facts(pairs) { return el("dl", {}, ...pairs.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])); }
 export function none(text) { return el("p", { class: "quiet" }, text); }
-// How many a list has in all; an older daemon's status has every one.
+// The total of a list; an older daemon's status has all of it.
 export function total(s, list) { return (s.counts && s.counts[list]) || (s[list] || []).length; }
 export function rest(s, list, shown) {
   const more = total(s, list) - shown;
@@ -37,7 +37,7 @@ export function rowsOf(columns, rows, caption = null, keyOf = null) {
   })));
   return el("table", {}, caption === null ? null : el("caption", { class: "unseen" }, caption), el("thead", {}, head), el("tbody", {}, ...body));
 }
-// What may be wider than the screen: it scrolls by keys too, and says so where columns are cut off.
+// A region that may be wider than the screen: it scrolls by keyboard too, and says when it is cut.
 export function scrolling(label, ...children) {
   return el("div", { class: "wide" }, el("div", { class: "scroll", role: "group", "aria-label": label, tabindex: "0" }, ...children),
     el("p", { class: "hint", "aria-hidden": "true" }, "More columns: scroll sideways →"));

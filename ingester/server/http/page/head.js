@@ -1,13 +1,13 @@
-// What stands on top: the state in one sentence, alarms, the last minutes, memory, store and disk.
+// The top of the page: the state in one sentence, alarms, the last minutes, memory, store and disk.
 import { bytes, clock, count, digits, harmless, known, many, seconds, share, whole } from "./numbers.js";
 import { badge, byId, el, facts, none, put, styled } from "./elements.js";
 import { plot } from "./plots.js";
 
 const STATES = {
   starting: ["calm", "Starting: not ready yet"],
-  draining: ["warn", "Draining: refuses writes, persists everything, answers queries"],
-  drained: ["warn", "Drained: everything is in files, it may be stopped"],
-  stopping: ["warn", "Stopping: refuses writes, persists what is buffered"],
+  draining: ["warn", "Draining: refuses writes, flushes everything, answers queries"],
+  drained: ["warn", "Drained: everything is in files, the daemon may be stopped"],
+  stopping: ["warn", "Stopping: refuses writes, flushes its buffers"],
   fenced: ["bad", "Fenced: another daemon has taken over this identity"],
 };
 const SEVERITIES = { critical: ["bad", "Critical"], warning: ["warn", "Warning"] };
@@ -15,14 +15,14 @@ const SEVERITIES = { critical: ["bad", "Critical"], warning: ["warn", "Warning"]
 function alarmsOf(s) { return [...(s.alarms || [])].sort((a, b) => Number(b.severity === "critical") - Number(a.severity === "critical")); }
 function storeOf(s) { return s.store_state || { state: "unknown" }; }
 
-// Tone and sentence. "Ready" is said alone only where nothing contradicts it.
+// Tone and sentence. "Ready" only if no critical alarm is raised.
 export function stateOf(s) {
   const { state } = s.identity;
   if (state !== "ready") return STATES[state] || ["bad", state];
   const accepts = s.admission.accepts_writes, store = storeOf(s), away = store.state === "away", alarms = alarmsOf(s);
   const critical = alarms.some((a) => a.severity === "critical"), well = accepts && !away && !critical;
-  const writes = !accepts ? "refuses writes" : away ? "takes writes to open tables only" : "takes writes", reads = !away ? "answers queries" : store.reads ? "answers queries, persists nothing: the store takes no writes" : "queries of files fail: the store does not answer";
-  return [critical || (away && !accepts) ? "bad" : well && !alarms.length ? "good" : "warn", `${well ? "Ready" : "Not well"}: ${writes}, ${reads}`];
+  const writes = !accepts ? "refuses writes" : away ? "accepts writes to open tables only" : "accepts writes", reads = !away ? "answers queries" : store.reads ? "answers queries, cannot flush: the store accepts no writes" : "queries of files fail: the store is unreachable";
+  return [critical || (away && !accepts) ? "bad" : well && !alarms.length ? "good" : "warn", `${well ? "Ready" : "Degraded"}: ${writes}, ${reads}`];
 }
 
 function alarmItem(a) {
@@ -32,14 +32,14 @@ function alarmItem(a) {
 }
 
 let announced = null;
-// Only what is new or over is read out.
+// Screen readers announce only raised and cleared alarms.
 function announce(alarms) {
   const names = new Map(alarms.map((a) => [a.name, a]));
   if (announced === null) put("announce", alarms.length ? `${many(alarms.length, "alarm")}: ${alarms.map((a) => a.name).join(", ")}.` : "No alarms.");
   else {
     const raised = alarms.filter((a) => !announced.has(a.name)), over = [...announced.keys()].filter((name) => !names.has(name));
     if (raised.length || over.length)
-      put("announce", [...raised.map((a) => `Alarm, ${a.severity}: ${a.name}. ${a.message}`), ...(over.length ? [`Over: ${over.join(", ")}.`] : [])].join(" "));
+      put("announce", [...raised.map((a) => `Alarm, ${a.severity}: ${a.name}. ${a.message}`), ...(over.length ? [`Cleared: ${over.join(", ")}.`] : [])].join(" "));
   }
   announced = names;
 }
@@ -62,16 +62,16 @@ export function showSecurity(s) {
   const { insecure, exposed, tls, tokens, certificate } = s.security || {}, said = [];
   if (insecure) {
     const missing = [tls || "TLS", tokens || "tokens"].filter((each) => each !== true).join(" and ");
-    said.push(`${exposed.join(" and ")}: other machines reach it without ${missing}. Whoever does may do everything.`);
+    said.push(`${exposed.join(" and ")}: other machines reach it without ${missing}, and may do everything.`);
   }
   const alarmed = alarmsOf(s).some((a) => a.name.startsWith("certificate"));
   if (!alarmed && certificate && certificate.ends_in_s < 14 * 86400)
-    said.push(certificate.ends_in_s < 0 ? `The certificate has ended at ${clock(certificate.not_after)}.` : `The certificate ends at ${clock(certificate.not_after)}.`);
-  if (!alarmed && certificate && certificate.problem) said.push(`Changed certificates are not taken up: ${certificate.problem}`);
+    said.push(certificate.ends_in_s < 0 ? `The certificate expired at ${clock(certificate.not_after)}.` : `The certificate expires at ${clock(certificate.not_after)}.`);
+  if (!alarmed && certificate && certificate.problem) said.push(`The changed certificate cannot be loaded: ${certificate.problem}`);
   put("security", said.length ? el("div", { class: "banner warn" }, el("strong", {}, insecure ? "Insecure" : "Certificate"), el("ul", {}, ...said.map((each) => el("li", {}, each)))) : null);
 }
 
-// ---- tiles: a value, what belongs to it, and its last minutes ----
+// ---- tiles: a value, notes, and its last minutes ----
 function tile(label, value, notes, tone, ...drawn) {
   return el("div", { class: `tile ${tone}`, "data-key": label }, el("h3", { class: "label" }, label), el("p", { class: "value" }, value),
     ...notes.filter(Boolean).map((note) => el("p", { class: "note" }, note)), ...drawn);
@@ -86,18 +86,18 @@ export function showNow(s, history) {
   const toned = (...names) => ({ critical: "bad", warning: "warn" }[worst(names)] || "");
   put("now",
     tile("Rows written", rate(count)(r.rows_per_s), [`${rate(count)(r.operations_per_s)} operations`], "", ...draw("Rows written", rate(count), [["", "rows_per_s"]])),
-    tile("Bytes written", rate(bytes)(r.bytes_per_s), ["in Arrow's form"], "", ...draw("Bytes written", rate(bytes), [["", "bytes_per_s"]])),
-    tile("Write latency", seconds(last("write_p99_s")), [known(last("write_p50_s")) ? `99 % within it; half within ${seconds(last("write_p50_s"))}` : "no writes just now"], "", ...draw("Write latency", seconds, [["99 %", "write_p99_s"], ["half", "write_p50_s"]])),
+    tile("Bytes written", rate(bytes)(r.bytes_per_s), ["as Arrow data"], "", ...draw("Bytes written", rate(bytes), [["", "bytes_per_s"]])),
+    tile("Write latency", seconds(last("write_p99_s")), [known(last("write_p50_s")) ? `p99; p50 ${seconds(last("write_p50_s"))}` : "no writes now"], "", ...draw("Write latency", seconds, [["p99", "write_p99_s"], ["p50", "write_p50_s"]])),
     tile("Queries", rate(count)(r.queries_per_s), [`${many(s.streams.open, "stream")} open, ${whole(s.streams.stalled)} stalled`], "", ...draw("Queries", rate(count), [["", "queries_per_s"]])),
-    tile("Memory", bytes(m.used_bytes), [`of ${bytes(m.limit_bytes)}; writes are refused from ${bytes(m.high_bytes)}`], m.used_bytes >= m.high_bytes ? "bad" : toned("memory-high"), ...draw("Memory", bytes, [["", "memory_bytes"]], m.high_bytes)),
-    tile("Oldest row in no file", age === null ? "none" : seconds(age), [s.persist.failed_attempts ? `${many(s.persist.failed_attempts, "failed attempt")} to persist` : "no failed persists"], toned("oldest-row", "persist-failing"), ...draw("Oldest row in no file", seconds, [["", "oldest_unpersisted_s"]])),
-    tile("Waiting to be persisted", bytes(s.persist.queued_bytes), [`${many(s.persist.queued_jobs, "job")} queued, ${whole(s.persist.active)} active`], toned("saturated"), ...draw("Waiting to be persisted", bytes, [["", "queued_bytes"]])),
+    tile("Memory", bytes(m.used_bytes), [`of ${bytes(m.limit_bytes)}; writes are refused at ${bytes(m.high_bytes)}`], m.used_bytes >= m.high_bytes ? "bad" : toned("memory-high"), ...draw("Memory", bytes, [["", "memory_bytes"]], m.high_bytes)),
+    tile("Oldest unflushed row", age === null ? "none" : seconds(age), [s.persist.failed_attempts ? many(s.persist.failed_attempts, "failed flush", "failed flushes") : "no failed flushes"], toned("oldest-row", "persist-failing"), ...draw("Oldest unflushed row", seconds, [["", "oldest_unpersisted_s"]])),
+    tile("Waiting to be flushed", bytes(s.persist.queued_bytes), [`${many(s.persist.queued_jobs, "job")} queued, ${whole(s.persist.active)} active`], toned("saturated"), ...draw("Waiting to be flushed", bytes, [["", "queued_bytes"]])),
     tile("Log on disk", bytes(s.log.bytes), [known(disk.log_free_bytes) ? `${disk.full ? "disk full: " : ""}${bytes(disk.log_free_bytes)} free of ${bytes(disk.log_total_bytes)}` : many(s.log.segments, "segment")], disk.full ? "bad" : toned("disk-full"), ...draw("Log on disk", bytes, [["", "log_bytes"]])),
-    tile("Store", { ok: "reached", away: "away" }[store.state] || "not known", [store.state === "away" ? `since ${clock(store.since)}` : store.last_ok_at ? `last answer ${clock(store.last_ok_at)}` : ""], store.state === "away" ? "bad" : toned("store-away"), el("p", { class: "note" }, s.identity.store)));
+    tile("Store", { ok: "reachable", away: "unreachable" }[store.state] || "unknown", [store.state === "away" ? `since ${clock(store.since)}` : store.last_ok_at ? `last answer ${clock(store.last_ok_at)}` : ""], store.state === "away" ? "bad" : toned("store-away"), el("p", { class: "note" }, s.identity.store)));
 }
 
 export function showHistory(problem) {
-  put("history", problem ? none(`The last minutes are not shown: ${problem}`) : null);
+  put("history", problem ? none(`The history is unavailable: ${problem}`) : null);
 }
 
 export function showMemory(s) {
@@ -108,7 +108,7 @@ export function showMemory(s) {
   const legend = named.map(([name, used], i) => el("li", {}, styled(el("i", { "aria-hidden": "true" }), { background: colour(i) }), `${name}: ${bytes(used)}`));
   const text = `${bytes(m.used_bytes)} of ${bytes(m.limit_bytes)} (${digits(share(m.used_bytes, m.limit_bytes))} %)`;
   const where = m.used_bytes >= m.high_bytes ? ": over the high watermark, writes are refused"
-    : m.used_bytes >= m.low_bytes ? ": over the low watermark, buffers are being persisted" : "";
+    : m.used_bytes >= m.low_bytes ? ": over the low watermark, buffers are being flushed" : "";
   put("memory", el("p", {}, el("strong", {}, text), where),
     el("div", { class: "bar", role: "img", "aria-label": `${text}; low watermark ${bytes(m.low_bytes)}, high watermark ${bytes(m.high_bytes)}` }, ...parts, ...marks),
     el("ul", { class: "legend" }, ...legend));
@@ -116,11 +116,11 @@ export function showMemory(s) {
 
 export function showStore(s) {
   const store = storeOf(s), d = s.disk || {}, c = s.clean_up || {};
-  const [word, tone] = { ok: ["reached", "good"], away: ["away", "bad"] }[store.state] || ["not known yet", "calm"];
+  const [word, tone] = { ok: ["reachable", "good"], away: ["unreachable", "bad"] }[store.state] || ["unknown", "calm"];
   put("store", facts([["Store", s.identity.store], ["State", el("span", {}, badge(word, tone), store.since ? ` since ${clock(store.since)}` : "")],
     ["Last answer", store.last_ok_at ? clock(store.last_ok_at) : "–"], ...(store.last_error ? [["Last error", store.last_error]] : []),
-    ["Disk of the log", known(d.log_free_bytes) ? el("span", {}, d.full ? badge("full", "bad") : null, ` ${bytes(d.log_free_bytes)} free of ${bytes(d.log_total_bytes)} (${digits(share(d.log_free_bytes, d.log_total_bytes))} %)`) : "–"],
-    ...(known(d.store_free_bytes) ? [["Disk of the store", `${bytes(d.store_free_bytes)} free of ${bytes(d.store_total_bytes)}`]] : []),
-    ...(known(d.spill_free_bytes) ? [["Disk of spills", `${bytes(d.spill_free_bytes)} free`]] : []),
-    ["Clean-up", `${whole(c.deleted_objects)} objects deleted (${bytes(c.deleted_bytes)}), ${many(c.runs, "run")}, ${whole(c.failed_runs)} failed${c.last_run_at ? `; last ${clock(c.last_run_at)}` : ""}`]]));
+    ["Log disk", known(d.log_free_bytes) ? el("span", {}, d.full ? badge("full", "bad") : null, ` ${bytes(d.log_free_bytes)} free of ${bytes(d.log_total_bytes)} (${digits(share(d.log_free_bytes, d.log_total_bytes))} %)`) : "–"],
+    ...(known(d.store_free_bytes) ? [["Store disk", `${bytes(d.store_free_bytes)} free of ${bytes(d.store_total_bytes)}`]] : []),
+    ...(known(d.spill_free_bytes) ? [["Spill disk", `${bytes(d.spill_free_bytes)} free`]] : []),
+    ["Garbage collection", `${whole(c.deleted_objects)} objects deleted (${bytes(c.deleted_bytes)}), ${many(c.runs, "run")}, ${whole(c.failed_runs)} failed${c.last_run_at ? `; last ${clock(c.last_run_at)}` : ""}`]]));
 }

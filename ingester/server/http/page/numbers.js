@@ -1,4 +1,4 @@
-// Numbers with units, times, and text that does not act. Pure.
+// Numbers with units, times, and escaped text. Pure.
 "use strict";
 
 export function digits(x) { return x >= 100 || Number.isInteger(x) ? x.toFixed(0) : x >= 10 ? x.toFixed(1) : x.toFixed(2); }
@@ -11,7 +11,7 @@ export function known(x) { return typeof x === "number" && Number.isFinite(x); }
 export function count(x) { return known(x) ? scaled(x, 1000, ["", " k", " M", " G", " T"]) : "–"; }
 export function bytes(x) { return known(x) ? scaled(x, 1024, [" B", " KiB", " MiB", " GiB", " TiB"]) : "–"; }
 export function whole(x) { return known(x) ? x.toLocaleString("en-US") : "–"; }
-export function many(x, one) { return known(x) ? `${whole(x)} ${one}${x === 1 ? "" : "s"}` : "–"; }
+export function many(x, one, more = `${one}s`) { return known(x) ? `${whole(x)} ${x === 1 ? one : more}` : "–"; }
 export function seconds(x) {
   if (!known(x)) return "–";
   if (x < 0.001) return digits(x * 1e6) + " µs";
@@ -27,9 +27,9 @@ export function clock(iso) {
   return Number.isNaN(at.getTime()) ? String(iso) : at.toISOString().slice(0, 19).replace("T", " ") + " Z";
 }
 
-// What acts, turns the text after it or does not show is shown by its number, as in shown_text.py.
+// Control, direction and invisible characters are escaped, as in shown_text.py.
 export const HIDDEN = /[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udfff]/g;
 export function harmless(x) { return String(x).replace(HIDDEN, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`); }
-// The time alone, for what is of today.
+// The time without the date.
 export function hour(iso) { return clock(iso).slice(11); }
 export function share(part, whole) { return known(part) && whole > 0 ? Math.min(100, 100 * part / whole) : 0; }

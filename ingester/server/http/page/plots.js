@@ -1,13 +1,13 @@
-// The small plots of the last minutes, which the daemon keeps: they are full from the first moment.
+// Plots of the last minutes. The daemon keeps the values, so they are complete at once.
 //
-// Each has its text: what it is of, now, lowest and highest. A value that is not known is a gap, and
-// so is the time for which the daemon stood still.
+// Each has a text alternative: title, current, lowest and highest value. Unknown values and the time
+// for which the event loop was blocked are gaps.
 import { known, seconds } from "./numbers.js";
 import { el, svg } from "./elements.js";
 
 const WIDTH = 300, HEIGHT = 44;
 
-// The seconds of each moment behind the first one.
+// Seconds of each moment since the first one.
 function moments(history) {
   const at = history.at.map((each) => Date.parse(each) / 1000);
   return at.map((each) => each - at[0]);
@@ -25,7 +25,7 @@ function runs(places) {
   for (const each of places) if (each === null) found.push([]); else found.at(-1).push(each);
   return found.filter((run) => run.length);
 }
-// A lone value is a dot: a line of no length with round ends.
+// A single value is a dot: a line of no length with round ends.
 function edge(run) { return `M${run.join("L")}${run.length === 1 ? "h.01" : ""}`; }
 function area(run) { return `M${run[0].split(" ")[0]} ${HEIGHT}L${run.join("L")}L${run.at(-1).split(" ")[0]} ${HEIGHT}Z`; }
 function bounds(lines) {
@@ -33,10 +33,10 @@ function bounds(lines) {
   return all.length ? [Math.min(...all), Math.max(...all)] : [null, null];
 }
 
-// lines: {name, values}, two at most; limit: a level that is drawn across.
+// lines: {name, values}, at most two; limit: a horizontal line.
 export function plot(title, lines, unit, history, limit = null) {
   const [low, high] = bounds(lines);
-  if (high === null) return el("p", { class: "note" }, "Nothing known yet.");
+  if (high === null) return el("p", { class: "note" }, "No data yet.");
   const top = Math.max(high * 1.05, known(limit) && limit < high * 4 ? limit * 1.02 : 0, 1e-12);
   const at = moments(history), span = seconds(at.at(-1) + history.step_s);
   const told = lines.map(({ name, values }) => `${name ? name + " " : ""}now ${unit(values.at(-1))}`).join(", ");

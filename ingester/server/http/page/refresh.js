@@ -1,7 +1,7 @@
-// Asks the daemon every 2 s while the page is seen, and shows the answers; keys, pause, the token.
+// Polls the daemon every 2 s while the page is visible, and shows the answers; keys, pause, the token.
 //
-// Law: one round at a time; an answer to what is no longer looked at is dropped. Where there is none
-// the last one stays, greyed, and is said to be old.
+// One round at a time. An answer for a view that is no longer open is dropped. Without an answer the
+// last one stays, greyed and marked as old.
 import { clock, harmless, known, seconds, whole } from "./numbers.js";
 import { button, byId, el, hintWhereCutOff, put, total } from "./elements.js";
 import { showHistory, showMemory, showNow, showSecurity, showState, showStore } from "./head.js";
@@ -13,15 +13,15 @@ import { showAccess, showErrors, showFlow, showFollowers, showIdentity, showName
 const REFRESH_MS = 2000, PATIENCE_MS = 5000, HISTORY_MS = 10000, ONE_TABLE_MS = 10000, TYPING_MS = 200;
 const PARTS = [showState, showSecurity, showErrors, showMemory, showStore, showFlow, showNamespaces, showOrigins, showPushes, showReplications, showFollowers, showAccess, showIdentity];
 let lastGood = null, timer = null, paused = false, asking = false, again = false, rounds = 0, history = null, historyAt = -Infinity, historyOf = "", historyProblem = "";
-// Ages are by a clock that nobody sets; what is shown as a time is by the machine's own.
+// Ages use the monotonic clock; displayed times use the machine's clock.
 const now = () => performance.now();
 let lastGoodAt = 0;
-// The answers of one table, which may have 100,000 partitions to look through: they are asked for less often.
+// The answers of one table are polled less often: it may have 100,000 partitions.
 let kept = { key: "", at: 0, answers: [] };
 
 function sections(s) {
   const numbered = [["alarms-card", "Alarms", (s.alarms || []).length], ["tables-card", "Tables", total(s, "tables")], ["errors-card", "Errors", s.errors.length],
-    ["memory-card", "Memory"], ["store-card", "Store"], ["persist-card", "Persist", s.persist.queued_jobs], ["pushes-card", "Pushes", (s.pushes || []).length],
+    ["memory-card", "Memory"], ["store-card", "Store"], ["persist-card", "Flushes", s.persist.queued_jobs], ["pushes-card", "Pushes", (s.pushes || []).length],
     ["replications-card", "Replications", total(s, "replications")], ["followers-card", "Followers", total(s, "followers")], ["origins-card", "Origins", total(s, "origins")],
     ["namespaces-card", "Namespaces", total(s, "namespaces")], ["access-card", "Access"], ["identity-card", "Daemon"]];
   put("sections", ...numbered.filter(([id]) => !byId(id).hidden).map(([id, name, n]) => el("a", { href: `#${id}`, "data-key": id }, name, n ? el("span", { class: "count" }, ` ${whole(n)}`) : null)));
@@ -38,18 +38,18 @@ function show(status, answers) {
   hintWhereCutOff();
 }
 
-// ---- asking ----
+// ---- requests ----
 function lose(title, why) {
-  const age = lastGood ? ` What is shown below is from ${clock(lastGood)} (${seconds(Math.round((now() - lastGoodAt) / 1000))} ago).` : "";
-  put("lost", el("strong", {}, title), el("p", {}, `${why}. Trying again every ${REFRESH_MS / 1000} s.`), el("p", { "aria-live": "off" }, age));
+  const age = lastGood ? ` Showing last known values from ${clock(lastGood)} (${seconds(Math.round((now() - lastGoodAt) / 1000))} ago).` : "";
+  put("lost", el("strong", {}, title), el("p", {}, `${why}. Retrying every ${REFRESH_MS / 1000} s.`), el("p", { "aria-live": "off" }, age));
   byId("lost").hidden = false;
   byId("main").className = "stale";
   byId("state").hidden = true;
-  put("refreshed", "Not reached.");
-  document.title = "⚠ ingester: not reached";
+  put("refreshed", "Unreachable.");
+  document.title = "⚠ ingester: unreachable";
 }
 
-// The token stays in this tab: not in an address, a cookie, or what outlives the tab.
+// The token is kept in this tab only: not in the address, a cookie, or persistent storage.
 async function ask(path) {
   const token = sessionStorage.getItem("token"), headers = token ? { Authorization: `Bearer ${token}` } : {};
   const answer = await fetch(path, { cache: "no-store", headers, signal: AbortSignal.timeout(PATIENCE_MS) });
@@ -59,15 +59,15 @@ async function ask(path) {
 }
 
 function askForToken(told) {
-  if (byId("entry").hidden) put("entry", el("strong", {}, "The daemon asks for a token"), el("p", { id: "why", role: "alert" }, ""),
-    el("form", { id: "enter" }, el("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", "aria-label": "Token", "aria-describedby": "why" }), " ", el("button", { type: "submit" }, "Use it")));
-  put("why", sessionStorage.getItem("token") ? `It was not let in: ${told}` : "“ingester tokens add” makes one; it is kept in this tab alone.");
+  if (byId("entry").hidden) put("entry", el("strong", {}, "The daemon requires a token"), el("p", { id: "why", role: "alert" }, ""),
+    el("form", { id: "enter" }, el("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", "aria-label": "Token", "aria-describedby": "why" }), " ", el("button", { type: "submit" }, "Use token")));
+  put("why", sessionStorage.getItem("token") ? `Refused: ${told}` : "“ingester tokens add” creates one; it is kept in this tab only.");
   for (const id of ["lost", "main", "sections"]) byId(id).hidden = true;
   byId("entry").hidden = false;
   put("refreshed", "Waiting for a token.");
-  // Nothing is asked until somebody brings one: what was so may not be.
+  // Polling stops until a token is entered.
   put("since");
-  document.title = "⚠ ingester: asks for a token";
+  document.title = "⚠ ingester: requires a token";
 }
 
 async function askForHistory(incarnation) {
@@ -90,7 +90,7 @@ async function askForTables(wanted) {
 async function round() {
   const wanted = paths(), [status, answers] = await Promise.all([ask("/api/status"), askForTables(wanted)]);
   if (status.status === 401) return askForToken(status.told);
-  if (!status.ok) return lose("The daemon answers with an error", status.told.replace(/\.$/, ""));
+  if (!status.ok) return lose("The daemon returned an error", status.told.replace(/\.$/, ""));
   await askForHistory(status.body.identity.incarnation);
   if (JSON.stringify(wanted) !== JSON.stringify(paths())) return void (again = true);
   byId("state").hidden = false;
@@ -103,7 +103,7 @@ async function round() {
   put("leave", sessionStorage.getItem("token") ? button("Forget the token", "forget") : null);
 }
 
-// The name of the tab is seen while the page is not: it was so, and may not be any more.
+// The tab's title stays visible while the page is hidden, so it says that it is paused.
 function markResting() { if (!document.title.startsWith("⏸")) document.title = `⏸ ${document.title}`; }
 
 async function refresh() {
@@ -114,7 +114,7 @@ async function refresh() {
   try {
     await round();
   } catch (error) {
-    lose("The daemon cannot be reached", error.name === "TimeoutError" ? `No answer within ${PATIENCE_MS / 1000} s` : `No connection (${error.message})`);
+    lose("The daemon is unreachable", error.name === "TimeoutError" ? `No answer within ${PATIENCE_MS / 1000} s` : `No connection (${error.message})`);
   }
   asking = false;
   document.documentElement.dataset.rounds = ++rounds;
@@ -122,9 +122,9 @@ async function refresh() {
   if (!document.hidden && !paused && byId("entry").hidden) timer = setTimeout(refresh, REFRESH_MS);
 }
 
-// ---- what somebody does ----
+// ---- actions ----
 const ACTS = {
-  pause() { paused = !paused; byId("pause").textContent = paused ? "Go on" : "Pause"; byId("pause").setAttribute("aria-pressed", String(paused)); refresh(); },
+  pause() { paused = !paused; byId("pause").textContent = paused ? "Resume" : "Pause"; byId("pause").setAttribute("aria-pressed", String(paused)); refresh(); },
   keys() { byId("keys").showModal(); },
   shut() { byId("keys").close(); },
   forget() { sessionStorage.removeItem("token"); refresh(); },
@@ -165,15 +165,15 @@ byId("order").addEventListener("change", (event) => { turnTo({ order: event.targ
 byId("rows").addEventListener("change", (event) => { turnTo({ rows: Number(event.target.value) }); refresh(); });
 window.addEventListener("hashchange", () => {
   if (!route(location.hash)) return;
-  clearTimeout(typed);  // what was typed was meant for what is left now
+  clearTimeout(typed);  // the typed text was meant for the previous view
   goTo("tables-card");
   refresh();
 });
 window.addEventListener("resize", hintWhereCutOff);
 
-// Hidden: stop asking. Shown again: ask at once.
+// Stop polling while the page is hidden.
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) { clearTimeout(timer); timer = null; put("refreshed", "Paused while it is hidden."); markResting(); }
+  if (document.hidden) { clearTimeout(timer); timer = null; put("refreshed", "Paused while hidden."); markResting(); }
   else if (!paused && byId("entry").hidden) refresh();
 });
 const opened = route(location.hash);

@@ -1,9 +1,9 @@
-// Replications: what their replicators have told of them last.
+// Replications: the last report of each replicator.
 import { bytes, clock, digits, known, many, seconds, whole } from "./numbers.js";
 import { byId, el, none, put, rowsOf, scrolling, total } from "./elements.js";
 
 const REPLICATIONS_SHOWN = 20, REPLICATED_SHOWN = 100, FOLLOWING_SHOWN = 10;
-const PHASES = { set_aside: ["bad", "set aside"], copying: ["calm", "copying"], catching_up: ["calm", "catching up"], waiting: ["warn", "waiting"], left: ["calm", "left the source"], following: ["good", "following"] };
+const PHASES = { set_aside: ["bad", "set aside"], copying: ["calm", "copying"], catching_up: ["calm", "catching up"], waiting: ["warn", "waiting"], left: ["calm", "dropped at the source"], following: ["good", "following"] };
 function phaseBadge(phase, text = "", holds = true) {
   const [tone, name] = PHASES[phase] || ["calm", String(phase)];
   return el("span", { class: `badge ${holds ? tone : "calm"}` }, text + name);
@@ -14,9 +14,9 @@ function progressOf(t) {
   const share = t.rows_total > 0 ? ` of about ${whole(t.rows_total)} rows (${digits(Math.min(100, 100 * t.rows_done / t.rows_total))} %)` : " rows";
   return `${whole(t.rows_done)}${share}${known(t.bytes_done) ? `, ${bytes(t.bytes_done)}` : ""}`;
 }
-// A table that does not follow: reasons are sentences, which want the whole width.
+// A table that does not follow: its reason is a sentence and needs the whole width.
 function troubled(t) {
-  const more = [progressOf(t), t.since ? `since ${clock(t.since)}` : "", known(t.lag_s) || known(t.lag_bytes) ? `behind by ${lagOf(t)}` : ""].filter(Boolean).join("; ");
+  const more = [progressOf(t), t.since ? `since ${clock(t.since)}` : "", known(t.lag_s) || known(t.lag_bytes) ? `lag ${lagOf(t)}` : ""].filter(Boolean).join("; ");
   const source = t.source === t.table ? "" : ` from ${t.source}`;
   return el("li", {}, el("p", {}, el("strong", {}, t.table), source, " ", phaseBadge(t.phase), " ", el("span", { class: "quiet" }, more)), t.reason ? el("p", {}, t.reason) : null,
     ...t.helps.map((text) => el("p", {}, el("strong", {}, "To do: "), text)), ...t.notes.map((text) => el("p", { class: "quiet" }, `Note: ${text}`)));
@@ -27,24 +27,24 @@ function fullReplication(r) {
   const apart = others.slice(0, REPLICATED_SHOWN), well = following.slice(0, FOLLOWING_SHOWN), shown = [...apart, ...well];
   const rest = Object.entries(r.phases).map(([phase, n]) => [phase, n - shown.filter((t) => t.phase === phase).length]).filter(([, n]) => n > 0);
   const unnamed = Object.values(r.left_out).reduce((sum, n) => sum + n, 0);
-  const [tone, state] = r.alive ? (r.state === "running" ? ["good", "running"] : ["warn", "trying again"]) : r.state === "ended" ? ["bad", "ended"] : ["bad", "not heard of"];
+  const [tone, state] = r.alive ? (r.state === "running" ? ["good", "running"] : ["warn", "retrying"]) : r.state === "ended" ? ["bad", "ended"] : ["bad", "no reports"];
   const warn = (strong, text) => el("p", { class: "caution" }, el("strong", {}, strong), text);
   const heard = `${clock(r.heard_at)} (${seconds(r.heard_s)} ago)`;
   const n = "number", where = `${r.namespace} from ${r.source}`, region = (label, more) => ({ role: "group", "aria-label": `${label} of ${where}`, tabindex: "0", ...more });
   const table = rowsOf([
-    ["Table", "", (t) => t.table], ["Source", "", (t) => t.source], ["Follows since", "", (t) => (t.since ? clock(t.since) : "–")],
-    ["Behind by", n, lagOf], ["Changes of rows", n, (t) => whole(t.rows)], ["Notes", "text", (t) => t.notes.join("; ") || "–"]], well);
+    ["Table", "", (t) => t.table], ["Source", "", (t) => t.source], ["Following since", "", (t) => (t.since ? clock(t.since) : "–")],
+    ["Lag", n, lagOf], ["Row changes", n, (t) => whole(t.rows)], ["Notes", "text", (t) => t.notes.join("; ") || "–"]], well);
   return el("div", { class: "push" }, el("h3", {}, `${where} `, el("span", { class: `badge ${tone}` }, state)),
-    el("p", {}, `Behind by ${lagOf(r)}${r.alive ? "" : " when it was heard last"}; ${known(r.slot_bytes) ? `the source keeps ${bytes(r.slot_bytes)} of its log for slot` : "slot"} ${r.slot}; last heard ${heard}.`),
-    r.alive ? null : r.state === "ended" ? warn(`Ended: ${r.reason || "it was stopped"}.`, " Nothing is followed until it is started again; what is shown below is from then.")
-      : warn(`Not heard of since ${heard}.`, " Nothing may be followed: see whether the replicator runs. What is shown below is from then."),
-    r.alive && r.state === "trying_again" ? warn("Trying again:", ` ${r.reason} (${many(r.retries, "failed session")})`) : null,
-    r.rivals ? warn(`${r.rivals + 1} replicators report this origin in turns.`, " Stop all but one, or give each its own --origin and --slot.") : null,
-    el("p", {}, r.alive ? "" : "When it was heard last: ", ...Object.entries(r.phases).filter(([, n]) => n).flatMap(([phase, n]) => [phaseBadge(phase, `${whole(n)} `, r.alive || phase === "set_aside"), " "])),
+    el("p", {}, `Lag ${lagOf(r)}${r.alive ? "" : " at the last report"}; ${known(r.slot_bytes) ? `the source retains ${bytes(r.slot_bytes)} of log for slot` : "slot"} ${r.slot}; last report ${heard}.`),
+    r.alive ? null : r.state === "ended" ? warn(`Ended: ${r.reason || "it was stopped"}.`, " Nothing is replicated until it is started again; showing last known values.")
+      : warn(`No reports since ${heard}.`, " Check whether the replicator runs. Showing last known values."),
+    r.alive && r.state === "trying_again" ? warn("Retrying:", ` ${r.reason} (${many(r.retries, "failed session")})`) : null,
+    r.rivals ? warn(`${r.rivals + 1} replicators report this origin.`, " Stop all but one, or give each its own --origin and --slot.") : null,
+    el("p", {}, r.alive ? "" : "At the last report: ", ...Object.entries(r.phases).filter(([, n]) => n).flatMap(([phase, n]) => [phaseBadge(phase, `${whole(n)} `, r.alive || phase === "set_aside"), " "])),
     apart.length ? el("div", region("Tables that do not follow", { class: "scroll troubled" }), el("ul", {}, ...apart.map(troubled))) : null,
     well.length ? scrolling(`Tables that follow of ${where}`, table) : null,
-    rest.length ? none(`Not shown: ${rest.map(([phase, n]) => `${whole(n)} ${(PHASES[phase] || ["", phase])[1]}`).join(", ")}; ${unnamed ? `all but ${whole(unnamed)} of them are` : "all are"} in /api/status/replications.`) : null,
-    el("p", { class: "quiet" }, `Origin ${r.origin}; durable here up to ${r.position || "–"} of the source's log`));
+    rest.length ? none(`Not shown: ${rest.map(([phase, n]) => `${whole(n)} ${(PHASES[phase] || ["", phase])[1]}`).join(", ")}; ${unnamed ? `all but ${whole(unnamed)} are` : "all are"} in /api/status/replications.`) : null,
+    el("p", { class: "quiet" }, `Origin ${r.origin}; durable up to ${r.position || "–"} of the source's log`));
 }
 
 export function showReplications(s) {

@@ -1,11 +1,11 @@
-// Tables: those with the most in memory or all by name, found by a part of the name, by pages; and
-// one table with its partitions and files.
+// Tables: those with the most in memory, or all by name, with search and pages; and one table with
+// its partitions and files.
 //
 //   (no hash)                                   the list
 //   #/tables/NAMESPACE/TABLE                    the table, its partitions
 //   #/tables/NAMESPACE/TABLE/files?partition=K  its files: of one partition, or all without K
 //
-// The address has what is looked at, so that going back, a bookmark and a second window work.
+// The address contains the view, so that history, bookmarks and a second window work.
 import { bytes, clock, known, many, seconds, whole } from "./numbers.js";
 import { button, byId, el, facts, grid, none, put, total } from "./elements.js";
 
@@ -32,7 +32,7 @@ export function turnPage(forward) {
 
 function addressOf(t, more = "") { return `#/tables/${encodeURIComponent(t.namespace)}/${encodeURIComponent(t.table)}${more}`; }
 function wantsPage() { return view.open !== null || view.order === "name" || view.match !== ""; }
-// What is asked for beside the status.
+// What is requested besides the status.
 export function paths() {
   if (!wantsPage()) return [];
   const o = view.open, asked = new URLSearchParams({ limit: view.rows, after: view.keys.at(-1) });
@@ -62,12 +62,12 @@ const FILES = [
   ["Made by", "", (f) => f.kind], ["Writer", "", (f) => `${f.writer}, epoch ${f.epoch}`], ["Sequences", NUMBER, (f) => `${whole(f.first_seq)} – ${whole(f.last_seq)}`],
 ];
 
-// The line below a list: where in it we are, and the pages beside it. Only a string of data.
+// The line below a list: the position, and buttons for the neighbouring pages.
 function turning(what, shown, all, next) {
   const first = (view.keys.length - 1) * view.rows + 1, box = byId("turning");
   box.next = next;
   put("turning", el("span", { role: "status" }, shown ? `${whole(first)} to ${whole(first + shown - 1)} of ${many(all, what)}` : ""),
-    view.keys.length > 1 ? button("Page before", "before", "", { "aria-keyshortcuts": "b" }) : null,
+    view.keys.length > 1 ? button("Previous page", "before", "", { "aria-keyshortcuts": "b" }) : null,
     next === null ? null : button("Next page", "next", "", { "aria-keyshortcuts": "n" }));
 }
 
@@ -83,11 +83,11 @@ export function showTables(s, answers) {
   const busiest = [...s.tables].sort((a, b) => b.buffered.bytes - a.buffered.bytes), at = (view.keys.length - 1) * view.rows;
   const rows = busiest.slice(at, at + view.rows), all = total(s, "tables");
   showList(rows, all, at + view.rows < busiest.length ? String(at + view.rows) : null);
-  if (all > busiest.length && at + view.rows >= busiest.length) byId("turning").append(el("span", {}, ` ${whole(all - busiest.length)} more, with less in memory, are there by name.`));
+  if (all > busiest.length && at + view.rows >= busiest.length) byId("turning").append(el("span", {}, ` ${whole(all - busiest.length)} more, with less in memory, are listed by name.`));
 }
 
 function showList(rows, all, next) {
-  if (!rows.length) put("tables", none(view.match ? "No table has this in its name." : "No tables yet: the first write makes one."));
+  if (!rows.length) put("tables", none(view.match ? "No table matches." : "No tables yet: the first write creates one."));
   else put("tables", grid("Tables", COLUMNS, rows, (t) => `${t.namespace}/${t.table}`));
   turning("table", rows.length, all, next);
 }
@@ -95,14 +95,14 @@ function showList(rows, all, next) {
 function trail(o) {
   const name = `${o.namespace}.${o.table}`, path = [el("a", { href: "#tables-card" }, "All tables"), " / "];
   path.push(o.partition === null ? name : el("a", { href: addressOf(o) }, name));
-  return el("nav", { "aria-label": "Where this is" }, el("h3", { class: "trail" }, ...path));
+  return el("nav", { "aria-label": "Breadcrumb" }, el("h3", { class: "trail" }, ...path));
 }
 
 function showOne(t, page) {
   const o = view.open, here = (list) => (o.list === list ? { "aria-current": "page" } : {});
   const columns = el("details", {}, el("summary", {}, many(t.columns.length, "column")),
     el("ul", { class: "columns" }, ...t.columns.map((c) => el("li", {}, el("code", {}, c.name), ` ${c.type}${c.nullable ? "" : ", never null"}`))));
-  const about = facts([["Version", `${whole(t.manifest_version)}${t.table_version === 1 ? "" : ` of v${t.table_version}`}; looked for a newer one ${seconds(t.seen_s)} ago`],
+  const about = facts([["Version", `${whole(t.manifest_version)}${t.table_version === 1 ? "" : ` of v${t.table_version}`}; last checked ${seconds(t.seen_s)} ago`],
     ["In memory", `${many(t.buffered.rows, "row")}, ${bytes(t.buffered.bytes)}`], ["In files", `${many(t.persisted.rows, "row")}, ${many(t.persisted.files, "file")}, ${bytes(t.persisted.bytes)}`],
     ["Partitioned by", t.partition_by.join(", ") || "nothing"], ["Primary key", t.primary_key.join(", ") || "none"], ["Sorted by", t.sort_by.join(", ") || "nothing"],
     ...(t.primary_key.length ? [["Owner", t.owner || "none yet"]] : []), ["Schema", columns]]);
@@ -110,7 +110,7 @@ function showOne(t, page) {
     el("a", { href: addressOf(o, "/files"), ...(o.partition === null ? here("files") : {}) }, many(t.persisted.files, "file")),
     o.partition === null ? null : el("span", {}, ` Files of ${o.partition.split(" ")[0] || "the table"}`));
   const isFiles = o.list === "files", label = `${isFiles ? "Files" : "Partitions"} of ${o.namespace}.${o.table}`;
-  const empty = view.match ? "None has this in its name." : isFiles ? "No files yet: all rows are in memory." : "No rows.";
+  const empty = view.match ? "No match." : isFiles ? "No files yet: all rows are in memory." : "No rows.";
   const list = page.items.length ? grid(label, isFiles ? FILES : PARTITIONS, page.items, (each) => each.key || each.path) : none(empty);
   put("tables", trail(o), el("div", { class: "about" }, about), lists, list);
   turning(isFiles ? "file" : "partition", page.items.length, page.total, page.next);

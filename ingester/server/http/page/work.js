@@ -1,4 +1,4 @@
-// What the daemon does and who is with it: persists, log, streams, origins, namespaces, errors.
+// Flushes, log, streams, origins, followers, namespaces, access, identity, errors.
 import { bytes, clock, known, many, seconds, whole } from "./numbers.js";
 import { badge, byId, el, facts, grid, none, put, rest } from "./elements.js";
 
@@ -11,17 +11,17 @@ export function showErrors(s) {
   put("errors", el("div", { class: "events tall", role: "group", "aria-label": "Newest first", tabindex: "0" }, el("ul", {}, ...items)));
 }
 
-// What a namespace has, beside its quota where it has one.
+// A value, and its quota if there is one.
 function beside(x, quota, unit) { return quota ? `${unit(x)} of ${unit(quota)}` : unit(x); }
 export function showNamespaces(s) {
   const all = s.namespaces || [], per = (quota, unit) => (quota ? `${unit(quota)}/s` : "–");
-  if (!all.length) return put("namespaces", none("None has anything yet."));
+  if (!all.length) return put("namespaces", none("No namespace uses anything yet."));
   put("namespaces", grid("Namespaces", [
     ["Namespace", "", (x) => x.namespace], ["Memory", N, (x) => beside(x.bytes, x.quota.buffer_bytes, bytes)],
-    ["More than its share", "", (x) => (x.over_share ? "yes: refused first" : "no")], ["Queued", N, (x) => bytes(x.queued_bytes)],
+    ["Over its share", "", (x) => (x.over_share ? "yes: refused first" : "no")], ["Queued", N, (x) => bytes(x.queued_bytes)],
     ["Partitions", N, (x) => beside(x.partitions, x.quota.partitions, whole)], ["Tables", N, (x) => beside(x.tables, x.quota.tables, whole)],
     ["Writers", N, (x) => beside(x.writers, x.quota.streams, whole)], ["Answers", N, (x) => beside(x.answers, x.quota.streams, whole)],
-    ["May write", N, (x) => per(x.quota.bytes_per_s, bytes)], ["May ask", N, (x) => per(x.quota.requests_per_s, whole)],
+    ["Write quota", N, (x) => per(x.quota.bytes_per_s, bytes)], ["Request quota", N, (x) => per(x.quota.requests_per_s, whole)],
     ["Refused", N, (x) => whole(x.refused)],
   ], all.slice(0, NAMESPACES_SHOWN), (x) => x.namespace), rest(s, "namespaces", NAMESPACES_SHOWN));
 }
@@ -33,53 +33,53 @@ export function showFollowers(s) {
   const rows = [...all].sort((a, b) => Number(b.alive) - Number(a.alive));
   put("followers", grid("Followers", [
     ["Table", "", (f) => `${f.namespace}.${f.table}`], ["Follower", "", (f) => f.name], ["Alive", "", (f) => (f.alive ? "yes" : "no")],
-    ["Shows", "", (f) => `v${f.table_version}`], ["Has prepared", "", (f) => f.prepared.map((v) => `v${v}`).join(", ") || "–"],
+    ["Serves", "", (f) => `v${f.table_version}`], ["Prepared", "", (f) => f.prepared.map((v) => `v${v}`).join(", ") || "–"],
   ], rows.slice(0, FOLLOWERS_SHOWN)), rest(s, "followers", FOLLOWERS_SHOWN));
 }
 
 export function showFlow(s) {
   const p = s.persist, l = s.log, q = s.streams, t = s.transform || {};
-  const hung = Object.entries(t.hung_calls || {}).map(([name, n]) => `${name}: ${whole(n)} given up`).join("; ");
+  const hung = Object.entries(t.hung_calls || {}).map(([name, n]) => `${name}: ${whole(n)} timed out`).join("; ");
   put("persist", facts([["Queued", `${many(p.queued_jobs, "job")}, ${bytes(p.queued_bytes)}`], ["Active", many(p.active, "job")],
     ["Failed attempts", p.failed_attempts ? badge(whole(p.failed_attempts), "warn") : "0"], ["Since the start", `${many(p.persisted.rows, "row")}, ${many(p.persisted.files, "file")}, ${bytes(p.persisted.bytes)}`],
     ...(t.busy_threads || hung ? [["Transformers", `${many(t.busy_threads, "busy thread")}${hung ? `; ${hung}` : ""}`]] : [])]));
   put("log", facts([["On disk", `${many(l.segments, "segment")}, ${bytes(l.bytes)}`], ["Open segment", known(l.open_segment) ? String(l.open_segment) : "–"],
-    ["Syncs", whole(l.syncs)], ["Last sync took", seconds(l.last_sync_s)], ["Waiting for sync", many(l.pending, "operation")]]));
+    ["Syncs", whole(l.syncs)], ["Last sync", seconds(l.last_sync_s)], ["Waiting for sync", many(l.pending, "operation")]]));
   put("streams", facts([["Query streams", `${whole(q.open)} open, ${whole(q.stalled)} stalled`], ["Waiting followers", whole(q.waiting)], ["Answers on disk", `${many(q.files, "file")}, ${bytes(q.file_bytes)}`]]));
   if (!p.last.length) return put("runs", none("None since the start."));
-  put("runs", grid("Last persists", [
+  put("runs", grid("Last flushes", [
     ["Partition", "", (r) => `${r.namespace}.${r.table} ${r.partition}`], ["Rows", N, (r) => whole(r.rows)], ["Size", N, (r) => bytes(r.bytes)],
     ["Queued", N, (r) => seconds(r.queued_s)], ["Active", N, (r) => seconds(r.active_s)], ["Total", N, (r) => seconds(r.total_s)],
     ["At", "", (r) => clock(r.at)]], p.last));
 }
 
-// The lag of an origin: what is in the log here and not in object storage yet.
+// The lag of an origin: operations in the log that are not in object storage yet.
 function lagOfOrigin(o) {
   if (!known(o.memory_sequence)) return "–";
   return known(o.durable_sequence) ? whole(Math.max(0, o.memory_sequence - o.durable_sequence)) : "all";
 }
 export function showOrigins(s) {
   const c = s.checkpoints, rows = [...s.origins].sort((a, b) => Number(b.open) - Number(a.open)), parts = [];
-  if (!rows.length) parts.push(none("No origins: nobody numbers their writes."));
+  if (!rows.length) parts.push(none("No origins: no writer numbers its writes."));
   else parts.push(grid("Origins", [["Origin", "", (o) => o.origin], ["In memory", N, (o) => whole(o.memory_sequence)], ["Durable", N, (o) => whole(o.durable_sequence)],
-    ["Behind by", N, lagOfOrigin], ["Stream", "", (o) => (o.open ? "open" : "closed")]], rows.slice(0, ORIGINS_SHOWN), (o) => o.origin), rest(s, "origins", ORIGINS_SHOWN));
+    ["Lag", N, lagOfOrigin], ["Stream", "", (o) => (o.open ? "open" : "closed")]], rows.slice(0, ORIGINS_SHOWN), (o) => o.origin), rest(s, "origins", ORIGINS_SHOWN));
   if (c && c.count) parts.push(none(`${many(c.count, "checkpoint")} of sources, ${bytes(c.bytes)}; ${c.pending ? `${whole(c.pending)} not in object storage yet` : "all in object storage"}.`));
   put("origins", ...parts);
 }
 
-// How many tokens there are is not told to those who see some namespaces only.
+// Callers who see only some namespaces do not see the number of tokens.
 export function showAccess(s) {
   const x = s.security || {}, t = x.callers || {}, cert = x.certificate;
-  put("access", facts([["TLS", x.tls ? (x.client_certificates ? "yes, and clients show certificates" : "yes") : "no"],
-    ["Tokens", x.tokens ? (t.valid ? `${whole(t.valid)} valid` : "asked for") : "not asked for"], ["Other machines reach", (x.exposed || []).join(", ") || "nothing"],
-    ...(cert ? [["Certificate", `${cert.subject}, until ${clock(cert.not_after)} (${seconds(cert.ends_in_s)})`], ["Taken up anew", `${whole(cert.reloads)} times, ${whole(cert.failed_reloads)} failed`]] : []),
+  put("access", facts([["TLS", x.tls ? (x.client_certificates ? "yes, with client certificates" : "yes") : "no"],
+    ["Tokens", x.tokens ? (t.valid ? `${whole(t.valid)} valid` : "required") : "not required"], ["Exposed", (x.exposed || []).join(", ") || "nothing"],
+    ...(cert ? [["Certificate", `${cert.subject}, until ${clock(cert.not_after)} (${seconds(cert.ends_in_s)})`], ["Reloads", `${whole(cert.reloads)}, ${whole(cert.failed_reloads)} failed`]] : []),
     ...(x.tokens && t.valid ? [["Audited", `${many(t.audited, "line")}, ${whole(t.audit_left_out)} left out`]] : []),
-    ...(t.problems || []).map((problem) => ["Not read", problem])]));
+    ...(t.problems || []).map((problem) => ["Cannot be read", problem])]));
 }
 
 function draining(d) {
   if (!d || d.state === "none") return [];
-  return [["Drain", `${d.state} since ${clock(d.since)}: ${many(d.buffers, "buffer")}, ${bytes(d.bytes)} in no file yet${d.problem ? `; ${d.problem}` : ""}`]];
+  return [["Drain", `${d.state} since ${clock(d.since)}: ${many(d.buffers, "buffer")}, ${bytes(d.bytes)} unflushed${d.problem ? `; ${d.problem}` : ""}`]];
 }
 function levels(l) {
   const set = ((l && l.set) || []).map((each) => `${each.logger || "all"}: ${each.level}${each.until ? ` until ${clock(each.until)}` : ""}`);
@@ -89,5 +89,5 @@ export function showIdentity(s) {
   const i = s.identity;
   put("identity", facts([["Flight", i.flight], ["HTTP", i.http], ["Store", i.store], ["Incarnation", i.incarnation],
     ["Epoch", String(i.epoch)], ["Process", String(i.pid)], ["Started", clock(i.started_at)], ...draining(s.drain), ...levels(s.log_levels),
-    ...(s.adoptions || []).map((a) => ["Looks after", el("span", {}, `${a.directory}: `, badge(a.state, a.problem ? "warn" : "calm"), ` ${many(a.rows, "row")} taken over${a.problem ? `; ${a.problem}` : ""}`)])]));
+    ...(s.adoptions || []).map((a) => ["Adopts", el("span", {}, `${a.directory}: `, badge(a.state, a.problem ? "warn" : "calm"), ` ${many(a.rows, "row")} adopted${a.problem ? `; ${a.problem}` : ""}`)])]));
 }
