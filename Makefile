@@ -194,6 +194,17 @@ prometheus: setup ## Prometheus and promtool into .venv, for the tests of alerts
 		&& apt-get download -qq prometheus >/dev/null && dpkg -x prometheus_*.deb . \
 		&& rm prometheus_*.deb; }
 
+# Debian 12's, with the libraries that its package needs, unpacked like Prometheus.
+HAPROXY := $(VENV)/haproxy
+HAPROXY_PACKAGES := haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1
+
+.PHONY: haproxy
+haproxy: setup ## HAProxy into .venv, for the tests of deploy/haproxy (Debian)
+	@command -v haproxy >/dev/null || [ -x $(HAPROXY)/usr/sbin/haproxy ] || { \
+		rm -rf $(HAPROXY) && mkdir -p $(HAPROXY) && cd $(HAPROXY) \
+		&& apt-get download -qq $(HAPROXY_PACKAGES) >/dev/null \
+		&& for package in *.deb; do dpkg -x $$package .; done && rm *.deb; }
+
 .PHONY: power
 power: setup ## Power cuts on a file system that loses what was not synced (needs FUSE)
 	@$(PY) -m tests.power $(ARGS)

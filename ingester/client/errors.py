@@ -143,6 +143,7 @@ _NOISE = re.compile(
     r"Traceback \(most recent call last\)).*",
     re.DOTALL,
 )
+_PYTHON_EXCEPTION = re.compile(r"Detail: Python exception: (invalid|not_found|unimplemented)\b")
 _NO_CONNECTION = re.compile(
     r"failed to connect to all addresses; last error: \w+: (?:ipv[46]:)?(.*?): "
     r"(?:Failed to connect to remote host: )?(.*)",
@@ -233,6 +234,13 @@ def _typed(exc: BaseException) -> ClientError:
     kind = next((ours for theirs, ours in _BY_TYPE if isinstance(exc, theirs)), Internal)
     details = _details(exc)
     message = details.get("message") or clean_message(str(exc))
+    if kind is Unreachable:
+        # HAProxy 2.6 ends a stream that the daemon refuses as cancelled. What the daemon said is
+        # still there.
+        if found := _PYTHON_EXCEPTION.search(str(exc)):
+            details = {"code": found[1]} | details
+        if "code" in details:
+            kind = Unavailable
     if "code" in details:
         code = str(details["code"])
         return _BY_CODE.get(code, kind)(message, code=code, details=details)

@@ -232,6 +232,10 @@ def _check_refused(attempt: Callable[[], object]) -> None:
     except (fl.FlightUnauthenticatedError, fl.FlightUnauthorizedError):
         return
     except (fl.FlightError, pa.ArrowException) as exc:
+        # HAProxy 2.6 ends a refused write as cancelled; what the daemon said is with it.
+        said = getattr(exc, "extra_info", b"") or b""
+        if b'"code":"forbidden"' in said or b'"code":"unauthenticated"' in said:
+            return
         raise NotRefused(f"refused as something else: {str(exc)[:200]}") from exc
     raise NotRefused("somebody is in who should not be")
 
