@@ -119,7 +119,7 @@ def end_push(config: Path, request: EndRequest, as_json: bool) -> None:
 
 
 def _led(how: Leadership, push_id: str, stop: threading.Event, take_over: bool) -> PushRecord:
-    progress = _Progress()
+    progress = _EventPrinter()
     if take_over:
         try:
             return lead(how, push_id, stop, progress)
@@ -156,7 +156,7 @@ def _in_background(work: Callable[[threading.Event], T], timeout_s: float | None
     return results[0]
 
 
-class _Progress:
+class _EventPrinter:
     """Prints each event of a push once, on standard error."""
 
     def __init__(self) -> None:

@@ -112,7 +112,7 @@ def published(
     if not stores:
         yield lambda record: None
         return
-    publisher = StatusPublisher(stores, controller, _kept_in(kept, regions))
+    publisher = PushStatusPublisher(stores, controller, _kept_in(kept, regions))
     try:
         yield publisher.hear
     except BaseException:
@@ -128,7 +128,7 @@ def _kept_in(kept: ObjectStore, regions: Mapping[str, Region]) -> KeptIn:
     return KeptIn(region="", url=kept.url)
 
 
-class StatusPublisher:
+class PushStatusPublisher:
     """Publishes the status of one push in the stores of its regions."""
 
     def __init__(

@@ -14,7 +14,7 @@ from ingester.pushes.record import PushPlan, new_push
 from ingester.pushes.regions.store import RegionStore
 from ingester.pushes.regions.tables import replay_version
 from ingester.pushes.states import RegionOrder, Status
-from ingester.pushes.status import StatusPublisher
+from ingester.pushes.status import PushStatusPublisher
 from ingester.pushes.tasks import RegionFailed
 from ingester.reports.pushes import (
     KeptIn,
@@ -153,7 +153,7 @@ def test_a_region_that_is_not_told_holds_up_neither_the_push_nor_other_regions()
     held, store = HeldStore(), MemoryStore()
     homes = [RegionStore("held", held), RegionStore("a", store)]
     record = in_stores({"a": MemoryStore()}).begin(some_rows(0, 1)).record
-    publisher = StatusPublisher(homes, "me", KeptIn(region="a", url=store.url), every_s=0.05)
+    publisher = PushStatusPublisher(homes, "me", KeptIn(region="a", url=store.url), every_s=0.05)
 
     def told() -> PushStatus | None:
         return decode_push_status(store.get(path)) if store.exists(path) else None

@@ -330,30 +330,16 @@ class Webhook(LifecycleHooks):
         if not answer.good:
             raise NoAnswer(f"{endpoint.url} answered {answer.status}")
 
-    def post_start_of_push_job(self, context: HookContext) -> None:
-        """Post the event."""
-        self._post(context)
-
-    def post_schema_registration(self, context: HookContext) -> None:
-        """Post the event."""
-        self._post(context)
-
-    def post_version_creation(self, context: HookContext) -> None:
-        """Post the event."""
-        self._post(context)
-
-    def post_version_leader_replication(self, context: HookContext) -> None:
-        """Post the event."""
-        self._post(context)
-
     def post_version_swap(self, context: HookContext) -> Answer:
         """Post the event, and proceed."""
         self._post(context)
         return PROCEED
 
-    def post_end_of_push_job(self, context: HookContext) -> None:
-        """Post the event with the final status."""
-        self._post(context)
+    post_start_of_push_job = _post
+    post_schema_registration = _post
+    post_version_creation = _post
+    post_version_leader_replication = _post
+    post_end_of_push_job = _post
 
 
 REMOTE_METHODS = (
@@ -407,26 +393,6 @@ class Remote(LifecycleHooks):
         """Check the URL and the methods."""
         return checked(self._read)
 
-    def pre_start_of_push_job(self, context: HookContext) -> Answer:
-        """Ask, if the method is configured."""
-        return self._decide(context)
-
-    def pre_version_creation(self, context: HookContext) -> Answer:
-        """Ask, if the method is configured."""
-        return self._decide(context)
-
-    def pre_version_swap(self, context: HookContext) -> Answer:
-        """Ask, if the method is configured."""
-        return self._decide(context)
-
-    def post_version_swap(self, context: HookContext) -> Answer:
-        """Ask, if the method is configured."""
-        return self._decide(context)
-
-    def pre_end_of_push_job(self, context: HookContext) -> Answer:
-        """Ask, if the method is configured."""
-        return self._decide(context)
-
     def _decide(self, context: HookContext) -> Answer:
         if context.method not in self._methods():
             return PROCEED
@@ -439,6 +405,12 @@ class Remote(LifecycleHooks):
                 raise
             return wait(str(exc))
         return _read_answer(answer)
+
+    pre_start_of_push_job = _decide
+    pre_version_creation = _decide
+    pre_version_swap = _decide
+    post_version_swap = _decide
+    pre_end_of_push_job = _decide
 
     def _asked(self, context: HookContext) -> HttpAnswer:
         endpoint = HttpEndpoint.of(self.config, "remote")
