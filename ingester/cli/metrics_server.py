@@ -1,39 +1,38 @@
-"""``/metrics``, ``/health/live`` and ``/health/ready`` of a command that runs for long.
+"""``/metrics``, ``/health/live`` and ``/health/ready`` of a command that keeps running.
 
-Law of this file: it answers in threads of its own, which end with the process, few at a time and
-each within its time, and asks whoever it tells of for nothing but numbers. It has neither TLS nor
-tokens: other machines reach it only where an operator has said so, and on the loopback it answers
-under the loopback's names alone.
+Served by prometheus_client and the standard library's WSGI server, in daemon threads. There is
+neither TLS nor tokens: other machines reach it only with ``--insecure``, and on the loopback it
+answers only requests for the loopback's names. It does not limit connections; a silent one is
+closed after ``SILENT_S``.
 """
 
 import re
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
 from typing import Any, NamedTuple
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from ingester.config.addresses import is_loopback, says_loopback
 
 from .exits import USAGE, CommandFailed
 
-MOST_CONNECTIONS = 64
-"""So many connections are open at a time, as each has a thread; further ones are closed."""
 SILENT_S = 10.0
-"""The time within which a client has to send its request and to take the answer."""
+"""A connection on which nothing is sent or taken for so long is closed."""
 Unready = Callable[[], str]
-"""What is not ready yet, as text; nothing where all is."""
+"""Returns what is not ready yet; an empty text if all is."""
+_TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
 class MetricsAddress(NamedTuple):
-    """Where it listens, as it was asked for."""
+    """The address to listen on, and the option that named it."""
 
     option: str
-    """The name of the option, for messages."""
+    """For messages."""
     listen: str
     """``HOST:PORT``; port 0 picks a free one."""
     insecure: bool
@@ -44,15 +43,11 @@ class MetricsServer:
     """Answers until it is closed.
 
     Raises:
-        CommandFailed: the address is none, or is taken, or is reached from other machines.
+        CommandFailed: the address is malformed, taken, or reached from other machines.
     """
 
     def __init__(
-        self,
-        address: MetricsAddress,
-        registry: CollectorRegistry,
-        unready: Unready,
-        silent_s: float = SILENT_S,
+        self, address: MetricsAddress, registry: CollectorRegistry, unready: Unready
     ) -> None:
         option, listen, insecure = address
         host, colon, port = listen.rpartition(":")
@@ -62,99 +57,65 @@ class MetricsServer:
         if not (local or insecure):
             raise CommandFailed(
                 f"{option} {listen} can be reached from other machines, without TLS and tokens:"
-                " listen on 127.0.0.1, or say --insecure where the network lets nobody else in",
+                " listen on 127.0.0.1, or pass --insecure on a network that nobody else reaches",
                 USAGE,
             )
-        handler = type(
-            "Handler",
-            (_Handler,),
-            {
-                "registry": registry,
-                "unready": staticmethod(unready),
-                "local": local,
-            },
-        )
+        app = _app(registry, unready, local)
+        kind = _Server6 if ":" in host else _Server
         try:
-            self._server = _Server(silent_s, (host.strip("[]"), int(port)), handler)
+            self._server = make_server(host.strip("[]"), int(port), app, kind, _Handler)
         except OSError as exc:
             raise CommandFailed(f"{option} {listen}: {exc.strerror or exc}") from exc
-        self.url = f"http://{host}:{self._server.server_address[1]}"
+        self.url = f"http://{host}:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
+def _app(registry: CollectorRegistry, unready: Unready, local: bool) -> WSGIApplication:
+    metrics = make_wsgi_app(registry)
+
+    def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        host = re.sub(r":[0-9]+$", "", environ.get("HTTP_HOST", ""))
+        if local and host and not says_loopback(host):
+            return _text(start, "421 Misdirected Request", "this host name is not served here\n")
+        if path == "/metrics":
+            found: Iterable[bytes] = metrics(environ, start)
+            return found
+        if path == "/health/live":
+            return _text(start, "200 OK", "live\n")
+        if path == "/health/ready":
+            late = unready()
+            return _text(start, "503 Service Unavailable" if late else "200 OK", late or "ready\n")
+        return _text(start, "404 Not Found", "/metrics, /health/live, /health/ready\n")
+
+    return answer
+
+
+def _text(start: StartResponse, status: str, body: str) -> Iterable[bytes]:
+    data = body.encode()
+    start(status, [_TEXT, ("Content-Length", str(len(data)))])
+    return [data]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, silent_s: float, *arguments: Any) -> None:
-        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        self._silent_s = silent_s
-        super().__init__(*arguments)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, if there is a place."""
-        if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except RuntimeError:  # there can be no thread more
-            self._places.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer within the time, and give the place back."""
-        # Not by the socket's own time, which begins anew with every byte.
-        late = threading.Timer(self._silent_s, _cut, (request,))
-        late.daemon = True
-        try:
-            late.start()
-            super().process_request_thread(request, client_address)
-        finally:
-            late.cancel()
-            self._places.release()
-
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: who has gone, or sends what is no request, is no news."""
+        """Do not log it: a client went away, or sent no request."""
 
 
-def _cut(request: socket.socket) -> None:
-    """End a connection, whoever waits for it."""
-    with suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)
+class _Server6(_Server):
+    address_family = socket.AF_INET6
 
 
-class _Handler(BaseHTTPRequestHandler):
-    registry: CollectorRegistry
-    unready: Unready
-    local: bool
-
-    def do_GET(self) -> None:
-        """Answer."""
-        path = self.path.partition("?")[0]
-        host = re.sub(r":[0-9]+$", "", self.headers.get("Host", ""))
-        if self.local and host and not says_loopback(host):
-            self._answer(421, b"this is not the host that was asked for\n")
-        elif path == "/metrics":
-            self._answer(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)
-        elif path == "/health/live":
-            self._answer(200, b"live\n")
-        elif path == "/health/ready":
-            late = self.unready()
-            self._answer(503 if late else 200, (late or "ready\n").encode())
-        else:
-            self._answer(404, b"/metrics, /health/live, /health/ready\n")
-
-    def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+class _Handler(WSGIRequestHandler):
+    timeout = SILENT_S
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: a scrape is no news."""
+        """Do not log requests."""

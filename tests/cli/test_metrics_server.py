@@ -1,73 +1,79 @@
-"""The port of a follower's metrics, and of a controller's: who only connects takes nothing."""
+"""The port of a follower's metrics, and of a controller's."""
 
 from __future__ import annotations
 
 import socket
-import threading
+import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry
+import pytest
+from prometheus_client import CollectorRegistry, Counter
 
-from ingester.cli.metrics_server import MOST_CONNECTIONS, MetricsAddress, MetricsServer
-from tests.drivers.waiting import until
+from ingester.cli import metrics_server
+from ingester.cli.exits import CommandFailed
+from ingester.cli.metrics_server import MetricsAddress, MetricsServer
 
-
-def test_idle_connections_have_their_places_and_their_time_and_no_more() -> None:
-    address = MetricsAddress("--http", "127.0.0.1:0", False)
-    server = MetricsServer(address, CollectorRegistry(), lambda: "", silent_s=0.5)
-    at = urlsplit(server.url)
-    assert at.hostname is not None
-
-    def connected() -> socket.socket:
-        return socket.create_connection((at.hostname or "", at.port or 0), 10)
-
-    def is_answered() -> bool:
-        try:
-            with urllib.request.urlopen(f"{server.url}/health/live", timeout=10) as answer:
-                return bool(answer.read() == b"live\n")
-        except OSError:
-            return False
-
-    with ExitStack() as held:
-        idle = [held.enter_context(connected()) for _ in range(MOST_CONNECTIONS + 8)]
-        assert [each.recv(1) for each in idle[-8:]] == [b""] * 8, "there is no place for them"
-        until(is_answered, "those that say nothing to be closed")
-        assert [each.recv(1) for each in idle] == [b""] * len(idle)
-    server.close()
+late: list[str] = []
 
 
-def test_a_client_that_sends_a_byte_at_a_time_has_no_more_time() -> None:
-    address = MetricsAddress("--http", "127.0.0.1:0", False)
-    server = MetricsServer(address, CollectorRegistry(), lambda: "", silent_s=0.5)
-    at = urlsplit(server.url)
-    with socket.create_connection((at.hostname or "", at.port or 0), 0.1) as slow:
-
-        def is_closed() -> bool:
-            try:
-                slow.sendall(b"x")
-                return slow.recv(1) == b""
-            except TimeoutError:
-                return False
-            except OSError:
-                return True
-
-        until(is_closed, "it to be closed")
-    server.close()
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsServer]:
+    monkeypatch.setattr(metrics_server._Handler, "timeout", 0.5)
+    registry = CollectorRegistry()
+    Counter("ingester_things", "Things", registry=registry).inc(3)
+    late.clear()
+    made = MetricsServer(
+        MetricsAddress("--http", "127.0.0.1:0", False), registry, lambda: "".join(late)
+    )
+    yield made
+    made.close()
 
 
-def test_a_connection_without_a_thread_takes_no_place() -> None:
-    address = MetricsAddress("--http", "127.0.0.1:0", False)
-    server = MetricsServer(address, CollectorRegistry(), lambda: "")
-    at = urlsplit(server.url)
-    before = threading.stack_size(1 << 47)  # more than there is: no thread can be had
+def get(url: str, host: str = "") -> tuple[int, str]:
+    """Return status and body."""
+    request = urllib.request.Request(url, headers={"Host": host} if host else {})
     try:
-        for _ in range(MOST_CONNECTIONS + 1):
-            with socket.create_connection((at.hostname or "", at.port or 0), 10) as turned_away:
-                assert turned_away.recv(1) == b""
-    finally:
-        threading.stack_size(before)
-    with urllib.request.urlopen(f"{server.url}/health/live", timeout=10) as answer:
-        assert answer.read() == b"live\n"
-    server.close()
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_metrics_and_health_are_answered(server: MetricsServer) -> None:
+    status, body = get(f"{server.url}/metrics")
+    assert status == 200
+    assert "ingester_things_total 3.0" in body
+    assert get(f"{server.url}/health/live") == (200, "live\n")
+    assert get(f"{server.url}/health/ready") == (200, "ready\n")
+    late.append("shop/visits\n")
+    assert get(f"{server.url}/health/ready") == (503, "shop/visits\n")
+    assert get(f"{server.url}/elsewhere")[0] == 404
+
+
+def test_the_loopback_answers_only_for_its_own_names(server: MetricsServer) -> None:
+    assert get(f"{server.url}/metrics", "evil.example.org")[0] == 421
+    assert get(f"{server.url}/metrics", "localhost:1")[0] == 200
+
+
+def test_silent_connections_delay_nobody_and_are_closed(server: MetricsServer) -> None:
+    at = urlsplit(server.url)
+    with ExitStack() as held:
+        idle = [
+            held.enter_context(socket.create_connection((at.hostname or "", at.port or 0), 10))
+            for _ in range(50)
+        ]
+        assert get(f"{server.url}/health/live")[0] == 200
+        assert [each.recv(1) for each in idle] == [b""] * len(idle)
+
+
+@pytest.mark.parametrize(
+    ("listen", "told"),
+    [("0.0.0.0:0", "reached from other machines"), ("localhost", "is not HOST:PORT")],
+)
+def test_an_address_that_cannot_be_used_is_refused(listen: str, told: str) -> None:
+    with pytest.raises(CommandFailed, match=told):
+        MetricsServer(MetricsAddress("--http", listen, False), CollectorRegistry(), lambda: "")
