@@ -12,8 +12,7 @@ import trio
 
 from ingester.config.settings import TlsSettings
 from ingester.config.watched_files import WatchedFiles, read_regular
-from ingester.server.auth.jwks import JwksAway
-from ingester.server.auth.jwt_tokens import JwtTokens
+from ingester.server.auth.jwt_tokens import JwksUnreachable, JwtTokens
 from ingester.server.auth.token_file import WatchedTokens, change_tokens
 from ingester.server.auth.tokens import BadTokens
 from ingester.server.tls.held import HeldCertificates
@@ -72,7 +71,7 @@ def keys(path: Path) -> Look:
     known = JwtTokens(settings(str(path)), lambda: None)
 
     def look() -> str:
-        with suppress(JwksAway):
+        with suppress(JwksUnreachable):
             known.refresh()
         return known.failure or ""
 

@@ -1,12 +1,15 @@
-"""Tokens of an OpenID Connect provider (JWT), checked by the keys that it shows (JWKS).
+"""Tokens of an OpenID Connect provider (JWT), checked by the provider's published keys (JWKS).
 
     token ─▶ its header's ``kid`` ─▶ a key of the set ─▶ signature, ``iss``, ``aud``, ``exp``
-                    └ not there: the set is loaded again, at most once in ``RELOAD_AFTER_S``
+                    └ unknown: the set is loaded again, at most once in ``RELOAD_AFTER_S``
           ─▶ the claim with the grants ─▶ a caller
 
-Law of this file: a key says which algorithm it is for, the token does not: no ``none``, and no
-signature by a shared secret, which a public key could be taken for. A set that cannot be loaded
-changes nothing; a token by an unknown key then stays unknown.
+A key says which algorithm it is for, the token does not: neither ``none`` nor a signature by a
+shared secret is accepted. ``tests/server/auth/test_jwt_tokens.py`` tries both.
+
+PyJWT's ``PyJWKClient`` fetches the set; when to fetch is decided here. Its own cache refuses known
+keys once it has expired while the provider is unreachable, and its pause between fetches counts
+only those that succeeded, so that tokens with made-up key ids would hold up everybody else.
 
 Source: RFC 7515, 7517, 7519, 8725 (best current practices).
 """
@@ -17,35 +20,45 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Collection
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import structlog
 
+from ingester.config.addresses import is_loopback
 from ingester.config.settings import AuthSettings, ConfigError
+from ingester.config.watched_files import read_regular
 from ingester.errors import Unauthenticated
-from ingester.server.auth.jwks import JwksAway, JwksPlace
 from ingester.server.auth.rights import BadGrant, Caller, parse_grants
 
 log = structlog.get_logger(__name__)
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
 ALGORITHMS += ["EdDSA"]
+LIMIT_S = 5.0
+"""Longest wait for a load of the set."""
+MAX_FILE_BYTES = 1 << 20
 RELOAD_AFTER_S = 10.0
-"""An unknown key has the set loaded again not before so many seconds after the last time."""
+"""Shortest time between two loads for unknown key ids."""
 MAX_AGE_S = 600.0
-"""A set is loaded again after so many seconds: a key that is withdrawn is known no longer."""
+"""The set is loaded again after this time, so that a withdrawn key becomes unknown."""
 LEEWAY_S = 10.0
-KEPT = 4096
-"""So many tokens are not checked anew with each call."""
+MAX_KNOWN_TOKENS = 4096
+"""Most tokens whose signature is not checked again with each call."""
+
+
+class JwksUnreachable(Exception):
+    """The set of keys cannot be loaded, or has no usable key; the message says why."""
 
 
 class JwtTokens:
     """Knows JWTs by a provider's keys; a :class:`~ingester.server.auth.access.TokenSource`.
 
     Args:
-        settings: ``jwks`` and what a token must say.
-        changed: is told that keys are others now.
+        settings: ``jwks`` and the required claims of a token.
+        changed: called when the keys have changed.
 
     Raises:
         ConfigError: PyJWT is not installed, or the set of keys cannot be loaded.
@@ -55,18 +68,18 @@ class JwtTokens:
         self._settings = settings
         self._changed = changed
         self._lock = threading.Lock()
+        self._set: dict[str, Any] = {}
+        """The set as it was published: a key may be replaced under its id."""
         self._keys: dict[str, Any] = {}
-        self._marks: dict[str, str] = {}
-        """The keys as the set has them, by their ids: a key may be replaced under its id."""
         self._known: dict[bytes, Caller] = {}
         self._tried_at = 0.0
         self.failure: str | None = None
-        """Why the set could not be loaded the last time."""
+        """Why the last load failed."""
         self._jwt = _pyjwt()
-        self._place = JwksPlace(settings.jwks)
+        self._load = _loader(self._jwt, settings.jwks)
         try:
-            self._load()
-        except JwksAway as exc:
+            self._reload()
+        except JwksUnreachable as exc:
             raise ConfigError("auth.jwks", str(exc)) from exc
 
     def knows(self, token: str) -> bool:
@@ -74,28 +87,26 @@ class JwtTokens:
         return token.count(".") == 2
 
     def caller(self, token: str) -> Caller:
-        """Return who shows this token. May load the keys. Raises :class:`Unauthenticated`."""
+        """Return the caller of this token. May load the keys. Raises :class:`Unauthenticated`."""
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
-        # Of these keys: what is checked by a key that goes meanwhile is kept with it, and gone.
+        # The tokens known by these keys: a reload that changes the keys replaces both.
         known = self._known
         found = known.get(digest)
         if found is None or (found.expires is not None and found.expires <= time.time()):
             found = self._checked(token)
-            if len(known) >= KEPT:
+            if len(known) >= MAX_KNOWN_TOKENS:
                 known.clear()
             known[digest] = found
         return found
 
     def refresh(self) -> bool:
-        """Load the keys; say whether they are others now. Blocks.
+        """Load the keys; return whether they have changed. Blocks for ``LIMIT_S`` at most.
 
         Raises:
-            JwksAway: they cannot be loaded; those from before stay.
+            JwksUnreachable: they cannot be loaded; the previous keys stay in use.
         """
         with self._lock:
-            before = self._marks
-            self._load()
-        return before != self._marks
+            return self._reload()
 
     def _checked(self, token: str) -> Caller:
         jwt, settings = self._jwt, self._settings
@@ -126,12 +137,12 @@ class JwtTokens:
             raise Unauthenticated("the token does not name its key ('kid')")
         if (key := self._keys.get(kid)) is not None:
             return key
-        # Whoever comes while the set is loaded waits: it may bring the key.
+        # Callers wait for a load that is under way: it may bring their key.
         with self._lock:
             if kid not in self._keys and time.monotonic() - self._tried_at >= RELOAD_AFTER_S:
                 try:
-                    self._load()
-                except JwksAway as exc:
+                    self._reload()
+                except JwksUnreachable as exc:
                     log.warning("token keys not loaded", error=str(exc), runbook="tokens-not-read")
             if (key := self._keys.get(kid)) is None:
                 raise Unauthenticated(
@@ -139,19 +150,21 @@ class JwtTokens:
                 )
             return key
 
-    def _load(self) -> None:
+    def _reload(self) -> bool:
         """Load the set. Under the lock, or before anybody else knows this object."""
         self._tried_at = time.monotonic()
         try:
-            keys, marks = _keys(self._jwt, self._place.load())
-        except JwksAway as exc:
+            found = self._load()
+            keys = _usable_keys(self._jwt, found)
+        except JwksUnreachable as exc:
             self.failure = str(exc)
             raise
-        stay = self._marks.items() <= marks.items()
-        self._keys, self._marks, self.failure = keys, marks, None
-        if not stay:
-            self._known = {}
+        self.failure = None
+        if found == self._set:
+            return False
+        self._set, self._keys, self._known = found, keys, {}
         self._changed()
+        return True
 
 
 def _pyjwt() -> Any:
@@ -164,16 +177,68 @@ def _pyjwt() -> Any:
     return jwt
 
 
-def _keys(jwt: Any, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
-    """The keys of a set that sign and can be checked without a secret, and what tells them apart.
+def _loader(jwt: Any, place: str) -> Callable[[], dict[str, Any]]:
+    """Return what loads the set from a file or a URL. Raises :class:`ConfigError`."""
+    parts = urllib.parse.urlsplit(place)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise ConfigError("auth.jwks", f"{place!r}: keys that come by plain HTTP can be forged")
+    if parts.scheme in ("http", "https"):
+        client = jwt.PyJWKClient(place, cache_jwk_set=False, timeout=LIMIT_S)
+        return _Fetches(place, client.fetch_data).load
+    if parts.scheme not in ("", "file"):
+        raise ConfigError("auth.jwks", f"{place!r} is neither a file nor an https:// URL")
 
-    Both by their ids.
+    def read() -> dict[str, Any]:
+        try:
+            found = json.loads(read_regular(Path(parts.path), MAX_FILE_BYTES)[0])
+        except (OSError, ValueError, RecursionError) as exc:
+            raise JwksUnreachable(f"{place}: cannot be read ({exc})") from exc
+        return found if isinstance(found, dict) else {}
+
+    return read
+
+
+class _Fetches:
+    """Fetches the set in a thread, and waits for ``LIMIT_S`` at most. Not thread-safe.
+
+    The client's own timeout is that of a single read. A fetch that takes longer is left behind, and
+    no second one starts beside it.
     """
+
+    def __init__(self, place: str, fetch: Callable[[], Any]) -> None:
+        self._place = place
+        self._fetch = fetch
+        self._last: threading.Thread | None = None
+
+    def load(self) -> dict[str, Any]:
+        """Return the set. Raises :class:`JwksUnreachable`."""
+        found: list[Any] = []
+
+        def run() -> None:
+            try:
+                found.append(self._fetch())
+            except Exception as exc:
+                found.append(exc)
+
+        if self._last is not None and self._last.is_alive():
+            raise JwksUnreachable(f"{self._place}: the previous load has not ended")
+        self._last = threading.Thread(target=run, name="jwks", daemon=True)
+        self._last.start()
+        self._last.join(LIMIT_S)
+        if not found:
+            raise JwksUnreachable(f"{self._place}: did not answer completely in {LIMIT_S:g} s")
+        if isinstance(found[0], Exception):
+            raise JwksUnreachable(f"{self._place}: cannot be loaded ({found[0]})") from found[0]
+        loaded: dict[str, Any] = found[0]
+        return loaded
+
+
+def _usable_keys(jwt: Any, said: dict[str, Any]) -> dict[str, Any]:
+    """Return by id the keys of a set that sign by one of ``ALGORITHMS``."""
     try:
-        said = json.loads(data)
         found = jwt.PyJWKSet.from_dict(said).keys
     except (jwt.PyJWTError, ValueError, AttributeError, TypeError, RecursionError) as exc:
-        raise JwksAway(f"it is not a set of keys (JWKS): {exc}") from exc
+        raise JwksUnreachable(f"it is not a set of keys (JWKS): {exc}") from exc
     keys = {
         key.key_id: key
         for key in found
@@ -183,18 +248,8 @@ def _keys(jwt: Any, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
         and key.public_key_use in (None, "sig")
     }
     if not keys:
-        raise JwksAway(f"it has no key with a 'kid' for one of {', '.join(ALGORITHMS)}")
-    return keys, _marks(said["keys"], keys)
-
-
-def _marks(said: list[Any], ids: Collection[str]) -> dict[str, str]:
-    """All that a set says under these ids: keys for other uses may have the same ones."""
-    found: dict[str, list[Any]] = {kid: [] for kid in ids}
-    for each in said:
-        # Members of other kinds, and keys that are not used here, may be anything.
-        if isinstance(each, dict) and isinstance(kid := each.get("kid"), str) and kid in found:
-            found[kid].append(each)
-    return {kid: json.dumps(each, sort_keys=True) for kid, each in found.items()}
+        raise JwksUnreachable(f"it has no key with a 'kid' for one of {', '.join(ALGORITHMS)}")
+    return keys
 
 
 def _caller(claims: dict[str, Any], claim: str) -> Caller:

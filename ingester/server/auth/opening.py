@@ -17,8 +17,7 @@ from ingester.config.settings import AuditSettings, AuthSettings, ConfigError
 from ingester.observability.status import TokenStatus
 from ingester.server.auth.access import Access
 from ingester.server.auth.audit import AuditFailed, AuditLog
-from ingester.server.auth.jwks import JwksAway
-from ingester.server.auth.jwt_tokens import MAX_AGE_S, JwtTokens
+from ingester.server.auth.jwt_tokens import MAX_AGE_S, JwksUnreachable, JwtTokens
 from ingester.server.auth.token_file import WatchedTokens
 from ingester.server.auth.tokens import BadTokens
 
@@ -97,7 +96,7 @@ class Doorkeeper:
     async def _told(self, what: str, look: Callable[[], bool]) -> None:
         try:
             others = await trio.to_thread.run_sync(look, limiter=self._threads)
-        except (BadTokens, JwksAway) as exc:
+        except (BadTokens, JwksUnreachable) as exc:
             self.failed_readings += 1
             self.audit.noted("tokens reload", "failed", message=str(exc))
             log.warning(f"{what} not read", error=str(exc), runbook="tokens-not-read")

@@ -6,9 +6,11 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -19,8 +21,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ingester.config.settings import AuthSettings, ConfigError
 from ingester.errors import Unauthenticated
-from ingester.server.auth.jwks import JwksAway
-from ingester.server.auth.jwt_tokens import JwtTokens
+from ingester.server.auth.jwt_tokens import JwksUnreachable, JwtTokens
+from tests.drivers.waiting import until
 from tests.drivers.wire import numbers, put, query
 from tests.server.auth.provider import (
     AUDIENCE,
@@ -137,7 +139,7 @@ def test_a_key_that_is_withdrawn_ends_its_tokens_and_a_bad_set_changes_nothing(f
     token, other = signed(), signed(EC, "ES256", {"kid": "e1"})
     assert {known.caller(token).name, known.caller(other).name} == {"alice"}
     file.write_text("{")
-    with pytest.raises(JwksAway):
+    with pytest.raises(JwksUnreachable):
         known.refresh()
     assert known.caller(token).name == "alice" and known.failure
     write_keys(file, public(EC, "e1", "ES256"))
@@ -187,12 +189,17 @@ class Provider:
         provider = self
         self.keys = [public(RSA, "r1", "RS256")]
         self.asked = 0
+        self.drips = threading.Event()
+        """The answer then never ends: a byte comes now and then."""
+        self.over = threading.Event()
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 provider.asked += 1
                 self.send_response(200)
                 self.end_headers()
+                while provider.drips.is_set() and not provider.over.wait(0.02):
+                    self.wfile.write(b" ")
                 self.wfile.write(json.dumps({"keys": provider.keys}).encode())
 
             def log_message(self, *_: object) -> None:
@@ -204,6 +211,7 @@ class Provider:
 
     def close(self) -> None:
         """Stop answering."""
+        self.over.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -229,6 +237,63 @@ def test_a_new_key_is_loaded_when_it_is_seen_and_unknown_ones_do_not_load_it_aga
         with pytest.raises(Unauthenticated):
             known.caller(signed(headers={"kid": f"made-up-{number}"}))
     assert provider.asked == 2
+
+
+def test_known_keys_stay_in_use_while_the_provider_is_unreachable_and_strangers_hold_up_nobody(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyJWT forgot its keys then (issue 1162), and asked again for each made-up key id."""
+    known = JwtTokens(settings(provider.url), lambda: None)
+    provider.close()
+    with pytest.raises(JwksUnreachable, match="cannot be loaded"):
+        known.refresh()
+    assert known.failure
+    assert known.caller(signed()).name == "alice"
+    began = time.monotonic()
+    for number in range(50):
+        with pytest.raises(Unauthenticated):
+            known.caller(signed(headers={"kid": f"made-up-{number}"}))
+    assert known.caller(signed(sub="bob")).name == "bob"
+    assert time.monotonic() - began < 5.0, "one load at most is waited for"
+
+
+def test_an_answer_that_does_not_end_is_not_waited_for_and_has_no_second_one_beside_it(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingester.server.auth.jwt_tokens.LIMIT_S", 0.3)
+    known = JwtTokens(settings(provider.url), lambda: None)
+    provider.drips.set()
+    with pytest.raises(JwksUnreachable, match="did not answer completely"):
+        known.refresh()
+    asked = provider.asked
+    with pytest.raises(JwksUnreachable, match="the previous load has not ended"):
+        known.refresh()
+    assert provider.asked == asked
+    assert known.caller(signed()).name == "alice"
+    provider.drips.clear()
+
+    def loads_again() -> bool:
+        with suppress(JwksUnreachable):
+            known.refresh()
+        return known.failure is None
+
+    until(loads_again, "the set to be loaded again")
+
+
+@pytest.mark.parametrize("answer", [b"* OK IMAP4 ready\r\n", b"HTTP/1.1 200 OK\r\n\r\n<html>"])
+def test_an_answer_that_is_no_set_ends_the_start(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        with pytest.raises(ConfigError, match=r"auth\.jwks: .*cannot be loaded"):
+            JwtTokens(settings(f"http://127.0.0.1:{listener.getsockname()[1]}/"), lambda: None)
+        server.join()
 
 
 def test_a_daemon_takes_tokens_of_its_file_and_of_the_provider(secured: Secured) -> None:
