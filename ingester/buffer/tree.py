@@ -1,4 +1,4 @@
-"""The innermost sink: applies operations to the buffers of their partitions.
+"""Applies operations to the buffers of their partitions.
 
 Everything here is synchronous and runs on the event loop. It changes a table under the table's
 lock, so an operation appears in all of its partitions at once, for the loop and for every
@@ -17,7 +17,7 @@ from typing import Literal
 from ingester.buffer.flush_job import AtomicFlush, FlushJob
 from ingester.buffer.handle import BufferHandle, PersistedFiles
 from ingester.buffer.table import PartitionBuffer, TableBuffer
-from ingester.dml.operation import Answer, Operation
+from ingester.dml.operation import Operation
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.status import Buffered
 from ingester.origins.checkpoint_state import Checkpoint
@@ -72,7 +72,7 @@ class TreeHooks:
 
 
 class BufferTree:
-    """The buffers of all tables; a :class:`ingester.dml.operation.DmlSink`."""
+    """The buffers of all tables."""
 
     def __init__(
         self,
@@ -111,11 +111,6 @@ class BufferTree:
         self._segments: Counter[int] = Counter()
         """Number of buffers whose first row is in each log segment."""
 
-    def submit(self, operation: Operation, answer: Answer) -> None:
-        """Apply at once and answer. Atomic: no await until every part is in its buffer."""
-        self.apply(operation)
-        answer(operation, None)
-
     def statistics(self) -> Buffered:
         """Return what the buffers of all tables hold."""
         tables = self.tables.values()
@@ -130,7 +125,7 @@ class BufferTree:
         return self.tables[table].definition
 
     def apply(self, operation: Operation) -> None:
-        """Append every part to its partition's active buffer."""
+        """Append every part to its partition's active buffer. Atomic: no await until all are in."""
         table = self.tables[operation.table]
         with table.lock:
             self._apply(table, operation)

@@ -149,7 +149,6 @@ class Runtime:
             (ledger, self.namespaces),
             metrics,
             write_hooks,
-            traced=self.traces is not None,
         )
         self.replication = open_replication(
             settings, tables, self.write, self.query.row_groups, ledger, metrics

@@ -183,7 +183,7 @@ async def _serve(runtime: Runtime, around: _Around, on_ready: Ready, stop: StopR
             workers.cancel_scope.cancel()
             return EXIT_DEADLINE
         write = runtime.write
-        await workers.start(runtime.wal.run, write.wal_sink.apply, write.coalescer().make)
+        await workers.start(runtime.wal.run, write.operation_log.apply, write.coalescer().make)
         # Replayed segments may be done already: their rows are in files or another daemon's.
         await runtime.flush.log_truncation.truncate()
         workers.start_soon(drain.run)

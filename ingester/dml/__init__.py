@@ -4,6 +4,6 @@
                                                    └ ``control_records``: transactions, origins
 
 ``ipc`` makes the rows' Arrow message without copying them. An operation names its table by key and
-knows no buffer. Except for the sink protocol in ``operation``, everything is pure. Start reading at
+knows no buffer. Everything is pure. Start reading at
 ``operation``.
 """

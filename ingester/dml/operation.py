@@ -1,4 +1,4 @@
-"""Operations, transactions, and the interface of the sinks that take them.
+"""Operations and transactions.
 
 An operation is one batch of one table, split by partition. Small batches of one schema that wait
 for the log together form a *coalesced batch*: one log record, and one object of the class below,
@@ -12,9 +12,8 @@ log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -94,24 +93,3 @@ class Transaction:
     def last_seq(self) -> int:
         """Sequence of the last operation, once the log has assigned it."""
         return self.operations[-1].last_seq
-
-
-Answer = Callable[[Operation, BaseException | None], None]
-"""Called once per operation: with None when it is durable and visible, otherwise with the error."""
-
-
-class DmlSink(Protocol):
-    """Takes operations in order without blocking.
-
-    Each operation is answered exactly once, on the event loop: when it is durable (as far as the
-    fsync mode promises) and visible, or when it is certain that it never will be. Accepted
-    operations are answered in the order of submission. `submit` is called on the event loop for
-    operations with an origin, otherwise in the thread that prepared the operation.
-    """
-
-    def submit(self, operation: Operation, answer: Answer) -> None:
-        """Take an operation; answer it now or later.
-
-        Raises:
-            Stopping: the event loop has ended, so there is nothing to answer on.
-        """

@@ -36,9 +36,9 @@ from ingester.replication.dedup import NewChanges, TransactionDedup
 from ingester.replication.fold import Changes, Folded, fold, kept_keys, whole_rows
 from ingester.replication.messages import joined
 from ingester.replication.open_transactions import TableChanges
-from ingester.write.covered_rows import without_covered
+from ingester.write.dedup import without_covered
+from ingester.write.operation_log import OperationLog
 from ingester.write.partition_room import PartitionRoom
-from ingester.write.wal_sink import WalSink
 from persist.parquet.sparse_rows import SparseRows, concatenated
 from persist.partitioning import PartitionValueTooLong, split_batch
 from persist.table import TableDefinition, TableKey
@@ -125,7 +125,7 @@ class _Share:
 class TransactionPath:
     """The way of a transaction into the log."""
 
-    sink: WalSink
+    log: OperationLog
     partitions: PartitionRoom
     schema_numbers: Iterator[int]
     """One for each schema that rows come in, whoever writes them."""
@@ -150,7 +150,7 @@ class TransactionCommit:
         """Raises ``NotAvailable`` for a table whose rows are not those of its source."""
         self._dedup = dedup
         self._lookup = lookup
-        self._sink = path.sink
+        self._operation_log = path.log
         self._partitions = path.partitions
         self._numbers = path.schema_numbers
         self._on_logged = on_logged
@@ -206,7 +206,9 @@ class TransactionCommit:
                 if all(share.new.table.definition is share.definition for share in shares):
                     with self._open_partitions(shares, transaction):
                         self._dedup.begin(new, origin, sequence)
-                        error = await self._fate(partial(self._sink.submit_together, transaction))
+                        error = await self._fate(
+                            partial(self._operation_log.append_transaction, transaction)
+                        )
                     self._dedup.end(new, origin, sequence, error)
                     if error is not None:
                         raise error
@@ -265,7 +267,7 @@ class TransactionCommit:
             IngesterError: the log does not take it.
         """
         note = Entry(RecordKind.OPENED, [encode_opened(origins)])
-        error = await self._fate(partial(self._sink.submit_note, note))
+        error = await self._fate(partial(self._operation_log.append_note, note))
         if error is not None:
             raise error
 

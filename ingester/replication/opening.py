@@ -56,7 +56,7 @@ def open_replication(
     commit = TransactionCommit(
         TransactionDedup(tables.catalog, tables.takeover, write.transforms.names_of),
         PointLookup(row_groups, lambda: tables.tree.applied_seq),
-        TransactionPath(write.wal_sink, write.partition_room, write.schema_numbers),
+        TransactionPath(write.operation_log, write.partition_room, write.schema_numbers),
         logged,
     )
     service = Replication(

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol
 
@@ -43,6 +44,31 @@ ORDINARY_PART = 16
 """The part by which a batch that is looked at moves the size of an ordinary one."""
 RECORD_OVERHEAD_BYTES = 64 * 1024
 """The bytes that a batch may cost in the log beside its rows: headers, padding, a schema."""
+
+
+class Intake(Enum):
+    """Whether batches are let in at all."""
+
+    OPEN = auto()
+    DRAINING = auto()
+    """Nothing more is let in; a drain can be taken back."""
+    STOPPING = auto()
+    FENCED = auto()
+    """A later process runs under this ingester's id."""
+
+
+_MAY_BECOME = {
+    Intake.OPEN: {Intake.DRAINING, Intake.STOPPING, Intake.FENCED},
+    Intake.DRAINING: {Intake.OPEN, Intake.STOPPING, Intake.FENCED},
+    Intake.STOPPING: {Intake.FENCED},
+    Intake.FENCED: set[Intake](),
+}
+"""Other transitions are ignored: a fenced daemon may be told to stop and stays fenced."""
+
+_STOPPING = {
+    Intake.DRAINING: "the daemon is being drained: it takes no more writes; another daemon does",
+    Intake.STOPPING: "the daemon is stopping",
+}
 
 
 class Relief(Protocol):
@@ -131,12 +157,9 @@ class AdmissionControl:
         self._queue = queue
         self._clock = clock
         self._lock = threading.Lock()
-        self.stopping = False
-        """Whether nothing more is let in, as the daemon stops or is drained."""
+        self._state = Intake.OPEN
         self.era = 0
         """The number of drains that were taken back: a stream of an earlier era has ended."""
-        self._draining = False
-        self._fenced = False
         self._others_at = (-math.inf, 0)
         self._ordinary_bytes = float(ORDINARY_BYTES)
         # So many bytes are let in without a look until then.
@@ -170,7 +193,7 @@ class AdmissionControl:
 
     def _is_clear(self, nbytes: int) -> bool:
         """Whether a batch of this size needs no look at what others have."""
-        clear = nbytes <= self._clear_bytes and not (self.stopping or self._fenced)
+        clear = nbytes <= self._clear_bytes and self._state is Intake.OPEN
         return clear and self._clock() < self._clear_until
 
     def _look_again(self, nbytes: int, refused: bool) -> None:
@@ -213,35 +236,40 @@ class AdmissionControl:
             raise refusal
 
     def stop(self, *, draining: bool = False) -> None:
-        """Let nothing more in. What is in by now is counted as pending.
+        """Let nothing more in. Batches that are in are counted as pending.
 
         Args:
-            draining: writers are told so; :meth:`resume` may follow.
+            draining: tell writers so; :meth:`resume` may follow.
         """
-        with self._lock:
-            self.stopping = True
-            self._draining = draining
+        self._turn(Intake.DRAINING if draining else Intake.STOPPING)
 
     def resume(self) -> None:
-        """Let batches in again, of streams that are opened from now on."""
-        with self._lock:
-            self.stopping = self._draining = False
+        """Let batches in again after a drain, of streams that are opened from now on."""
+        if self._turn(Intake.OPEN):
             self.era += 1
-
-    def refusal(self) -> Stopping:
-        """Return what a writer is told while nothing is let in, or whose stream is older."""
-        if not self.stopping:
-            said = "the daemon was drained for a while: open the stream anew"
-        elif self._draining:
-            said = "the daemon is being drained: it takes no more writes; another daemon does"
-        else:
-            said = "the daemon is stopping"
-        # Whoever has other daemons to write to goes there at once.
-        return Stopping(said, retry_after_s=STOP_RETRY_S, details={"leaving": True})
 
     def fence(self) -> None:
         """Let nothing more in: another process runs under this ingester's id."""
-        self._fenced = True
+        self._turn(Intake.FENCED)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing more is let in because the daemon stops or is drained."""
+        return self._state in (Intake.DRAINING, Intake.STOPPING)
+
+    def refusal(self) -> Stopping:
+        """Return the error for a writer while nothing is let in, or one of an earlier era."""
+        said = _STOPPING.get(self._state, "the daemon was drained for a while: reopen the stream")
+        # A client of several daemons turns to another one at once.
+        return Stopping(said, retry_after_s=STOP_RETRY_S, details={"leaving": True})
+
+    def _turn(self, state: Intake) -> bool:
+        """Go to a state if the present one allows it; say whether it does."""
+        with self._lock:
+            allowed = state in _MAY_BECOME[self._state]
+            if allowed:
+                self._state = state
+            return allowed
 
     def leave(self, nbytes: int, use: NamespaceUse) -> None:
         """Stop counting what was let in: it is answered, and in a buffer by now or nowhere."""
@@ -283,7 +311,7 @@ class AdmissionControl:
         self, nbytes: int, disk_lacks: bool, use: NamespaceUse | None
     ) -> list[IngesterError]:
         found = list[IngesterError]()
-        if self._fenced:
+        if self._state is Intake.FENCED:
             found.append(FencedOff("a later process runs under this ingester's id"))
         if self.stopping:
             found.append(self.refusal())

@@ -10,7 +10,8 @@ that it came with, at once; never before, and never without the rows that it bel
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -22,6 +23,7 @@ from ingester.errors import InvalidRequest
 from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.checkpoints import PendingCheckpoint
 from ingester.tables.catalog import Catalog
+from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.metadata import SharedStates, fitted
 from ingester.write.stream import WritePath
 from persist.manifest import Checkpoint as CheckpointAction
@@ -149,19 +151,13 @@ class CheckpointCalls:
         return states
 
     async def _logged(self, operation: Operation, table: TableBuffer) -> None:
-        done = trio.Event()
-        failed: list[BaseException] = []
-
-        def answer(_operation: Operation, error: BaseException | None) -> None:
-            self._path.admission.leave(operation.nbytes, table.use)
-            if error is not None:
-                failed.append(error)
-            done.set()
-
-        self._path.wal_sink.submit(operation, answer)
-        await done.wait()
-        if failed:
-            raise failed[0]
+        acknowledgement = _OfCheckpoint(
+            operation, partial(self._path.admission.leave, operation.nbytes, table.use)
+        )
+        self._path.log.append(acknowledgement)
+        await acknowledgement.answered.wait()
+        if acknowledgement.error is not None:
+            raise acknowledgement.error
 
     def _schema(self, table: TableBuffer) -> LoggedSchema:
         definition = table.definition
@@ -192,6 +188,24 @@ class CheckpointCalls:
             elif (there := state.checkpoints[partition]).state is not None:
                 found.append(_listed(table.key, state, there))
         return found
+
+
+class _OfCheckpoint(Acknowledgement):
+    """Wakes the call that waits for its state to be in the log."""
+
+    __slots__ = ("_leave", "answered", "error")
+
+    def __init__(self, operation: Operation, leave: Callable[[], None]) -> None:
+        super().__init__(operation, None)
+        self._leave = leave
+        self.answered = trio.Event()
+        self.error: BaseException | None = None
+
+    def answer(self, error: BaseException | None) -> None:
+        """Stop counting the operation, and wake the call."""
+        self._leave()
+        self.error = error
+        self.answered.set()
 
 
 def _check_version(table: TableBuffer, named: int | None) -> None:

@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
-from ingester.dml.operation import DmlSink, Operation
+from ingester.dml.operation import Operation
 from ingester.errors import Stopping
+from ingester.observability.metrics import Metrics
 from ingester.write.combiner import Known
+from ingester.write.operation_log import OperationLog, log_refusal
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.stream import Post, WriteStream, submit_for
-from ingester.write.wal_sink import EntryCollector, log_refusal
+from ingester.write.stream import Post, WriteStream, for_streams
 from wal import Draft, Entry, LogError
 
 if TYPE_CHECKING:
@@ -90,17 +91,18 @@ class Coalescer:
     """Makes operations of the batches that wait. Only in the thread that writes the log.
 
     Args:
-        sink: counts and traces operations on their way into ``collector``.
+        log: binds entries to their acknowledgements.
         post: calls a function on the loop.
     """
 
     def __init__(
-        self, sink: DmlSink, collector: EntryCollector, operations: OperationMaker, post: Post
+        self, log: OperationLog, metrics: Metrics, operations: OperationMaker, post: Post
     ) -> None:
-        self._sink = sink
-        self._collector = collector
+        self._log = log
+        self._metrics = metrics
         self._operations = operations
         self._post = post
+        self._entries: list[Entry] = []
 
     def make(self, drafts: Iterable[Draft]) -> list[Entry]:
         """Make the log entries of these arrivals, and answer those that are refused.
@@ -114,7 +116,8 @@ class Coalescer:
         for arrivals in by_plan.values():
             for batch in _cut(arrivals):
                 self._coalesce(batch)
-        return self._collector.take()
+        entries, self._entries = self._entries, []
+        return entries
 
     def _coalesce(self, arrivals: list[Arrival]) -> None:
         plan = arrivals[0].stream.plan
@@ -161,7 +164,9 @@ class Coalescer:
     def _submit(self, operation: Operation, arrivals: list[Arrival]) -> None:
         operation.admitted_bytes = sum(each.stored_bytes for each in arrivals)
         operation.traces = tuple([each.trace for each in arrivals if each.trace is not None])
-        submit_for([(each.stream, each.slot) for each in arrivals], operation, self._sink)
+        batches = [(each.stream, each.slot) for each in arrivals]
+        acknowledgement = for_streams(batches, operation, self._metrics)
+        self._entries.append(self._log.entry_of(acknowledgement))
         for arrival in arrivals:
             if arrival.checked is not None:
                 arrival.note_checked()

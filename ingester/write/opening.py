@@ -1,8 +1,4 @@
-"""Opens the room: the path of a batch, from admission through the sinks into the log.
-
-AdmissionControl ┊ MetricsSink ─ (TracingSink) ─ DedupSink ─ WalSink ─ log ─▶ apply ─ BufferTree
-small batches    ┊ log ─ Coalescer ─ MetricsSink ─ (TracingSink) ─ EntryCollector ─▶ log
-"""
+"""Opens the room: the path of a batch, from admission into the log and on to the buffers."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ingester.config.settings import Settings
-from ingester.dml.operation import DmlSink
 from ingester.dml.record import shrink
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.metrics import Metrics
@@ -21,15 +16,13 @@ from ingester.tables.opening import TableParts
 from ingester.write.admission import AdmissionControl, DiskRoom, QueueRoom, Relief
 from ingester.write.checkpoints import CheckpointCalls
 from ingester.write.coalescer import Coalescer
-from ingester.write.dedup_sink import DedupSink
-from ingester.write.metrics_sink import MetricsSink
+from ingester.write.dedup import Deduplication
+from ingester.write.operation_log import OperationLog, log_refusal
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.partition_room import PartitionRoom
 from ingester.write.stream import Post, WritePath
 from ingester.write.streams import Writes
-from ingester.write.tracing_sink import with_tracing
 from ingester.write.transform.transforms import Transforms
-from ingester.write.wal_sink import EntryCollector, WalSink, log_refusal
 from persist.manifest import WriterIdentity
 from persist.table import TableKey
 from wal import Log, LogError
@@ -60,7 +53,7 @@ class WriteParts:
 
     wal: Log
     admission: AdmissionControl
-    wal_sink: WalSink
+    operation_log: OperationLog
     partition_room: PartitionRoom
     schema_numbers: Iterator[int]
     """A number for each schema of incoming rows, whoever writes them."""
@@ -90,8 +83,6 @@ def open_write(
     memory: tuple[MemoryLedger, Namespaces],
     metrics: Metrics,
     hooks: WriteHooks,
-    *,
-    traced: bool,
 ) -> WriteParts:
     """Return the parts of a daemon without writers. On the loop.
 
@@ -99,11 +90,7 @@ def open_write(
         memory: what writes count in: the ledger, and the namespaces.
     """
     tree = tables.tree
-    wal_sink = WalSink(wal, tree, epoch=writer.epoch, relief=hooks.relief, on_group=hooks.on_group)
-
-    def observed(inner: DmlSink) -> DmlSink:
-        return MetricsSink(metrics, metrics.rates, with_tracing(inner, traced))
-
+    log = OperationLog(wal, tree, epoch=writer.epoch, relief=hooks.relief, on_group=hooks.on_group)
     ledger, namespaces = memory
     admission = AdmissionControl(
         ledger,
@@ -117,8 +104,9 @@ def open_write(
     )
     path = WritePath(
         admission=admission,
-        sink=observed(DedupSink(tables.origins, wal_sink, shrink, tree.definition_of)),
-        wal_sink=wal_sink,
+        dedup=Deduplication(tables.origins, log.append, shrink, tree.definition_of),
+        log=log,
+        metrics=metrics,
         origins=tables.origins,
         relief=hooks.relief,
         checkpoints=tree.checkpoints,
@@ -130,14 +118,12 @@ def open_write(
     transforms = Transforms(settings.transform, settings.tables, most_bytes, metrics.transformed)
 
     def coalescer() -> Coalescer:
-        collector = EntryCollector(wal_sink)
-        operations = OperationMaker(most_bytes)
-        return Coalescer(observed(collector), collector, operations, hooks.make_post())
+        return Coalescer(log, metrics, OperationMaker(most_bytes), hooks.make_post())
 
     return WriteParts(
         wal,
         admission,
-        wal_sink,
+        log,
         partition_room,
         numbers,
         transforms,

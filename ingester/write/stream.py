@@ -12,19 +12,22 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ingester.dml.operation import DmlSink, Operation
+from ingester.dml.operation import Operation
 from ingester.errors import DiskFull, MemoryFull, Superseded
+from ingester.observability.metrics import Metrics
 from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.checkpoints import Checkpoints
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.quotas.use import NO_QUOTA
+from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.admission import AdmissionControl, Relief
 from ingester.write.answer import PutAnswer
+from ingester.write.dedup import Deduplication
 from ingester.write.metadata import fitted
+from ingester.write.operation_log import OperationLog
 from ingester.write.partition_room import PartitionRoom
 from ingester.write.plan import WritePlan
-from ingester.write.wal_sink import WalSink
 from wal import Draft, Entry, OrderedSession
 
 Outcome = PutAnswer | BaseException
@@ -41,8 +44,9 @@ class WritePath:
     """The way of a batch into the log and the buffers, which all streams of a daemon share."""
 
     admission: AdmissionControl
-    sink: DmlSink
-    wal_sink: WalSink
+    dedup: Deduplication
+    log: OperationLog
+    metrics: Metrics
     origins: Origins
     relief: Relief
     checkpoints: Checkpoints
@@ -207,7 +211,8 @@ class WriteStream:
             self._open_partitions(operation)
         slot = self.reserve() if slot is None else slot
         if self.origin is None:
-            submit_for([(self, slot)], operation, self._path.sink)
+            batches = [(self, slot)]
+            self._path.log.append(for_streams(batches, operation, self._path.metrics))
             return
         # What was let in before a newer stream was opened, and comes to the loop after that, would
         # stand behind it: whoever has asked in between how far the origin is was told less.
@@ -219,11 +224,7 @@ class WriteStream:
             self.hand_out()
             return
 
-        def answer(done: Operation, error: BaseException | None) -> None:
-            self._path.partitions.leave(operation)
-            self._answered(slot, done, error)
-
-        self._path.sink.submit(operation, answer)
+        self._path.dedup.submit(_OfStreams([(self, slot)], operation, self._path.metrics))
 
     def claim(self, operation: Operation) -> None:
         """Let an operation open its partitions, until :meth:`leave_with`. Any thread.
@@ -257,11 +258,11 @@ class WriteStream:
         Raises:
             Stopping
         """
-        self._path.wal_sink.offer(draft, here=here)
+        self._path.log.offer(draft, here=here)
 
     def answered_here(self) -> None:
         """Note that the caller, which offered ``here``, has sent the answer."""
-        self._path.wal_sink.tell()
+        self._path.log.tell()
 
     def accept(self, slot: Slot, sequence: int) -> None:
         """Note that a batch is in the log under this sequence. :meth:`hand_out` has to follow.
@@ -315,57 +316,73 @@ class WriteStream:
             return table.refusal
         return self.superseded
 
-    def _answered(self, slot: Slot, operation: Operation, error: BaseException | None) -> None:
-        self.leave(operation.admitted_bytes)
-        if error is not None:
-            self.reject(slot, error)
-        else:
-            slot.append(self._answer(operation))
-        self.hand_out()
-
-    def _answer(self, operation: Operation) -> PutAnswer:
+    def applied(self, slot: Slot, operation: Operation) -> None:
+        """Note that a batch of an origin is applied, or a duplicate. :meth:`hand_out` follows."""
         assert self.origin is not None, "without one it is answered when it is in the log"
         origin = self._path.origins.get(self.origin)
         first, origin.answered = not origin.answered, True
-        return PutAnswer(
-            accepted=True,
-            # A duplicate has no sequence of its own: its rows are visible up to the newest one.
-            sequence=operation.seq or self._path.newest_seq(),
-            epoch=self._path.epoch,
-            duplicate=operation.duplicate,
-            memory_sequence=origin.memory_sequence,
-            durable_sequence=origin.durable_sequence,
-            first=first,
+        slot.append(
+            PutAnswer(
+                accepted=True,
+                # A duplicate has no sequence of its own: its rows are visible up to the newest one.
+                sequence=operation.seq or self._path.newest_seq(),
+                epoch=self._path.epoch,
+                duplicate=operation.duplicate,
+                memory_sequence=origin.memory_sequence,
+                durable_sequence=origin.durable_sequence,
+                first=first,
+            )
         )
 
 
-def submit_for(
-    batches: Sequence[tuple[WriteStream, Slot]], operation: Operation, sink: DmlSink
-) -> None:
-    """Send an operation on its way that was made of these batches, none of which has an origin.
+class _OfStreams(Acknowledgement):
+    """Answers the batches that an operation was made of, each in its stream's order."""
+
+    __slots__ = ("_batches", "_streams")
+
+    def __init__(
+        self,
+        batches: Sequence[tuple[WriteStream, Slot]],
+        operation: Operation,
+        metrics: Metrics,
+    ) -> None:
+        super().__init__(operation, metrics)
+        self._batches = batches
+        self._streams = {stream for stream, _ in batches}
+
+    def stored(self, entry: Entry) -> None:
+        """Accept the batches: without an origin they need not be applied first."""
+        for number, (stream, slot) in enumerate(self._batches):
+            stream.accept(slot, entry.seq + number)
+        for stream in self._streams:
+            stream.hand_out()
+
+    def answer(self, error: BaseException | None) -> None:
+        """Release what was admitted, and answer what was not answered in :meth:`stored`."""
+        one, slot = self._batches[0]
+        one.leave_with(self.operation, len(self._batches))
+        if slot:
+            return
+        for stream, each in self._batches:
+            if error is None:
+                stream.applied(each, self.operation)
+            else:
+                stream.reject(each, error)
+        for stream in self._streams:
+            stream.hand_out()
+
+
+def for_streams(
+    batches: Sequence[tuple[WriteStream, Slot]], operation: Operation, metrics: Metrics
+) -> Acknowledgement:
+    """Make the acknowledgement of an operation made of these batches, none of an origin.
 
     They are answered in the thread that writes the log, before the loop applies the operation.
     """
+    acknowledgement = _OfStreams(batches, operation, metrics)
     entry = operation.entry
     assert entry is not None, "it was made just now"
-    (one, slot), streams = batches[0], {stream for stream, _ in batches}
-    entry.sessions = tuple(stream.session for stream in streams)
-
-    def stored(entry: Entry) -> None:
-        for number, (stream, slot) in enumerate(batches):
-            stream.accept(slot, entry.seq + number)
-        for stream in streams:
-            stream.hand_out()
-
-    def answer(done: Operation, error: BaseException | None) -> None:
-        one.leave_with(operation, len(batches))
-        if error is None or slot:
-            return  # they were answered when they were in the log
-        for stream, each in batches:
-            stream.reject(each, error)
-        for stream in streams:
-            stream.hand_out()
-
     # Assigned, not handed to a constructor: who waits is known only once the entry is encoded.
-    entry.on_stored = stored
-    sink.submit(operation, answer)
+    entry.sessions = tuple(stream.session for stream, _ in batches)
+    entry.on_stored = acknowledgement.stored
+    return acknowledgement

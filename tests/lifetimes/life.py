@@ -145,7 +145,7 @@ class _Life:
             self.drain = Drain(runtime)
             workers.start_soon(self.drain.run)
             await daemon.replay_log(runtime)
-            await workers.start(runtime.wal.run, write.wal_sink.apply, write.coalescer().make)
+            await workers.start(runtime.wal.run, write.operation_log.apply, write.coalescer().make)
             await self._query()
             for name, amount in script:
                 await self._do(name, amount)

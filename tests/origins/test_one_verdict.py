@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.buffer.tree import FreezeLimits, TreeHooks
-from ingester.dml.operation import Answer, Operation, Part
+from ingester.dml.operation import Operation, Part
 from ingester.dml.record import LoggedSchema, encode_operation, split_rows
 from ingester.errors import OwnedElsewhere
 from ingester.memory.ledger import MemoryLedger, Watermarks
@@ -32,7 +32,8 @@ from ingester.replication.open_transactions import TableChanges
 from ingester.tables.catalog import Catalog
 from ingester.tables.claims import OriginClaims
 from ingester.tables.origin_takeover import OriginTakeover
-from ingester.write.dedup_sink import DedupSink
+from ingester.write.acknowledgement import Acknowledgement
+from ingester.write.dedup import Deduplication
 from persist.manifest import Applied, Origin, PartitionKey, TableState, WriterIdentity, apply
 from persist.manifest.origins import Process, fresh, origin_of, owned, taken_over, with_ends
 from persist.partitioning import PartitionSpec
@@ -149,31 +150,32 @@ class Daemon:
             )
 
 
-def by_sink(daemon: Daemon) -> tuple[Rows, set[int]]:
-    """The rows that the sink hands on, and the sequences that it refuses."""
+def by_deduplication(daemon: Daemon) -> tuple[Rows, set[int]]:
+    """The rows that deduplication passes on, and the sequences that it refuses."""
     handed: Rows = set()
     refused: set[int] = set()
 
-    class Inner:
-        def submit(self, operation: Operation, answer: Answer) -> None:
-            assert operation.origin_sequence is not None
-            sequence = operation.origin_sequence
-            handed.update((sequence, (operation.spec_id, p.values)) for p in operation.parts)
-            answer(operation, None)
+    class Told(Acknowledgement):
+        def answer(self, error: BaseException | None) -> None:
+            if error is not None:
+                assert isinstance(error, OwnedElsewhere)
+                assert self.operation.origin_sequence is not None
+                refused.add(self.operation.origin_sequence)
+
+    def append(acknowledgement: Acknowledgement) -> None:
+        operation = acknowledgement.operation
+        assert operation.origin_sequence is not None
+        sequence = operation.origin_sequence
+        handed.update((sequence, (operation.spec_id, p.values)) for p in operation.parts)
+        acknowledgement.finish(None)
 
     def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
         operation.parts = left
 
-    def answered(operation: Operation, error: BaseException | None) -> None:
-        if error is not None:
-            assert isinstance(error, OwnedElsewhere)
-            assert operation.origin_sequence is not None
-            refused.add(operation.origin_sequence)
-
-    sink = DedupSink(daemon.origins, Inner(), shrink, lambda table: DEFINITION)
+    dedup = Deduplication(daemon.origins, append, shrink, lambda table: DEFINITION)
     for sequence in range(LAST + 1):
         operation = operation_of(sequence, {(sequence, key) for key in PARTITIONS})
-        sink.submit(operation, answered)
+        dedup.submit(Told(operation, None))
     return handed, refused
 
 
@@ -310,7 +312,7 @@ def parts_of(sequence: int, rows: Rows) -> tuple[Part, ...]:
 def test_all_who_ask_are_told_what_is_still_to_be_written(history: History) -> None:
     for process in history.first:
         if process == history.newest:
-            handed, refused = by_sink(Daemon(history, process))
+            handed, refused = by_deduplication(Daemon(history, process))
             assert handed == history.to_write(process, 0)
             assert by_replication(Daemon(history, process)) == (handed, refused)
             assert all(history.owner[sequence] != process for sequence in refused)
@@ -318,7 +320,7 @@ def test_all_who_ask_are_told_what_is_still_to_be_written(history: History) -> N
             assert {s for s in unsafe if not in_files(history, s)} <= refused
         else:
             everything = set(range(LAST + 1))
-            assert by_sink(Daemon(history, process)) == (set(), everything)
+            assert by_deduplication(Daemon(history, process)) == (set(), everything)
             assert by_replication(Daemon(history, process)) == (set(), everything)
         expected = history.to_write(process, history.first[process])
         logged = history.logged[process]

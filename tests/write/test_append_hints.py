@@ -11,8 +11,7 @@ import pytest
 from ingester.write.coalescer import Arrival
 from ingester.write.metadata import NO_METADATA
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.preparation import Preparation
-from ingester.write.sender import Awaits, Sender
+from ingester.write.sender import Awaits, Preparation, Sender
 from ingester.write.stream import WriteStream
 from wal import OrderedSession
 

@@ -7,13 +7,14 @@ import struct
 import time
 import weakref
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from ingester.buffer.rows import BufferedRows
 from ingester.buffer.table import TableBuffer
@@ -27,14 +28,15 @@ from ingester.dml.record import (
     make_operation,
 )
 from ingester.errors import LimitReached
+from ingester.observability.metrics import Metrics
 from ingester.schema import Normaliser
 from ingester.write.coalescer import MANY_PARTITIONS, Arrival, Coalescer, Unfit
 from ingester.write.combiner import Combiner
+from ingester.write.operation_log import OperationLog
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.plan import WritePlan
-from ingester.write.preparation import FEW_ROWS, Preparation
+from ingester.write.sender import FEW_ROWS, Preparation
 from ingester.write.stream import WriteStream
-from ingester.write.wal_sink import EntryCollector, WalSink
 from persist.manifest import TableState, apply
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
@@ -205,15 +207,20 @@ def _stream(plan: WritePlan, check: Callable[..., None] = lambda *_: None) -> Wr
         check_partitions=check,
         claim=lambda *_: None,
         leave_with=lambda *_: None,
-        accept=lambda *_: None,
+        accept=lambda slot, sequence: slot.append(sequence),
         hand_out=lambda: None,
     )
     return stream
 
 
 def _coalescer() -> Coalescer:
-    collector = EntryCollector(cast(WalSink, SimpleNamespace(entry_of=lambda *pair: pair)))
-    return Coalescer(collector, collector, MAKER, lambda *_: None)
+    nothing = cast(Any, None)
+
+    async def make() -> OperationLog:
+        return OperationLog(nothing, nothing, epoch=1, relief=nothing, on_group=nothing)
+
+    log = trio.run(make)
+    return Coalescer(log, Metrics(CollectorRegistry()), MAKER, lambda *_: None)
 
 
 def _hosts(first: int, count: int) -> pa.RecordBatch:
@@ -261,12 +268,12 @@ def test_an_answered_batch_is_let_go_without_a_collection() -> None:
     kept = [weakref.ref(arrival.batch) for arrival in arrivals]
     gc.disable()
     try:
-        made: Any = _coalescer().make(arrivals)
-        ((operation, answer),) = made
-        assert operation.operations == 3
-        operation.entry.on_stored(operation.entry)
-        answer(operation, None)
-        del made, arrivals, operation, answer
+        [entry] = _coalescer().make(arrivals)
+        assert entry.operations == 3
+        assert entry.on_stored is not None
+        entry.on_stored(entry)
+        entry.answer(None)
+        del entry, arrivals
         assert [each() for each in kept] == [None] * 3
     finally:
         gc.enable()

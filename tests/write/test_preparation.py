@@ -18,7 +18,7 @@ from ingester.schema import Normaliser
 from ingester.write.metadata import NO_METADATA, BatchMetadata
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.plan import WritePlan
-from ingester.write.preparation import Preparation
+from ingester.write.sender import Preparation
 from ingester.write.stream import Outcome, WriteStream
 from persist.partitioning import UNPARTITIONED, PartitionSpec
 from persist.table import TableDefinition

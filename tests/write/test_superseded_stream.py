@@ -6,15 +6,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
+from prometheus_client import CollectorRegistry
 
 from ingester.buffer import TableBuffer
-from ingester.dml.operation import Answer, Operation
+from ingester.dml.operation import Operation
 from ingester.dml.record import LoggedSchema
 from ingester.errors import Superseded
+from ingester.observability.metrics import Metrics
 from ingester.origins.checkpoints import Checkpoints
 from ingester.origins.registry import Origins
 from ingester.quotas.use import NamespaceUse
 from ingester.schema import Normaliser
+from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.admission import AdmissionControl
 from ingester.write.metadata import BatchMetadata
 from ingester.write.operation_maker import OperationMaker
@@ -54,10 +57,10 @@ class Log:
     """Takes operations, and answers them when the test says so."""
 
     def __init__(self) -> None:
-        self.taken: list[tuple[Operation, Answer]] = []
+        self.taken: list[Acknowledgement] = []
 
-    def submit(self, operation: Operation, answer: Answer) -> None:
-        self.taken.append((operation, answer))
+    def submit(self, acknowledgement: Acknowledgement) -> None:
+        self.taken.append(acknowledgement)
 
 
 def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stream_is_refused() -> (
@@ -74,8 +77,9 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
     gate, log = Gate(), Log()
     path = WritePath(
         admission=cast(AdmissionControl, gate),
-        sink=log,
-        wal_sink=cast(Any, None),
+        dedup=cast(Any, log),
+        log=cast(Any, None),
+        metrics=Metrics(CollectorRegistry()),
         origins=Origins(),
         relief=cast(Any, None),
         checkpoints=Checkpoints(),
@@ -96,9 +100,9 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
     stream.superseded = Superseded("a newer stream")
     stream.submit(operations[1])
     # The first one was on its way, and goes on.
-    [(operation, answer)] = log.taken
-    operation.seq = 5
-    answer(operation, None)
+    [acknowledgement] = log.taken
+    acknowledgement.operation.seq = 5
+    acknowledgement.finish(None)
     assert not isinstance(delivered[0], BaseException)
     assert delivered[0].sequence == 5
     assert delivered[1:] == [stream.superseded]

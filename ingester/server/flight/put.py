@@ -56,8 +56,7 @@ from ingester.write.answer import encode_answer, send_answer
 from ingester.write.combiner import Combiner
 from ingester.write.metadata import NO_METADATA, BatchMetadata, SharedStates, untraced
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.preparation import Preparation
-from ingester.write.sender import Awaits, Sender
+from ingester.write.sender import Awaits, Preparation, Sender
 from ingester.write.stream import Outcome, WriteStream
 from ingester.write.streams import Target, TransformedBy, Writes
 from ingester.write.transform.chain import Chain

@@ -10,27 +10,63 @@ nobody, and goes on as no rows: its sequence and checkpoint count. One thread at
 
 from __future__ import annotations
 
+import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
+import structlog
 
 from ingester.errors import IngesterError, InvalidRequest, Refused, TooSlow
 from ingester.schema.limits import LARGEST, check_schema
 from ingester.schema.names import check_column_names
 from ingester.schema.validation import validate_fully
 from ingester.transform import SKIP, UNCHANGED, Transformer
-from ingester.write.transform.failures import FailureLog
 from ingester.write.transform.loading import Loaded
 from ingester.write.transform.pool import Failed, GivenUp, TransformPool
+
+log = structlog.get_logger(__name__)
+
+FAILURES_EVERY_S = 10.0
+"""Of each class at most one failure is logged in this time, with the number of those left out."""
+FRAMES = 5
+MOST_CHARACTERS = 2000
 
 Outcome = Literal["changed", "unchanged", "skipped", "failed", "timed_out", "refused"]
 
 
 Observe = Callable[[str, Outcome, float, int, int], object]
 """A callback that counts a call: class, outcome, seconds, rows in, rows out. Any thread; quick."""
+
+
+class FailureLog:
+    """Logs failures of users' code, not too often. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told: dict[str, tuple[float, int]] = {}
+        """When a failure of a class was told last, and how many came since."""
+
+    def tell(self, event: str, name: str, error: BaseException) -> None:
+        """Log that ``event`` happened to the class ``name``."""
+        text = "".join(traceback.format_exception(error, limit=-FRAMES))[-MOST_CHARACTERS:]
+        _clear_frames(error)
+        now = time.monotonic()
+        with self._lock:
+            at, left_out = self._told.get(name, (-FAILURES_EVERY_S, 0))
+            due = now - at >= FAILURES_EVERY_S
+            self._told[name] = (now, 0) if due else (at, left_out + 1)
+        if due:
+            log.warning(
+                event,
+                transformer=name,
+                error=text,
+                left_out=left_out,
+                runbook="transformer-failed",
+            )
 
 
 class Surroundings(NamedTuple):
@@ -256,3 +292,10 @@ def _difference(have: list[tuple[str, pa.DataType]], said: list[tuple[str, pa.Da
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Clear the frames of an error that was logged: it keeps no batch."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -22,8 +22,7 @@ import trio
 from ingester.config.settings import TableSettings, TransformSettings
 from ingester.errors import IngesterError, InvalidRequest, NotAvailable
 from ingester.observability.status import TransformStatus
-from ingester.write.transform.chain import Chain, Observe, Surroundings
-from ingester.write.transform.failures import FailureLog
+from ingester.write.transform.chain import Chain, FailureLog, Observe, Surroundings
 from ingester.write.transform.loading import Loaded, Loader
 from ingester.write.transform.pool import TransformPool
 from persist.table import TableDefinition, TableKey

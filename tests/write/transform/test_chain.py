@@ -12,8 +12,7 @@ import structlog
 
 from ingester.errors import IngesterError, InvalidRequest, TooSlow
 from ingester.transform import SKIP, UNCHANGED, Signal, Transformer
-from ingester.write.transform.chain import Chain, Surroundings
-from ingester.write.transform.failures import FailureLog
+from ingester.write.transform.chain import Chain, FailureLog, Surroundings
 from ingester.write.transform.loading import Loaded
 from ingester.write.transform.pool import TransformPool
 from tests.drivers.waiting import until

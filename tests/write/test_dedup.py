@@ -7,6 +7,7 @@ then all that waits, and takes what comes meanwhile.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -14,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.dml.operation import Answer, Operation, Part
+from ingester.dml.operation import Operation, Part
 from ingester.errors import DiskFull, IngesterError, OwnedElsewhere, Superseded
 from ingester.origins.origin_table import Event
 from ingester.origins.registry import Origins
-from ingester.write.covered_rows import uncovered
-from ingester.write.dedup_sink import DedupSink
+from ingester.write.acknowledgement import Acknowledgement
+from ingester.write.dedup import Deduplication, uncovered
 from persist.manifest import Origin, OriginRun, PartitionKey
 from persist.manifest.origins import fresh, taken_over
 from persist.partitioning import PartitionSpec, split_batch
@@ -39,17 +40,31 @@ def operation(sequence: int) -> Operation:
     )  # fmt: skip
 
 
+Answer = Callable[[Operation, BaseException | None], None]
+
+
+class Told(Acknowledgement):
+    """Tells the outcome of an operation."""
+
+    def __init__(self, operation: Operation, tell: Answer = lambda op, error: None) -> None:
+        super().__init__(operation, None)
+        self._tell = tell
+
+    def answer(self, error: BaseException | None) -> None:
+        self._tell(self.operation, error)
+
+
 class Log:
     """Takes operations; tells them when the test says so."""
 
     def __init__(self, origins: Origins) -> None:
         self.applied: list[int] = []
         self._origins = origins
-        self._pending: deque[tuple[Operation, Answer]] = deque()
-        self._group: list[tuple[Operation, Answer]] = []
+        self._pending: deque[Acknowledgement] = deque()
+        self._group: list[Acknowledgement] = []
 
-    def submit(self, operation: Operation, answer: Answer) -> None:
-        self._pending.append((operation, answer))
+    def append(self, acknowledgement: Acknowledgement) -> None:
+        self._pending.append(acknowledgement)
 
     @property
     def waiting(self) -> int:
@@ -61,29 +76,32 @@ class Log:
 
     def commit(self) -> None:
         group, self._group = self._group, []
-        for op, _ in group:
+        for each in group:
+            op = each.operation
             assert op.origin_sequence is not None
             seq = len(self.applied) + 1
             self.applied.append(op.origin_sequence)
             self._origins.note_applied("o", TABLE, op.origin_sequence, seq, (), ME)
-        for op, answer in group:
-            answer(op, None)
+        for each in group:
+            each.finish(None)
 
     def refuse(self) -> None:
         error = DiskFull("no room", retry_after_s=1.0)
         group, self._group = self._group, []
-        for op, answer in group:
-            answer(op, error)
+        for each in group:
+            each.finish(error)
         waiting, self._pending = self._pending, deque()
-        for op, answer in waiting:
-            answer(op, error)
+        for each in waiting:
+            each.finish(error)
 
 
 class Yard:
     def __init__(self) -> None:
         self.origins = Origins()
         self.log = Log(self.origins)
-        self.sink = DedupSink(self.origins, self.log, lambda op, left: None, lambda table: NAMED)
+        self.dedup = Deduplication(
+            self.origins, self.log.append, lambda op, left: None, lambda table: NAMED
+        )
 
 
 class Stream:
@@ -99,7 +117,7 @@ class Stream:
         if self.refusal is not None:
             return
         sequence, self.next = self.next, self.next + 1
-        self._yard.sink.submit(operation(sequence), self._answered)
+        self._yard.dedup.submit(Told(operation(sequence), self._answered))
 
     def _answered(self, op: Operation, error: BaseException | None) -> None:
         assert op.origin_sequence is not None
@@ -230,7 +248,7 @@ def test_what_another_daemon_has_taken_below_is_refused_until_a_stream_begins_th
     theirs = fresh("o", ("other", 4))
     origin_table.claim(taken_over(theirs, ME, 10, "now"), ME)
     told: list[BaseException | None] = []
-    yard.sink.submit(operation(sequence), lambda op, error: told.append(error))
+    yard.dedup.submit(Told(operation(sequence), lambda op, error: told.append(error)))
     assert isinstance(told[0], OwnedElsewhere)
     assert not origin_table.owns(sequence)
     assert origin_table.owns(10)
@@ -244,7 +262,7 @@ def test_once_another_daemon_has_the_origin_its_writes_are_refused() -> None:
     origin_table.claim(fresh("o", ME), ME)
     origin_table.move(Event.LOSE)
     told: list[BaseException | None] = []
-    yard.sink.submit(operation(1), lambda op, error: told.append(error))
+    yard.dedup.submit(Told(operation(1), lambda op, error: told.append(error)))
     assert isinstance(told[0], IngesterError)
     assert not isinstance(told[0], Superseded)
     assert "through another daemon" in str(told[0])
@@ -254,7 +272,9 @@ def test_a_part_that_is_in_files_is_left_out_and_the_others_go_in() -> None:
     left: list[tuple[Any, ...]] = []
     origins = Origins()
     log = Log(origins)
-    sink = DedupSink(origins, log, lambda op, parts: left.append(parts), lambda table: NAMED)
+    dedup = Deduplication(
+        origins, log.append, lambda op, parts: left.append(parts), lambda table: NAMED
+    )
     known = Origin("o", "old", 1, 4, (), (OriginRun(0, "old", 1),))
     ahead: dict[PartitionKey, int] = {(1, ("p",)): 6, (1, ("q",)): 5}
     origin_table = origins.table("o", TABLE)
@@ -263,7 +283,7 @@ def test_a_part_that_is_in_files_is_left_out_and_the_others_go_in() -> None:
     for sequence in (4, 5, 6, 7):
         op = operation(sequence)
         op.parts = parts_of([{"name": name} for name in "pqr"], NAMED.spec)
-        sink.submit(op, lambda op, error: None)
+        dedup.submit(Told(op))
     assert [[part.values[0] for part in parts] for parts in left] == [["r"], ["q", "r"]]
     assert log.waiting == 3
 
@@ -273,8 +293,8 @@ def test_rows_that_are_in_files_by_an_earlier_spec_are_left_out_of_todays_parts(
     left: list[tuple[Part, ...]] = []
     origins = Origins()
     definition = NAMED.with_spec(["identity(n)"])
-    sink = DedupSink(
-        origins, Log(origins), lambda op, parts: left.append(parts), lambda table: definition
+    dedup = Deduplication(
+        origins, Log(origins).append, lambda op, parts: left.append(parts), lambda table: definition
     )
     origin_table = origins.table("o", TABLE)
     origin_table.claim(
@@ -285,7 +305,7 @@ def test_rows_that_are_in_files_by_an_earlier_spec_are_left_out_of_todays_parts(
     op.spec_id = definition.spec_id
     rows = [{"name": "p", "n": 1}, {"name": "q", "n": 1}, {"name": "p", "n": 2}]
     op.parts = parts_of([*rows, {"name": "q", "n": 3}], definition.spec)
-    sink.submit(op, lambda op, error: None)
+    dedup.submit(Told(op))
     assert [(part.values, part.batch.to_pylist()) for part in left[0]] == [
         ((1,), [{"name": "q", "n": 1}])
     ]

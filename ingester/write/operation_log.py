@@ -1,10 +1,8 @@
-"""The log stands as a sink before the buffer tree: nothing reaches the tree that is not on disk.
+"""The log in front of the buffers: nothing reaches a buffer that is not on disk.
 
-Law of this file: operations enter the tree in log order, each group in one step of the event loop.
-That step comes some time after the sync: the loop looks for groups every 20 ms while they come, or
-when it is told (`wal.apply_queue`). A query has the loop catch up first. The outcome of who has an
-origin is known after that step; that of who has none, as soon as its entry is synced. What cannot
-be applied was refused before it came here.
+Operations enter the buffers in log order, each group in one step of the event loop. The loop looks
+for synced groups every 20 ms while they come, or when it is told (`wal.apply_queue`); a query has
+it catch up first. Whatever cannot be applied was refused before it came here.
 """
 
 from __future__ import annotations
@@ -14,8 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from ingester.dml.operation import Answer, DmlSink, Operation, Transaction
+from ingester.dml.operation import Operation, Transaction
 from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
+from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.admission import DISK_RETRY_S, Relief
 from wal import Draft, Entry, Log, LogClosed, LogFull
 
@@ -26,15 +25,18 @@ Done = Callable[[BaseException | None], None]
 """A callback, called once: with None when all is durable and visible, else with the error."""
 
 
-class Innermost(DmlSink, Protocol):
-    """The innermost sink, which takes transactions as well as operations."""
+class Buffers(Protocol):
+    """The buffers that operations are applied to; see :class:`ingester.buffer.BufferTree`."""
+
+    def apply(self, operation: Operation) -> None:
+        """Make an operation visible."""
 
     def apply_together(self, operations: Sequence[Operation]) -> None:
         """Make all operations visible at once."""
 
 
-class WalSink:
-    """Logs operations, then hands them on; a :class:`ingester.dml.DmlSink`.
+class OperationLog:
+    """Queues operations for the log and applies those that are durable.
 
     Args:
         on_group: called with the operations and bytes of each group, and the traces of those that
@@ -44,37 +46,39 @@ class WalSink:
     def __init__(
         self,
         log: Log,
-        inner: Innermost,
+        buffers: Buffers,
         *,
         epoch: int,
         relief: Relief,
         on_group: Callable[[int, int, Sequence[WriteTrace]], None],
     ) -> None:
         self._log = log
-        self._inner = inner
+        self._buffers = buffers
         self._epoch = epoch
         self._relief = relief
         self._on_group = on_group
         self._loop = trio.lowlevel.current_trio_token()
 
-    def submit(self, operation: Operation, answer: Answer) -> None:
-        """Queue the operation for the next group commit."""
-        self.offer(self.entry_of(operation, answer))
+    def append(self, acknowledgement: Acknowledgement) -> None:
+        """Queue an operation for the next group commit.
 
-    def entry_of(self, operation: Operation, answer: Answer) -> Entry:
-        """Bind the operation's log entry to its answer, for whoever appends the entry."""
-        entry = operation.entry
+        Called on the loop for a stream with an origin; without one, in the thread that has prepared
+        the operation. Acknowledgements of accepted operations come in the order of the calls.
+
+        Raises:
+            Stopping: there is no loop any more to answer on.
+        """
+        self.offer(self.entry_of(acknowledgement))
+
+    def entry_of(self, acknowledgement: Acknowledgement) -> Entry:
+        """Bind the operation's log entry to its acknowledgement, for the caller to append."""
+        entry = acknowledgement.operation.entry
         assert entry is not None, "an operation is encoded before it is submitted"
-
-        def done(_entry: Entry, error: BaseException | None) -> None:
-            operation.entry = None
-            answer(operation, self._refusal(error))
-
         # Assigned, not handed to a constructor: the entry was encoded before it came here.
-        entry.tag, entry.on_done = operation, done
+        entry.tag, entry.on_done = acknowledgement, self._done
         return entry
 
-    def submit_together(self, transaction: Transaction, answer: Done) -> None:
+    def append_transaction(self, transaction: Transaction, answer: Done) -> None:
         """Queue a transaction for the next group commit; answered as one operation is."""
         entry = transaction.entry
         assert entry is not None, "a transaction is encoded before it is submitted"
@@ -86,16 +90,16 @@ class WalSink:
         entry.tag, entry.on_done = transaction, done
         self.offer(entry)
 
-    def submit_note(self, note: Entry, answer: Done) -> None:
+    def append_note(self, note: Entry, answer: Done) -> None:
         """Queue a record that is no operation; answered when it is durable."""
         note.on_done = lambda _entry, error: answer(None if error is None else log_refusal(error))
         self.offer(note)
 
     def offer(self, item: Entry | Draft, *, here: bool = False) -> None:
-        """Queue an entry, or what becomes one just before the next group; see `Log.append_nowait`.
+        """Queue an entry, or a draft that becomes one just before the next group.
 
         Args:
-            here: as `Log.append`.
+            here: see `Log.append`; otherwise `Log.append_nowait`.
 
         Raises:
             Stopping: there is no loop any more to answer on.
@@ -114,7 +118,7 @@ class WalSink:
         self._log.tell()
 
     def apply(self, entries: Sequence[Entry]) -> None:
-        """Put a durable group into the tree. Atomic: no await until all are in."""
+        """Put a durable group into the buffers. Atomic: no await until all are in."""
         nbytes = operations = 0
         traces: list[WriteTrace] = []
         for entry in entries:
@@ -126,13 +130,14 @@ class WalSink:
             if isinstance(tag, Transaction):
                 for number, operation in enumerate(tag.operations):
                     self._number(operation, entry, number)
-                self._inner.apply_together(tag.operations)
+                self._buffers.apply_together(tag.operations)
                 continue
-            assert isinstance(tag, Operation)
-            self._number(tag, entry)
-            self._inner.submit(tag, _nobody)
-            if tag.traces:
-                traces += tag.traces
+            assert isinstance(tag, Acknowledgement)
+            operation = tag.operation
+            self._number(operation, entry)
+            self._buffers.apply(operation)
+            if operation.traces:
+                traces += operation.traces
         self._on_group(operations, nbytes, traces)
 
     def _number(self, operation: Operation, entry: Entry, number: int = 0) -> None:
@@ -140,34 +145,16 @@ class WalSink:
         operation.segment = entry.segment
         operation.epoch = self._epoch
 
+    def _done(self, entry: Entry, error: BaseException | None) -> None:
+        acknowledgement = entry.tag
+        assert isinstance(acknowledgement, Acknowledgement)
+        acknowledgement.operation.entry = None
+        acknowledgement.finish(self._refusal(error))
+
     def _refusal(self, error: BaseException | None) -> IngesterError | None:
         if isinstance(error, LogFull):
             self._relief.relieve_disk()
         return None if error is None else log_refusal(error)
-
-
-class EntryCollector:
-    """Keeps the entries of operations instead of appending them; a :class:`ingester.dml.DmlSink`.
-
-    It ends the chain of sinks under the coalescer, whose entries the log itself takes.
-    """
-
-    def __init__(self, wal_sink: WalSink) -> None:
-        self._wal_sink = wal_sink
-        self._entries: list[Entry] = []
-
-    def submit(self, operation: Operation, answer: Answer) -> None:
-        """Keep the operation's entry."""
-        self._entries.append(self._wal_sink.entry_of(operation, answer))
-
-    def take(self) -> list[Entry]:
-        """Return the entries that were kept since the last call."""
-        entries, self._entries = self._entries, []
-        return entries
-
-
-def _nobody(_operation: Operation, error: BaseException | None) -> None:
-    assert error is None, "the tree cannot refuse"
 
 
 def log_refusal(error: BaseException) -> IngesterError:

@@ -1,0 +1,87 @@
+"""The acknowledgement of an operation, given once: it is durable and visible, or never will be.
+
+made ─▶ queued for the log ─▶ stored ─▶ applied to the buffers ─▶ finished
+                                │                                    ├ released: admission
+                                │ streams without an origin          ├ answered, if not before
+                                └ are answered here                  └ repeats hear the outcome
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ingester.dml.operation import Operation
+from ingester.observability.metrics import Metrics
+from ingester.origins.fates import Fate, Fates
+from wal import Entry
+
+
+class Acknowledgement:
+    """Follows one operation from its submission on; subclasses answer those who wait.
+
+    Args:
+        metrics: None where the operation is no client's write.
+    """
+
+    __slots__ = ("_began", "_first_of", "_metrics", "operation")
+
+    def __init__(self, operation: Operation, metrics: Metrics | None) -> None:
+        self.operation = operation
+        self._metrics = metrics
+        self._first_of: tuple[Fates, int] | None = None
+        self._began = time.perf_counter()
+        for trace in operation.traces:
+            trace.submitted()
+
+    def is_first_copy(self, fates: Fates, sequence: int) -> None:
+        """Note that repeats of the operation wait in ``fates`` for its outcome."""
+        self._first_of = fates, sequence
+
+    def stored(self, entry: Entry) -> None:
+        """Note that the operation is in the log. In the thread that writes it."""
+
+    def finish(self, error: BaseException | None) -> None:
+        """Answer: the operation is durable and visible, or refused for this error. On the loop."""
+        operation = self.operation
+        waiting: Sequence[Fate] = ()
+        if self._first_of is not None:
+            fates, sequence = self._first_of
+            waiting = fates.end(sequence, error)
+        if operation.traces:
+            self._end_traces(error)
+        if error is None and self._metrics is not None:
+            self._count(self._metrics)
+        self.answer(error)
+        for hear in waiting:
+            hear(error)
+
+    def answer(self, error: BaseException | None) -> None:
+        """Answer those who wait for the operation."""
+        raise NotImplementedError
+
+    def _count(self, metrics: Metrics) -> None:
+        operation = self.operation
+        metrics.acknowledged(time.perf_counter() - self._began, operation.operations)
+        table = metrics.table(*operation.table)
+        if operation.duplicate:
+            table.saw_duplicate()
+            return
+        table.wrote(operation.rows, operation.nbytes, operation.operations)
+        metrics.rates.add(
+            rows=operation.rows, nbytes=operation.nbytes, operations=operation.operations
+        )
+
+    def _end_traces(self, error: BaseException | None) -> None:
+        operation = self.operation
+        attributes = {
+            "ingester.sequence": operation.seq,
+            "ingester.epoch": operation.epoch,
+            "ingester.duplicate": operation.duplicate,
+            "ingester.partitions": len(operation.parts),
+            "ingester.coalesced": operation.operations,
+        }
+        for trace in operation.traces:
+            # Without an origin a write was answered when it was stored, before it was applied.
+            at_ns = trace.stored_ns if operation.origin is None else 0
+            trace.answered(error, attributes, at_ns)
