@@ -2,21 +2,12 @@
 
 Law of this file: the generator holds the stream and nothing else of a query, so that the stream is
 freed, and its snapshot with it, when gRPC drops the call.
-
-A thread of gRPC's has no Python state of its own: CPython makes one for each call into Python and
-takes it down afterwards, which maps and unmaps memory, 15 % of the time of a scan with a call for
-each part. So the generator keeps the state from one call to the next.
-
-Source: CPython's C API, "Non-Python created threads" (calls of PyGILState_Ensure nest).
 """
 
 from __future__ import annotations
 
-import ctypes
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,11 +31,6 @@ if TYPE_CHECKING:
     from ingester.observability.tracing.calls import CallTrace, QueryTrace
 
 _encode = msgspec.json.Encoder().encode
-_ensure = ctypes.pythonapi.PyGILState_Ensure
-_ensure.restype = ctypes.c_int
-_release = ctypes.pythonapi.PyGILState_Release
-_release.argtypes = [ctypes.c_int]
-_release.restype = None
 
 
 class Asked(NamedTuple):
@@ -155,7 +141,7 @@ def _batches(
     metadata: dict[tuple[str, str, Group | None], pa.Buffer] = {}
     metrics = services.metrics
     told = (metrics.refused, metrics.client_gone, metrics.limit_refused)
-    with _kept_thread_state(), refusals(context, *told, trace=parts.trace):
+    with refusals(context, *told, trace=parts.trace):
         for part in parts.each():
             permit.renew()
             if not metadata:
@@ -178,16 +164,3 @@ def _described(partition: str, source: str, group: Group | None) -> dict[str, ob
         described["buffer"] = group.handle.first_seq
         described |= {"first_seq": group.first_seq, "last_seq": group.last_seq}
     return described
-
-
-@contextmanager
-def _kept_thread_state() -> Iterator[None]:
-    """Keep the state of this thread inside the block, which may be left and entered in between."""
-    thread = threading.get_ident()
-    state = _ensure()
-    try:
-        yield
-    finally:
-        # Elsewhere it is not ours to release: the thread then keeps its state until it ends.
-        if threading.get_ident() == thread:
-            _release(state)
