@@ -1,8 +1,4 @@
-"""The options of ``ingester replicate postgres``, read before anything is asked of anybody.
-
------
-
-``ingester replicate postgres``: run the replicator until a signal, and say what it did."""
+"""``ingester replicate postgres``: read the options, and run the replicator until a signal."""
 
 import signal
 from collections.abc import Mapping
@@ -15,7 +11,7 @@ from ingester.config.secret_values import secret_value
 from ingester.postgres.options import Options
 from ingester.postgres.replicator import Replicator
 from ingester.postgres.reporting import ReportSender, report_of
-from ingester.postgres.resync import asked_another
+from ingester.postgres.resync import request_resync
 from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.states import BadState
 
@@ -25,7 +21,11 @@ from .printing import print_json, print_line, say
 
 
 def read_dsn(given: str) -> str:
-    """Return the DSN, which may stand in a variable or a file; CommandFailed where it does not."""
+    """The DSN, possibly from a variable or a file.
+
+    Raises:
+        CommandFailed: it cannot be read.
+    """
     try:
         return secret_value(given)
     except ValueError as exc:
@@ -35,12 +35,12 @@ def read_dsn(given: str) -> str:
 def run_postgres(
     dsn: str, namespace: str, given: Mapping[str, Any], endpoint: str | None, as_json: bool
 ) -> None:
-    """Run the replicator, or look at what it could do.
+    """Run the replicator, or a dry run.
 
     Args:
-        given: The options by their names, as texts.
-        endpoint: The daemon's; None to look only.
-        as_json: Whether to print what was done as JSON.
+        given: The options by name.
+        endpoint: The daemon; None for a dry run.
+        as_json: Print the result as JSON.
     """
     try:
         import psycopg2  # noqa: F401
@@ -89,7 +89,7 @@ def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
     sending = ReportSender(dialled(endpoint), say, options=connection_options())
     with connect(endpoint, RetryPolicy()) as client, sending as sender:
         try:
-            if options.resync and (asked := asked_another(options, client)):
+            if options.resync and (asked := request_resync(options, client)):
                 print_line(asked)
                 return
             replicator = Replicator(
@@ -97,7 +97,7 @@ def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
                 client,
                 say=say,
                 stopped=lambda: bool(stopped),
-                told=lambda each: sender.tell(lambda: report_of(each)),
+                report=lambda each: sender.tell(lambda: report_of(each)),
             )
             try:
                 replicator.run()
@@ -116,5 +116,5 @@ def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
         return
     print_line(
         f"copied {progress.copied:,} tables and applied {progress.changes:,} changes in"
-        f" {progress.transactions:,} transactions; start it again and it goes on"
+        f" {progress.transactions:,} transactions; a restart resumes from there"
     )

@@ -1,46 +1,22 @@
-"""``ingester replicate postgres --check``: what could be followed, printed, and nothing changed."""
+"""``ingester replicate postgres --check``: print what could be followed; change nothing."""
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterator
 
 from ingester.postgres.checking import Check, CheckedTable, check
 from ingester.postgres.conditions import Hindrance
 from ingester.postgres.names import BadRename, Names
+from ingester.postgres.options import Options
 from ingester.postgres.server_errors import SourceFailed
 
 from .exits import FAILED, UNREACHABLE, USAGE, CommandFailed
 from .printing import print_json, print_line
 
 
-class CheckOptions(Protocol):
-    """What a check needs of the options of a replication."""
-
-    @property
-    def dsn(self) -> str:
-        """The database."""
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """The tables that are wanted; all where none is named."""
-
-    @property
-    def publication(self) -> str:
-        """The publication's name."""
-
-    @property
-    def slot(self) -> str:
-        """The slot's name."""
-
-    @property
-    def renames(self) -> Mapping[str, str]:
-        """Names here by those at the source."""
-
-
-def check_postgres(options: CheckOptions, as_json: bool) -> None:
-    """Print what a start would find.
+def check_postgres(options: Options, as_json: bool) -> None:
+    """Print the result of a dry run.
 
     Raises:
-        CommandFailed: something cannot be followed (1), or the server cannot be asked (3).
+        CommandFailed: something cannot be followed (1), or the server is unreachable (3).
     """
     import psycopg2
 
@@ -71,7 +47,7 @@ def _lines(found: Check) -> Iterator[str]:
         f" free: {server.slots_free} slots, {server.senders_free} WAL senders"
     )
     reads = "may" if server.may_replicate else "may not"
-    sees = "row security does not bind it" if server.bypasses_rls else "row security binds it"
+    sees = "bypasses row security" if server.bypasses_rls else "is subject to row security"
     yield f"role         {server.role}: {reads} read the log; {sees}"
     yield f"publication  {found.publication.name}: {_publication(found)}"
     yield f"slot         {found.slot.name}: {_slot(found)}"
@@ -93,19 +69,19 @@ def _lines(found: Check) -> Iterator[str]:
 def _publication(found: Check) -> str:
     facts = found.publication
     if not facts.exists:
-        return "is not there"
-    tables = "has all tables" if facts.all_tables else "has some tables"
-    made = "made by a start" if facts.ours else "made by somebody else, used as it is"
-    root = ", partitions as their root" if facts.via_root else ""
+        return "missing"
+    tables = "all tables" if facts.all_tables else "some tables"
+    made = "created by a start" if facts.ours else "created by somebody else, used unchanged"
+    root = ", partitions as their root table" if facts.via_root else ""
     return f"{made}; {tables}{root}"
 
 
 def _slot(found: Check) -> str:
     slot = found.slot
     if not slot.exists:
-        return "is not there: a start makes it"
-    reader = f", read by process {slot.active_pid}" if slot.active_pid else ", read by nobody"
-    return f"holds {slot.held_bytes:,} B of the server's log{reader}"
+        return "missing: a start creates it"
+    reader = f", read by process {slot.active_pid}" if slot.active_pid else ", no reader"
+    return f"keeps {slot.held_bytes:,} B of the server's log{reader}"
 
 
 def _table(table: CheckedTable) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""``replicate verify``: PostgreSQL's tables compared with their copies, and what differs."""
+"""``ingester replicate verify``: compare PostgreSQL's tables with their copies."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .exits import DONE, FAILED, UNREACHABLE, USAGE, CommandFailed
 from .printing import print_json, print_line, print_table
 from .replicate import read_dsn
 
-COLUMNS = ("table", "source", "verdict", "rows there", "rows here", "differ", "why")
+COLUMNS = ("table", "source", "verdict", "source rows", "rows here", "differing", "reason")
 _EVERY_S = 0.2
 
 
 class VerifyArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared, as given on the command line."""
+    """The arguments of the command."""
 
     dsn: str
     namespace: str
@@ -40,12 +40,12 @@ class VerifyArguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_verify(endpoint: str, arguments: VerifyArguments, as_json: bool) -> NoReturn:
-    """Compare, print a line for each table and the rows that differ, and end the command.
+    """Compare, print a line per table and the differing rows, and exit.
 
     Raises:
-        SystemExit: 0 where all tables are equal, else 1.
-        CommandFailed: wrong usage; the source refuses something, or cannot be reached.
-        ClientError: the daemon does.
+        SystemExit: 0 if all tables are equal, else 1.
+        CommandFailed: wrong usage; or the source refuses something or is unreachable.
+        ClientError
     """
     try:
         import psycopg2
@@ -115,7 +115,9 @@ def _print(verdicts: Sequence[TableVerdict]) -> None:
                 print_line(line)
         named, all_ = len(verdict.rows), verdict.differing
         if verdict.more or all_ > named:
-            print_line(f"{verdict.table}: {_count(verdict)} rows differ; {named} are named")
+            print_line(
+                f"{verdict.table}: {_count(verdict)} rows differ; the first {named} are listed"
+            )
 
 
 def _row(verdict: TableVerdict) -> tuple[object, ...]:
@@ -133,20 +135,20 @@ def _row(verdict: TableVerdict) -> tuple[object, ...]:
 
 def _count(verdict: TableVerdict) -> str:
     sure = f"{verdict.differing:,}{'+' if verdict.more else ''}"
-    return f"{sure}, {verdict.unsettled:,} not settled" if verdict.unsettled else sure
+    return f"{sure}, {verdict.unsettled:,} unsettled" if verdict.unsettled else sure
 
 
 def _lines(table: str, row: RowDifference) -> list[str]:
     key = ", ".join(f"{name}={_value(value)}" for name, value in row.key.items())
     where = f"{table} {key}"
     if row.fault == "missing":
-        return [f"{where}: the source has it, it is not here"]
+        return [f"{where}: missing here"]
     if row.fault == "extra":
-        return [f"{where}: it is here, and the source does not have it"]
+        return [f"{where}: missing at the source"]
     if row.fault == "repeated":
-        return [f"{where}: it is here more than once"]
+        return [f"{where}: repeated here"]
     return [
-        f"{where}: {each.column} is {_value(each.source)} there, {_value(each.copy)} here"
+        f"{where}: {each.column} is {_value(each.source)} at the source, {_value(each.copy)} here"
         for each in row.columns
     ]
 
@@ -156,19 +158,19 @@ def _value(value: str | None) -> str:
 
 
 class _VerifyProgress:
-    """A line on standard error that says how far it is, if a terminal is there to see it."""
+    """A progress line on standard error, if that is a terminal."""
 
     def __init__(self) -> None:
         self._shows = sys.stderr.isatty()
         self._shown_at = 0.0
 
     def read(self, what: str, rows: int) -> None:
-        """Say that so many rows of something are read."""
+        """Show how many rows were read."""
         if self._shows and time.monotonic() - self._shown_at >= _EVERY_S:
             self._shown_at = time.monotonic()
             print(f"\r\x1b[K{escaped(what)}: {rows:,} rows", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._shown_at:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,7 +1,6 @@
-"""``ingester replicate status`` and ``verify``: their options.
+"""Options of ``ingester replicate status`` and ``verify``.
 
-What they do is in :mod:`.replication_status` and :mod:`.replicate_verify`, which are imported when
-the command runs, so that ``ingester --help`` does not wait for pyarrow.
+Their modules are imported when the command runs, so that ``ingester --help`` does not load pyarrow.
 """
 
 from typing import Annotated
@@ -13,17 +12,15 @@ from .exits import end_on_signals
 
 
 def replication_status(
-    namespace: Annotated[str, typer.Argument(help="Where the tables go.", show_default=False)],
-    origin: Annotated[
-        str | None, typer.Option("--origin", help="Only this one; default: all of the namespace.")
-    ] = None,
+    namespace: Annotated[str, typer.Argument(help="Target namespace.", show_default=False)],
+    origin: Annotated[str | None, typer.Option("--origin", help="Show only this origin.")] = None,
     endpoint: Endpoint = ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Show where replications stand: the replicator, and each table with its phase and reason.
+    """Show the replicators of a namespace, and their tables with phases and reasons.
 
-    The daemon tells what replicators report to it, and where none does, what the tables' states
-    say. Ends with 1 if a table is set aside, or if nobody reports.
+    If no replicator reports, the tables' stored states are shown. Exits with 1 if a table is set
+    aside or no replicator reports.
     """
     end_on_signals()
     from .replication_status import print_replications
@@ -32,32 +29,35 @@ def replication_status(
 
 
 def replication_verify(
-    dsn: Annotated[str, typer.Argument(help="As psql takes it; or env:NAME, file:PATH.")],
-    namespace: Annotated[str, typer.Argument(help="Where its tables are.", show_default=False)],
+    dsn: Annotated[
+        str, typer.Argument(help="Source database, as for psql; or env:NAME, file:PATH.")
+    ],
+    namespace: Annotated[str, typer.Argument(help="Target namespace.", show_default=False)],
     tables: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TABLE]...", help="By their names here; default: all."),
+        typer.Argument(metavar="[TABLE]...", help="Tables by their names here; default: all."),
     ] = None,
     origin: Annotated[
-        str, typer.Option("--origin", help="As the replicator has it; default: the only one.")
+        str, typer.Option("--origin", help="The replicator's origin; default: the only one.")
     ] = "",
     rename: Annotated[
         list[str] | None,
-        typer.Option("--rename", metavar="TABLE=NAME", help="As the replicator has them."),
+        typer.Option("--rename", metavar="TABLE=NAME", help="The replicator's renames."),
     ] = None,
     wait: Annotated[
-        str, typer.Option("--wait", help="How long a copy that is behind is waited for.")
+        str, typer.Option("--wait", help="How long to wait for a copy that is behind.")
     ] = "60s",
     ignore_set_aside: Annotated[
-        bool, typer.Option("--ignore-set-aside", help="Tables set aside, or left, are fine.")
+        bool,
+        typer.Option("--ignore-set-aside", help="Accept tables that are set aside or have left."),
     ] = False,
     endpoint: Endpoint = ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Compare PostgreSQL's tables with their copies, row by row, and name what differs.
+    """Compare PostgreSQL's tables with their copies row by row, and list differences.
 
-    May run at any time, beside a replicator too: changes that are on their way are waited for. Ends
-    with 0 if all tables are equal, else with 1.
+    May run at any time, also beside a replicator: changes in transit are waited for. Exits with 0
+    if all tables are equal, else with 1.
     """
     end_on_signals()
     from .replicate_verify import VerifyArguments, run_verify

@@ -1,21 +1,9 @@
-"""What is known of replications: by their replicators' reports, else by their tables' states.
+"""``ingester replicate status``: replications into a namespace, from reports or from states.
 
-Law of this file: pure. A report tells more and is newer; states are what is left where nobody
-reports, after a restart of the daemon for one. What a daemon of another version leaves out is not
-known, and what it says beyond this is passed over.
-
-
------
-
-Replications as lines and rows for people.
-
-Law of this file: pure. Tables that do not follow come first and in full; of those that do, few are
-shown and the rest is counted.
-
-
------
-
-``replicate status``: where replications into a namespace stand, as the daemon knows it."""
+A report is newer and more detailed. States are used where no replicator reports, for example
+after a restart of the daemon. Fields that a daemon of another version omits or adds are ignored.
+Tables that do not follow are shown first and in full.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +28,7 @@ Json = Mapping[str, Any]
 
 
 class ReplicatedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of a replication; see :class:`ingester.reports.replications.TableReport`."""
+    """A table, decoded leniently; see :class:`ingester.reports.replications.TableReport`."""
 
     table: str
     source: str = ""
@@ -63,7 +51,7 @@ class ShownReplication(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         known_by: ``report`` or ``states``.
         alive: Whether its replicator reports.
-        heard_at: When it was heard last; of one that is known by states, when the newest was kept.
+        heard_at: The time of the last report, or of the newest state.
     """
 
     namespace: str
@@ -93,7 +81,7 @@ class ShownReplication(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptState(NamedTuple):
-    """A state as the daemon keeps it: its table, its origin, what is in it, and since when."""
+    """A table's stored state, its origin and its time."""
 
     table: str
     origin: str
@@ -102,13 +90,13 @@ class KeptState(NamedTuple):
 
 
 def reported(status: Json) -> list[ShownReplication]:
-    """Return the replications that a daemon's status tells of; none if it is an older one's."""
+    """The replications in a daemon's status; empty for an older daemon."""
     found = status.get("replications")
     return msgspec.convert(found if isinstance(found, list) else [], list[ShownReplication])
 
 
 def by_states(namespace: str, states: Iterable[KeptState]) -> list[ShownReplication]:
-    """Return the replications that states tell of, by origin."""
+    """The replications that stored states describe, by origin."""
     origins: dict[str, list[KeptState]] = {}
     for each in states:
         origins.setdefault(each.origin, []).append(each)
@@ -125,7 +113,7 @@ def _by_states(namespace: str, origin: str, kept: Sequence[KeptState]) -> ShownR
         origin=origin,
         known_by="states",
         heard_at=max((each.at for each in kept if each.at is not None), default=None),
-        source=plain(_source(places[0])) if places else "a source that cannot be read",
+        source=plain(_source(places[0])) if places else "an unreadable state",
         slot=plain(places[0].slot) if places else "",
         state="ended",
         phases={phase: counts[phase] for phase in (*PHASES, UNKNOWN)},
@@ -151,7 +139,7 @@ def _table(name: str, state: ReplicaState | BadState) -> ReplicatedTable:
 
 
 def in_order(tables: Iterable[ReplicatedTable]) -> tuple[ReplicatedTable, ...]:
-    """Return the tables by phase, those that do not follow first, and by name."""
+    """Tables by phase, those that follow last, and by name."""
     order: dict[str, int] = {phase: number for number, phase in enumerate(PHASES)}
     return tuple(sorted(tables, key=lambda each: (order.get(each.phase, -1), each.table)))
 
@@ -163,45 +151,43 @@ def _read(content: bytes) -> ReplicaState | BadState:
         return exc
 
 
-SUMMARY = ("namespace", "source", "origin", "replicator", "behind by", "tables", "last heard")
-TABLES = ("table", "source", "phase", "since", "behind by", "why, and what to do")
+SUMMARY = ("namespace", "source", "origin", "replicator", "lag", "tables", "last heard")
+TABLES = ("table", "source", "phase", "since", "lag", "reason, and what to do")
 FOLLOWING_SHOWN = 20
 
 Row = tuple[object, ...]
 
 
 def summary(of: ShownReplication) -> Row:
-    """Return the row of a replication in a list of several."""
+    """A replication's row in a list of several."""
     heard = None if of.heard_s is None else f"{of.heard_s:,.0f} s ago"
     lag = _lag(of.lag_s, of.lag_bytes)
     return of.namespace, of.source, of.origin, _replicator(of), lag, phases(of.phases), heard
 
 
 def lines(of: ShownReplication) -> Iterator[str]:
-    """Yield what there is to say of a replication before its tables."""
+    """The lines about a replication above its tables."""
     yield f"{of.namespace} from {of.source}: {_replicator(of)}"
     yield f"  origin {of.origin}, slot {of.slot or '-'}; durable here up to {of.position or '-'}"
     if of.known_by == "states":
-        yield (
-            f"  no replicator reports; the newest of its tables' states is of {of.heard_at or '-'}"
-        )
+        yield (f"  no replicator reports; the newest state of a table is from {of.heard_at or '-'}")
     elif not of.alive:
         ago = f"{of.heard_s or 0:,.0f} s ago"
-        yield f"  last heard {of.heard_at} ({ago}): below is what it said then"
+        yield f"  last heard {of.heard_at} ({ago}); showing its last report"
     else:
         kept = "" if of.slot_bytes is None else f"; the source keeps {size(of.slot_bytes)} of log"
         lag, ago = _lag(of.lag_s, of.lag_bytes), f"{of.heard_s or 0:,.0f} s ago"
-        yield f"  behind by {lag} (heard {ago}){kept}"
+        yield f"  lag {lag} (heard {ago}){kept}"
     if of.reason:
         retries = f" ({of.retries:,} failed sessions)" if of.retries else ""
         yield f"  {of.state.replace('_', ' ')}: {of.reason}{retries}"
     if of.rivals:
-        yield f"  {of.rivals + 1} replicators report this origin in turns: stop all but one"
+        yield f"  {of.rivals + 1} replicators report this origin: stop all but one"
     yield f"  tables: {phases(of.phases)}"
 
 
 def rows(of: ShownReplication) -> list[Row]:
-    """Return the rows of its tables, and one that counts those without a row."""
+    """The rows of its tables, and one that counts the others."""
     others = [each for each in of.tables if each.phase != "following"]
     following = [each for each in of.tables if each.phase == "following"]
     shown = [*others, *following[:FOLLOWING_SHOWN]]
@@ -215,7 +201,7 @@ def rows(of: ShownReplication) -> list[Row]:
 
 
 def phases(counts: Mapping[str, int]) -> str:
-    """Return how many tables are in each phase, as ``1 set aside, 40 following``."""
+    """The number of tables in each phase, as ``1 set aside, 40 following``."""
     told = (f"{count:,} {phase.replace('_', ' ')}" for phase, count in counts.items() if count)
     return ", ".join(told) or "none"
 
@@ -252,12 +238,12 @@ def _replicator(of: ShownReplication) -> str:
 def print_replications(
     endpoint: str, namespace: str, origin: str | None, as_json: bool
 ) -> NoReturn:
-    """Print each replication into the namespace with its tables, and end the command.
+    """Print each replication into the namespace with its tables, and exit.
 
     Raises:
-        SystemExit: 0; 1 where a table is set aside, or nobody reports.
-        CommandFailed: there is no replication into the namespace.
-        ClientError: no daemon.
+        SystemExit: 1 if a table is set aside or no replicator reports, else 0.
+        CommandFailed: no replication into the namespace.
+        ClientError
     """
     with connect(endpoint) as client:
         listed = client.status_list("replications")
@@ -272,8 +258,8 @@ def print_replications(
     if not found:
         which = "" if origin is None else f" as origin {origin!r}"
         raise CommandFailed(
-            f"nobody replicates into namespace {namespace!r}{which}:"
-            " no replicator reports, and no table has the state of one"
+            f"no replication into namespace {namespace!r}{which}: no replicator reports, and no"
+            " table has a state of one"
         )
     if as_json:
         print_json({"replications": found})
@@ -286,7 +272,7 @@ def print_replications(
 
 
 def _states(client: Client, namespace: str, origin: str | None, told: set[str]) -> list[KeptState]:
-    """The states of the namespace's tables, but of origins that a report has told of."""
+    """The states of the namespace's tables, except for origins with a report."""
     try:
         listed = client.checkpoints(namespace)
     except NotFound:

@@ -57,26 +57,26 @@ from persist.table import TableDefinition, TableKey
 log = structlog.get_logger(__name__)
 
 IDLE_S = 600.0
-"""The time after which a copy that nobody goes on with is forgotten, and one that is done, too."""
+"""The time after which an idle or finished copy is forgotten."""
 SILENT_S = 6 * 3600.0
-"""The same where a stream is open: a source may look for hours what to send, or be gone unseen."""
+"""The same for a copy with an open stream: a source may search for hours, or vanish."""
 LOOK_S = 10.0
 MOST = 64
-"""The copies that are under way at once."""
+"""The most copies at a time."""
 WAIT_S = 60.0
-"""The time that a call waits for a copy's finish: it is to be called again then."""
+"""How long a call waits for the finish; the client then calls again."""
 CLAIM = "_copy/"
-"""What begins the name under which a copy claims its table version."""
+"""The prefix of names under which copies claim table versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """What copies need of other rooms.
+    """What copies use of other rooms.
 
     Attributes:
-        names_of: Names the transformers of a table.
-        is_stopping: Whether the daemon stops.
-        applied_seq: The newest sequence that is visible.
+        names_of: Returns the names of a table's transformers.
+        is_stopping: Whether the daemon is stopping.
+        applied_seq: The newest visible sequence.
         target_bytes: ``persist.target_file_bytes``.
     """
 
@@ -104,11 +104,11 @@ class Copies:
         self._options = options
         self._copies: dict[CopyName, IncomingCopy] = {}
         self._opening: dict[TableKey, trio.Lock] = {}
-        """One copy of a table is begun at a time: another gives up versions of those not known."""
+        """Copies of a table begin one at a time: each gives up unknown versions."""
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
-        """Carry finishes out, and forget copies that nobody goes on with, until cancelled."""
+        """Run finishes, and forget idle copies, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
@@ -120,16 +120,18 @@ class Copies:
                         if copy.state is CopyState.DONE:
                             del self._copies[copy.name]
                         else:
-                            self._end(copy, InvalidRequest(f"{copy.name} was idle, and is gone"))
+                            self._end(
+                                copy, InvalidRequest(f"{copy.name} was idle and has been discarded")
+                            )
 
     async def open(
         self, name: CopyName, primary_key: tuple[str, ...], sent: pa.Schema
     ) -> IncomingCopy:
-        """The copy, begun unless it is there; the caller brings a stream of it, and closes it.
+        """Open a stream of a copy, which begins if it does not exist; pair with :meth:`closed`.
 
         Raises:
-            InvalidRequest: It cannot be copied so; or the copy has other columns, or is over.
-            NotAvailable: The table has transformers.
+            InvalidRequest: not a valid copy, other columns than the copy's, or already finished.
+            NotAvailable: the table has transformers.
             UnknownTable, OwnedElsewhere, StoreAway, Stopping, TooManyStreams
         """
         self._check_not_stopping()
@@ -148,18 +150,18 @@ class Copies:
                 self._opening.pop(name.table, None)
 
     def closed(self, copy: IncomingCopy) -> None:
-        """Note that a stream of the copy has ended."""
+        """Note the end of a stream of the copy."""
         copy.streams -= 1
         copy.touch()
 
     async def finish(self, name: CopyName, rows: int, checkpoint: Checkpoint) -> CopyDone:
-        """Make the copy the table, with the state of its source; the same again is fine.
+        """Make the copy the table, with its source's state; idempotent.
 
         Raises:
-            UnknownTable: The copy is not known here (any more).
-            InvalidRequest: It has not so many rows, a key stands there twice, or the table is
-                another one by now: the copy is gone.
-            Refused, TooSlow: Not yet; call it again.
+            UnknownTable: unknown or forgotten copy.
+            InvalidRequest: another number of rows, a repeated key, or the table was replaced
+                meanwhile; the copy is discarded.
+            Refused, TooSlow: call it again.
         """
         self._check_not_stopping()
         copy = self._known(name)
@@ -171,25 +173,25 @@ class Copies:
             with trio.move_on_after(WAIT_S) as patience:
                 await copy.attempt.wait()
             if patience.cancelled_caught:
-                raise TooSlow(f"{name} is being finished: ask again", retry_after_s=0.0)
+                raise TooSlow(f"{name} is being finished: call again", retry_after_s=0.0)
             if copy.error is not None:
                 raise copy.error
         assert copy.done is not None
         if copy.done.rows != rows:
-            raise InvalidRequest(f"{name} is done, with {copy.done.rows} rows and not {rows}")
+            raise InvalidRequest(f"{name} is done, with {copy.done.rows} rows, not {rows}")
         return copy.done
 
     async def abort(self, name: CopyName) -> None:
-        """Give a copy up. One that is not known, or on its way into the table, is left alone."""
+        """Discard a copy, unless it is unknown or being finished."""
         copy = self._copies.get(name)
         if copy is not None and copy.state is not CopyState.DONE and copy.attempt is None:
             self._end(copy, InvalidRequest(f"{name} was aborted"))
 
     def stop(self) -> None:
-        """Give up what is open: the daemon stops, and a copy is the process's."""
+        """Discard all open copies when the daemon stops."""
         for copy in list(self._copies.values()):
             if copy.attempt is None and copy.state is not CopyState.DONE:
-                self._end(copy, Stopping(f"the daemon is stopping: {copy.name} is gone"))
+                self._end(copy, Stopping(f"the daemon is stopping: {copy.name} is discarded"))
 
     # Beginning
 
@@ -197,7 +199,7 @@ class Copies:
         self, name: CopyName, primary_key: tuple[str, ...], sent: pa.Schema
     ) -> IncomingCopy:
         if sum(copy.state is not CopyState.DONE for copy in self._copies.values()) >= MOST:
-            raise TooManyStreams(f"{MOST} copies are under way already", retry_after_s=10.0)
+            raise TooManyStreams(f"{MOST} copies are in progress already", retry_after_s=10.0)
         table = await self._catalog.find(*name.table)
         self._check_plain(name.table, None if table is None else table.definition)
         if table is None:
@@ -212,7 +214,7 @@ class Copies:
             min(self._options.target_bytes, HELD_BYTES, self._encoders.most_held),
         )
         copy = IncomingCopy(name, target, sent, CopyFiles(place, self._encoders))
-        copy.normaliser()  # refuses what the table cannot keep
+        copy.normaliser()  # refuses columns that no table takes
         self._copies[name] = copy
         log.info("copy begun", table=name.table, copy=name.copy, table_version=target.number)
         return copy
@@ -222,11 +224,11 @@ class Copies:
     ) -> CopyTarget:
         if not table.definition.keyed:
             raise InvalidRequest(
-                f"copy: table {'/'.join(name.table)} is there without a primary key, and has rows"
-                " of its own: copy into another table"
+                f"copy: table {'/'.join(name.table)} has no primary key and rows of its own:"
+                " copy into another table"
             )
         definition = copy_definition(sent, primary_key, table.definition)
-        # Whose writes it is not cannot make it anew in the end.
+        # A daemon that does not own the table could not replace it in the end.
         await self._catalog.prepare_delete(*name.table)
         claim = f"{CLAIM}{name.copy}/{uuid.uuid4().hex}"
         active = frozenset(
@@ -242,14 +244,14 @@ class Copies:
     def _check_plain(self, key: TableKey, definition: TableDefinition | None) -> None:
         if names := self._options.names_of(key, definition):
             raise NotAvailable(
-                f"copy: table {'/'.join(key)} has transformers ({', '.join(names)}), and a copy has"
-                " the rows of its source: copy into another table"
+                f"copy: table {'/'.join(key)} has transformers ({', '.join(names)}), which would"
+                " change the source's rows: copy into another table"
             )
 
     # Finishing
 
     async def _finish(self, copy: IncomingCopy, rows: int, checkpoint: Checkpoint) -> None:
-        """Try to finish a copy, whose ``attempt`` is set then."""
+        """Try to finish a copy, then set its ``attempt``."""
         copy.error = None
         try:
             copy.done = await self._finished(copy, rows, checkpoint)
@@ -258,7 +260,7 @@ class Copies:
         except IngesterError as exc:
             copy.error = exc
         except (StoreError, StoreUnavailable, CommitUnclear) as exc:
-            copy.error = StoreAway(f"the store cannot be reached: {exc}", retry_after_s=2.0)
+            copy.error = StoreAway(f"the store is unreachable: {exc}", retry_after_s=2.0)
         except ManifestError as exc:
             copy.error = InternalFailure(f"{copy.name}: the table's manifest: {exc}")
         except Exception as exc:
@@ -279,7 +281,7 @@ class Copies:
         if copy.whole is None:
             await trio.to_thread.run_sync(files.complete)
             if files.rows != rows:
-                raise InvalidRequest(f"{copy.name} has {files.rows} rows here, and not {rows}")
+                raise InvalidRequest(f"{copy.name} has {files.rows} rows here, not {rows}")
             await trio.to_thread.run_sync(files.check_keys)
             stamp = checkpoint.stamp(
                 (self._writer.ingester_id, self._writer.epoch),
@@ -304,13 +306,13 @@ class Copies:
         copy = self._copies.get(name)
         if copy is None:
             raise UnknownTable(
-                f"{name} is not known here: it was finished, given up or idle long ago, or the"
-                " daemon was started anew; look whether the table has its state, else copy anew"
+                f"{name} is unknown here: it was finished, given up or forgotten, or the daemon was"
+                " restarted; if the table does not have its state, copy again"
             )
         return copy
 
     def _end(self, copy: IncomingCopy, why: IngesterError) -> None:
-        """Forget a copy; what there is of it in the store goes in a thread."""
+        """Forget a copy; a task deletes its files."""
         self._copies.pop(copy.name, None)
         copy.become(CopyState.ENDED)
         log.info("copy given up", table=copy.name.table, copy=copy.name.copy, why=why.message)
@@ -320,7 +322,7 @@ class Copies:
     async def _clean_up(self, copy: IncomingCopy, why: IngesterError) -> None:
         target = copy.target
         try:
-            # Once it was tried to commit them, a version may list the files, whatever failed then.
+            # After an attempt to commit, a version may list the files despite the failure.
             tried = copy.whole is not None and copy.whole.proposal is not None
             await trio.to_thread.run_sync(partial(copy.files.end, why, keep=tried))
             if not target.is_new:
@@ -329,7 +331,7 @@ class Copies:
                 )
                 await trio.to_thread.run_sync(give_up, "its copy was given up")
         except (StoreError, ManifestError) as exc:
-            # The next copy of the table gives it up.
+            # The table's next copy gives it up.
             log.info("copy not cleaned up", table=copy.name.table, error=str(exc))
 
     def _check_not_stopping(self) -> None:
@@ -338,7 +340,7 @@ class Copies:
 
 
 def _claimed(store: ObjectStore, key: TableKey, claim: str, active: frozenset[int]) -> int:
-    """Claim a table version, and give up those of copies that a process before has left. Blocks."""
+    """Claim a table version, and give up those of earlier processes. Blocks."""
     for version in unfinished_claims(store, *key, CLAIM):
         if version not in active:
             give_up_version(store, *key, version, "its copy was not finished")

@@ -32,16 +32,16 @@ from persist.store import ObjectStore, StoreError, StoreRetry, retry
 from persist.table import TableDefinition
 
 THREADS = 2
-"""A file is sorted and encoded by one thread, mostly outside of the interpreter's lock."""
+"""Sorting and encoding mostly run without the interpreter's lock."""
 SHARE = 16
-"""The divisor of the memory's limit: a copy holds no more rows than that for one file."""
+"""A copy holds at most this fraction of the memory limit."""
 
 
 class Encoders:
-    """Runs what makes files, and counts the bytes of all copies.
+    """Threads that make files, and the memory of all copies.
 
     Args:
-        ledger: Says how much memory there is; what copies hold is one of its kinds.
+        ledger: Accounts for memory; copies are one of its kinds.
     """
 
     def __init__(self, ledger: MemoryLedger, threads: int = THREADS) -> None:
@@ -49,15 +49,15 @@ class Encoders:
         self._free = threading.Semaphore(threads)
         self._lock = threading.Lock()
         self.nbytes = 0
-        """The bytes of rows that copies hold, and of files that are being made of them."""
+        """Bytes of held rows, and of files that are being made."""
         self.most_held = ledger.watermarks.limit // SHARE
         ledger.gauge("copies", lambda: self.nbytes)
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Have a thread do the work as soon as one is free; waits until then.
+        """Run work in a thread; waits until one is free.
 
         Args:
-            work: It raises nothing.
+            work: must not raise.
         """
         self._free.acquire()
 
@@ -67,16 +67,16 @@ class Encoders:
             finally:
                 self._free.release()
 
-        # It ends with the process, whatever the store does.
+        # Daemon threads: the store may block for long at the process's end.
         threading.Thread(target=run, name="copy-encoder", daemon=True).start()
 
     def hold(self, nbytes: int) -> None:
-        """Count bytes that are held more; fewer where that is negative."""
+        """Add to the bytes held; may be negative."""
         with self._lock:
             self.nbytes += nbytes
 
     def take_room(self, nbytes: int) -> bool:
-        """Count bytes that are held more, if all that is held then is below the high watermark."""
+        """Add to the bytes held, if the total stays below the high watermark."""
         with self._lock:
             if self._ledger.used + nbytes > self._ledger.watermarks.high:
                 return False
@@ -87,20 +87,20 @@ class Encoders:
 log = structlog.get_logger(__name__)
 
 HELD_BYTES = 64 << 20
-"""The rows that a copy holds before it makes a file of the largest partition's."""
+"""The bytes that a copy holds before it makes a file of the largest partition."""
 PATIENCE_S = 600.0
-"""The time that a batch waits for memory: all that the copy has so far would be for nothing."""
+"""How long a batch waits for memory before the whole copy fails."""
 LOOK_S = 0.05
 PUT_RETRY = StoreRetry(first_s=0.2, cap_s=5.0, for_s=120.0)
 
 
 @dataclass(frozen=True, slots=True)
 class CopyPlace:
-    """Where the files of a copy go.
+    """The destination of a copy's files.
 
     Attributes:
         root: The folder of the table version in the store.
-        target_bytes: A file is cut where its rows would have more in memory.
+        target_bytes: The most bytes in memory of a file's rows.
     """
 
     store: ObjectStore
@@ -116,30 +116,29 @@ class CopyFiles:
     def __init__(self, place: CopyPlace, encoders: Encoders) -> None:
         self.place = place
         self.rows = 0
-        """The rows that were taken so far."""
         self.adds: list[Add] = []
-        """The files that were put, for a commit to list."""
+        """The files to commit."""
         self.touched_at = time.monotonic()
-        """When rows last came."""
+        """When rows last arrived."""
         self._encoders = encoders
         self._held = PartitionedRows(place.definition.schema)
         self._changed = threading.Condition()
         self._waiting = 0
-        """Rows of so many files wait for a thread."""
+        """Files whose rows wait for a thread."""
         self._encoding = 0
-        """Files are being made, or wait to be."""
+        """Files that wait or are being made."""
         self._error: IngesterError | None = None
         self._whole = False
 
     def add(self, split: SplitRows) -> int:
-        """Take rows, all of them or none; return how many the copy has by now.
+        """Take all of these rows or none; return the copy's total.
 
         Args:
-            split: Rows in the columns of the table, by partition.
+            split: Rows in the table's columns, by partition.
 
         Raises:
-            IngesterError: Why the copy takes nothing any more.
-            MemoryFull: There was no room for a while; nothing was taken.
+            IngesterError: why the copy takes no more rows.
+            MemoryFull: no memory for a while; nothing was taken.
         """
         nbytes = sum(int(rows.nbytes) for _, rows in split)
         self._wait_for_room(nbytes)
@@ -163,7 +162,7 @@ class CopyFiles:
         """Take no more rows, and return when all are in files.
 
         Raises:
-            IngesterError: Why that cannot be; nothing is left to be done.
+            IngesterError: why the copy failed.
         """
         with self._changed:
             self._check(whole=True)
@@ -176,11 +175,11 @@ class CopyFiles:
             self._check(whole=True)
 
     def check_keys(self) -> None:
-        """See that no key stands in two files.
+        """Check that no key is in two files.
 
         Raises:
-            InvalidRequest: One does.
-            StoreError, FileDamaged: As files are read.
+            InvalidRequest: one is.
+            StoreError, FileDamaged
         """
         place = self.place
         by_partition: dict[PartitionValues, list[Add]] = {}
@@ -192,10 +191,10 @@ class CopyFiles:
                 raise _twice(key)
 
     def end(self, error: IngesterError, *, keep: bool = False) -> None:
-        """Take no more rows, and let go of all; files are deleted, also those under way.
+        """Take no more rows and free everything; files are deleted, including those in progress.
 
         Args:
-            keep: Leave the files: a commit may list them.
+            keep: keep the files, as a commit may list them.
         """
         with self._changed:
             self._error = self._error or error
@@ -210,10 +209,10 @@ class CopyFiles:
         if self._error is not None:
             raise self._error
         if self._whole and not whole:
-            raise InvalidRequest("copy: it is being finished, and takes no more rows")
+            raise InvalidRequest("copy: it is being finished and takes no more rows")
 
     def _wait_for_room(self, nbytes: int) -> None:
-        """Return when so many bytes are counted as held."""
+        """Wait until the bytes can be counted as held."""
         give_up_at = time.monotonic() + PATIENCE_S
         while not self._encoders.take_room(nbytes):
             with self._changed:
@@ -221,7 +220,7 @@ class CopyFiles:
                 idle = not self._encoding
                 if not (idle and self._held):
                     self._changed.wait(LOOK_S)
-            # What is held here may be what the others wait for.
+            # The rows held here may be what others wait for.
             if idle and self._make_file():
                 continue
             if time.monotonic() > give_up_at:
@@ -232,7 +231,7 @@ class CopyFiles:
                 )
 
     def _make_file(self) -> bool:
-        """Have a file made of the largest partition's rows; False where nothing is held."""
+        """Submit a file of the largest partition's rows; False if none are held."""
         with self._changed:
             while self._waiting:  # one at a time, or each stream would hold another file's rows
                 self._changed.wait()
@@ -249,17 +248,17 @@ class CopyFiles:
         return True
 
     def _encode(self, rows: SparseRows, values: PartitionValues, nbytes: int) -> None:
-        """Make files of a partition's rows, in a thread; what fails is the copy's failure."""
+        """Make files of a partition's rows; a failure is that of the copy."""
         error: IngesterError | None = None
         adds: list[Add] = []
-        self._encoders.hold(nbytes)  # in order, or encoded, beside how they came
+        self._encoders.hold(nbytes)  # sorted or encoded, beside the original
         try:
             if self._error is None:
                 self._put(rows, values, adds)
         except IngesterError as exc:
             error = exc
         except StoreError as exc:
-            error = StoreAway(f"copy: the store does not take a file: {exc}", retry_after_s=2.0)
+            error = StoreAway(f"copy: the store refuses a file: {exc}", retry_after_s=2.0)
         except Exception as exc:
             log.error("copy not encoded", exc_info=exc, runbook="internal-error")
             error = InternalFailure("copy: no file could be made of rows; the log has the details")
@@ -293,10 +292,10 @@ class CopyFiles:
             adds.append(retry(put, PUT_RETRY))
 
     def _delete(self, add: Add) -> None:
-        with suppress(StoreError, OSError):  # whatever stays is garbage, which nobody lists
+        with suppress(StoreError, OSError):  # a remaining file is unlisted garbage
             self.place.store.delete(f"{self.place.root}/{add.path}")
 
 
 def _twice(key: dict[str, object]) -> InvalidRequest:
     named = ", ".join(f"{name} = {value!r}" for name, value in key.items())
-    return InvalidRequest(f"copy: the key {named} stands there twice; each row has its own")
+    return InvalidRequest(f"copy: the key {named} is repeated; keys must be unique")

@@ -33,17 +33,17 @@ from persist.table import TableDefinition, TableKey
 def copy_definition(
     sent: pa.Schema, primary_key: Sequence[str], there: TableDefinition | None
 ) -> TableDefinition:
-    """The definition of the table that a copy makes.
+    """The definition of the copied table.
 
     Args:
         sent: The schema of the copy's batches.
-        there: The table that it takes the place of; None where there is none.
+        there: The table that it replaces, or None.
 
     Raises:
-        InvalidRequest: A name, a type or a key that no table takes.
+        InvalidRequest: an invalid name, type or key.
     """
     if not primary_key:
-        raise InvalidRequest("copy: a table that is copied has a primary key, and none is named")
+        raise InvalidRequest("copy: a copied table needs a primary key, and none is given")
     unit = "us" if there is None else there.timestamp_unit
     fields = [field.with_nullable(True) for field in kept_schema(sent, unit, ())]
     schema = pa.schema(fields)
@@ -68,7 +68,7 @@ def _laid_out(
                 timestamp_unit=unit,
             )
         except InvalidRequest:
-            continue  # as one of the two needs what the new columns or the key do not have
+            continue  # the new columns or key do not support one of the two
     return define_table(schema, primary_key=primary_key, partition_by=[], timestamp_unit=unit)
 
 
@@ -76,13 +76,13 @@ class CopyState(Enum):
     """The state of a copy."""
 
     OPEN = "open"
-    """Rows are taken."""
+    """Rows are accepted."""
     COMPLETE = "complete"
-    """No more rows are taken: all are in files, or are about to be."""
+    """No more rows are accepted: all are in files, or about to be."""
     DONE = "done"
     """It is the table."""
     ENDED = "ended"
-    """It will never be: it failed, was aborted, or nobody went on with it."""
+    """It failed, was aborted or was forgotten."""
 
 
 TRANSITIONS: dict[CopyState, frozenset[CopyState]] = {
@@ -94,12 +94,12 @@ TRANSITIONS: dict[CopyState, frozenset[CopyState]] = {
 
 
 class IllegalCopyTransition(RuntimeError):
-    """A copy was told to do what its state does not allow: a defect in this code."""
+    """A bug: a transition that :data:`TRANSITIONS` does not allow."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyName:
-    """The client's name of a copy, and the table that it is of."""
+    """The client's name of a copy, and its table."""
 
     table: TableKey
     copy: str
@@ -113,9 +113,9 @@ class CopyTarget:
     """What a copy makes.
 
     Attributes:
-        number: The table version that its files are in.
+        number: The table version of its files.
         claim: The name under which the number was claimed; empty for version 1 of a new table.
-        definition: The table as the copy makes it.
+        definition: The copied table's definition.
     """
 
     number: int
@@ -130,7 +130,7 @@ class CopyTarget:
 
 @dataclass(frozen=True, slots=True)
 class CopyDone:
-    """The table as a copy has made it."""
+    """The result of a copy."""
 
     table_version: int
     manifest_version: int
@@ -138,7 +138,7 @@ class CopyDone:
 
 
 class IncomingCopy:
-    """A copy. Loop only, but for ``files`` and what says otherwise."""
+    """A copy. Loop only, except for ``files`` and :meth:`normaliser`."""
 
     def __init__(
         self, name: CopyName, target: CopyTarget, sent: pa.Schema, files: CopyFiles
@@ -154,32 +154,32 @@ class IncomingCopy:
         """What is committed, from the first attempt on."""
         self.done: CopyDone | None = None
         self.error: IngesterError | None = None
-        """Why the last attempt to finish it failed."""
+        """Why the last attempt failed."""
         self.attempt: trio.Event | None = None
-        """An attempt to finish it is under way, until this is set."""
+        """Set when the running attempt ends."""
 
     @property
     def touched_at(self) -> float:
-        """When somebody last went on with it, on the monotonic clock."""
+        """The time of the last activity, on the monotonic clock."""
         return max(self._touched_at, self.files.touched_at)
 
     def touch(self) -> None:
-        """Note that somebody goes on with it."""
+        """Note activity."""
         self._touched_at = time.monotonic()
 
     def forget_files(self) -> None:
-        """Let go of the list of files: a version has them."""
+        """Free the list of files once a version has them."""
         self.whole = None
         self.files.adds = []
 
     def normaliser(self) -> Normaliser:
-        """What brings batches to the columns of the table. Any thread."""
+        """Converts batches to the table's columns. Any thread."""
         return Normaliser(self.target.definition, self.sent)
 
     def check_like(self, sent: pa.Schema, primary_key: tuple[str, ...]) -> None:
-        """Raise InvalidRequest for a stream that cannot be of this copy."""
+        """Raise InvalidRequest for a stream that does not belong to this copy."""
         if self.state is not CopyState.OPEN:
-            raise InvalidRequest(f"{self.name} is {self.state.value}, and takes no more rows")
+            raise InvalidRequest(f"{self.name} is {self.state.value} and takes no more rows")
         if self.target.definition.primary_key != primary_key:
             raise InvalidRequest(
                 f"{self.name} has the primary key {list(self.target.definition.primary_key)}, this"
@@ -191,7 +191,7 @@ class IncomingCopy:
             )
 
     def become(self, state: CopyState) -> None:
-        """Go on to another state; IllegalTransition where the table does not allow it."""
+        """Change the state; IllegalCopyTransition if :data:`TRANSITIONS` forbids it."""
         if state not in TRANSITIONS[self.state]:
             raise IllegalCopyTransition(f"a copy that is {self.state.value} became {state.value}")
         self.state = state

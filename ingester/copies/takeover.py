@@ -27,19 +27,19 @@ from persist.manifest import TableState
 log = structlog.get_logger(__name__)
 
 PERSIST_S = 60.0
-"""The time that all of the table may take to be in files before the latch is asked for."""
+"""The limit for flushing the table before the latch is requested."""
 REST_S = 15.0
-"""The time that the rest may take, while writers wait."""
+"""The limit for flushing the rest, while writers wait."""
 WRITERS_WAIT_S = 10.0
-"""The time that writers wait for a store that is away in the midst of a switch."""
+"""How long writers wait for an unreachable store during a switch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Makes tables of copies. Loop only.
+    """Turns copies into tables. Loop only.
 
     Attributes:
-        persist: Commits all of a table; takes namespace, table and a timeout in seconds.
+        persist: Flushes a table, by namespace, name and a timeout in seconds.
     """
 
     catalog: Catalog
@@ -47,20 +47,20 @@ class Takeover:
     persist: Callable[[str, str, float], Awaitable[object]]
 
     async def carry_out(self, whole: WholeTable, *, is_new: bool) -> TableState:
-        """Make the table, or make it anew.
+        """Create the table, or replace it.
 
         Raises:
-            InvalidRequest: That cannot be any more; copy it anew.
-            OwnedElsewhere: Another daemon takes the table's writes.
-            Refused: Not now; call it again.
-            UnknownTable: It was there, and is not any more.
+            InvalidRequest: no longer possible; copy the table again.
+            OwnedElsewhere: another daemon owns the table's writes.
+            Refused: retryable.
+            UnknownTable: the table was dropped meanwhile.
         """
         new_versions = self.catalog.new_versions
         if is_new:
             return (await new_versions.create(whole)).state
         table = await self.catalog.prepare_delete(*whole.key)
         if table.state.table_version == whole.number:
-            return table.state  # an earlier attempt did it, and its answer was lost
+            return table.state  # an earlier attempt succeeded, and its answer was lost
         try:
             await self.persist(*whole.key, PERSIST_S)
         except TooSlow as exc:
@@ -71,7 +71,7 @@ class Takeover:
             return await self._take_over(table, whole)
 
     async def _persist_rest(self, table: TableBuffer) -> None:
-        """See that nothing of the table is in a buffer; nobody writes to it meanwhile."""
+        """Flush the table's buffers; the latch keeps writers out."""
         if not any(True for _ in table.handles()):
             return
         try:
@@ -95,8 +95,8 @@ class Takeover:
                 if trio.current_time() - began > WRITERS_WAIT_S:
                     table.write_latch.refuse(
                         StoreAway(
-                            f"table {'/'.join(table.key)} is being made anew by a copy, and the"
-                            f" object store does not answer: {exc.message}",
+                            f"table {'/'.join(table.key)} is being replaced by a copy, and the"
+                            f" object store is unreachable: {exc.message}",
                             retry_after_s=2.0,
                         )
                     )
@@ -105,7 +105,7 @@ class Takeover:
 
 def _busy(table: TableBuffer) -> Saturated:
     return Saturated(
-        f"table {'/'.join(table.key)}: its buffered rows are not in files yet, and a copy takes"
-        " their place only then; finish it again",
+        f"table {'/'.join(table.key)}: its buffered rows are not flushed yet, which a copy"
+        " must wait for; finish it again",
         retry_after_s=2.0,
     )

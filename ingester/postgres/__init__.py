@@ -7,7 +7,7 @@ The room in the order of its story:
     catalog, types  ``catalog`` (queries in ``catalog_tables``, results in ``facts``), ``types``
     plan and check  ``conditions``: can this be followed, and if not, what helps;
                     ``publication``; ``planning``: look at the source, decide per table;
-                    ``starting``; ``checking``: a dry run of a start
+                    ``watching``: apply that; ``starting``; ``checking``: a dry run
     snapshot copy   ``snapshot``: a position in the log; ``copying``: rounds of copies;
                     ``copy_stream``: rows of one table
     stream          ``slot`` ─▶ ``pgoutput`` ─▶ ``following`` ─▶ ``collector`` ─▶ ``sync_messages``
@@ -23,5 +23,7 @@ new session. A replicator stores nothing itself: the tables' states and the orig
 at the daemon, say what each table has. This room never imports the daemon. Start reading at
 ``planning``, then ``following``.
 
+Calls to the source raise ``SourceFailed`` if something must be changed first, and
+``psycopg2.OperationalError`` if a retry may help; calls to the daemon raise ``ClientError``.
 The command is ``ingester replicate postgres``; it needs ``ingester[postgres]``.
 """

@@ -34,17 +34,13 @@ from ingester.postgres.facts import (
 )
 
 OURS = "made by ingester replicate: it adds tables, and leaves out what cannot be followed"
-"""The comment of a publication that ``publication`` has made."""
+"""The comment that marks a publication created by ``publication``."""
 _CHUNKS = "_timescaledb_internal"
-"""The schema in which TimescaleDB has the rows of hypertables."""
+"""TimescaleDB's schema for the chunks of hypertables."""
 
 
 def read_server(connection: Any) -> ServerFacts:
-    """Read what the server is; the connection is a plain one.
-
-    Raises:
-        psycopg2.OperationalError: the connection is lost.
-    """
+    """Read the server's facts over a plain connection."""
     [row] = ask(
         connection,
         "SELECT current_setting('server_version_num')::int,"
@@ -67,11 +63,7 @@ def read_server(connection: Any) -> ServerFacts:
 
 
 def read_publication(connection: Any, name: str) -> PublicationFacts:
-    """Read what the publication is.
-
-    Raises:
-        psycopg2.OperationalError: the connection is lost.
-    """
+    """Read the publication's facts."""
     version = connection.server_version
     truncates = "pubtruncate" if version >= 110_000 else "false"
     via_root = "pubviaroot" if version >= 130_000 else "false"
@@ -100,12 +92,8 @@ def read_publication(connection: Any, name: str) -> PublicationFacts:
 
 
 def read_slot(connection: Any, name: str) -> SlotFacts:
-    """Read where a slot stands.
-
-    Raises:
-        psycopg2.OperationalError: the connection is lost.
-    """
-    # As JSON: each version says more of a slot than the one before.
+    """Read the slot's facts."""
+    # As JSON, since each version adds columns.
     rows = ask(
         connection,
         "SELECT to_jsonb(s), COALESCE(restart_lsn - '0/0'::pg_lsn, 0)::bigint,"
@@ -138,15 +126,12 @@ def read_slot(connection: Any, name: str) -> SlotFacts:
 def read_tables(
     connection: Any, publication: str, oids: list[int] | None = None, *, everything: bool = False
 ) -> list[TableFacts]:
-    """Read the publication's tables, by schema and name.
+    """Read the publication's tables, sorted by schema and name.
 
     Args:
-        oids: of the tables that are read, published or not; those that are gone are left out.
-        everything: read the tables too that could be published, and foreign tables and views.
-            Partitions are left out, unless the publication sends them as tables of their own.
-
-    Raises:
-        psycopg2.OperationalError: the connection is lost.
+        oids: read these tables instead, published or not; dropped ones are omitted.
+        everything: also read tables that could be published, foreign tables and views. Partitions
+            are omitted unless the publication sends them as tables of their own.
     """
     with one_snapshot(connection):
         return _read_tables(connection, publication, oids, everything=everything)
@@ -169,7 +154,7 @@ def _read_tables(
     found = []
     for each in sorted((classes.by_oid[oid] for oid in wanted), key=lambda c: (c.schema, c.name)):
         if each.oid not in columns:
-            continue  # It has gone while this was read.
+            continue  # Dropped meanwhile.
         heirs = classes.heirs.get(each.oid, [])
         table = _table(each, columns[each.oid], indexes.get(each.oid, []))
         found.append(
@@ -188,7 +173,7 @@ def _read_tables(
 
 
 def _table(each: Class, columns: TableColumns, indexes: list[Index]) -> TableFacts:
-    """The facts that are not of the publication."""
+    """The table's facts without those of the publication."""
     key, deferrable = _key(each.identity, indexes)
     could_be = [i.name for i in indexes if i.is_immediate and i.is_not_null and not i.is_primary]
     return TableFacts(
@@ -215,7 +200,7 @@ def _table(each: Class, columns: TableColumns, indexes: list[Index]) -> TableFac
 def _published(
     table: TableFacts, columns: TableColumns, classes: Classes, facts: PublicationFacts
 ) -> TableFacts:
-    """The table with what the publication says of it."""
+    """The table with the publication's facts."""
     entry = classes.entry(table.oid)
     entries = classes.published.get(table.oid, ())
 
@@ -253,7 +238,7 @@ def _leaf(leaf: Class, classes: Classes, columns: TableColumns, indexes: list[In
 
 
 def _identity_key(identity: str, indexes: list[Index]) -> tuple[str, ...]:
-    """The columns that the log has of old rows, where it has not all of them."""
+    """The columns of old rows in the log, unless the log has all of them."""
     for index in indexes:
         if (identity == "d" and index.is_primary and index.is_immediate) or (
             identity == "i" and index.is_identity
@@ -263,7 +248,7 @@ def _identity_key(identity: str, indexes: list[Index]) -> tuple[str, ...]:
 
 
 def _key(identity: str, indexes: list[Index]) -> tuple[tuple[str, ...], bool]:
-    """The columns by which rows are known here, and whether they are unique at the commit only."""
+    """The key's columns here, and whether its uniqueness is deferrable."""
     if identity == "i":
         return _identity_key(identity, indexes), False
     for index in indexes:

@@ -20,10 +20,10 @@ from ingester.postgres.connection import ask
 from ingester.postgres.facts import ColumnFacts, PublicationFacts
 
 FIRST_NORMAL_OID = 16384
-"""Objects below are the system's own."""
+"""Objects below are built in."""
 _ATTACHED_AT_ONCE = 3
-"""A table that is born as a partition is one so many commands after its creation; each statement
-between the two would add more."""
+"""A table created as a partition is attached at most so many commands after its creation;
+separate statements need more."""
 
 
 class Class(NamedTuple):
@@ -45,7 +45,7 @@ class Class(NamedTuple):
 
 
 class Parent(NamedTuple):
-    """What a table is a partition of, and since which command of which transaction."""
+    """The parent of a partition, and the command and transaction that attached it."""
 
     oid: int
     transaction: int
@@ -61,10 +61,9 @@ class PublicationEntry(NamedTuple):
 
 
 class Classes:
-    """All tables and views of the database."""
+    """All tables and views of the database, and a publication's membership."""
 
     def __init__(self, connection: Any, name: str, facts: PublicationFacts) -> None:
-        """Read them; ``name`` and ``facts`` are the publication's."""
         version = connection.server_version
         self._facts = facts
         self.via_root = facts.via_root if facts.exists else version >= 130_000
@@ -78,25 +77,25 @@ class Classes:
         self.published = self._published()
 
     def leaves(self, oid: int) -> list[Class]:
-        """The partitions below a table, at any level, that have none themselves."""
+        """The partitions below a table, at any level, without partitions of their own."""
         found: list[Class] = []
         for child in self._children.get(oid, ()):
             found += [self.by_oid[child]] if self.by_oid[child].kind != "p" else self.leaves(child)
         return sorted(found)
 
     def attached_by(self, oid: int) -> int:
-        """The transaction that made the table a partition."""
+        """The transaction that attached the partition."""
         return self._parents[oid].transaction
 
     def is_born(self, oid: int, transaction: int, command: int) -> bool:
-        """Whether a partition, made by that command, was a partition from the beginning."""
+        """Whether a partition created by that command was created as a partition."""
         parent = self._parents[oid]
         return (
             parent.transaction == transaction and 0 <= parent.command - command <= _ATTACHED_AT_ONCE
         )
 
     def entry(self, oid: int) -> PublicationEntry:
-        """What the publication leaves out of a table that it has."""
+        """The publication's row filter and column list for a table."""
         entry = self._entries.get(oid)
         if entry is None or self._facts.all_tables:
             return PublicationEntry(0, False, None)
@@ -105,7 +104,7 @@ class Classes:
         return entry
 
     def candidates(self) -> set[int]:
-        """The tables that are published or could be, foreign tables, and views."""
+        """Tables that are published or could be, foreign tables, and views."""
         found = set(self.published)
         for each in self.by_oid.values():
             if each.persistence == "t" or (each.kind == "p" and not self.via_root):
@@ -130,7 +129,7 @@ class Classes:
                 self.heirs[parent].append(self.by_oid[child])
 
     def _published(self) -> dict[int, tuple[int, ...]]:
-        """The tables that the publication has, with the entries by which it has them."""
+        """The published tables, each with the entries that publish it."""
         found: dict[int, tuple[int, ...]] = {}
         for each in self.by_oid.values():
             if each.kind not in "rp" or each.persistence != "p":
@@ -144,14 +143,14 @@ class Classes:
         return found
 
     def _line(self, oid: int) -> list[int]:
-        """The table and what it is a partition of, the root last."""
+        """The table and its ancestors, the root last."""
         line = [oid]
         while line[-1] in self._parents:
             line.append(self._parents[line[-1]].oid)
         return line
 
     def _member_by(self, oid: int) -> tuple[int, ...]:
-        """The entries that have a table itself; none if the publication has it not."""
+        """The entries that publish the table itself; empty if none does."""
         found = [self._facts.oid] if self._facts.all_tables else []
         if entry := self._entries.get(oid):
             found.append(entry.oid)
@@ -193,7 +192,7 @@ def _entries(connection: Any, name: str, version: int) -> dict[int, PublicationE
 
 
 def _schemas(connection: Any, name: str, version: int) -> dict[int, int]:
-    """The entries of whole schemas, by the schema's OID."""
+    """The publication's entries for whole schemas, by the schema's OID."""
     if version < 150_000:
         return {}
     rows = ask(
@@ -206,13 +205,13 @@ def _schemas(connection: Any, name: str, version: int) -> dict[int, int]:
 
 
 STORED = "s"
-"""``attgenerated`` of a generated column whose values are stored."""
+"""``attgenerated`` of a stored generated column."""
 _CREATION = -1
-"""The system column ``ctid``: every table has it, and nothing ever changes its entry."""
+"""The system column ``ctid``: every table has it, and its entry never changes."""
 
 
 class Index(NamedTuple):
-    """A unique index that is valid and has all rows."""
+    """A valid unique index over all rows."""
 
     name: str
     columns: tuple[str, ...]
@@ -227,10 +226,10 @@ class TableColumns(msgspec.Struct):
 
     created_by: int = 0
     created_in: int = 0
-    """The command, within the transaction."""
+    """The command within the transaction."""
     columns: list[ColumnFacts] = msgspec.field(default_factory=list)
     stored: set[int] = msgspec.field(default_factory=set)
-    """The numbers of the generated ones whose values are stored."""
+    """The numbers of stored generated columns."""
     nullable: set[int] = msgspec.field(default_factory=set)
 
     def name_of(self, number: int) -> str:
@@ -239,7 +238,7 @@ class TableColumns(msgspec.Struct):
 
 
 def read_columns(connection: Any, oids: set[int]) -> dict[int, TableColumns]:
-    """The columns of tables, in their order; all are ``sent`` that are not generated."""
+    """The columns of tables, in order; ``sent`` unless generated."""
     version = connection.server_version
     generated = "attgenerated::text" if version >= 120_000 else "''::text"
     missing = "atthasmissing" if version >= 110_000 else "false"
@@ -284,7 +283,7 @@ def read_columns(connection: Any, oids: set[int]) -> dict[int, TableColumns]:
 
 
 def read_indexes(connection: Any, columns: dict[int, TableColumns]) -> dict[int, list[Index]]:
-    """The unique indexes of tables, the primary key's first, then the older ones."""
+    """The unique indexes of tables, the primary key first, then by age."""
     keys = "indnkeyatts" if connection.server_version >= 110_000 else "indnatts"
     rows = ask(
         connection,
@@ -300,7 +299,7 @@ def read_indexes(connection: Any, columns: dict[int, TableColumns]) -> dict[int,
     for oid, name, numbers, primary, identity, immediate in rows:
         by_number = {column.number: column for column in columns[oid].columns}
         if not all(number in by_number for number in numbers):
-            continue  # Of a system column, or of before this reading began.
+            continue  # On a system column, or newer than the columns read.
         used = [by_number[number] for number in numbers]
         names = tuple(column.name for column in used)
         not_null = all(column.not_null for column in used)
@@ -309,7 +308,7 @@ def read_indexes(connection: Any, columns: dict[int, TableColumns]) -> dict[int,
 
 
 class _Types(NamedTuple):
-    """What is within types of the database's own."""
+    """Contents of user-defined types."""
 
     domains: dict[int, tuple[int, int]]
     labels: dict[int, list[tuple[int, str]]]

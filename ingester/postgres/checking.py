@@ -17,12 +17,12 @@ from ingester.postgres.conditions import Hindrance, breaks_writes, notes, server
 from ingester.postgres.connection import ask, connect, source_text
 from ingester.postgres.facts import PublicationFacts, ServerFacts, SlotFacts, TableFacts
 from ingester.postgres.names import Names, choose
-from ingester.postgres.publication import commands, plan_publication, why_not
+from ingester.postgres.publication import commands, plan_publication, planned_hindrance
 from ingester.postgres.server_errors import SourceFailed
 
 
 class CheckedTable(msgspec.Struct, frozen=True):
-    """A table of the source: what it is called here, and whether it can be followed."""
+    """A table of the source, its name here, and whether it can be followed."""
 
     source: str
     table: str
@@ -31,39 +31,34 @@ class CheckedTable(msgspec.Struct, frozen=True):
     helps: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     breaks: str = ""
-    """What fails at the source because it is published; nothing if nothing does."""
+    """Which statements fail at the source because it is published; empty if none."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """All that a start would find."""
+    """The result of a dry run."""
 
     source: str
     server: ServerFacts
     publication: PublicationFacts
     slot: SlotFacts
     problems: tuple[Hindrance, ...]
-    """What stands in the way of following anything."""
+    """Problems that prevent following any table."""
     tables: tuple[CheckedTable, ...]
     would_run: tuple[str, ...]
-    """The SQL that a start would run."""
 
     @property
     def is_fine(self) -> bool:
-        """Whether all can be followed."""
+        """Whether everything can be followed."""
         return not self.problems and all(table.can_be_followed for table in self.tables)
 
 
 def check(
     dsn: str, publication: str, slot: str, tables: Sequence[str] = (), names: Names | None = None
 ) -> Check:
-    """Read what a start would find.
+    """Check the server, the slot, the publication and its tables.
 
     Args:
-        tables: those that are wanted, as ``schema.table``; all where none is named.
-
-    Raises:
-        SourceFailed, BadRename
-        psycopg2.OperationalError: the server cannot be reached.
+        tables: ``schema.table`` of those to check; empty for all.
     """
     names = names or Names()
     with closing(connect(dsn)) as connection:
@@ -75,9 +70,11 @@ def check(
     problems = [*server_hindrances(server, published, standing)]
     if not problems:
         problems += _reached(dsn, server)
-    problems += [Hindrance(f"there is no table {text}", ("correct --tables",)) for text in unknown]
     problems += [
-        Hindrance(f"{text} is renamed, and is not there", ("correct --rename",))
+        Hindrance(f"table {text} does not exist", ("correct --tables",)) for text in unknown
+    ]
+    problems += [
+        Hindrance(f"--rename {text}: no such table or column", ("correct --rename",))
         for text in names.unused(found)
     ]
     clashes = names.clashes(chosen)
@@ -95,7 +92,7 @@ def check(
 
 
 def _reached(dsn: str, server: ServerFacts) -> list[Hindrance]:
-    """Say why no replication connection comes to the same server."""
+    """Why a replication connection fails, or reaches another server."""
     import psycopg2
 
     try:
@@ -108,7 +105,7 @@ def _reached(dsn: str, server: ServerFacts) -> list[Hindrance]:
     if identifier != server.system_identifier:
         return [
             Hindrance(
-                "the replication connection comes to another server than the plain one",
+                "the replication connection reaches another server than the plain one",
                 ("name one server in the DSN, not a pooler or several hosts",),
             )
         ]
@@ -122,7 +119,7 @@ def _checked(
     names: Names,
     clashes: dict[int, str],
 ) -> CheckedTable:
-    found = why_not(table, server, publication)
+    found = planned_hindrance(table, server, publication)
     if found is None and (clash := clashes.get(table.oid)):
         rename = f"--rename '{table.full_name}=…'"
         found = Hindrance(clash, (rename,))

@@ -33,17 +33,17 @@ _HEAD_BYTES = 6
 
 
 class NotWhole(ValueError):
-    """An update or delete that does not have its whole old row."""
+    """An update or delete without its whole old row."""
 
 
 def settle(changes: Iterable[bytes]) -> Iterator[bytes]:
-    """The changes of one transaction and table, as net deletes and then net inserts.
+    """Reduce the changes of one transaction and table to net deletes and then net inserts.
 
     Args:
-        changes: messages as they came, in order.
+        changes: messages in order.
 
     Returns:
-        Messages of the same kind; all changes are read before the first of them.
+        Messages of the same kind; all changes are read before the first one is returned.
 
     Raises:
         NotWhole, UnknownMessage
@@ -56,7 +56,7 @@ def settle(changes: Iterable[bytes]) -> Iterator[bytes]:
         if old is not None:
             counts[old] = counts.get(old, 0) - 1
         if new is not None:
-            # Behind all others: the row that came last stands last.
+            # Move it to the end: the last row in is the last one out.
             counts[new] = counts.pop(new, 0) + 1
     gone = [row for row, count in counts.items() if count < 0]
     come = [row for row, count in counts.items() if count > 0]
@@ -68,14 +68,14 @@ def settle(changes: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def drained(messages: list[bytes]) -> Iterator[bytes]:
-    """The messages one by one, each let go of before the next: they are not here twice."""
+    """Yield messages and free each before the next, so they are not held twice."""
     messages.reverse()
     while messages:
         yield messages.pop()
 
 
 def _rows(change: bytes) -> tuple[bytes | None, bytes | None]:
-    """The old and the new row as tuple data; the new one with what it has left unchanged."""
+    """The old and the new row as tuple data; unchanged cells are filled in."""
     try:
         kind, part = change[0], change[5]
         if kind == _INSERT and part == _NEW:
@@ -95,7 +95,7 @@ def _rows(change: bytes) -> tuple[bytes | None, bytes | None]:
 
 
 def _walk(change: bytes, at: int) -> tuple[int, bool]:
-    """Where a tuple ends, and whether it has left something unchanged."""
+    """The end of a tuple, and whether it has unchanged cells."""
     (count,) = _COUNT.unpack_from(change, at)
     at += 2
     unchanged = False
@@ -110,7 +110,7 @@ def _walk(change: bytes, at: int) -> tuple[int, bool]:
 
 
 def _filled(change: bytes, end: int) -> bytes:
-    """The new row, behind the old one's end, with the cells of the old one that it has left."""
+    """The new row, which follows the old one, with unchanged cells filled in."""
     old, new = _cells(change, _HEAD_BYTES), _cells(change, end + 1)
     if len(old) != len(new):
         raise UnknownMessage("pgoutput: rows of different length")
@@ -119,7 +119,7 @@ def _filled(change: bytes, end: int) -> bytes:
 
 
 def _cells(change: bytes, at: int) -> list[bytes]:
-    """The cells of a tuple as they stand there."""
+    """The cells of a tuple, encoded."""
     (count,) = _COUNT.unpack_from(change, at)
     at += 2
     cells = []
@@ -132,14 +132,14 @@ def _cells(change: bytes, at: int) -> list[bytes]:
 
 MESSAGE_ROWS = 50_000
 MESSAGE_BYTES = 8 << 20
-"""The bytes of one message, about; the daemon's limit is several times that. A row that has more is
-a message of its own."""
+"""The approximate size of a message, several times below the daemon's limit. A larger row becomes a
+message of its own."""
 _ROW_BYTES = 48
-"""What holding a change takes beside its bytes."""
+"""Overhead of a collected change."""
 
 
 class TruncatedTable(NamedTuple):
-    """In the place of a message: all rows that the table has by now are gone."""
+    """Yielded in place of a message: all rows of the table so far are deleted."""
 
     target: str
 
@@ -155,12 +155,12 @@ class _PendingMessage:
 
 
 class Collector:
-    """Collects the changes that were read and not sent yet."""
+    """Collects changes that were read and not sent yet."""
 
     def __init__(self, shapes: Mapping[int, Shape]) -> None:
-        """Take the shapes of the tables that are followed, by OID.
+        """Take the shapes of followed tables, by OID.
 
-        A table's is looked up at each Relation message, and at each change while there is none.
+        A shape is looked up at each Relation message, and at each change while it is missing.
         """
         self._shapes = shapes
         self._relations: dict[int, Relation] = {}
@@ -168,19 +168,19 @@ class Collector:
         self._done: list[_PendingMessage | TruncatedTable] = []
         self._open: dict[str, _PendingMessage] = {}
         self._unsettled: dict[int, list[bytes]] = {}
-        """Changes of the transaction that is being read, under REPLICA IDENTITY FULL."""
+        """Changes of the current transaction under REPLICA IDENTITY FULL."""
         self.upto: int | None = None
-        """The end of the last transaction that is here in whole."""
+        """The end of the last complete transaction."""
         self.changes = 0
-        """The number of changes that wait here."""
+        """The number of collected changes."""
         self.nbytes = 0
-        """The bytes that the changes take here."""
+        """The bytes of collected changes."""
 
     def relation(self, relation: Relation) -> None:
-        """Note a table as it is from now on; one without a shape is passed over.
+        """Take a table's Relation message; a table without a shape is ignored.
 
         Raises:
-            ShapeDiffers: and again at each change of the table.
+            ShapeDiffers: repeated at each change of the table.
         """
         oid = relation.oid
         known = self._layouts.get(oid)
@@ -188,17 +188,17 @@ class Collector:
         shape = self._shapes.get(oid)
         if shape is not None and known == (relation, shape):
             return
-        # Nothing that a transaction may have twice is left open when its table is altered.
+        # A transaction may alter the table: settle the changes before that.
         self._settle(oid)
         self._layouts.pop(oid, None)
         if shape is not None:
             self._layouts[oid] = Layout(relation, shape).checked()
 
     def add(self, change: Change) -> None:
-        """Add a change of the transaction that is being read; of a table without a shape none.
+        """Add a change of the current transaction; a table without a shape is ignored.
 
         Raises:
-            ShapeDiffers: what the last Relation message was refused for.
+            ShapeDiffers: the last Relation message did not fit.
             UnknownMessage: there was no Relation message.
         """
         oid, data = change
@@ -212,7 +212,7 @@ class Collector:
             self._append(layout, data)
 
     def truncate(self, oid: int) -> None:
-        """Forget what is here of a table; ``take`` yields :class:`TruncatedTable` in its place.
+        """Discard the table's changes; ``take`` yields :class:`TruncatedTable` instead.
 
         Raises:
             ShapeDiffers, UnknownMessage
@@ -232,7 +232,7 @@ class Collector:
         self._done.append(TruncatedTable(target))
 
     def commit(self, end_lsn: int) -> None:
-        """Note that all of a transaction is here.
+        """Note the end of a transaction.
 
         Raises:
             ShapeDiffers, UnknownMessage
@@ -244,10 +244,10 @@ class Collector:
     def take(
         self, passed_over: Callable[[ValueNotKept], None] | None = None
     ) -> Iterator[SyncMessage | TruncatedTable]:
-        """Take everything out as messages. Only when no transaction is here in part.
+        """Take all changes as messages, between transactions.
 
         Args:
-            passed_over: told of a piece that cannot be kept, in its place; else that is raised.
+            passed_over: called instead of raising ``ValueNotKept``; the piece is skipped.
 
         Raises:
             ValueNotKept: with the table's name, the row's key and the column.
@@ -272,7 +272,7 @@ class Collector:
                 yield message
 
     def _late(self, oid: int) -> Layout | None:
-        """The layout of a table that had none at its Relation message."""
+        """The layout of a table that had no shape at its Relation message."""
         if oid not in self._shapes:
             return None
         if oid not in self._relations:

@@ -26,9 +26,9 @@ from ingester.postgres.server_errors import (
 )
 
 TRUNCATES_SINCE = 110_000
-"""Servers before do not have TRUNCATE in the stream."""
+"""Older servers do not put TRUNCATE into the stream."""
 GENERATED_SINCE = 180_000
-"""Servers since then can have generated columns in the stream."""
+"""Servers from this version can publish generated columns."""
 _BY_NAME = {
     24: "regproc",
     2202: "regprocedure",
@@ -42,28 +42,28 @@ _BY_NAME = {
     4096: "regrole",
     4191: "regcollation",
 }
-"""Types whose text is the name that something has when it is written."""
+"""Types whose text is the current name of an object."""
 
 
 class Hindrance(msgspec.Struct, frozen=True):
-    """Why a table cannot be followed."""
+    """Why something cannot be replicated."""
 
     reason: str
     helps: tuple[str, ...] = ()
-    """Commands, or sentences where no command helps."""
+    """Commands, or sentences if no command helps."""
 
 
 def hindrance(
     table: TableFacts, server: ServerFacts, publication: PublicationFacts
 ) -> Hindrance | None:
-    """Say why a table cannot be followed as it is published; None if it can."""
+    """Why the table cannot be followed as it is published; None if it can."""
     return obstacle(table, server, publication) or _publishing(table, server, publication)
 
 
 def obstacle(
     table: TableFacts, server: ServerFacts, publication: PublicationFacts
 ) -> Hindrance | None:
-    """Say why a table could not be followed, whatever the publication had of it."""
+    """Why the table could not be followed, whatever is published."""
     for check in _CHECKS:
         if found := check(table, server, publication):
             return found
@@ -71,7 +71,7 @@ def obstacle(
 
 
 def breaks_writes(table: TableFacts, publication: PublicationFacts) -> Hindrance | None:
-    """Say why UPDATE and DELETE of a published table fail at the source; None if they do not."""
+    """Why UPDATE and DELETE of a published table fail at the source; None if they do not."""
     if not table.published or not (publication.updates or publication.deletes):
         return None
     what = " and ".join(
@@ -91,17 +91,17 @@ def breaks_writes(table: TableFacts, publication: PublicationFacts) -> Hindrance
             return Hindrance(f"{fail} the table has no replica identity", (*out, full))
     missing = {column.name for column in table.columns if not (column.sent or column.generated)}
     if missing and (table.identity == "f" or missing.intersection(table.identity_key)):
-        return Hindrance(f"{fail} its list of columns leaves out some of the replica identity", out)
+        return Hindrance(f"{fail} its column list omits part of the replica identity", out)
     return None
 
 
 def notes(table: TableFacts, server: ServerFacts | None = None) -> tuple[str, ...]:
-    """What is left out of a table that is followed, or what it costs: one sentence each."""
+    """What is left out of a followed table, or what it costs: one sentence each."""
     found: list[str] = []
     left_out = [column.name for column in table.columns if column.generated and not column.sent]
     if left_out:
         found.append(
-            f"{_listed(left_out)}: generated, and so not in the log; left out, compute"
+            f"{_listed(left_out)}: generated columns are not in the log and are left out; compute"
             f" {_them(left_out)} where the table is read"
         )
     named = [
@@ -111,17 +111,16 @@ def notes(table: TableFacts, server: ServerFacts | None = None) -> tuple[str, ..
     ]
     if named:
         found.append(
-            f"{_listed(named)}: kept as the name that it had when the row was written; a rename of"
-            " what it names is not followed"
+            f"{_listed(named)}: stored as a name; a later rename of the object is not followed"
         )
     if table.identity == "f":
-        found.append("REPLICA IDENTITY FULL: the log has all of the old row for each change")
+        found.append("REPLICA IDENTITY FULL: the log contains the whole old row of each change")
     if table.heirs:
-        found.append("tables that inherit from it are tables of their own here, not part of it")
+        found.append("tables that inherit from it are separate tables here")
     if server is not None and server.version_num < TRUNCATES_SINCE:
         found.append(
-            "a TRUNCATE is not in the log before PostgreSQL 11: it is seen in the catalogue, and"
-            " the table is copied anew"
+            "PostgreSQL before 11 does not log TRUNCATE: it is detected in the catalog, and the"
+            " table is copied again"
         )
     return tuple(found)
 
@@ -130,14 +129,14 @@ def _kind(
     table: TableFacts, server: ServerFacts, publication: PublicationFacts
 ) -> Hindrance | None:
     kinds = {
-        "v": ("it is a view: its rows are those of other tables", "follow those tables"),
+        "v": ("it is a view", "follow the tables that it reads"),
         "m": (
-            "it is a materialized view: the log does not have its changes",
-            "follow the tables that it reads from",
+            "it is a materialized view: its changes are not in the log",
+            "follow the tables that it reads",
         ),
         "f": (
-            "it is a foreign table: its rows are in another server",
-            "follow it in the server that has it",
+            "it is a foreign table: its rows are on another server",
+            "follow it on that server",
         ),
     }
     if table.kind in kinds:
@@ -145,17 +144,16 @@ def _kind(
         return Hindrance(reason, (help_,))
     if table.persistence == "u":
         return Hindrance(
-            "it is unlogged: the log does not have its changes",
+            "it is unlogged: its changes are not in the log",
             (f"ALTER TABLE {_sql(table)} SET LOGGED",),
         )
     if table.persistence == "t":
-        return Hindrance("it is temporary: only its own session sees it")
+        return Hindrance("it is a temporary table")
     if table.schema.startswith("_timescaledb_"):
-        return Hindrance("it is a part of TimescaleDB's own, such as a chunk of a hypertable")
+        return Hindrance("it is an internal table of TimescaleDB, such as a chunk of a hypertable")
     if table.hypertable:
         return Hindrance(
-            "it is a hypertable of TimescaleDB: its rows are in chunks, which the log has as other"
-            " tables",
+            "it is a hypertable of TimescaleDB: the log shows its chunks as other tables",
             ("follow an ordinary or a partitioned table",),
         )
     return None
@@ -167,7 +165,7 @@ def _key(table: TableFacts, server: ServerFacts, publication: PublicationFacts) 
     if table.identity == "n":
         return Hindrance("its REPLICA IDENTITY is NOTHING: the log has no old keys", default)
     if table.identity == "i" and not table.identity_key:
-        return Hindrance("the index that its REPLICA IDENTITY names is gone", default)
+        return Hindrance("the index of its REPLICA IDENTITY was dropped", default)
     if not table.key:
         helps = [f"ALTER TABLE {name} ADD PRIMARY KEY (…)"]
         if table.could_be_key:
@@ -176,8 +174,7 @@ def _key(table: TableFacts, server: ServerFacts, publication: PublicationFacts) 
         return Hindrance("it has no primary key", tuple(helps))
     if table.key_deferrable and table.identity == "d":
         return Hindrance(
-            "its primary key is deferrable: the log has old keys of it only under REPLICA IDENTITY"
-            " FULL",
+            "its primary key is deferrable: the log has old keys only under REPLICA IDENTITY FULL",
             (f"ALTER TABLE {name} REPLICA IDENTITY FULL",),
         )
     generated = [
@@ -188,10 +185,10 @@ def _key(table: TableFacts, server: ServerFacts, publication: PublicationFacts) 
     if generated:
         stored = f"{_alter(publication)} SET (publish_generated_columns = stored)"
         return Hindrance(
-            f"{_listed(generated)} of its key is generated: the log does not have it",
+            f"key column {_listed(generated)} is generated and not in the log",
             (stored,)
             if server.version_num >= GENERATED_SINCE
-            else ("let the key be of columns that are stored as they are written",),
+            else ("use a key without generated columns",),
         )
     return None
 
@@ -202,11 +199,11 @@ def _leaves(
     for leaf in table.leaves:
         if leaf.kind != "r":
             return Hindrance(
-                f"its partition {leaf.full_name} is a foreign table: the log has no rows of it"
+                f"its partition {leaf.full_name} is a foreign table: its rows are not in the log"
             )
         if leaf.persistence != "p":
             return Hindrance(
-                f"its partition {leaf.full_name} is unlogged: the log does not have its changes",
+                f"its partition {leaf.full_name} is unlogged: its changes are not in the log",
                 (f"ALTER TABLE {_sql_of(leaf)} SET LOGGED",),
             )
         whole = leaf.identity == "f"
@@ -215,8 +212,8 @@ def _leaves(
             if table.identity == "i":
                 wanted = "USING INDEX …"
             return Hindrance(
-                f"its partition {leaf.full_name} has another REPLICA IDENTITY than it: the"
-                " log does not have its old keys",
+                f"its partition {leaf.full_name} has a different REPLICA IDENTITY: its old keys are"
+                " not in the log",
                 (f"ALTER TABLE {_sql_of(leaf)} REPLICA IDENTITY {wanted}",),
             )
     return None
@@ -236,7 +233,7 @@ def _rights(
         )
     if table.row_security and not server.bypasses_rls:
         return Hindrance(
-            f"row level security hides rows of it from role {server.role!r}",
+            f"row-level security hides some of its rows from role {server.role!r}",
             (f"ALTER ROLE {role} BYPASSRLS",),
         )
     return None
@@ -245,13 +242,13 @@ def _rights(
 def _publishing(
     table: TableFacts, server: ServerFacts, publication: PublicationFacts
 ) -> Hindrance | None:
-    """Say what the publication leaves out of the table."""
+    """What the publication leaves out of the table."""
     alter = _alter(publication)
     if not publication.exists:
         return Hindrance(f"publication {publication.name!r} does not exist")
     if not table.published:
         return Hindrance(
-            f"publication {publication.name!r} does not have it",
+            f"publication {publication.name!r} does not contain it",
             (f"{alter} ADD TABLE {_sql(table)}",),
         )
     said = {
@@ -269,7 +266,7 @@ def _publishing(
         )
     for is_so, what in (
         (table.row_filter, "a row filter"),
-        (table.column_list, "a list of columns"),
+        (table.column_list, "a column list"),
     ):
         if is_so:
             again = (f"{alter} DROP TABLE {_sql(table)}", f"{alter} ADD TABLE {_sql(table)}")
@@ -310,18 +307,18 @@ def _them(names: list[str]) -> str:
 
 
 OLDEST = 100_000
-"""The oldest version that can be followed: pgoutput came with it."""
+"""pgoutput exists since PostgreSQL 10."""
 
 
 MAX_NAME_BYTES = 63
-"""The server cuts longer ones without a word, and would not find them again."""
+"""The server silently cuts longer names, and would not find them again."""
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 
 
 def server_hindrances(
     server: ServerFacts, publication: PublicationFacts, slot: SlotFacts
 ) -> tuple[Hindrance, ...]:
-    """Say all that stands in the way of following this server."""
+    """All problems of the server, the publication and the slot."""
     return (
         *before_start(server, publication.name, slot.name),
         *_of_publication(server, publication),
@@ -330,19 +327,19 @@ def server_hindrances(
 
 
 def before_start(server: ServerFacts, publication: str, slot: str) -> tuple[Hindrance, ...]:
-    """Say what stands in the way of any start, by the names of publication and slot."""
+    """All problems that prevent a start, before anything is created."""
     return (*_of_names(publication, slot), *_of_server(server))
 
 
 def _of_names(publication: str, slot: str) -> list[Hindrance]:
-    """Say which names the server would cut or refuse."""
+    """Names that the server would cut or refuse."""
     found = []
     if not 0 < len(publication.encode()) <= MAX_NAME_BYTES:
-        reason = f"a publication's name has 1 to {MAX_NAME_BYTES} bytes: {publication!r}"
-        found.append(Hindrance(reason, ("name another --publication",)))
+        reason = f"publication name {publication!r}: expected 1 to {MAX_NAME_BYTES} bytes"
+        found.append(Hindrance(reason, ("choose another --publication",)))
     if not _SLOT_NAME.fullmatch(slot):
-        reason = f"a slot's name has 1 to {MAX_NAME_BYTES} of a-z, 0-9 and _: {slot!r}"
-        found.append(Hindrance(reason, ("name another --slot",)))
+        reason = f"slot name {slot!r}: expected 1 to {MAX_NAME_BYTES} of a-z, 0-9 and _"
+        found.append(Hindrance(reason, ("choose another --slot",)))
     return found
 
 
@@ -351,9 +348,7 @@ def _of_server(server: ServerFacts) -> list[Hindrance]:
     if server.version_num < OLDEST:
         found.append(Hindrance("the server is older than PostgreSQL 10"))
     if server.in_recovery:
-        found.append(
-            Hindrance("the server is a standby: its primary is followed", ("name the primary",))
-        )
+        found.append(Hindrance("the server is a standby", ("name the primary in the DSN",)))
     if server.wal_level != "logical":
         found.append(Hindrance(f"wal_level is {server.wal_level}, not logical", WAL_LEVEL))
     names = {name.strip(' "').casefold() for name in re.split(r"[(),]", server.synchronous)}
@@ -368,7 +363,7 @@ def _of_server(server: ServerFacts) -> list[Hindrance]:
     if not server.may_replicate:
         found.append(
             Hindrance(
-                f"role {server.role!r} may not read the log",
+                f"role {server.role!r} lacks REPLICATION",
                 (f"ALTER ROLE {quoted(server.role)} REPLICATION",),
             )
         )
@@ -382,7 +377,7 @@ def _of_publication(server: ServerFacts, publication: PublicationFacts) -> list[
     return [
         Hindrance(
             f"publication {publication.name!r} does not exist, and role {server.role!r} may not"
-            f" make one in database {server.database!r}",
+            f" create it in database {server.database!r}",
             (f"GRANT CREATE ON DATABASE {database} TO {role}",),
         )
     ]
@@ -391,14 +386,15 @@ def _of_publication(server: ServerFacts, publication: PublicationFacts) -> list[
 def _of_slot(server: ServerFacts, slot: SlotFacts) -> list[Hindrance]:
     found = []
     drop = f"SELECT pg_drop_replication_slot('{slot.name}')"
-    other = ("name another --slot",)
+    other = ("choose another --slot",)
     if slot.exists and slot.plugin != "pgoutput":
-        kind = f"of plugin {slot.plugin!r}, not pgoutput" if slot.plugin else "physical"
-        found.append(Hindrance(f"slot {slot.name!r} is {kind}", other))
+        kind = f"uses plugin {slot.plugin!r}, not pgoutput" if slot.plugin else "is physical"
+        found.append(Hindrance(f"slot {slot.name!r} {kind}", other))
     elif slot.exists and slot.database != server.database:
         found.append(
             Hindrance(
-                f"slot {slot.name!r} is of database {slot.database!r}, not {server.database!r}",
+                f"slot {slot.name!r} belongs to database {slot.database!r}, not"
+                f" {server.database!r}",
                 other,
             )
         )

@@ -43,8 +43,8 @@ PINNED = {
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
 }
-"""The settings by which the server writes values, and by which it does not end what takes long.
-With ``row_security`` off it refuses a query whose rows a policy would filter."""
+"""Settings by which the server writes values as text, and without time limits.
+``row_security = off`` makes the server refuse a query whose rows a policy would filter."""
 _PINNED_SINCE = {
     "idle_session_timeout": (140_000, "0"),
     "transaction_timeout": (170_000, "0"),
@@ -56,7 +56,7 @@ _KEPT_ALIVE = {
     "keepalives_interval": "10",
     "keepalives_count": "3",
 }
-"""A server that is gone without a word is noticed within a minute; the DSN may say otherwise."""
+"""Defaults by which a lost server is noticed within a minute; the DSN may override them."""
 
 _PROBES = 3
 _SECRET = ("password", "sslpassword", "passfile")
@@ -64,15 +64,15 @@ _SHOWN = ("service", "host", "hostaddr", "port", "dbname", "user")
 
 
 @contextmanager
-def told(secrets: tuple[str, ...] = ()) -> Iterator[None]:
-    """Raise PostgreSQL's errors as what they are: passing ones, and those no retry helps.
+def source_errors(secrets: tuple[str, ...] = ()) -> Iterator[None]:
+    """Raise PostgreSQL's errors as :func:`failure_of` classifies them.
 
     Args:
-        secrets: texts that no message must have.
+        secrets: texts to mask in messages.
 
     Raises:
-        SourceFailed: something has to be changed first.
-        psycopg2.OperationalError: a retry may help; a lost connection is one of these.
+        SourceFailed: something must be changed first.
+        psycopg2.OperationalError: transient, including a lost connection.
     """
     import psycopg2
 
@@ -83,15 +83,15 @@ def told(secrets: tuple[str, ...] = ()) -> Iterator[None]:
 
 
 def connect(dsn: str, *, replication: bool = False) -> Any:
-    """A psycopg2 connection in autocommit, with the settings of :data:`PINNED`.
+    """A psycopg2 connection in autocommit with the settings of :data:`PINNED`.
 
     Args:
-        dsn: as libpq has it, a URI or pairs.
-        replication: make one that takes replication commands beside SQL.
+        dsn: a libpq URI or key=value pairs.
+        replication: accept replication commands as well as SQL.
 
     Raises:
-        SourceFailed: no retry helps: the password, the role, the database, a pooler.
-        psycopg2.OperationalError: the server cannot be reached for now.
+        SourceFailed: password, role, database or a pooler; no retry helps.
+        psycopg2.OperationalError: the server is unreachable.
     """
     import psycopg2
     import psycopg2.extras
@@ -101,7 +101,7 @@ def connect(dsn: str, *, replication: bool = False) -> Any:
     settings.setdefault("application_name", APPLICATION_NAME)
     if replication:
         settings["connection_factory"] = psycopg2.extras.LogicalReplicationConnection
-    with told(tuple(given[name] for name in _SECRET if given.get(name))):
+    with source_errors(tuple(given[name] for name in _SECRET if given.get(name))):
         connection = psycopg2.connect(**settings)
         try:
             if replication:
@@ -117,18 +117,20 @@ def connect(dsn: str, *, replication: bool = False) -> Any:
 
 
 def _refuse_plain(connection: Any) -> None:
-    """Refuse a connection that was to stream: a pooler has dropped the wish on the way."""
+    """Refuse a plain connection where a replication connection was requested: a pooler's doing."""
     import psycopg2.errors
 
     try:
         with connection.cursor() as cursor:
             cursor.execute("IDENTIFY_SYSTEM")
     except psycopg2.errors.SyntaxError as exc:
-        raise SourceFailed("a pooler does not pass replication on", helps=DIRECT) from exc
+        raise SourceFailed(
+            "a pooler does not support replication connections", helps=DIRECT
+        ) from exc
 
 
 def _refuse_shared(connection: Any, settings: dict[str, Any]) -> None:
-    """Refuse a pooler that gives one session to several clients: what is set would reach others."""
+    """Refuse a pooler that shares a server session between clients: our settings would leak."""
     import psycopg2
 
     pids = [_pid(connection)]
@@ -148,7 +150,6 @@ def _refuse_shared(connection: Any, settings: dict[str, Any]) -> None:
 
 
 def _pid(connection: Any) -> int:
-    """The server's process of a connection, as the server has it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         [pid] = cursor.fetchone()
@@ -156,13 +157,12 @@ def _pid(connection: Any) -> int:
 
 
 def pin(connection: Any) -> None:
-    """Set the settings of :data:`PINNED`, whatever ``options`` of the DSN say.
+    """Apply :data:`PINNED`, overriding ``options`` of the DSN.
 
     Raises:
-        SourceFailed: the connection is to a pooler's own console, or the like.
-        psycopg2.OperationalError: the connection is lost.
+        SourceFailed: the other end is not a server, such as a pooler's console.
     """
-    with told(), connection.cursor() as cursor:
+    with source_errors(), connection.cursor() as cursor:
         for name, value in PINNED.items():
             cursor.execute(f"SET {name} = '{value}'")
         for name, (version, value) in _PINNED_SINCE.items():
@@ -171,24 +171,21 @@ def pin(connection: Any) -> None:
 
 
 def as_bytes(connection: Any) -> None:
-    """Have the texts of a ``SQL_ASCII`` database as the bytes that they are.
+    """Receive the texts of a ``SQL_ASCII`` database as raw bytes.
 
-    Such a database takes any bytes; the server ends a stream at the first ones that are no UTF-8,
-    for all tables. Names that a catalogue has are no longer text for this connection.
-
-    Raises:
-        SourceFailed, psycopg2.OperationalError
+    Such a database stores any bytes, and the server would end the stream of all tables at the first
+    invalid UTF-8. The connection cannot read names from the catalogs afterwards.
     """
     if connection.get_parameter_status("server_encoding") == "SQL_ASCII":
-        with told():
+        with source_errors():
             connection.set_client_encoding("SQL_ASCII")
 
 
 def source_text(dsn: str) -> str:
-    """The source for people: host, port, database and role, without any secret.
+    """Host, port, database and role of a DSN, without secrets.
 
     Raises:
-        SourceFailed: it is not a DSN.
+        SourceFailed: the DSN cannot be parsed.
     """
     given = _parsed(dsn)
     return " ".join(f"{name}={given[name]}" for name in _SHOWN if given.get(name))
@@ -201,32 +198,27 @@ def _parsed(dsn: str) -> dict[str, str]:
     try:
         given: dict[str, str] = psycopg2.extensions.parse_dsn(dsn)
     except psycopg2.Error:
-        # Its message has parts of the DSN, and those may be of the password.
+        # libpq's message quotes parts of the DSN, possibly of the password.
         raise SourceFailed(
-            "the DSN is not one that libpq reads: host=… dbname=… user=…, or"
+            "libpq cannot parse the DSN: expected host=… dbname=… user=…, or"
             " postgresql://user@host/database",
             helps=ENCODED,
         ) from None
     if "@" in given.get("host", "").removeprefix("@"):
         raise SourceFailed(
-            "the host in the DSN has an @: the password has one that is not encoded", helps=ENCODED
+            "the host in the DSN contains '@': an '@' in the password is not encoded", helps=ENCODED
         )
     if not re.fullmatch(r"[\d,]*", given.get("port", "")):
         raise SourceFailed(
-            "the port in the DSN is no number: the password has a '/' or '@' that is not encoded",
+            "the port in the DSN is not a number: a '/' or '@' in the password is not encoded",
             helps=ENCODED,
         )
     return given
 
 
 def ask(connection: Any, query: str, *values: object) -> list[tuple[Any, ...]]:
-    """The rows that a query answers.
-
-    Raises:
-        SourceFailed
-        psycopg2.OperationalError: a retry may help.
-    """
-    with told(), connection.cursor() as cursor:
+    """The rows of a query."""
+    with source_errors(), connection.cursor() as cursor:
         cursor.execute(query, values or None)
         try:
             rows: list[tuple[Any, ...]] = cursor.fetchall()
@@ -239,13 +231,9 @@ def ask(connection: Any, query: str, *values: object) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def one_snapshot(connection: Any) -> Iterator[None]:
-    """Let all queries within see the same, also on a connection that is in autocommit.
+    """Run all queries of the block in one snapshot, also on a connection in autocommit.
 
-    Where a transaction runs already, its snapshot stays.
-
-    Raises:
-        SourceFailed
-        psycopg2.OperationalError: the connection is lost.
+    Within an open transaction its own snapshot stays.
     """
     import psycopg2.extensions
 
@@ -254,7 +242,7 @@ def one_snapshot(connection: Any) -> Iterator[None]:
     if connection.get_transaction_status() != idle or not connection.autocommit:
         yield
         return
-    with told(), connection.cursor() as cursor:
+    with source_errors(), connection.cursor() as cursor:
         cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             yield
@@ -268,14 +256,13 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """The caller has said to stop, and nothing is left of what was begun."""
+    """The caller asked to stop; the statement was cancelled."""
 
 
 class StatementThread(Generic[T]):
-    """Runs ``work``, which uses the connection; nobody else does meanwhile."""
+    """Runs ``work`` in a thread. Meanwhile nothing else may use the connection."""
 
     def __init__(self, connection: Any, work: Callable[[], T]) -> None:
-        """Begin at once."""
         self._connection = connection
         self._work = work
         self._found: list[T] = []
@@ -290,12 +277,12 @@ class StatementThread(Generic[T]):
             self._failed = exc
 
     def wait(self, wait_s: float) -> bool:
-        """Whether it is done, after so many seconds at most."""
+        """Whether the work is done, after at most ``wait_s`` seconds."""
         self._thread.join(wait_s)
         return not self._thread.is_alive()
 
     def result(self) -> T:
-        """What ``work`` has returned, once it is done; what it has raised is raised."""
+        """The result of ``work``; waits for it, and re-raises its exception."""
         self._thread.join()
         if self._failed is not None:
             raise self._failed
@@ -303,18 +290,18 @@ class StatementThread(Generic[T]):
         return found
 
     def interrupt(self) -> None:
-        """Cancel the statement and wait for the thread's end; what the work raises is dropped.
+        """Cancel the statement and wait for the thread; an exception of the work is dropped.
 
-        The connection is good for a rollback at most afterwards, and may be lost.
+        Afterwards the connection is fit for a rollback at most, and may be closed.
         """
         if not self._thread.is_alive():
             return
-        # It opens a connection of its own, which may take as long as the network likes.
+        # A cancel opens its own connection, which can block on the network.
         cancel = threading.Thread(target=self._cancel, name="postgres-cancel", daemon=True)
         cancel.start()
         self._thread.join(CANCELLED_WITHIN_S)
         cancel.join(CANCELLED_WITHIN_S)
-        # A cancel that comes late would end what is asked next.
+        # A late cancel would hit the next statement.
         if self._thread.is_alive() or cancel.is_alive():
             _shut(self._connection)
             self._thread.join()
@@ -327,12 +314,12 @@ class StatementThread(Generic[T]):
 
 
 def _shut(connection: Any) -> None:
-    """End the network connection under a statement that waits for it."""
+    """Shut down the socket under a blocked statement."""
     import psycopg2
 
     with (
         contextlib.suppress(psycopg2.Error, OSError),
-        # The descriptor stays libpq's own: its copy is what is closed here.
+        # libpq owns the descriptor: only its duplicate is closed here.
         socket.socket(fileno=os.dup(connection.fileno())) as under,
     ):
         under.shutdown(socket.SHUT_RDWR)

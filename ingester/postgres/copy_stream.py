@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.csv
 
-from ingester.postgres.connection import StatementThread, Stopped, ask, told
+from ingester.postgres.connection import StatementThread, Stopped, ask, source_errors
 from ingester.postgres.facts import TableFacts
 from ingester.postgres.shape import Shape
 from ingester.postgres.snapshot import SourceSnapshot
@@ -34,22 +34,22 @@ from ingester.postgres.types import ValueNotKept, arrow_values
 
 BLOCK_BYTES = 8 << 20
 QUEUED = 2
-"""One that is ready when the reader comes back, and one for the spell before that."""
+"""One block for the reader, and one in reserve."""
 _STOP_WITHIN_S = 0.1
 
 
 class CopyBlocks:
-    """One statement's rows. Iterate once, then ask for ``rows``; :meth:`end` in any case."""
+    """The rows of one COPY. Iterate once, then read ``rows``; always call :meth:`end`."""
 
     def __init__(
         self, connection: Any, statement: Any, rows_at_most: int, stopped: Callable[[], bool]
     ) -> None:
-        """Begin at once.
+        """Start the statement.
 
         Args:
-            statement: psycopg2's ``Composed``, ``COPY … TO STDOUT``.
-            rows_at_most: of a block.
-            stopped: asked whether to end, several times a second.
+            statement: ``COPY … TO STDOUT`` as psycopg2's ``Composed``.
+            rows_at_most: the most rows of a block.
+            stopped: polled several times a second.
         """
         self._stopped = stopped
         self._blocks: Queue[bytes] = Queue(QUEUED)
@@ -61,15 +61,14 @@ class CopyBlocks:
 
     @property
     def rows(self) -> int:
-        """The number of rows, as the server says it; once all blocks were read."""
+        """The number of rows sent, according to the server."""
         return self._thread.result()
 
     def __iter__(self) -> Iterator[bytes]:
         """The blocks.
 
         Raises:
-            Stopped: it was to end.
-            SourceFailed, psycopg2.OperationalError
+            Stopped: ``stopped`` returned true.
         """
         while True:
             if self._stopped():
@@ -83,12 +82,12 @@ class CopyBlocks:
                     return
 
     def end(self) -> None:
-        """End the statement, if it is not over, and its thread."""
+        """Cancel the statement if it is running, and end its thread."""
         self._over.set()
         self._thread.interrupt()
 
     def write(self, row: bytes) -> None:
-        """Take a row. Called by psycopg2 alone."""
+        """Take a row from psycopg2."""
         self._rows.append(row)
         self._nbytes += len(row)
         if self._nbytes >= BLOCK_BYTES or len(self._rows) >= self._rows_at_most:
@@ -96,7 +95,7 @@ class CopyBlocks:
 
     def _copy(self, connection: Any, statement: Any) -> int:
         _hush()
-        with told(), connection.cursor() as cursor:
+        with source_errors(), connection.cursor() as cursor:
             cursor.copy_expert(statement, self)
             rows = int(cursor.rowcount)
         if self._rows:
@@ -106,7 +105,7 @@ class CopyBlocks:
     def _hand_over(self) -> None:
         block = self._rows[0] if len(self._rows) == 1 else b"".join(self._rows)
         self._rows, self._nbytes = [], 0
-        while not self._over.is_set():  # What is cancelled is not wanted, but has to be read.
+        while not self._over.is_set():  # The rest of a cancelled COPY is read and dropped.
             try:
                 self._blocks.put(block, timeout=_STOP_WITHIN_S)
                 return
@@ -116,10 +115,9 @@ class CopyBlocks:
 
 @cache
 def _hush() -> None:
-    """Print nothing of an error that is raised as well.
+    """Suppress an error that psycopg2 prints and raises as well.
 
-    Where a server ends a COPY and the connection, psycopg2 prints the one before it raises the
-    other: it decodes a notice while an exception is set.
+    If a server ends a COPY and the connection, psycopg2 decodes a notice while an exception is set.
     """
     import psycopg2
 
@@ -137,18 +135,18 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def rows_at_most(shape: Shape) -> int:
-    """The rows of a block whose batch has about :data:`BATCH_BYTES`, however short their texts.
+    """The most rows of a block, so that its batch has about :data:`BATCH_BYTES`.
 
-    Nulls take no byte of a block but one, and up to 16 in a batch.
+    A null takes one byte of a block, and up to 16 in a batch.
     """
     return max(1, BATCH_BYTES // sum(_width(column.type.arrow) for column in shape.columns))
 
 
 def read_block(block: bytes, shape: Shape) -> pa.RecordBatch:
-    """The rows of a block, which has the shape's columns in their order.
+    """Convert a block with the shape's columns in order.
 
     Raises:
-        ValueNotKept: with the table's name here, the row's key and the column.
+        ValueNotKept: with the table's name, the row's key and the column.
     """
     texts = read_texts(block, len(shape.columns))
     return to_batch(shape, texts, [None] * len(texts))
@@ -157,10 +155,10 @@ def read_block(block: bytes, shape: Shape) -> pa.RecordBatch:
 def to_batch(
     shape: Shape, texts: Sequence[pa.BinaryArray], values: Sequence[pa.Array | None]
 ) -> pa.RecordBatch:
-    """The rows of texts; where a column's values are there already, its texts do not count.
+    """Convert texts; ``values`` replace the texts of their columns.
 
     Raises:
-        ValueNotKept: with the table's name here, the row's key and the column.
+        ValueNotKept: with the table's name, the row's key and the column.
     """
     arrays = []
     for column, found, array in zip(shape.columns, texts, values, strict=True):
@@ -177,19 +175,19 @@ def to_batch(
 
 
 def read_texts(block: bytes, columns: int) -> list[pa.BinaryArray]:
-    """The bytes of each column's texts; null for NULL."""
+    """The texts of each column as bytes; null for NULL."""
     names = [str(number) for number in range(columns)]
-    # A reader takes a mark of UTF-8 off at the beginning; there the first value may have one.
+    # The CSV reader removes a byte order mark, which may belong to the first value.
     source = pa.BufferReader(_BOM + block if block.startswith(_BOM) else block)
     table = pa.csv.read_csv(
         source,
         read_options=pa.csv.ReadOptions(
             use_threads=False, block_size=len(block) + len(_BOM), column_names=names
         ),
-        # An empty line is a row of one column, with NULL in it.
+        # An empty line is a row of one NULL.
         parse_options=pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=pa.csv.ConvertOptions(
-            check_utf8=False,  # By the types, which know whose value it is.
+            check_utf8=False,  # The types check it, with the value's row.
             column_types=dict.fromkeys(names, pa.binary()),
             null_values=[""],
             strings_can_be_null=True,
@@ -205,7 +203,7 @@ def _one(column: pa.ChunkedArray) -> pa.BinaryArray:
 
 def _null_key(shape: Shape, texts: Sequence[pa.BinaryArray], column: str, row: int) -> ValueNotKept:
     at = [each.source for each in shape.columns].index(column)
-    error = ValueNotKept(column, row, _shown(texts[at], row), "is in the key, which needs a value")
+    error = ValueNotKept(column, row, _shown(texts[at], row), "is not allowed in the key")
     return error.of(shape.target, key_text(shape, texts, row))
 
 
@@ -221,7 +219,7 @@ def _shown(texts: pa.BinaryArray, row: int) -> str:
 
 
 def _width(kind: pa.DataType) -> int:
-    """The bytes of a value in a batch; those of a text that is there are in its block too."""
+    """Bytes of a value in a batch, without the text itself."""
     return 4 if pa.types.is_string(kind) or pa.types.is_binary(kind) else -(-kind.bit_width // 8)
 
 
@@ -229,15 +227,15 @@ WIDE_BYTES = 8 << 20
 """A row whose large columns have more bytes of text is read in pieces."""
 PIECE_BYTES = 1 << 20
 LARGE_BYTES = 1 << 20
-"""A column of such a row with fewer bytes of text is read as it is in other rows."""
+"""Smaller columns of such a row are read as usual."""
 _COMPRESSED_BYTES = 1 << 15
-"""A value of this size may be 255 times as large when it is not compressed (lz4)."""
+"""lz4 may have compressed a value of this size by a factor of 255."""
 _BYTEA, _BPCHAR = 17, 1042
 _TEXTS = {25, 1043, _BPCHAR}
 
 
 class WideRow(NamedTuple):
-    """A row by its place, with the bytes of the texts of its columns, as far as they matter."""
+    """The place of a row, with the approximate text sizes of its columns."""
 
     table: int
     place: str
@@ -245,16 +243,16 @@ class WideRow(NamedTuple):
 
 
 def source_of(facts: TableFacts) -> Any:
-    """What a table's rows are selected from, as psycopg2's ``Composed``."""
+    """The table as a FROM item, as psycopg2's ``Composed``."""
     from psycopg2 import sql
 
-    # Tables that inherit from it are copied by themselves; partitions belong to it.
+    # Inheriting tables are copied separately; partitions belong to the table.
     only = sql.SQL("" if facts.kind == "p" else "ONLY ")
     return sql.SQL("{}{}").format(only, sql.Identifier(facts.schema, facts.name))
 
 
 def wide_condition(facts: TableFacts, shape: Shape) -> Any:
-    """Whether a row is wide, as SQL; each row is, or is not."""
+    """An SQL condition that is true for wide rows."""
     from psycopg2 import sql
 
     sizes = sql.SQL(" + ").join(_sizes(facts, shape))
@@ -262,11 +260,7 @@ def wide_condition(facts: TableFacts, shape: Shape) -> Any:
 
 
 def find_wide(snapshot: SourceSnapshot, facts: TableFacts, shape: Shape) -> list[WideRow]:
-    """The wide rows of a locked table; where no value is stored apart from its row, there are none.
-
-    Raises:
-        Stopped, SourceFailed, psycopg2.OperationalError
-    """
+    """The wide rows of a locked table; empty if no value is stored out of line."""
     from psycopg2 import sql
 
     oids = [leaf.oid for leaf in facts.leaves] or [facts.oid]
@@ -289,11 +283,10 @@ def find_wide(snapshot: SourceSnapshot, facts: TableFacts, shape: Shape) -> list
 def read_wide(
     snapshot: SourceSnapshot, facts: TableFacts, shape: Shape, row: WideRow
 ) -> tuple[pa.RecordBatch, int, str]:
-    """One row, with the bytes of its texts, and where they are: its key and its largest column.
+    """One wide row, the bytes of its texts, and a description of its key and largest column.
 
     Raises:
-        ValueNotKept: with the table's name here, the row's key and the column.
-        Stopped, SourceFailed, psycopg2.OperationalError
+        ValueNotKept: with the table's name, the row's key and the column.
     """
     from psycopg2 import sql
 
@@ -330,7 +323,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _sizes(facts: TableFacts, shape: Shape) -> list[Any]:
-    """The bytes of each column's text, as SQL; those of small values do not matter."""
+    """SQL for the text bytes of each column; small values count as 0."""
     from psycopg2 import sql
 
     types = {column.name: column.base_oid for column in facts.columns}
@@ -340,7 +333,7 @@ def _sizes(facts: TableFacts, shape: Shape) -> list[Any]:
         if not _is_text(column.type.arrow):
             pass
         elif types[column.source] in _TEXTS:
-            size = "coalesce(octet_length({0}), 0)"  # Known without the value.
+            size = "coalesce(octet_length({0}), 0)"  # Known without reading the value.
         elif types[column.source] == _BYTEA:
             size = "coalesce(2 * octet_length({0})::bigint, 0)"
         else:
@@ -354,20 +347,20 @@ def _sizes(facts: TableFacts, shape: Shape) -> list[Any]:
 
 
 def _raw(facts: TableFacts, name: str) -> Any:
-    """The bytes of a column's text as its type writes it, or of a bytea itself, as SQL."""
+    """SQL for the bytes of a column's text, or of a bytea itself."""
     from psycopg2 import sql
 
     types = {column.name: column.base_oid for column in facts.columns}
     form = "convert_to(format('%s', {}), 'UTF8')"
     if types[name] == _BYTEA:
-        form = "{} || ''::bytea"  # Fetched once, and not for each piece.
-    elif types[name] in _TEXTS - {_BPCHAR}:  # Which a cast would cut.
+        form = "{} || ''::bytea"  # Detoasted once, not for each piece.
+    elif types[name] in _TEXTS - {_BPCHAR}:  # A cast would trim it.
         form = "convert_to({}, 'UTF8')"
     return sql.SQL(form).format(sql.Identifier(name))
 
 
 def _value(snapshot: SourceSnapshot, select: Any) -> pa.Buffer:
-    """The one value that a query answers as ``b``."""
+    """The single value of a query's column ``b``."""
     from psycopg2 import sql
 
     pieces = sql.SQL(
@@ -391,7 +384,7 @@ def _array(value: pa.Buffer) -> pa.Array:
 
 
 def _blocks(snapshot: SourceSnapshot, select: Any) -> Iterator[bytes]:
-    """The rows that a query answers, as CSV, one by one."""
+    """The rows of a query as CSV, one by one."""
     from psycopg2 import sql
 
     statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv)").format(select)

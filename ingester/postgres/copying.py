@@ -48,16 +48,14 @@ from ingester.postgres.types import ValueNotKept
 from persist.prefetch import one_ahead
 
 Progress = Callable[[int, int, int | None], None]
-"""Told the rows so far, the bytes of their texts, and how many rows there may be in all."""
+"""Called with the rows so far, the bytes of their texts, and the estimated total of rows."""
 
 
 class CopiedTable(NamedTuple):
-    """A table that was copied."""
-
     table_version: int
     rows: int
     bytes: int
-    """The texts' bytes, as the server sent them."""
+    """Bytes of the texts, as the server sent them."""
 
 
 def copy_table(
@@ -70,22 +68,20 @@ def copy_table(
     state: Callable[[], bytes],
     progress: Progress = lambda rows, nbytes, total: None,
 ) -> CopiedTable:
-    """Copy a table as it is in the snapshot; it is a version of the table here when this returns.
+    """Copy a table from the snapshot; it is the table's new version when this returns.
 
     Args:
-        facts: what the table is in the snapshot.
-        shape: the columns that are wanted, and what they become.
-        partition: of the checkpoint that is committed with the rows.
-        state: its state, asked for when all rows are there.
-        progress: told after each batch, in this thread.
+        facts: the table in the snapshot.
+        shape: the columns to keep.
+        partition: the checkpoint that is committed with the rows.
+        state: called for the table's state once all rows are written.
+        progress: called after each batch, in this thread.
 
     Raises:
-        ValueNotKept: with the table's name here, the row's key and the column.
-        ChangedMeanwhile: the table is not what it is in the snapshot: take another one.
-        Stopped: the snapshot was to end.
-        SourceFailed: the source refuses, and no retry helps.
-        psycopg2.OperationalError: the source is lost; a retry may help.
-        ClientError: the daemon refuses, or is lost: InvalidRequest is what no retry helps.
+        ValueNotKept: with the table's name, the row's key and the column.
+        ChangedMeanwhile: take another snapshot.
+        Stopped: the snapshot was interrupted.
+        InvalidRequest: the daemon refuses the table; no retry helps.
     """
     names = {column.source: column.name for column in shape.columns}
     key = [names[name] for name in shape.key]
@@ -99,7 +95,7 @@ def copy_table(
 def _copy_rows(
     snapshot: SourceSnapshot, facts: TableFacts, shape: Shape, copy: TableCopy, progress: Progress
 ) -> int:
-    """Write all rows; the bytes of their texts."""
+    """Write all rows; return the bytes of their texts."""
     total = estimate_rows(snapshot.connection, facts)
     progress(0, 0, total)
     wide = find_wide(snapshot, facts, shape)
@@ -118,28 +114,25 @@ def _copy_rows(
         except InvalidRequest as exc:
             raise InvalidRequest(_too_large(shape, *largest, exc)) from exc
         nbytes += size
-        del batch  # Not kept while the next one is read.
+        del batch  # Free it before reading the next one.
         progress(copy.rows, nbytes, total)
     return nbytes
 
 
 def _too_large(shape: Shape, nbytes: int, where: str, exc: InvalidRequest) -> str:
-    """What the daemon has said of a large row, if it was about its size."""
+    """Explain an error about a row's size."""
     if "max_batch_bytes" not in str(exc):
         return str(exc)
     return (
-        f"table {shape.target!r}, {where}: the row has {nbytes} bytes, more than the daemon takes"
-        " at once: raise its flight.max_batch_bytes"
+        f"table {shape.target!r}, {where}: the row has {nbytes} bytes, more than the"
+        " daemon accepts: raise its flight.max_batch_bytes"
     )
 
 
 def estimate_rows(connection: Any, facts: TableFacts) -> int | None:
-    """How many rows the table may have; None where it was never analysed.
+    """The estimated number of rows; None if the table was never analyzed.
 
-    As the server's planner does: by the rows on a page when that was last counted.
-
-    Raises:
-        SourceFailed, psycopg2.OperationalError
+    Calculated like the server's planner: by rows per page at the last ANALYZE.
     """
     oids = [leaf.oid for leaf in facts.leaves] or [facts.oid]
     [(rows,)] = ask(
@@ -153,10 +146,10 @@ def estimate_rows(connection: Any, facts: TableFacts) -> int | None:
 
 
 def copy_statement(facts: TableFacts, shape: Shape, *, wide: bool = False) -> Any:
-    """The statement that sends the rows of a table, as psycopg2's ``Composed``.
+    """The COPY statement for a table, as psycopg2's ``Composed``.
 
     Args:
-        wide: leave out the rows that are wide.
+        wide: leave out wide rows.
     """
     from psycopg2 import sql
 
@@ -184,21 +177,21 @@ def _batches(
                 yield batch, size
             sent = blocks.rows
         finally:
-            blocks.end()  # First: the thread of the next batch waits for blocks.
+            blocks.end()  # First, as the prefetching thread waits for blocks.
     if rows != sent:
         raise SourceFailed(
             f"table {facts.full_name}: the source sent {sent} rows, of which {rows} were read;"
-            " nothing was kept. This is a fault of ingester: report it"
+            " the copy was discarded. This is a bug in ingester: please report it"
         )
 
 
 def _no_rows(shape: Shape) -> pa.RecordBatch:
-    """What says the columns of a table that may have no rows."""
+    """An empty batch that tells the columns of a table without rows."""
     return pa.schema([(column.name, column.type.arrow) for column in shape.columns]).empty_table()
 
 
 class Copying(NamedTuple):
-    """The table that is being copied, and how far it is."""
+    """The progress of the running copy."""
 
     target: str
     rows: int
@@ -208,12 +201,11 @@ class Copying(NamedTuple):
 
 @dataclass
 class Copier:
-    """Makes the copies that are due.
+    """Runs the copies that are due.
 
     Args:
-        endpoint: of the daemon.
-        say: told what happens, in a line.
-        stopped: asked whether to end.
+        say: called with a line for each event.
+        stopped: whether to end.
     """
 
     options: Options
@@ -225,19 +217,19 @@ class Copier:
     waits: str = ""
     _thread: threading.Thread | None = field(default=None, repr=False)
     _done: int = 0
-    """Counted by the thread alone; ``_taken`` by whoever takes: no count is lost between them."""
+    """Written by the thread; ``_taken`` by the caller, so no count is lost in between."""
     _taken: int = 0
     _failure: BaseException | None = None
     _at: str | None = None
-    """The table whose copy was begun last in this round."""
+    """The table whose copy began last in this round."""
 
     @property
     def busy(self) -> bool:
-        """Whether a round is under way."""
+        """Whether a round is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, place: SlotPlace) -> bool:
-        """Begin a round if a copy is due and none is under way; return whether it did."""
+        """Start a round if a copy is due and none is running; return whether it did."""
         if self.busy or not (due := self.tables.due()):
             return False
         self._thread = threading.Thread(
@@ -247,10 +239,10 @@ class Copier:
         return True
 
     def take_done(self) -> int:
-        """Return how many tables were copied since the last call.
+        """The number of tables copied since the last call.
 
         Raises:
-            BaseException: what has ended a round for good.
+            BaseException: the error that ended a round.
         """
         done = self._done - self._taken
         self._taken += done
@@ -260,7 +252,7 @@ class Copier:
         return done
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait for the round to end."""
+        """Wait for the round."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 
@@ -273,9 +265,9 @@ class Copier:
         except Stopped:
             pass
         except (psycopg2.OperationalError, ClientError) as exc:
-            self._again(due, f"trying again: {' '.join(str(exc).split())}")
+            self._again(due, f"retrying: {' '.join(str(exc).split())}")
         except SourceFailed as exc:
-            self._again(due, f"no copy for now: {exc}")
+            self._again(due, f"copy postponed: {exc}")
         except BaseException as exc:
             self._failure = exc
         finally:
@@ -285,7 +277,7 @@ class Copier:
         if self.stopped():
             return
         self.say(why)
-        # The next round begins without the one that has ended this; it may do so each time.
+        # Delay only the table that ended the round, which it may do again.
         for target in due if self._at is None else (self._at,):
             self.tables.order_failed(target)
 
@@ -304,7 +296,7 @@ class Copier:
                     return
                 table = wanted.get(target)
                 if table is None or table.hindrance or target not in self.tables.orders:
-                    # The next look says what has become of it.
+                    # The next look decides.
                     self.tables.order_failed(target)
                     continue
                 self._copy(snapshot, place, table)
@@ -345,10 +337,10 @@ class Copier:
                 told,
             )
         except ValueNotKept as exc:
-            helps = ("correct the value, or name a policy: --values",)
+            helps = ("correct the value, or set a policy: --values",)
             self._failed(target, began, str(exc), helps)
         except InvalidRequest as exc:
-            self._failed(target, began, f"the daemon does not take it: {exc}")
+            self._failed(target, began, f"the daemon refuses it: {exc}")
         except BadState as exc:
             self._failed(target, began, str(exc))
         except SourceFailed as exc:

@@ -12,7 +12,7 @@ import msgspec
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """A server, and what the role that is connected may do in it."""
+    """A server, and the rights of the connected role."""
 
     version_num: int
     """As ``server_version_num``: 150004 is version 15.4."""
@@ -27,13 +27,13 @@ class ServerFacts(msgspec.Struct, frozen=True):
     in_recovery: bool
     """The server is a standby."""
     may_create: bool = True
-    """The role may make a publication in this database."""
+    """The role may create a publication in this database."""
     synchronous: str = ""
-    """``synchronous_standby_names``: whom a commit at the source waits for."""
+    """``synchronous_standby_names``: the standbys that commits wait for."""
 
 
 class PublicationFacts(msgspec.Struct, frozen=True):
-    """A publication; one that does not exist publishes nothing."""
+    """A publication; a missing one publishes nothing."""
 
     exists: bool
     all_tables: bool = False
@@ -46,73 +46,71 @@ class PublicationFacts(msgspec.Struct, frozen=True):
     generated: bool = False
     """Stored generated columns are in the stream (PostgreSQL 18)."""
     schemas: bool = False
-    """It has all tables of some schemas."""
+    """It contains all tables of some schemas."""
     ours: bool = False
-    """``publication`` has made it, and adds tables to it."""
+    """Created by ``publication``, which adds tables to it."""
     owned: bool = False
-    """The role that is connected may change it."""
+    """The connected role may alter it."""
     name: str = ""
     oid: int = 0
     altered_by: int = 0
-    """The transaction (32 bits) that last changed what it publishes of all its tables."""
+    """The transaction (32 bits) that last altered what it publishes of all its tables."""
 
 
 class SlotFacts(msgspec.Struct, frozen=True):
-    """A replication slot, or the place where there is none."""
+    """A replication slot, existing or not."""
 
     name: str
     exists: bool
     plugin: str = ""
-    """Nothing where it is physical."""
+    """Empty for a physical slot."""
     database: str = ""
     active_pid: int = 0
-    """The server's process that reads from it; 0 for none."""
+    """The server process that reads from it; 0 for none."""
     temporary: bool = False
     restart_lsn: int = 0
-    """The server keeps its log from here on."""
+    """The server keeps its log from this position."""
     confirmed_lsn: int = 0
     held_bytes: int = 0
-    """The log that the server keeps because of it, more or less."""
+    """Approximate bytes of log that the server keeps for the slot."""
     lost: str = ""
-    """Why the server no longer has all that the slot needs; nothing if it has."""
+    """Why the server has removed log that the slot needs; empty if it has not."""
 
 
 class ColumnFacts(msgspec.Struct, frozen=True):
-    """A column of a table."""
-
     name: str
     number: int
-    """``attnum``: another one for each column that the table ever had."""
+    """``attnum``: unique among all columns that the table ever had."""
     type_oid: int
     type_modifier: int
     base_oid: int
-    """The type below all domains; ``type_oid`` where there is none."""
+    """The type below all domains; ``type_oid`` if it is no domain."""
     base_modifier: int
     type_name: str
-    """The type as SQL has it, for people: its name may change."""
+    """The type's SQL name, for display only: it may change."""
     enum_labels: tuple[tuple[int, str], ...] = ()
-    """The labels (oid, name) of all enum types within it: its own, its elements', its fields'."""
+    """Labels (oid, name) of all enum types within it: its own, of elements, of fields."""
     fields: tuple[tuple[int, int, int, int], ...] = ()
-    """The fields (composite type, number, type, modifier) of all composite types within it."""
+    """Fields (composite type, number, type, modifier) of all composite types within it."""
     not_null: bool = False
     generated: bool = False
     has_missing: bool = False
-    """Rows of before its ADD COLUMN have a value that was never written to them."""
+    """Rows older than its ADD COLUMN have a default that was never written to them."""
     altered_by: int = 0
-    """The transaction (32 bits) that last changed the column's entry in the catalogue."""
+    """The transaction (32 bits) that last changed the column's catalog entry."""
     sent: bool = True
-    """The stream has it: it is in the list of columns, and not generated, or published so."""
+    """The stream contains it: it is in the column list, and not generated or published as such."""
 
 
 class Leaf(msgspec.Struct, frozen=True):
-    """A partition without partitions below."""
+    """A partition without partitions of its own."""
 
     oid: int
     filenode: int
     created_by: int
-    """The transaction (32 bits) that made the table; 0 unless it was born as a partition."""
+    """The transaction (32 bits) that created it; 0 unless it was created as a partition."""
     attached_by: int
-    """The transaction that made it a partition: ``created_by`` if it was born as one, empty."""
+    """The transaction that attached it; ``created_by`` if it was created as a partition, empty."""
     schema: str = ""
     name: str = ""
     kind: str = "r"
@@ -120,18 +118,17 @@ class Leaf(msgspec.Struct, frozen=True):
     persistence: str = "p"
     identity: str = "d"
     key: tuple[str, ...] = ()
-    """The columns that the log has of old rows, where it has not all of them."""
+    """The columns of old rows in the log, unless the log has all of them."""
     changed_by: int = 0
     """As in :class:`TableFacts`."""
 
     @property
     def full_name(self) -> str:
-        """Schema and name, for people."""
         return f"{self.schema}.{self.name}"
 
 
 class TableFacts(msgspec.Struct, frozen=True):
-    """A table that is published, or could be."""
+    """A table that is published or could be."""
 
     oid: int
     schema: str
@@ -141,48 +138,47 @@ class TableFacts(msgspec.Struct, frozen=True):
     identity: str
     """REPLICA IDENTITY: ``d`` default, ``f`` full, ``i`` index, ``n`` nothing."""
     key: tuple[str, ...]
-    """The columns of the REPLICA IDENTITY's index, else the primary key's; without one, under
-    ``f``, those of a unique index over columns that are not null."""
+    """The columns of the REPLICA IDENTITY's index, else of the primary key; without one, under
+    ``f``, those of a unique index over NOT NULL columns."""
     key_deferrable: bool
     columns: tuple[ColumnFacts, ...]
     filenode: int
-    """Another one after each rewrite and TRUNCATE; 0 where ``leaves`` have the rows."""
+    """Changes with each rewrite and TRUNCATE; 0 if ``leaves`` hold the rows."""
     leaves: tuple[Leaf, ...] = ()
     row_filter: bool = False
     column_list: bool = False
-    """The publication leaves columns out that are not generated."""
+    """The publication omits columns that are not generated."""
     row_security: bool = False
-    """The role sees the rows only that a policy lets it see, unless it bypasses those."""
+    """Policies limit the rows that the role sees, unless it bypasses them."""
     published: bool = True
     published_by: tuple[int, ...] = ()
-    """The OIDs of the publication's entries by which it has the table, and the transaction that
-    last changed what it publishes. Others than before: changes may have been left out meanwhile."""
+    """The OIDs of the publication's entries for the table, and the transaction that last altered
+    what it publishes. If they change, changes may have been omitted in between."""
     persistence: str = "p"
-    """``p``: in the log; ``u``: unlogged; ``t``: temporary."""
+    """``p``: logged; ``u``: unlogged; ``t``: temporary."""
     readable: bool = True
-    """The role has SELECT on the table and USAGE of its schema."""
+    """The role has SELECT on the table and USAGE on its schema."""
     owned: bool = True
     """The role may add the table to a publication."""
     identity_key: tuple[str, ...] = ()
-    """The columns that the log has of old rows, under ``d`` and ``i``."""
+    """The columns of old rows in the log, under ``d`` and ``i``."""
     created_by: int = 0
-    """The transaction (32 bits) that made the table."""
+    """The transaction (32 bits) that created the table."""
     changed_by: int = 0
-    """The transaction (32 bits) that last changed the table's entry in the catalogue, as a rewrite
-    or a TRUNCATE does, and many others."""
+    """The transaction (32 bits) that last changed the table's catalog entry, such as a rewrite or
+    a TRUNCATE."""
     could_be_key: str = ""
-    """The unique index over columns that are not null that REPLICA IDENTITY could name."""
+    """A unique index over NOT NULL columns that REPLICA IDENTITY could use."""
     heirs: int = 0
-    """The tables that inherit from it and are not partitions: tables of their own here."""
+    """The number of tables that inherit from it, except partitions; each is its own table."""
     hypertable: bool = False
-    """TimescaleDB has the rows in chunks, and the stream has those as other tables."""
+    """TimescaleDB keeps the rows in chunks, which the stream shows as other tables."""
 
     @property
     def full_name(self) -> str:
-        """Schema and name, for people."""
         return f"{self.schema}.{self.name}"
 
     @property
     def sent_columns(self) -> tuple[ColumnFacts, ...]:
-        """The columns that the stream has, in their order."""
+        """The columns in the stream, in order."""
         return tuple(column for column in self.columns if column.sent)

@@ -14,40 +14,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ingester.client import InvalidRequest, Restarted
-from ingester.postgres.collector import Collector, TruncatedTable
+from ingester.postgres.collector import Collector
 from ingester.postgres.pgoutput import BeginMessage, Change, CommitMessage, Relation, Truncate
-from ingester.postgres.positions import Positions, Sent
-from ingester.postgres.sending import Sending, TooManyRows, deletes_of_all
-from ingester.postgres.server_errors import SourceFailed
+from ingester.postgres.positions import Positions
+from ingester.postgres.sending import NewSession, TransactionSender
 from ingester.postgres.shape import Shape, ShapeDiffers, shape_then
 from ingester.postgres.slot import Read, SlotStream
 from ingester.postgres.states import ReplicaState
-from ingester.postgres.sync_messages import SyncMessage
 from ingester.postgres.tables import Tables
-from ingester.postgres.types import ValueNotKept
 
 SEND_BYTES = 8 << 20
 SEND_CHANGES = 50_000
-"""Transactions are sent together until they have so much, or the source has no more for now."""
+"""Transactions are sent together up to these limits, or until the source has no more for now."""
 MOST_BYTES = 96 << 20
-"""A transaction that has more is not taken apart: its tables are copied anew."""
+"""The tables of a larger transaction are copied again instead."""
 IDLE_S = 0.2
 ASK_EVERY_S = 1.0
 
 
-class NewSession(Exception):
-    """The session is over: a table is followed no more, or one more is."""
-
-
 class SessionTurns(Protocol):
-    """What is done beside the stream, between transactions."""
+    """Work between transactions."""
 
     def turn(self) -> None:
-        """Do what is due. Raises :class:`NewSession` where the session has to end."""
+        """Do what is due; raise :class:`NewSession` to end the session."""
 
     def hold(self) -> int | None:
-        """The position that the slot may not pass; None where there is none."""
+        """The highest position that may be confirmed, or None."""
 
 
 @dataclass
@@ -56,31 +48,27 @@ class Followed:
 
     Attributes:
         has: The table has all transactions that end at or before it.
-        relation: As the stream said last; ``fresh``: no change came since.
+        relation: The stream's last description.
+        learned: The description by which changes are read.
     """
 
     target: str
     state: ReplicaState
     has: int
     relation: Relation | None = None
-    fresh: bool = False
+    learned: Relation | None = None
 
 
 @dataclass
 class ReadTransaction:
-    """The transaction that is being read."""
+    """The transaction that is being read, and the tables that it changes."""
 
     begin: BeginMessage
     oids: set[int] = field(default_factory=set)
-    """The tables that it has changed."""
 
 
 class Session:
-    """Reads, collects and sends.
-
-    Args:
-        turns: Has a turn now and then; it says, too, how far the slot may be told to be at most.
-    """
+    """Reads, collects and sends."""
 
     def __init__(
         self,
@@ -94,56 +82,54 @@ class Session:
         self._stream = stream
         self._positions = positions
         self._turns = turns
-        self._say = say
+        self._sender = TransactionSender(tables, positions, say)
         self._followed: dict[int, Followed] = {}
         self._shapes: dict[int, Shape] = {}
         self._collector = Collector(self._shapes)
         self._transaction: ReadTransaction | None = None
+        self._unchecked_bytes = 0
         self._asked_at = 0.0
         self.truncated: dict[int, set[int]] = {}
-        """The transactions (32 bits) that have truncated each table."""
+        """By table, the transactions (32 bits) that truncated it."""
+
+    # Invariant: the four methods below are called between transactions.
 
     def follow(self, target: str, state: ReplicaState, has: int) -> None:
-        """Apply changes to a table from now on, or by another shape. Between transactions."""
-        old = self._followed.get(state.facts.oid)
+        """Apply changes to a table from now on."""
         self._followed[state.facts.oid] = Followed(target, state, has)
-        if old is not None and old.relation is not None:
-            self._relation(old.relation)
 
     def reshape(self, target: str, state: ReplicaState) -> None:
-        """Take note that a followed table has other facts now. Between transactions."""
+        """Note new facts of a followed table."""
         for each in self._followed.values():
             if each.target == target:
-                each.state = state
-                each.fresh = each.relation is not None
+                each.state, each.learned = state, None
 
     def leave(self, target: str) -> None:
-        """Apply no more changes to a table. Between transactions, with all of it sent."""
+        """Apply no more changes to a table."""
         for oid, each in list(self._followed.items()):
             if each.target == target:
                 del self._followed[oid]
                 self._shapes.pop(oid, None)
 
     def targets(self) -> dict[str, int]:
-        """Return the tables that are followed, and what each had when that began."""
+        """The followed tables, with the position of each at the beginning."""
         return {each.target: each.has for each in self._followed.values()}
 
     @property
     def idle(self) -> bool:
-        """Whether no transaction is read in part, and nothing waits to be sent."""
+        """Whether no transaction is partly read, and nothing is waiting to be sent."""
         return self._transaction is None and self._collector.upto is None
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Go on until stopped.
+        """Follow until stopped.
 
         Raises:
-            NewSession: begin another one.
-            Restarted: the daemon is another one.
-            SourceFailed, ClientError, psycopg2.OperationalError
+            NewSession: begin another session.
+            Restarted: another process of the daemon answers.
         """
         while not stopped():
             waiting = self._collector.upto is not None
-            # A table that catches up is sent alone: in as few transactions as can be.
+            # A table that catches up is sent alone, in as few transactions as possible.
             at_once = waiting and not self._positions.catching_up
             read = self._stream.read(0.0 if at_once else IDLE_S)
             if read is not None:
@@ -151,7 +137,7 @@ class Session:
             if self._transaction is None and waiting and (read is None or self._is_much()):
                 self.send()
             if self._transaction is None and (read is None or self._is_time()):
-                self.ask()
+                self._ask()
 
     def _is_much(self) -> bool:
         return self._collector.nbytes >= SEND_BYTES or self._collector.changes >= SEND_CHANGES
@@ -159,7 +145,7 @@ class Session:
     def _is_time(self) -> bool:
         return time.monotonic() - self._asked_at >= ASK_EVERY_S
 
-    # What is read
+    # Reading
 
     def _take(self, read: Read) -> None:
         message = read.message
@@ -172,7 +158,8 @@ class Session:
         elif isinstance(message, CommitMessage):
             self._commit(message)
         elif isinstance(message, Relation):
-            self._relation(message)
+            if followed := self._followed.get(message.oid):
+                followed.relation = message
         elif isinstance(message, Truncate):
             self._truncate(message)
 
@@ -181,12 +168,12 @@ class Session:
         return upto is None or positions.is_ahead(upto) == positions.is_ahead(begin.final_lsn + 1)
 
     def _wanted(self, oid: int) -> Followed | None:
-        """The table, if it lacks the transaction that is read."""
+        """The table, if it lacks the current transaction."""
         followed, transaction = self._followed.get(oid), self._transaction
         if followed is None or transaction is None or transaction.begin.final_lsn < followed.has:
             return None
-        if followed.fresh:
-            self._learn(followed)
+        if followed.relation is not None and followed.relation is not followed.learned:
+            self._learn(followed, followed.relation)
         transaction.oids.add(oid)
         return followed
 
@@ -194,15 +181,13 @@ class Session:
         if self._wanted(change.relation) is None:
             return
         self._collector.add(change)
-        self._weighed += len(change.data)
-        if self._weighed > MOST_BYTES // 8:
-            self._weighed = 0
+        self._unchecked_bytes += len(change.data)
+        if self._unchecked_bytes > MOST_BYTES // 8:
+            self._unchecked_bytes = 0
             self._check_size()
 
-    _weighed = 0
-
     def _check_size(self) -> None:
-        """Give a transaction up that has too much: copies of its tables have all of it."""
+        """Order copies of a transaction's tables if it is too large."""
         transaction = self._transaction
         assert transaction is not None
         if self._collector.nbytes < MOST_BYTES:
@@ -212,18 +197,11 @@ class Session:
             self._tables.order(self._followed[oid].target, reason, oid)
         raise NewSession
 
-    def _relation(self, relation: Relation) -> None:
-        followed = self._followed.get(relation.oid)
-        if followed is not None:
-            followed.relation, followed.fresh = relation, True
-
-    def _learn(self, followed: Followed) -> None:
-        """Read changes by the columns that the stream says the table has."""
-        relation, state = followed.relation, followed.state
-        assert relation is not None
-        followed.fresh = False
+    def _learn(self, followed: Followed, relation: Relation) -> None:
+        """Read the table's changes by the stream's description."""
+        followed.learned = relation
         try:
-            self._shapes[relation.oid] = shape_then(followed.target, state, relation)
+            self._shapes[relation.oid] = shape_then(followed.target, followed.state, relation)
             self._collector.relation(relation)
         except ShapeDiffers as exc:
             self._tables.order_if_again(followed.target, exc.reason, relation.oid)
@@ -232,8 +210,7 @@ class Session:
     def _truncate(self, message: Truncate) -> None:
         assert self._transaction is not None
         for oid in message.relations:
-            followed = self._wanted(oid)
-            if followed is not None:
+            if self._wanted(oid) is not None:
                 self.truncated.setdefault(oid, set()).add(self._transaction.begin.xid)
                 self._collector.truncate(oid)
 
@@ -252,105 +229,30 @@ class Session:
             positions.read_upto = max(positions.read_upto, message.end_lsn)
         positions.committed_at = transaction.begin.committed_at
 
-    # What is sent
+    # Sending
 
     def send(self) -> None:
-        """Send the transactions that were collected, as one."""
+        """Send the collected transactions as one."""
         collector, positions = self._collector, self._positions
-        upto = collector.upto
+        upto, changes = collector.upto, collector.changes
         if upto is None:
             return
-        changes = collector.changes
-        try:
-            self._close(collector, upto)
-        except TooManyRows as exc:
-            self._tables.order(exc.target, str(exc), self._oid_of(exc.target))
-            raise NewSession from exc
+        states = {each.target: each.state for each in self._followed.values()}
+        for target in self._sender.send(collector, states):
+            self.leave(target)
         positions.changes += changes
         positions.read_upto = max(positions.read_upto, upto)
-        self.confirm()
+        self._confirm()
 
-    def _close(self, collector: Collector, upto: int) -> None:
-        """Send a transaction under its origin; or one for each table, where tables catch up.
-
-        A table with a value that is not kept is left out and followed no more, and the others go
-        on; where a part of it was sent already, all of it is sent anew by the next session.
-        """
-        sending = Sending()
-        left_out: set[str] = set()
-
-        def leave_out(exc: ValueNotKept) -> None:
-            left_out.add(exc.target)
-            helps = ("correct the value at the source, or name a policy: --values",)
-            self._set_aside(exc.target, str(exc), helps)
-            if not sending.forget(self._positions.of(upto, exc.target), exc.target):
-                raise NewSession
-
-        for message in collector.take(leave_out):
-            if isinstance(message, TruncatedTable):
-                key = self._followed[self._oid_of(message.target)].state
-                parts = deletes_of_all(self._tables, message.target, key)
-            else:
-                parts = iter((message,))
-            for part in parts:
-                if part.table in left_out:
-                    break
-                sent = self._positions.of(upto, part.table)
-                if (before := sending.put(sent, part)) is not None:
-                    self._send_one(sent, before, begin=sending.begins(sent), sequence=None)
-                    sending.note_sent(sent, before)
-        for sent, part in sending.last():
-            self._send_one(sent, part, begin=sending.begins(sent), sequence=upto)
-        for target in left_out:
-            self.leave(target)
-
-    def _send_one(
-        self, sent: Sent, message: SyncMessage, *, begin: bool, sequence: int | None
-    ) -> None:
-        try:
-            answer = sent.stream.send(*message, begin=begin, sequence=sequence)
-        except InvalidRequest as exc:
-            if "max_transaction_bytes" in str(exc):
-                for oid in self._followed:
-                    if self._followed[oid].target == message.table:
-                        self._tables.order(message.table, str(exc), oid)
-                raise NewSession from exc
-            self._aside(message.table, f"the daemon does not take its changes: {exc}")
-            raise AssertionError from exc
-        if answer.first:
-            raise Restarted("what the daemon had of a transaction is gone")
-        if answer.duplicate and sequence is not None:
-            raise SourceFailed(
-                f"the daemon has sequence {sequence} of origin {sent.stream.origin!r} already:"
-                " somebody else replicates under it; name another --origin"
-            )
-        sent.note(answer)
-        self._positions.rows[message.table] += message.batch.num_rows
-
-    def _aside(self, target: str, reason: str, helps: tuple[str, ...] = ()) -> None:
-        self._set_aside(target, reason, helps)
-        raise NewSession
-
-    def _set_aside(self, target: str, reason: str, helps: tuple[str, ...]) -> None:
-        self._say(f"table {target} is set aside: {reason}")
-        oid = self._oid_of(target)
-        self._tables.set_aside(target, reason, helps)
-        self._tables.order(target, reason, oid)
-        self._tables.order_failed(target)
-
-    def _oid_of(self, target: str) -> int:
-        return next(oid for oid, each in self._followed.items() if each.target == target)
-
-    def ask(self) -> None:
-        """Ask the daemon how far it is, tell the slot, and let others have a turn."""
+    def _ask(self) -> None:
+        """Ask the daemon for its position, take a turn, and confirm to the slot."""
         if self._is_time():
             self._asked_at = time.monotonic()
             self._positions.ask()
         self._turns.turn()
-        self.confirm()
+        self._confirm()
 
-    def confirm(self) -> None:
-        """Tell the slot what is safe."""
+    def _confirm(self) -> None:
         positions = self._positions
         lsn = positions.confirmable(self._turns.hold())
         if lsn > positions.confirmed or self._is_time():

@@ -38,14 +38,13 @@ _RESERVED = frozenset(_WORDS.split())
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it."""
+    """The identifier as SQL, quoted if necessary."""
     if _PLAIN.fullmatch(name) and name not in _RESERVED:
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_table(schema: str, name: str) -> str:
-    """A table's name with its schema."""
     return f"{quoted(schema)}.{quoted(name)}"
 
 
@@ -57,18 +56,18 @@ _HASH_DIGITS = 16
 
 
 class BadRename(ValueError):
-    """A rename that says no table or column, or a name that none can have here."""
+    """A rename that names no table or column, or an invalid new name."""
 
 
 class Names:
-    """The names here of tables and columns of the source."""
+    """The names of source tables and columns here."""
 
     def __init__(self, renames: Mapping[str, str] | None = None) -> None:
-        """Take renames.
+        """Parse renames.
 
         Args:
-            renames: names here by ``schema.table`` or ``schema.table.column``; parts that have a
-                dot stand in double quotes, as in SQL. ``public`` may be left out of a table's.
+            renames: new names by ``schema.table`` or ``schema.table.column``; parts with a dot are
+                in double quotes, as in SQL. The schema ``public`` of a table may be omitted.
 
         Raises:
             BadRename
@@ -79,7 +78,7 @@ class Names:
             self._take(source, name)
 
     def table(self, schema: str, name: str) -> str:
-        """The name of a table here: 1 to 128 bytes that every store takes."""
+        """The table's name here, 1 to 128 bytes."""
         if renamed := self._tables.get((schema, name)):
             return renamed
         parts = [name] if schema == DEFAULT_SCHEMA else [schema, name]
@@ -90,13 +89,13 @@ class Names:
         return f"{found[: MAX_BYTES - _HASH_DIGITS - 1]}-{digest}"
 
     def column(self, schema: str, table: str, column: str) -> str:
-        """The name of a column here."""
+        """The column's name here."""
         if renamed := self._columns.get((schema, table, column)):
             return renamed
         return f"x{column}" if column.startswith("_") else column
 
     def clashes(self, tables: Iterable[TableFacts]) -> dict[int, str]:
-        """Why tables cannot have their names, by OID: one sentence each."""
+        """Explain, by OID, which tables cannot have their names."""
         found: dict[int, str] = {}
         by_name: dict[str, list[TableFacts]] = defaultdict(list)
         for table in tables:
@@ -113,11 +112,11 @@ class Names:
         for name, those in by_name.items():
             for table in those if len(those) > 1 else ():
                 others = ", ".join(each.full_name for each in those if each.oid != table.oid)
-                found[table.oid] = f"{others} would be called {name!r} here too"
+                found[table.oid] = f"{others} would also be named {name!r} here"
         return found
 
     def unused(self, tables: Iterable[TableFacts]) -> list[str]:
-        """The renames that no table or column of these has, as ``schema.table[.column]``."""
+        """Renames that match none of these tables and columns, as ``schema.table[.column]``."""
         known: set[tuple[str, ...]] = set()
         for table in tables:
             known.add((table.schema, table.name))
@@ -135,8 +134,8 @@ class Names:
                 self._tables[parts[0], parts[1]] = check_table_name("table", name)
             else:
                 raise BadRename(
-                    f"rename of {source!r}: it is schema.table or schema.table.column; parts with"
-                    " a dot stand in double quotes"
+                    f"rename of {source!r}: expected schema.table or schema.table.column, with"
+                    " double quotes around parts that contain a dot"
                 )
         except InvalidRequest as exc:
             raise BadRename(f"rename of {source!r}: {exc}") from exc
@@ -145,12 +144,12 @@ class Names:
 def choose(
     tables: Iterable[TableFacts], wanted: Iterable[str]
 ) -> tuple[list[TableFacts], list[str]]:
-    """The tables that are named, and the names that no table has; without names all tables.
+    """The tables with these names, and the unknown names; without names all tables.
 
-    Views and foreign tables are chosen by name alone.
+    Views and foreign tables are chosen only by name.
 
     Raises:
-        BadRename: one is not a name.
+        BadRename: not a valid name.
     """
     names = {split_name(text): text for text in wanted}
     if not names:
@@ -162,17 +161,17 @@ def choose(
 
 
 def split_name(text: str) -> tuple[str, ...]:
-    """The parts of a name with dots; a single part is a table of ``public``.
+    """The parts of a dotted name; a single part is a table of ``public``.
 
     Raises:
-        BadRename: it has no part, an empty one, or a quote that does not end.
+        BadRename: no part, an empty part, or an unterminated quote.
     """
     parts: list[str] = []
     at = 0
     while True:
         found = _PART.match(text, at)
         if found is None or text[found.end() : found.end() + 1] not in ("", "."):
-            raise BadRename(f'{text!r} is not a name: schema.table, or "schema"."table"')
+            raise BadRename(f'{text!r} is no table name: expected schema.table or "schema"."table"')
         parts.append(found[2] or found[1].replace('""', '"'))
         at = found.end() + 1
         if found.end() == len(text):
@@ -180,7 +179,7 @@ def split_name(text: str) -> tuple[str, ...]:
 
 
 def _encoded(part: str) -> str:
-    """A part with letters, digits and ``_`` as they are; the first is a letter or digit."""
+    """Keep letters, digits and ``_``; the result starts with a letter or digit."""
     found = _OTHER.sub(_code, part)
     if part.startswith("_"):
         found = f"{_hex('_')}{found[1:]}"

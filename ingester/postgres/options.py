@@ -12,7 +12,7 @@ OnRemoved = Literal["keep", "empty"]
 
 
 class BadOption(ValueError):
-    """An option that says nothing."""
+    """An invalid option."""
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,15 @@ class Options:
     """The options of a replication.
 
     Attributes:
-        dsn: The database, as libpq has it.
-        tables: Those that are followed; all of the publication where none is named.
-        origin: Under which the daemon knows it; made of the system, database and slot if empty.
+        dsn: The database, as libpq takes it.
+        tables: Tables to follow; empty for all of the publication.
+        origin: The origin at the daemon; derived from system, database and slot if empty.
         renames: Names here by ``schema.table`` or ``schema.table.column``.
-        policies: What becomes of values that no column here holds, by ``schema.table.column``,
+        policies: Policies for values that do not fit, by ``schema.table.column``,
             ``schema.table`` or ``*``.
-        on_removed: What becomes of a table here that the publication has no more.
-        resync: Tables that are copied anew at the start; ``resync_all``: all of them, also where
-            the slot is gone or another one.
+        on_removed: What to do with a table here that is no longer published.
+        resync: Tables to copy again at the start.
+        resync_all: Copy all tables again, also if the slot is missing or another one.
     """
 
     dsn: str
@@ -46,7 +46,7 @@ class Options:
     heartbeat_s: float = 10.0
 
     def policy(self, schema: str, table: str, column: str) -> Policy:
-        """Return the policy of a column: the most particular one that is given."""
+        """The column's policy: the most specific one given."""
         for name in (f"{schema}.{table}.{column}", f"{schema}.{table}", "*"):
             if name in self.policies:
                 return self.policies[name]
@@ -54,10 +54,10 @@ class Options:
 
 
 def parse_pairs(what: str, texts: Iterable[str]) -> dict[str, str]:
-    """Return the pairs of texts as ``name=value``; a name without a schema is in ``public``.
+    """Parse ``name=value`` texts.
 
     Raises:
-        BadOption: one is no such pair, or a name stands twice.
+        BadOption: not a pair, or a name with two values.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -65,15 +65,15 @@ def parse_pairs(what: str, texts: Iterable[str]) -> dict[str, str]:
         if not (name and equals and value):
             raise BadOption(f"{what} {text!r} is not NAME=VALUE")
         if found.setdefault(name, value) != value:
-            raise BadOption(f"{what}: {name!r} stands twice")
+            raise BadOption(f"{what}: {name!r} is given twice")
     return found
 
 
 def parse_policies(texts: Iterable[str]) -> dict[str, Policy]:
-    """Return the policies of texts as ``public.t.column=null``.
+    """Parse texts such as ``public.t.column=null``.
 
     Raises:
-        BadOption: there is no such policy.
+        BadOption: unknown policy.
     """
     found: dict[str, Policy] = {}
     for name, value in parse_pairs("--values", texts).items():
@@ -81,5 +81,7 @@ def parse_policies(texts: Iterable[str]) -> dict[str, Policy]:
             if value == policy:
                 found[name] = policy
         if name not in found:
-            raise BadOption(f"--values {name}={value}: not one of {', '.join(get_args(Policy))}")
+            raise BadOption(
+                f"--values {name}={value}: expected one of {', '.join(get_args(Policy))}"
+            )
     return found

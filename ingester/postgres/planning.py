@@ -24,7 +24,7 @@ from ingester.postgres.catalog import read_publication, read_server, read_tables
 from ingester.postgres.facts import ColumnFacts, PublicationFacts, ServerFacts, TableFacts
 from ingester.postgres.names import Names, choose
 from ingester.postgres.options import Options
-from ingester.postgres.publication import Made, ensure, why_not
+from ingester.postgres.publication import PublicationChange, ensure, planned_hindrance
 from ingester.postgres.slot import current_lsn, kept_from
 from ingester.postgres.states import KeptColumn, ReplicaState, SlotPlace
 from ingester.postgres.types import column_type
@@ -33,11 +33,11 @@ Action = Literal["follow", "widen", "ask", "copy", "set_aside", "leave"]
 
 
 class WantedTable(NamedTuple):
-    """A table of the source as it is now, under its name here.
+    """A table of the source, under its name here.
 
     Attributes:
-        columns: As they would be kept; none where it cannot be followed.
-        hindrance: Why it cannot be followed; empty where it can.
+        columns: The columns to keep; empty if it cannot be followed.
+        hindrance: Why it cannot be followed; empty if it can.
     """
 
     target: str
@@ -48,7 +48,7 @@ class WantedTable(NamedTuple):
 
 
 class TableStep(NamedTuple):
-    """What is to be done with a table here, and why."""
+    """What to do with a table here, and why."""
 
     target: str
     action: Action
@@ -59,10 +59,10 @@ class TableStep(NamedTuple):
 def plan(
     place: SlotPlace, have: Mapping[str, ReplicaState], wanted: Sequence[WantedTable]
 ) -> dict[str, TableStep]:
-    """Return a step for each table that is here, or that the source has.
+    """A step for each table that exists here or at the source.
 
     Args:
-        place: The slot as it is now.
+        place: The current slot.
         have: The states of the tables here, by name.
     """
     steps: dict[str, TableStep] = {}
@@ -80,17 +80,17 @@ def _step(place: SlotPlace, state: ReplicaState | None, table: WantedTable) -> T
     if table.hindrance:
         return TableStep(table.target, "set_aside", table.hindrance, table.helps)
     if state is None:
-        return TableStep(table.target, "copy", "it is new")
+        return TableStep(table.target, "copy", "it is a new table")
     if state.phase == "set_aside":
         return TableStep(table.target, "copy", f"it was set aside: {state.reason}")
     if state.phase == "left":
-        return TableStep(table.target, "copy", "it has come back")
+        return TableStep(table.target, "copy", "it is published again")
     if state.place != place:
-        return TableStep(table.target, "copy", "the slot was made anew")
+        return TableStep(table.target, "copy", "the slot was created again")
     if (reason := _changed(state, table)) is not None:
         return TableStep(table.target, "copy", reason)
     if other_files(state.facts, table.facts):
-        reason = "its rows were written anew (ALTER TABLE, VACUUM FULL, CLUSTER)"
+        reason = "its rows were rewritten (ALTER TABLE, VACUUM FULL, CLUSTER)"
         return TableStep(table.target, "ask", reason)
     if state.facts != table.facts or state.columns != table.columns:
         return TableStep(table.target, "widen")
@@ -98,36 +98,36 @@ def _step(place: SlotPlace, state: ReplicaState | None, table: WantedTable) -> T
 
 
 def other_files(old: TableFacts, new: TableFacts) -> set[int]:
-    """Return the oids of the table and its partitions whose rows are in another file now."""
+    """The oids of the table and its partitions whose rows are in a new file."""
     before = {leaf.oid: leaf.filenode for leaf in old.leaves} | {old.oid: old.filenode}
     now = {leaf.oid: leaf.filenode for leaf in new.leaves} | {new.oid: new.filenode}
     return {oid for oid, file in now.items() if before.get(oid, file) != file}
 
 
 def truncated_by(old: TableFacts, new: TableFacts, transactions: Collection[int]) -> bool:
-    """Return whether all rows that are in another file now were put there after a TRUNCATE.
+    """Whether TRUNCATEs explain all new files.
 
-    Whatever was done before it, the TRUNCATE took the rows out and the stream has those since. It
-    was the last to change the entry in the catalogue: what came after it may have written anew.
+    A TRUNCATE removes all rows, and the stream has those inserted since. It must be the last
+    transaction that changed the catalog entry: a later one may have rewritten rows.
 
     Args:
-        transactions: Those (32 bits) of which the stream has told a TRUNCATE of the table.
+        transactions: Those (32 bits) with a TRUNCATE of the table in the stream.
     """
     by = {leaf.oid: leaf.changed_by for leaf in new.leaves} | {new.oid: new.changed_by}
     return all(by[oid] in transactions for oid in other_files(old, new))
 
 
 def _changed(state: ReplicaState, table: WantedTable) -> str | None:
-    """Return what has changed that no message of a row has told; None where nothing has."""
+    """What has changed without a message in the stream; None if nothing has."""
     old, new = state.facts, table.facts
     if old.oid != new.oid:
-        return f"{new.schema}.{new.name} is another table than before"
+        return f"{new.schema}.{new.name} is a different table now"
     if old.kind != new.kind:
-        return "it was partitioned, and is not any more, or the other way round"
+        return "it changed between partitioned and ordinary"
     if old.key != new.key:
-        return f"its key was ({', '.join(old.key)}) and is ({', '.join(new.key)})"
+        return f"its key changed from ({', '.join(old.key)}) to ({', '.join(new.key)})"
     if old.published_by != new.published_by:
-        return "the publication has got it anew, and may have left out changes"
+        return "its publication was altered; changes may be missing"
     return _columns_changed(state, table) or _partitions_changed(old, new)
 
 
@@ -136,43 +136,43 @@ def _columns_changed(state: ReplicaState, table: WantedTable) -> str | None:
     now = {each.number: each for each in table.facts.columns}
     for number, column in before.items():
         if number not in now:
-            return f"column {column.name!r} is gone"
+            return f"column {column.name!r} was dropped"
         if (why := _column_changed(column, now[number])) is not None:
             return why
     for number, column in now.items():
         if number not in before and column.has_missing:
-            return f"column {column.name!r} came with a value for the rows that were there"
+            return f"column {column.name!r} was added with a default for existing rows"
         if number not in before and (column.enum_labels or column.fields):
-            # Rows may have been read since it came by labels or fields that were renamed then.
-            return f"column {column.name!r} came with a type that may have changed since"
+            # Rows may have been read with labels or fields that were renamed since.
+            return f"column {column.name!r} was added with a type that may have changed since"
     if len(now) > len(before) and other_files(state.facts, table.facts):
-        return "a column was added and its rows written anew"
+        return "a column was added and the rows rewritten"
     altered = any(now[n].altered_by != each.altered_by for n, each in before.items())
     if altered and other_files(state.facts, table.facts):
-        return "a column was altered and its rows written anew"
+        return "a column was altered and the rows rewritten"
     kept, will = state.columns, {each.source: each for each in table.columns}
     for each in kept:
         other = will.get(each.source)
         if other != each:
             was = f"{each.name!r} {each.kind} ({each.policy})"
             shown = "nothing" if other is None else f"{other.name!r} {other.kind} ({other.policy})"
-            return f"column {each.source!r} was kept as {was}, and is to be {shown}"
+            return f"column {each.source!r} is kept as {was}, but should be {shown}"
     return None
 
 
 def _column_changed(old: ColumnFacts, new: ColumnFacts) -> str | None:
     if old.name != new.name:
-        return f"column {old.name!r} is called {new.name!r}"
+        return f"column {old.name!r} was renamed to {new.name!r}"
     if old.base_oid != new.base_oid:
-        return f"column {old.name!r} has another type: {new.type_name}"
+        return f"column {old.name!r} has a new type: {new.type_name}"
     if old.generated != new.generated:
-        return f"column {old.name!r} is generated now, or is not any more"
+        return f"column {old.name!r} changed between generated and ordinary"
     if old.fields != new.fields:
-        return f"the type of column {old.name!r} has other fields"
+        return f"the fields of the type of column {old.name!r} changed"
     labels = dict(new.enum_labels)
     for oid, label in old.enum_labels:
         if labels.get(oid, label) != label:
-            return f"label {label!r} of column {old.name!r} is called {labels[oid]!r}"
+            return f"label {label!r} of column {old.name!r} was renamed to {labels[oid]!r}"
     return None
 
 
@@ -190,15 +190,15 @@ def _partitions_changed(old: TableFacts, new: TableFacts) -> str | None:
 def _gone(state: ReplicaState, named: Mapping[int, str]) -> str:
     facts = state.facts
     if facts.oid in named:
-        return f"{facts.schema}.{facts.name} is followed as {named[facts.oid]} now"
-    return f"the publication has no table {facts.schema}.{facts.name} any more"
+        return f"{facts.schema}.{facts.name} is now followed as {named[facts.oid]}"
+    return f"{facts.schema}.{facts.name} is no longer published"
 
 
 class SourceLook(NamedTuple):
-    """What the source had at a position of its log.
+    """The source at a position of its log.
 
     Attributes:
-        kept_from: The position from which on it kept the log for the slot.
+        kept_from: The position from which it keeps the log for the slot.
     """
 
     lsn: int
@@ -207,16 +207,11 @@ class SourceLook(NamedTuple):
     publication: PublicationFacts
     tables: tuple[WantedTable, ...]
     unused: tuple[str, ...] = ()
-    """Options that name what is not there."""
+    """Options that match nothing."""
 
 
 def look(connection: Any, options: Options) -> SourceLook:
-    """Look at the source; a publication of ours is given the tables that it lacks before.
-
-    Raises:
-        SourceFailed: the role may not.
-        psycopg2.OperationalError: the server cannot be reached.
-    """
+    """Read the source; first add missing tables to a publication of ours."""
     server = read_server(connection)
     publish(connection, options)
     lsn = current_lsn(connection)
@@ -228,7 +223,7 @@ def look(connection: Any, options: Options) -> SourceLook:
 
 
 def unused(tables: Sequence[TableFacts], options: Options) -> tuple[str, ...]:
-    """Return the names that options have and no table or column has, with their options."""
+    """Names in options that no table or column has."""
     known = {"*"}
     for table in tables:
         name = f"{table.schema}.{table.name}"
@@ -239,18 +234,14 @@ def unused(tables: Sequence[TableFacts], options: Options) -> tuple[str, ...]:
     )
 
 
-def publish(connection: Any, options: Options) -> Made:
-    """Have a publication of ours with all tables that are wanted and can be followed.
-
-    Raises:
-        SourceFailed, psycopg2.OperationalError
-    """
+def publish(connection: Any, options: Options) -> PublicationChange:
+    """Publish all wanted tables that can be followed, if the publication is ours."""
     tables = read_tables(connection, options.publication, everything=True)
     return ensure(connection, options.publication, wanted_tables(tables, options))
 
 
 def wanted_tables(tables: Sequence[TableFacts], options: Options) -> list[TableFacts]:
-    """Return those that the options name; views and foreign tables by name alone."""
+    """Tables that the options select; views and foreign tables only by name."""
     return choose(tables, options.tables)[0]
 
 
@@ -260,7 +251,7 @@ def wanted_of(
     publication: PublicationFacts,
     options: Options,
 ) -> tuple[WantedTable, ...]:
-    """Return what is wanted of tables: those that the options name, under their names here."""
+    """The selected tables under their names here."""
     names = Names(options.renames)
     named = wanted_tables(tables, options)
     if not (publication.ours or options.tables):
@@ -269,27 +260,27 @@ def wanted_of(
     found = []
     for table in named:
         target = names.table(table.schema, table.name)
-        hindered = why_not(table, server, publication)
+        hindered = planned_hindrance(table, server, publication)
         if hindered is not None:
             found.append(WantedTable(target, table, (), hindered.reason, hindered.helps))
         elif not table.published:
-            continue  # It is added at the next look.
+            continue  # The next look adds it.
         elif table.oid in clashes:
             helps = (f"--rename {table.full_name}=ANOTHER_NAME",)
             found.append(WantedTable(target, table, (), clashes[table.oid], helps))
         else:
             found.append(WantedTable(target, table, kept_columns(table, names, options)))
-    # Of two with one name the one that can be followed has it.
+    # Of two tables with one name, the followable one gets it.
     found.sort(key=lambda each: (not each.hindrance, each.facts.full_name))
     return tuple(found)
 
 
 def kept_columns(table: TableFacts, names: Names, options: Options) -> tuple[KeptColumn, ...]:
-    """Return how each column that the stream has is kept."""
+    """How each published column is kept."""
     found = []
     for column in table.sent_columns:
         policy = options.policy(table.schema, table.name, column.name)
-        kind = column_type(column, policy)
+        kind = column_type(column.base_oid, column.base_modifier, policy)
         name = names.column(table.schema, table.name, column.name)
         found.append(KeptColumn(column.name, name, str(kind.arrow), policy))
     return tuple(found)

@@ -39,19 +39,18 @@ from ingester.postgres.tables import Tables, now
 
 
 @dataclass
-class Sent:
-    """One origin of ours: its stream, and how far the daemon has it."""
+class SentOrigin:
+    """One origin: its stream, and how far the daemon has it."""
 
     stream: SyncStream
     memory: int = -1
     durable: int = -1
 
     def ask(self) -> None:
-        """Ask the daemon.
+        """Ask the daemon for its position.
 
         Raises:
-            ClientError: it does not answer.
-            Restarted: it is another one.
+            Restarted: another process answers.
         """
         before, answer = self.stream.epoch, self.stream.standing()
         if before not in (None, answer.epoch):
@@ -59,7 +58,7 @@ class Sent:
         self.note(answer)
 
     def note(self, answer: SyncAnswer) -> None:
-        """Take note of what an answer says."""
+        """Record an answer's sequences."""
         if answer.memory_sequence is not None:
             self.memory = answer.memory_sequence
         if answer.durable_sequence is not None:
@@ -67,7 +66,7 @@ class Sent:
 
     @property
     def waits(self) -> bool:
-        """Whether something of it is not in object storage."""
+        """Whether part of it is not in object storage."""
         return self.memory > self.durable
 
 
@@ -75,88 +74,80 @@ class Sent:
 class Positions:
     """The positions of one session."""
 
-    main: Sent
+    main: SentOrigin
     ahead: int
-    """The origin of all tables has had transactions up to here before the session began."""
+    """The main origin had transactions up to here before the session."""
     read_upto: int
-    """The stream was read up to here; at first it is where the stream begins."""
+    """The stream was read up to here; initially its first position."""
     bound: int
-    """What the states say to be safe."""
+    """The safe position according to the states."""
     process: tuple[str, int | None] = ("", None)
-    """The daemon, and the epoch of its process, that all of this counts on; streams may know of
-    another."""
+    """The daemon and the epoch of its process that the session depends on."""
     committed_at: float = 0.0
-    """The time of the last transaction that was read."""
+    """The commit time of the last transaction read."""
     changes: int = 0
     transactions: int = 0
     rows: Counter[str] = field(default_factory=Counter)
-    """Changes of rows that were sent of each table."""
+    """Row changes sent, by table."""
     confirmed: int = field(default=0)
-    catch_up: dict[str, Sent] = field(default_factory=dict)
-    """By table: of two that were copied one after the other, the later one may lack less, and the
-    sequences of one origin only grow."""
+    catch_up: dict[str, SentOrigin] = field(default_factory=dict)
+    """By table: a table copied later may lack fewer transactions, and an origin's sequences only
+    grow."""
 
     @classmethod
     def begin(cls, client: Client, namespace: str, origin: str, slot: FoundSlot) -> Positions:
-        """Ask the daemon how far both origins are.
-
-        Raises:
-            ClientError: it does not answer.
-        """
-        main = Sent(client.sync(namespace, origin))
+        """Ask the daemon for its positions."""
+        main = SentOrigin(client.sync(namespace, origin))
         main.ask()
         return cls(main, main.memory, slot.confirmed_lsn, 0, main.stream.process)
 
     def of_one_process(self, other: Positions) -> bool:
-        """Return whether both count on the same process of the daemon."""
+        """Whether both depend on the same process of the daemon."""
         return self.process == other.process
 
     @property
     def catching_up(self) -> bool:
-        """Whether what is read now is behind what most tables have."""
+        """Whether the stream is behind most tables."""
         return self.read_upto < self.ahead
 
     def is_ahead(self, end_lsn: int) -> bool:
-        """Return whether the origin of all tables has no transaction of there yet."""
+        """Whether the transaction is new to the main origin."""
         return end_lsn > self.ahead
 
-    def of(self, end_lsn: int, target: str) -> Sent:
-        """Return the origin under which a table's changes are sent.
+    def of(self, end_lsn: int, target: str) -> SentOrigin:
+        """The origin for a table's changes.
 
         Raises:
-            ClientError: the daemon does not say how far it has that of the table.
-            Restarted: it is another one.
+            Restarted: another process of the daemon answers.
         """
         return self.main if self.is_ahead(end_lsn) else self.catching_up_of(target)
 
-    def catching_up_of(self, target: str) -> Sent:
-        """Return the origin under which a table catches up; what it has is waited for.
+    def catching_up_of(self, target: str) -> SentOrigin:
+        """The origin under which a table catches up; the slot waits for it.
 
         Raises:
-            ClientError: the daemon does not say how far it has that of the table.
-            Restarted: it is another one.
+            Restarted: another process of the daemon answers.
         """
         found = self.catch_up.get(target)
         if found is None:
             stream = self.main.stream
             name = catch_up_name(stream.origin, target)
-            found = self.catch_up[target] = Sent(stream.beside(name))
+            found = self.catch_up[target] = SentOrigin(stream.beside(name))
             found.stream.epoch = self.process[1]
             found.ask()
         return found
 
     def ask(self) -> None:
-        """Ask how far the main origin is, and those of which something is not in object storage.
+        """Ask for the main origin's position, and for those with rows not in object storage.
 
         Raises:
-            ClientError: the daemon does not answer.
-            Restarted: it is another one.
+            Restarted: another process of the daemon answers.
         """
         for each in self._all():
             if each is self.main or each.waits:
                 each.ask()
 
-    def _all(self) -> Iterator[Sent]:
+    def _all(self) -> Iterator[SentOrigin]:
         yield self.main
         yield from self.catch_up.values()
 
@@ -167,7 +158,7 @@ class Positions:
 
     @property
     def safe(self) -> int:
-        """All up to here is in object storage."""
+        """Everything up to here is in object storage."""
         found = self.read_upto
         for each in self._all():
             if each.waits:
@@ -176,18 +167,18 @@ class Positions:
 
     @property
     def settled(self) -> bool:
-        """Whether all that was sent is in object storage."""
+        """Whether everything sent is in object storage."""
         return not any(each.waits for each in self._all())
 
     def confirmable(self, hold: int | None) -> int:
-        """What the slot may be told now; ``hold``: not more than that."""
+        """The position that may be confirmed; at most ``hold``."""
         bound = max(self.bound, self.main.durable)
         found = min(self.safe, bound)
         return found if hold is None else min(found, hold)
 
 
 def catch_up_name(origin: str, target: str) -> str:
-    """Return the name of the origin of a table that catches up."""
+    """The origin under which a table catches up."""
     return f"{origin}.catch-up-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
 
 
@@ -203,45 +194,41 @@ class SlotHold:
         self._settled_at = 0.0
 
     def begin(self, confirmed: int) -> int:
-        """Hold the slot where it is, unless it is held, and return where."""
+        """Hold the slot at its position unless it is held; return that position."""
         if self._lsn is None:
             self._lsn = confirmed
         return self._lsn
 
     def at(self, confirmed: int) -> int | None:
-        """Return what the slot may not pass; it is ``confirmed`` if a table needs that now."""
-        return self.begin(confirmed) if self._tables.unsaid else self._lsn
+        """The highest position that may be confirmed, or None; begins a hold if needed."""
+        return self.begin(confirmed) if self._tables.undurable else self._lsn
 
     def end(self) -> None:
-        """Hold the slot no more, as no copy is under way, unless a state has to be kept first."""
-        if not self._tables.unsaid:
+        """End the hold when no copy is running, unless a state must become durable first."""
+        if not self._tables.undurable:
             self._lsn = None
 
     def settle(self) -> None:
-        """Have it said that tables are not followed, while none is being copied.
-
-        Raises:
-            ClientError: the daemon does not answer.
-        """
+        """Record in object storage that tables are not followed, while none is being copied."""
         if time.monotonic() - self._settled_at >= SETTLE_EVERY_S:
             self._settled_at = time.monotonic()
-            for target in sorted(self._tables.unsaid):
+            for target in sorted(self._tables.undurable):
                 try:
                     self._settle(target)
                 except NotFound:
-                    self._tables.said(target)  # Somebody has dropped it here.
+                    self._tables.note_durable(target)  # Dropped at the daemon.
 
     def _settle(self, target: str) -> None:
         tables = self._tables
         state, order = tables.have.get(target), tables.orders.get(target)
         if state is None:
-            tables.said(target)
+            tables.note_durable(target)
         elif state.phase != "following":
             stored = tables.stored(target)
             if stored.state != encode_state(state):
                 tables.put(target, state)  # The daemon has lost it.
             elif stored.durable:
-                tables.said(target)
+                tables.note_durable(target)
         elif order is None or order.tries:
             reason = "its copy was given up" if order is None else order.reason
             aside = msgspec.structs.replace(state, phase="set_aside", reason=reason, since=now())
@@ -252,11 +239,11 @@ UPTO_EVERY_S = 30.0
 ASK_EVERY_S = 3.0
 PERSIST_S = 5.0
 WORTH_BYTES = 256 << 10
-"""An idle slot is moved when the log has grown by so much."""
+"""An idle slot is advanced when the log has grown by this much."""
 
 
 class IdleSlot:
-    """Moves the bound of a session's positions. One thread."""
+    """Advances the bound of a session's positions. One thread."""
 
     def __init__(self, tables: Tables, positions: Positions, heartbeat_s: float) -> None:
         self._tables = tables
@@ -268,11 +255,7 @@ class IdleSlot:
         self._waits: tuple[str, int] | None = None
 
     def keep(self, connection: Any, hurry: bool) -> None:
-        """Do what is due, where all that was read was sent; ``hurry``: somebody waits for it.
-
-        Raises:
-            SourceFailed, ClientError, psycopg2.OperationalError
-        """
+        """Do what is due, once everything read was sent; ``hurry``: a heartbeat every second."""
         at, positions = time.monotonic(), self._positions
         if at - self._beat_at >= (1.0 if hurry else self._heartbeat_s):
             self._beat_at = at
@@ -280,7 +263,7 @@ class IdleSlot:
                 send_heartbeat(connection)
         following = self._tables.following()
         if not following:
-            # Nothing here depends on what the slot has: all will be copied from later on.
+            # All tables will be copied later: nothing depends on the slot's log.
             positions.bound = max(positions.bound, positions.safe)
         elif self._waits is not None:
             self._look_after(at)
@@ -290,7 +273,7 @@ class IdleSlot:
             upto = positions.safe
             state = following[target]
             self._tables.put(target, msgspec.structs.replace(state, upto=upto))
-            # A state without rows waits for rows, or for ``persist.max_age``.
+            # A state without rows is flushed only with rows, or after ``persist.max_age``.
             with suppress(TimedOut):
                 self._tables.client.persist(self._tables.namespace, target, timeout_s=PERSIST_S)
             self._waits = (target, upto)
@@ -310,7 +293,7 @@ class IdleSlot:
             return
         self._asked_at = at
         target, upto = self._waits
-        # What the daemon had in its log only is gone with its disk, and what is left is durable.
+        # If the daemon lost its disk, the state is gone or durable.
         stored = self._tables.stored(target)
         if stored.durable_state is not None and _upto(stored.durable_state) >= upto:
             self._positions.bound = max(self._positions.bound, upto)

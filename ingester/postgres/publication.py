@@ -21,54 +21,48 @@ from ingester.postgres.conditions import (
     hindrance,
     obstacle,
 )
-from ingester.postgres.connection import told
+from ingester.postgres.connection import source_errors
 from ingester.postgres.facts import PublicationFacts, ServerFacts, TableFacts
 from ingester.postgres.names import quoted, quoted_table
 from ingester.postgres.server_errors import SourceFailed
 
 VIA_ROOT_SINCE = 130_000
 _LOCK_S = 1
-"""A table that somebody holds so long is added at the next look."""
+"""A table that stays locked this long is added at the next look."""
 
 
 LeftOut = tuple[TableFacts, Hindrance]
 
 
 class PublicationPlan(NamedTuple):
-    """What is to be done to a publication."""
+    """The changes to make to a publication."""
 
     create: bool
     adds: tuple[TableFacts, ...]
     drops: tuple[TableFacts, ...]
     left_out: tuple[LeftOut, ...]
-    """The tables that cannot be followed, and why."""
+    """Tables that cannot be followed, and why."""
 
 
-class Made:
-    """What was done to a publication, and can be undone."""
+class PublicationChange:
+    """The changes made to a publication, which can be undone."""
 
     def __init__(self, connection: Any, name: str, left_out: Iterable[LeftOut]) -> None:
-        """Nothing is done yet."""
         self.created = False
         self.added: list[TableFacts] = []
         self.dropped: list[TableFacts] = []
         self.left_out = list(left_out)
-        """The tables that cannot be followed, or could not be added now, and why."""
+        """Tables that cannot be followed, or could not be added now, and why."""
         self._connection = connection
         self._name = name
 
     @property
     def changed(self) -> bool:
-        """Whether anything was done: facts that were read before are old."""
+        """Whether anything was changed: facts read before are outdated."""
         return self.created or bool(self.added or self.dropped)
 
     def undo(self) -> None:
-        """Take back what was made here: the publication, or the tables that were added.
-
-        Raises:
-            SourceFailed
-            psycopg2.OperationalError: the connection is lost.
-        """
+        """Drop the publication, or the added tables, if they were created here."""
         if self.created:
             _run(self._connection, f"DROP PUBLICATION IF EXISTS {quoted(self._name)}")
         else:
@@ -77,12 +71,7 @@ class Made:
         self.created, self.added = False, []
 
     def do(self, plan: PublicationPlan, version: int) -> None:
-        """Do what is planned.
-
-        Raises:
-            SourceFailed
-            psycopg2.OperationalError: the connection is lost.
-        """
+        """Carry out the plan."""
         if plan.create:
             _run(self._connection, *creation(self._name, (), version))
             self.created = True
@@ -108,7 +97,7 @@ class Made:
         return True
 
     def _try(self, table: TableFacts, verb: str) -> Hindrance | None:
-        """Add or drop one table; what fails now, as it is locked or gone, is tried again."""
+        """Add or drop one table; a failure, such as a lock, is retried at the next look."""
         import psycopg2
 
         try:
@@ -123,12 +112,12 @@ class Made:
 def plan_publication(
     server: ServerFacts, publication: PublicationFacts, tables: Iterable[TableFacts]
 ) -> PublicationPlan:
-    """What is to be done so that the publication has all of these tables that can be followed."""
+    """Plan which tables to add and drop."""
     changes = not publication.exists or (publication.ours and publication.owned)
     adds, drops = [], []
     left_out: list[LeftOut] = []
     for table in tables:
-        found = why_not(table, server, publication)
+        found = planned_hindrance(table, server, publication)
         if found is not None:
             left_out.append((table, found))
         if not changes:
@@ -140,12 +129,12 @@ def plan_publication(
     return PublicationPlan(not publication.exists, tuple(adds), tuple(drops), tuple(left_out))
 
 
-def why_not(
+def planned_hindrance(
     table: TableFacts, server: ServerFacts, publication: PublicationFacts
 ) -> Hindrance | None:
-    """Say why a table cannot be followed, once the publication is as it is planned.
+    """Why a table cannot be followed once the plan is carried out.
 
-    A table that the publication has not is added, where it is ours or not there yet.
+    An unpublished table is added if the publication is ours or does not exist yet.
     """
     if table.published or (publication.exists and not (publication.ours and publication.owned)):
         return hindrance(table, server, publication)
@@ -163,26 +152,25 @@ def why_not(
     return found
 
 
-def ensure(connection: Any, name: str, tables: Iterable[TableFacts]) -> Made:
-    """Have a publication with all of these tables that can be followed.
+def ensure(connection: Any, name: str, tables: Iterable[TableFacts]) -> PublicationChange:
+    """Create or alter the publication so that it contains all followable tables.
 
     Args:
         connection: a plain one in autocommit.
         tables: as read with ``everything``, or some of those.
 
     Raises:
-        SourceFailed: the role may not make it; the commands for another role are told.
-        psycopg2.OperationalError: the connection is lost.
+        SourceFailed: the role may not; the error names commands for the owner.
     """
     if len(name.encode()) > MAX_NAME_BYTES:
         raise SourceFailed(f"publication {name!r}: a name has at most {MAX_NAME_BYTES} bytes")
     server, publication = read_server(connection), read_publication(connection, name)
     planned = plan_publication(server, publication, tables)
-    made = Made(connection, name, planned.left_out)
+    made = PublicationChange(connection, name, planned.left_out)
     if planned.create and not server.may_create:
         tables = [each for each in tables if obstacle(each, server, publication) is None]
         raise SourceFailed(
-            f"publication {name!r} does not exist, and role {server.role!r} may not make one in"
+            f"publication {name!r} does not exist, and role {server.role!r} may not create it in"
             f" database {server.database!r}",
             "42501",
             helps=(
@@ -205,7 +193,7 @@ def commands(name: str, planned: PublicationPlan, version: int) -> list[str]:
 
 
 def creation(name: str, tables: Iterable[TableFacts], version: int) -> tuple[str, ...]:
-    """The commands that make a publication of ours."""
+    """The commands that create a publication of ours."""
     what = f" FOR TABLE {found}" if (found := _list(tables)) else ""
     root = " WITH (publish_via_partition_root = true)" if version >= VIA_ROOT_SINCE else ""
     return (
@@ -215,9 +203,9 @@ def creation(name: str, tables: Iterable[TableFacts], version: int) -> tuple[str
 
 
 def _run(connection: Any, *statements: str) -> None:
-    """Run statements as one transaction that waits for no lock for long."""
+    """Run statements as one transaction, with a short lock timeout."""
     wait = f"SET LOCAL lock_timeout = '{_LOCK_S}s'"
-    with told(), connection.cursor() as cursor:
+    with source_errors(), connection.cursor() as cursor:
         cursor.execute("; ".join((wait, *statements)))
 
 
@@ -226,7 +214,7 @@ def _alter(name: str) -> str:
 
 
 def _sql(table: TableFacts) -> str:
-    # Tables that inherit from it are published by themselves.
+    # Tables that inherit from it are published separately.
     only = "" if table.kind == "p" else "ONLY "
     return only + quoted_table(table.schema, table.name)
 

@@ -29,19 +29,21 @@ from ingester.client import (
     Unreachable,
 )
 from ingester.postgres.conditions import notes
+from ingester.postgres.copying import Copying
 from ingester.postgres.planning import WantedTable
-from ingester.postgres.replicator import Replicator
+from ingester.postgres.replicator import Replicator, Running
 from ingester.postgres.starting import lsn_text
+from ingester.postgres.tables import SetAsideReason, Tables
 from ingester.reports.replications import Phase, ReplicationReport, State, TableReport, bounded
 
 
 def report_of(replicator: Replicator, *, ended: str | None = None) -> ReplicationReport:
-    """Return the report of a replicator.
+    """The current report of a replicator.
 
     Args:
-        ended: Why it has ended; empty where somebody has stopped it.
+        ended: why it has ended; empty after a signal.
     """
-    options, started, positions = replicator.options, replicator.started, replicator.positions
+    options, running, positions = replicator.options, replicator.running, replicator.positions
     lag_bytes: int | None = None
     lag_s: float | None = None
     position = applied = None
@@ -52,9 +54,16 @@ def report_of(replicator: Replicator, *, ended: str | None = None) -> Replicatio
         position = lsn_text(max(positions.safe, positions.confirmed))
         applied = lsn_text(max(replicator.server_lsn_read(), 0))
     source, origin = "", options.origin
-    if started is not None:
-        source = f"database {started.server.database}, system {started.server.system_identifier}"
-        origin = started.tables.origin
+    slot_bytes: int | None = None
+    tables: list[TableReport] = []
+    if running is not None:
+        server = running.started.server
+        source = f"database {server.database}, system {server.system_identifier}"
+        origin = running.tables.origin
+        tables = _tables(replicator, running, (lag_bytes, lag_s))
+        looked = running.watch.looked
+        if looked is not None and looked.kept_from is not None:
+            slot_bytes = max(0, replicator.server_lsn - looked.kept_from)
     return ReplicationReport(
         origin=origin,
         namespace=options.namespace,
@@ -66,17 +75,10 @@ def report_of(replicator: Replicator, *, ended: str | None = None) -> Replicatio
         applied=applied,
         lag_bytes=lag_bytes,
         lag_s=lag_s,
-        slot_bytes=_slot_bytes(replicator),
+        slot_bytes=slot_bytes,
         retries=replicator.retries,
-        tables=tuple(_tables(replicator, lag_bytes, lag_s)),
+        tables=tuple(tables),
     )
-
-
-def _slot_bytes(replicator: Replicator) -> int | None:
-    looked = replicator.looked
-    if looked is None or looked.kept_from is None:
-        return None
-    return max(0, replicator.server_lsn - looked.kept_from)
 
 
 def _state(replicator: Replicator, ended: str | None) -> State:
@@ -86,51 +88,34 @@ def _state(replicator: Replicator, ended: str | None) -> State:
 
 
 def _tables(
-    replicator: Replicator, lag_bytes: int | None, lag_s: float | None
+    replicator: Replicator, running: Running, lag: tuple[int | None, float | None]
 ) -> list[TableReport]:
-    if replicator.started is None:
-        return []
-    tables = replicator.started.tables
-    looked = () if replicator.looked is None else replicator.looked.tables
-    wanted = {each.target: each for each in reversed(looked)}
-    found = []
+    tables, looked = running.tables, running.watch.looked
+    wanted = {each.target: each for each in reversed(looked.tables)} if looked else {}
     with tables.lock:
         names = sorted({*wanted, *tables.have})
-        for name in names:
-            found.append(_table(replicator, name, wanted.get(name), (lag_bytes, lag_s)))
-    return found
+        return [_table(replicator, running, name, wanted.get(name), lag) for name in names]
 
 
 def _table(
     replicator: Replicator,
+    running: Running,
     name: str,
     wanted: WantedTable | None,
     lag: tuple[int | None, float | None],
 ) -> TableReport:
-    assert replicator.started is not None
-    tables = replicator.started.tables
-    state, aside, order = tables.have.get(name), tables.aside.get(name), tables.orders.get(name)
+    state = running.tables.have.get(name)
     facts = wanted.facts if wanted is not None else None if state is None else state.facts
-    copying = None if replicator.copier is None else replicator.copier.progress
-    is_copied = copying is not None and copying.target == name
-    phase: Phase = "following"
-    reason, since = "", ""
-    helps: tuple[str, ...] = ()
-    if is_copied:
-        phase, reason = "copying", "" if order is None else order.reason
-    elif aside is not None:
-        phase, (reason, since, helps) = "set_aside", aside
-    elif state is not None and state.phase == "left":
-        phase, reason, since = "left", state.reason, state.since
-    elif order is not None:
-        phase, reason = "waiting", order.reason
-    elif state is None:
-        phase = "waiting"
-    elif replicator.positions is not None and replicator.positions.catching_up:
-        phase = "catching_up" if state.from_lsn > replicator.positions.read_upto else "following"
+    copying = running.copier.progress
+    copying = copying if copying is not None and copying.target == name else None
+    catching_up = (
+        replicator.positions is not None
+        and replicator.positions.catching_up
+        and state is not None
+        and state.from_lsn > replicator.positions.read_upto
+    )
+    phase, (reason, since, helps) = _phase(running.tables, name, copying, catching_up=catching_up)
     follows = phase in ("following", "catching_up")
-    if follows and state is not None:
-        since = state.since
     return TableReport(
         table=name,
         source="" if facts is None else facts.full_name,
@@ -138,9 +123,9 @@ def _table(
         reason=reason,
         since=since,
         helps=helps,
-        rows_done=copying.rows if copying is not None and is_copied else None,
-        rows_total=copying.rows_total if copying is not None and is_copied else None,
-        bytes_done=copying.nbytes if copying is not None and is_copied else None,
+        rows_done=None if copying is None else copying.rows,
+        rows_total=None if copying is None else copying.rows_total,
+        bytes_done=None if copying is None else copying.nbytes,
         lag_bytes=lag[0] if follows else None,
         lag_s=lag[1] if follows else None,
         rows=replicator.progress.rows[name],
@@ -148,28 +133,45 @@ def _table(
     )
 
 
+def _phase(
+    tables: Tables, name: str, copying: Copying | None, *, catching_up: bool
+) -> tuple[Phase, SetAsideReason]:
+    """A table's phase, with its reason, beginning and helps; the first that applies."""
+    state, aside, order = tables.have.get(name), tables.aside.get(name), tables.orders.get(name)
+    reason = "" if order is None else order.reason
+    if copying is not None:
+        return "copying", SetAsideReason(reason, "")
+    if aside is not None:
+        return "set_aside", aside
+    if state is not None and state.phase == "left":
+        return "left", SetAsideReason(state.reason, state.since)
+    if order is not None or state is None:
+        return "waiting", SetAsideReason(reason, "")
+    return "catching_up" if catching_up else "following", SetAsideReason("", state.since)
+
+
 EVERY_S = 1.0
-"""A report is sent so often, and where one takes long (very many tables) less often."""
+"""The interval of reports; longer if building or sending one is slow."""
 SHARE = 20
-"""At most a 20th of the time goes into making and sending reports."""
+"""Reports take at most a 20th of the time."""
 TIMEOUT_S = 2.0
 AWAY_S = 5.0
-"""The pause while the daemon is away."""
+"""The pause while the daemon is unreachable."""
 REFUSED_S = 60.0
-"""The pause where the daemon does not take reports: it may be replaced by a newer one."""
+"""The pause if the daemon does not accept reports; an upgrade may change that."""
 LAST_S = 2.0
-"""The last report is waited for so long."""
+"""How long the last report is waited for."""
 
 Make = Callable[[], ReplicationReport]
 
 
 class ReportSender:
-    """Sends reports from a thread of its own, while it is entered.
+    """Sends reports from its own thread, as a context manager.
 
     Args:
-        endpoint: The daemon's, as :class:`Client` takes it.
-        say: Told in a line what is wrong with reports, each once.
-        every_s: The pause between two of them.
+        endpoint: As :class:`Client` takes it.
+        say: Called once for each kind of failure, with a line.
+        every_s: The interval of reports.
         options: As :class:`Client` takes them.
     """
 
@@ -202,7 +204,7 @@ class ReportSender:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Send what was told last, if the daemon takes it at once, and end."""
+        """Send the last report, if the daemon accepts it at once, and end."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -210,22 +212,22 @@ class ReportSender:
         self._client.close()
 
     def tell(self, make: Make, *, last: bool = False) -> None:
-        """Have the report that ``make`` gives sent. Quick, and raises nothing.
+        """Queue the report that ``make`` returns. Quick; never raises.
 
-        Call it at least every 10 s, also while a table is copied or the source is away.
+        Call it at least every 10 s, also during a copy or while the source is unreachable.
 
         Args:
-            make: Called at once, in this thread, and only if the last report was sent a second ago.
-                A report without an origin is not sent: the replicator does not know it yet.
-            last: The replicator ends: it is made and sent in any case.
+            make: called here if a report is due. A report without an origin is not sent: the
+                replicator does not know it yet.
+            last: the replicator ends; the report is always made and sent.
         """
         if not last and time.monotonic() < self._due_at:
             return
         began = time.monotonic()
         try:
             report = msgspec.structs.replace(bounded(make()), reporter=self._reporter)
-        except Exception as exc:  # a report is never worth a replication
-            self._say_once(f"a report of the replication could not be made: {exc!r}")
+        except Exception as exc:  # a report must not stop replication
+            self._say_once(f"could not build a replication report: {exc!r}")
             self._due_at = began + REFUSED_S
             return
         if not report.origin:
@@ -250,23 +252,23 @@ class ReportSender:
                 self._due_at = max(self._due_at, began + pause_s)
 
     def _send(self, report: ReplicationReport) -> float:
-        """Send a report; return the least time until the next one is."""
+        """Send a report; return the pause until the next one."""
         began = time.monotonic()
         try:
             self._client.action("replication_report", msgspec.to_builtins(report))
         except (Unreachable, TimedOut, Unavailable):
-            return AWAY_S  # the replicator itself tells of a daemon that is away
+            return AWAY_S  # the replicator reports an unreachable daemon itself
         except Unimplemented:
             self._say_once(
-                "this daemon is an older one and shows no replications;"
-                " `ingester replicate status` tells of the tables' states"
+                "this daemon is older and does not show replications;"
+                " `ingester replicate status` shows the tables' states"
             )
             return REFUSED_S
         except ClientError as exc:
-            self._say_once(f"the daemon does not take reports of the replication: {exc}")
+            self._say_once(f"the daemon refuses replication reports: {exc}")
             return REFUSED_S
         except Exception as exc:
-            self._say_once(f"a report of the replication could not be sent: {exc!r}")
+            self._say_once(f"could not send a replication report: {exc!r}")
             return REFUSED_S
         return max(self._every_s, SHARE * (time.monotonic() - began))
 

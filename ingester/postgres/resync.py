@@ -1,4 +1,4 @@
-"""Requests for a new copy of a table, sent to a replicator that is already running."""
+"""Requests for a new copy of tables: at a start, or to a replicator that is already running."""
 
 from __future__ import annotations
 
@@ -9,17 +9,29 @@ from ingester.postgres.options import Options
 from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.slot import find_slot
 from ingester.postgres.starting import default_origin
+from ingester.postgres.states import ReplicaState
 from ingester.postgres.tables import Tables
 
 
-def asked_another(options: Options, client: Client) -> str:
-    """Ask whoever reads from the slot for new copies; empty where nobody does.
+def order_resyncs(tables: Tables, options: Options) -> list[str]:
+    """Order the copies that the options request; return names that no table here has."""
+    unknown = set(options.resync)
+    for target, state in list(tables.have.items()):
+        names = _names(target, state)
+        if options.resync_all or names & options.resync:
+            tables.order(target, "a new copy was requested", state.facts.oid)
+        unknown -= names
+    return sorted(unknown)
+
+
+def request_resync(options: Options, client: Client) -> str:
+    """Request new copies from the replicator that reads from the slot.
 
     Returns:
-        A line that says so.
+        A line that says so; empty if no replicator is running.
 
     Raises:
-        SourceFailed: there is no such table here.
+        SourceFailed: no such table here.
     """
     connection = connect(options.dsn)
     try:
@@ -32,13 +44,15 @@ def asked_another(options: Options, client: Client) -> str:
     tables = Tables(client, options.namespace, origin)
     tables.load()
     targets = {
-        name: target
-        for target, state in tables.have.items()
-        for name in (target, state.facts.full_name, state.facts.name)
+        name: target for target, state in tables.have.items() for name in _names(target, state)
     }
     unknown = sorted(options.resync - targets.keys())
     if unknown:
-        raise SourceFailed(f"{unknown[0]!r} has no copy here: there is none to make anew")
-    asked = sorted({targets[name] for name in options.resync})
-    tables.request(asked)
-    return f"asked the replicator that runs to copy {', '.join(asked)} anew"
+        raise SourceFailed(f"table {unknown[0]!r} has no copy here that could be made again")
+    requested = sorted({targets[name] for name in options.resync})
+    tables.request(requested)
+    return f"requested a new copy of {', '.join(requested)} from the running replicator"
+
+
+def _names(target: str, state: ReplicaState) -> set[str]:
+    return {target, state.facts.full_name, state.facts.name}

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class SourceFailed(Exception):
     """The source refuses something.
 
-    ``permanent``: no retry helps until something is changed. ``sqlstate`` is PostgreSQL's code, and
-    ``helps`` are commands, for SQL or a shell, or sentences.
+    ``permanent`` means that no retry helps. ``sqlstate`` is PostgreSQL's code. ``helps`` are SQL or
+    shell commands, or sentences.
     """
 
     def __init__(
@@ -37,37 +37,37 @@ class SourceFailed(Exception):
 
     @property
     def with_help(self) -> str:
-        """The message and what helps, in one line."""
+        """The message, followed by what helps."""
         return f"{self}; what helps: {'; '.join(self.helps)}" if self.helps else str(self)
 
 
 APPLICATION_NAME = "ingester replicate"
-"""What the server calls the sessions, unless the DSN says otherwise."""
+"""The default ``application_name`` of our sessions."""
 WAL_LEVEL = ("ALTER SYSTEM SET wal_level = logical", "restart the server")
 FREE_SLOT = (
     "SELECT slot_name, active, restart_lsn FROM pg_replication_slots",
-    "drop those that nobody needs: SELECT pg_drop_replication_slot('NAME')",
+    "drop unused ones: SELECT pg_drop_replication_slot('NAME')",
     "or raise max_replication_slots and restart the server",
 )
 FREE_SENDER = ("raise max_wal_senders and restart the server",)
 LOST_SLOT = (
-    "start once with --resync-all: a new slot is made and all tables are copied anew",
-    "let max_slot_wal_keep_size be larger than what is written while the replicator stands still",
+    "start once with --resync-all: it creates a new slot and copies all tables again",
+    "raise max_slot_wal_keep_size above the log that is written while no replicator runs",
 )
-RESYNC = ("start once with --resync-all: a new slot is made and all tables are copied anew",)
+RESYNC = ("start once with --resync-all: it creates a new slot and copies all tables again",)
 WRITABLE = (
     "name the primary in the DSN",
-    "or let the role write: ALTER ROLE … RESET default_transaction_read_only",
+    "or make the role's transactions writable: ALTER ROLE … RESET default_transaction_read_only",
 )
 DIRECT = ("name the server itself in the DSN, not the pooler",)
-NOT_UTF8 = ("rename it: the database's encoding is SQL_ASCII, which does not check names",)
-ENCODED = ("write the special characters of user and password percent-encoded in the URI",)
+NOT_UTF8 = ("rename it: names in a SQL_ASCII database are not checked",)
+ENCODED = ("percent-encode special characters of user and password in the URI",)
 
 _PASSING_CLASSES = ("08", "25", "40", "53", "57", "58", "XX")
-"""Connection, transaction, resources, an administrator, the system, and faults of the server."""
+"""Connection, transaction, resources, administrator, system, and internal errors."""
 _PASSING = frozenset(("55P03", "55006", "0B000"))
 _GONE = frozenset(("42P01", "42703", "3F000"))
-"""A table, column or schema has gone since it was looked up: a look anew tells."""
+"""A table, column or schema was dropped since it was read; the next look finds out."""
 
 _TOLD: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
     ("55000", r"wal_level", True, WAL_LEVEL),
@@ -77,13 +77,13 @@ _TOLD: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
         True,
         LOST_SLOT,
     ),
-    ("55000", r"not created in this database", True, ("name another --slot",)),
+    ("55000", r"not created in this database", True, ("choose another --slot",)),
     ("55000", r"recovery|standby", True, ("name the primary in the DSN",)),
     ("0A000", r"recovery|standby", True, ("name the primary in the DSN",)),
     ("25006", r"", True, WRITABLE),
     ("53400", r"", True, FREE_SLOT),
     ("53300", r"max_wal_senders", False, FREE_SENDER),
-    ("55006", r"", False, ("end the other reader of the slot, or name another --slot",)),
+    ("55006", r"", False, ("end the other reader of the slot, or choose another --slot",)),
     ("58P01", r"requested WAL segment", True, LOST_SLOT),
     ("42710", r"publication|relation", False, ()),
     ("42704", r"slot", True, RESYNC),
@@ -97,14 +97,14 @@ _TOLD: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
     ("42501", r"replication|WAL sender", True, ("ALTER ROLE … REPLICATION",)),
     ("42501", r"", True, ("GRANT SELECT ON … TO …",)),
 )
-"""By SQLSTATE and a word of the message: whether it is permanent, and what helps."""
+"""SQLSTATE, message pattern, whether it is permanent, and what helps."""
 
 _CONNECTING: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
     (
         "28P01",
         r"password authentication failed|authentication failed|no password supplied",
         True,
-        ("the password belongs into ~/.pgpass or PGPASSWORD",),
+        ("put the password into ~/.pgpass or PGPASSWORD",),
     ),
     (
         "28000",
@@ -139,10 +139,10 @@ _CONNECTING: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
 
 
 def failure_of(error: psycopg2.Error, secrets: tuple[str, ...] = ()) -> Exception:
-    """The error as it is to be raised: ``SourceFailed`` or ``psycopg2.OperationalError``.
+    """The exception to raise: ``SourceFailed`` or ``psycopg2.OperationalError``.
 
     Args:
-        secrets: texts that the error's message must not have.
+        secrets: texts to mask in the message.
     """
     import psycopg2
 
@@ -152,7 +152,7 @@ def failure_of(error: psycopg2.Error, secrets: tuple[str, ...] = ()) -> Exceptio
         passing = (
             isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError))
             or type(error) is psycopg2.DatabaseError
-        )  # The stream ended: the server restarts.
+        )  # The stream ended: the server is restarting.
         for sqlstate, words, permanent, helps in _CONNECTING if passing else ():
             if re.search(words, text, re.IGNORECASE):
                 return SourceFailed(f"PostgreSQL: {text}", sqlstate, permanent, helps)

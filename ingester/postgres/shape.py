@@ -21,30 +21,30 @@ _NUMERIC = 1700
 
 
 class ShapeColumn(NamedTuple):
-    """A column that is followed."""
+    """A followed column."""
 
     source: str
     name: str
-    """The name here."""
+    """The column's name here."""
     type: ColumnType
 
 
 class Shape(NamedTuple):
-    """A table as it is followed."""
+    """A followed table."""
 
     target: str
-    """The name of the table here."""
+    """The table's name here."""
     key: tuple[str, ...]
-    """The columns of the key by their names at the source."""
+    """The key's columns by their names at the source."""
     columns: tuple[ShapeColumn, ...]
     full_identity: bool
-    """Changes have the whole old row."""
+    """Changes contain the whole old row."""
     left_out: tuple[str, ...] = ()
-    """Columns of the source that are not wanted here."""
+    """Columns of the source that are not kept here."""
 
 
 class ShapeDiffers(ValueError):
-    """What the log says of a table is not what it is followed by: its facts are to be read anew."""
+    """The stream describes the table differently: its facts must be read again."""
 
     def __init__(self, oid: int, target: str, reason: str) -> None:
         self.oid, self.target, self.reason = oid, target, reason
@@ -52,47 +52,48 @@ class ShapeDiffers(ValueError):
 
 
 class Layout(NamedTuple):
-    """Where the columns of a shape stand in a row, under one Relation message."""
+    """A shape with the Relation message by which rows are read."""
 
     relation: Relation
     shape: Shape
 
     def checked(self) -> Layout:
-        """Raises :class:`ShapeDiffers`."""
+        """Raise :class:`ShapeDiffers` unless they match."""
         relation, shape = self
         there = {column.name for column in relation.columns}
         wanted = {column.source for column in shape.columns}
         new = sorted(there - wanted - set(shape.left_out))
         for names, reason in (
-            (sorted(wanted - there), "is not there any more"),
+            (sorted(wanted - there), "is gone"),
             (new, "is new"),
             (sorted(set(shape.key) - set(relation.key)), "is not in the REPLICA IDENTITY"),
         ):
             if names:
                 raise ShapeDiffers(relation.oid, shape.target, f"column {names[0]!r} {reason}")
         if (relation.identity == "f") != shape.full_identity:
-            raise ShapeDiffers(relation.oid, shape.target, "its REPLICA IDENTITY is another one")
+            raise ShapeDiffers(relation.oid, shape.target, "its REPLICA IDENTITY changed")
         return self
 
 
 def shape_of(target: str, facts: TableFacts, columns: Sequence[KeptColumn]) -> Shape:
-    """Return the shape by which changes of a table are read."""
+    """The shape of a table with these facts."""
     by_name = {column.name: column for column in facts.columns}
-    shaped = tuple(
-        ShapeColumn(each.source, each.name, column_type(by_name[each.source], each.policy))
-        for each in columns
-    )
+    shaped = []
+    for kept in columns:
+        column = by_name[kept.source]
+        kind = column_type(column.base_oid, column.base_modifier, kept.policy)
+        shaped.append(ShapeColumn(kept.source, kept.name, kind))
     left_out = tuple(c.name for c in facts.columns if c.name not in {e.source for e in columns})
-    return Shape(target, facts.key, shaped, facts.identity == "f", left_out)
+    return Shape(target, facts.key, tuple(shaped), facts.identity == "f", left_out)
 
 
 def shape_then(target: str, state: ReplicaState, relation: Relation) -> Shape:
-    """Return the shape of a table as it was when the stream says that it had these columns.
+    """The shape of a table when the stream described it with these columns.
 
-    Columns that it has got since, with null in all rows that were there, are not in it.
+    Columns added since, null in all rows that existed, are not part of it.
 
     Raises:
-        ShapeDiffers: it cannot have been this table.
+        ShapeDiffers: a column is new or has another type.
     """
     known = {column.name: column for column in state.facts.sent_columns}
     for column in relation.columns:

@@ -16,14 +16,14 @@ from __future__ import annotations
 import select
 from typing import Any, NamedTuple
 
-from ingester.postgres.connection import as_bytes, connect, told
+from ingester.postgres.connection import as_bytes, connect, source_errors
 from ingester.postgres.pgoutput import Message, parse
 from ingester.postgres.server_errors import SourceFailed
 
 MESSAGES_SINCE = 140_000
-"""The server's version, as libpq says it, from which on it sends messages of ours, too."""
+"""Servers from this version send our messages in the stream."""
 OWN_TIMEOUT_SINCE = 120_000
-"""The version from which on a session says itself how long its server waits for it."""
+"""Servers from this version let a session set ``wal_sender_timeout``."""
 HEARTBEAT = "ingester"
 """The prefix of our messages in the source's log."""
 
@@ -32,9 +32,9 @@ class FoundSlot(NamedTuple):
     """The slot as the server has it.
 
     Attributes:
-        confirmed_lsn: What was told to be safe.
-        lost: Whether the server has thrown away what it should have kept.
-        active_pid: Of who reads from it now.
+        confirmed_lsn: The position confirmed as safe.
+        lost: Whether the server has removed log that the slot needs.
+        active_pid: The process that reads from it.
     """
 
     confirmed_lsn: int
@@ -43,14 +43,14 @@ class FoundSlot(NamedTuple):
 
 
 def find_slot(connection: Any, name: str) -> FoundSlot | None:
-    """Return the slot of a name; None where there is none.
+    """The slot of this name, or None.
 
     Raises:
-        SourceFailed: it is of another plugin or database.
+        SourceFailed: it belongs to another plugin or database.
     """
     version = connection.server_version
     lost = "wal_status = 'lost'" if version >= 130_000 else "false"
-    with told(), connection.cursor() as cursor:
+    with source_errors(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT plugin, database, database = current_database(),"
             " confirmed_flush_lsn - '0/0'::pg_lsn, active_pid, coalesce(restart_lsn IS NULL OR "
@@ -62,32 +62,28 @@ def find_slot(connection: Any, name: str) -> FoundSlot | None:
         return None
     plugin, database, ours, confirmed, active_pid, lost_now = row
     if plugin != "pgoutput":
-        raise SourceFailed(f"slot {name!r} is of plugin {plugin!r}, not pgoutput: name another one")
+        raise SourceFailed(f"slot {name!r} uses plugin {plugin!r}, not pgoutput: choose another")
     if not ours:
-        raise SourceFailed(f"slot {name!r} is of database {database!r}: name another one (--slot)")
+        raise SourceFailed(f"slot {name!r} belongs to database {database!r}: choose another --slot")
     return FoundSlot(int(confirmed or 0), bool(lost_now), active_pid)
 
 
 def drop_slot(connection: Any, name: str) -> None:
-    """Drop a slot that nobody reads from.
+    """Drop an unused slot.
 
     Raises:
-        SourceFailed: somebody does.
+        SourceFailed: a process reads from it.
     """
-    with told(), connection.cursor() as cursor:
+    with source_errors(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_drop_replication_slot(%s)", (name,))
 
 
 def make_slot(connection: Any, name: str) -> int:
-    """Make the slot, and return the position at which it begins.
+    """Create the slot and return its first position.
 
-    It waits for the transactions that run at the source: ``connection.cancel()``, from another
-    thread, ends that.
-
-    Raises:
-        SourceFailed: there is no room for one, or the role may not.
+    The server waits for running transactions; ``connection.cancel()`` interrupts that.
     """
-    with told(), connection.cursor() as cursor:
+    with source_errors(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput')",
             (name,),
@@ -97,11 +93,11 @@ def make_slot(connection: Any, name: str) -> int:
 
 
 def end_sender(connection: Any, pid: int, slot: str) -> None:
-    """End the process that sends a slot's stream to us, which nobody reads any more.
+    """Terminate the server process that sends the slot's stream to this connection.
 
-    In the middle of a large transaction it would go on for long, and nobody else could read.
+    In a large transaction it would continue for long and block other readers.
     """
-    with told(), connection.cursor() as cursor:
+    with source_errors(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
             " WHERE slot_name = %s AND active_pid = %s",
@@ -110,19 +106,19 @@ def end_sender(connection: Any, pid: int, slot: str) -> None:
 
 
 def current_lsn(connection: Any) -> int:
-    """Return the end of the source's log."""
-    with told(), connection.cursor() as cursor:
+    """The end of the source's log."""
+    with source_errors(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")
         [lsn] = cursor.fetchone()
     return int(lsn)
 
 
 def kept_from(connection: Any, slot: str) -> int | None:
-    """Return from where on the source keeps its log for a slot; None where it does not.
+    """The position from which the source keeps its log for a slot; None if it does not.
 
-    That is before what was confirmed, where a transaction has been open for long.
+    A long transaction keeps it before the confirmed position.
     """
-    with told(), connection.cursor() as cursor:
+    with source_errors(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT restart_lsn - '0/0'::pg_lsn FROM pg_replication_slots WHERE slot_name = %s",
             (slot,),
@@ -132,11 +128,11 @@ def kept_from(connection: Any, slot: str) -> int | None:
 
 
 def send_heartbeat(connection: Any) -> None:
-    """Write a message into the source's log, which moves the stream of an idle table on.
+    """Write a message into the source's log; it advances the stream of idle tables.
 
-    It is on the server's disk when this returns, and so in the log that a stream reads at first.
+    It is flushed when this returns, so a stream that begins afterwards reads it first.
     """
-    with told(), connection.cursor() as cursor:
+    with source_errors(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT set_config('synchronous_commit', 'local', true),"
             " pg_logical_emit_message(true, %s, '')",
@@ -145,21 +141,17 @@ def send_heartbeat(connection: Any) -> None:
 
 
 class Read(NamedTuple):
-    """A message, and its position in the source's log."""
+    """A message and its position in the source's log."""
 
     message: Message
     lsn: int
 
 
 class SlotStream:
-    """The messages of a publication's tables, from where the slot stands."""
+    """The messages of a publication's tables, from the slot's position."""
 
     def __init__(self, dsn: str, slot: str, publication: str) -> None:
-        """Connect; :meth:`begin` comes next.
-
-        Raises:
-            SourceFailed, psycopg2.OperationalError: the server cannot be reached.
-        """
+        """Connect. :meth:`begin` starts the stream."""
         self._slot, self._publication = slot, publication
         self._connection: Any = connect(dsn, replication=True)
         self._cursor = self._connection.cursor()
@@ -167,18 +159,16 @@ class SlotStream:
         self._confirmed = 0
 
     def begin(self, from_lsn: int) -> int:
-        """Begin to read where the slot stands, or later; return from where at least.
+        """Start the stream at the slot's position or later; return the earliest position.
 
-        Transactions that end at or before ``from_lsn`` may be left out: reading a log for others
-        is quick.
+        The server may skip transactions that end at or before ``from_lsn``.
 
         Raises:
-            SourceFailed: somebody else reads, or the slot or the publication is gone.
-            psycopg2.OperationalError: the server cannot be reached.
+            SourceFailed: another process reads, or the slot or publication is missing.
         """
         if self._connection.server_version >= OWN_TIMEOUT_SINCE:
-            # What was left out is not safe, so nothing may tell that it is: see above.
-            with told(), self._connection.cursor() as cursor:
+            # Skipped log is not safe, so no status message may confirm it: see above.
+            with source_errors(), self._connection.cursor() as cursor:
                 cursor.execute(
                     "SET wal_sender_timeout = 0; SET tcp_keepalives_idle = 60;"
                     " SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 6"
@@ -190,30 +180,29 @@ class SlotStream:
         options = {"proto_version": "1", "publication_names": f'"{quoted}"'}
         if self._connection.server_version >= MESSAGES_SINCE:
             options["messages"] = "true"
-        with told():
+        with source_errors():
             self._cursor.start_replication(
                 self._slot, start_lsn=from_lsn, decode=False, options=options
             )
         return from_lsn
 
     def close(self) -> None:
-        """Drop the connection; the slot stays."""
         self._connection.close()
 
     @property
     def backend_pid(self) -> int:
-        """The server's process that sends to us."""
+        """The server process that sends the stream."""
         return int(self._connection.info.backend_pid)
 
     @property
     def server_lsn(self) -> int:
-        """How far the server has come with sending, as it said last."""
+        """The server's position, as it last reported."""
         return int(self._cursor.wal_end or 0)
 
     def read(self, wait_s: float) -> Read | None:
-        """Return the next message that says something; None where none comes in that time."""
+        """The next relevant message, or None if none arrives in time."""
         while True:
-            with told():
+            with source_errors():
                 found = self._cursor.read_message()
             if found is None:
                 if not select.select([self._cursor], [], [], wait_s)[0]:
@@ -226,12 +215,12 @@ class SlotStream:
                 return Read(message, found.data_start)
 
     def confirm(self, lsn: int) -> int:
-        """Tell that all up to here is safe; return what was told, which may be before that."""
+        """Confirm a position as safe; return the confirmed position, which may be lower."""
         lsn = min(lsn, self._last_lsn - 1)
         if lsn > self._confirmed:
             self._confirmed = lsn
         if self._confirmed:
-            with told():
+            with source_errors():
                 self._cursor.send_feedback(
                     write_lsn=self._confirmed,
                     flush_lsn=self._confirmed,

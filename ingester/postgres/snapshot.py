@@ -25,18 +25,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from ingester.postgres.catalog import read_tables
-from ingester.postgres.connection import StatementThread, Stopped, ask, connect, told
+from ingester.postgres.connection import StatementThread, Stopped, ask, connect, source_errors
 from ingester.postgres.facts import TableFacts
 
 _SHOWN = 10
 
 
 def blockers_of(connection: Any, pid: int) -> tuple[str, ...]:
-    """What the server's process ``pid`` waits for, as another connection sees it.
-
-    Raises:
-        SourceFailed, psycopg2.OperationalError
-    """
+    """What the server process ``pid`` waits for, seen from another connection."""
     sessions = ask(connection, f"{_SESSIONS} WHERE pid = ANY (pg_blocking_pids(%s))", pid)
     prepared = ask(
         connection,
@@ -44,15 +40,11 @@ def blockers_of(connection: Any, pid: int) -> tuple[str, ...]:
         " WHERE pid = %s AND NOT granted)",
         pid,
     )
-    return _told(sessions, prepared)
+    return _described(sessions, prepared)
 
 
 def blockers_of_tables(connection: Any, oids: set[int]) -> tuple[str, ...]:
-    """Who has these tables for itself, or waits to have them.
-
-    Raises:
-        SourceFailed, psycopg2.OperationalError
-    """
+    """Sessions that hold or await an exclusive lock on these tables."""
     locks = (
         "FROM pg_locks l WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'"
         " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -60,14 +52,14 @@ def blockers_of_tables(connection: Any, oids: set[int]) -> tuple[str, ...]:
     )
     wanted = sorted(oids)
     sessions = ask(connection, f"{_SESSIONS} WHERE pid IN (SELECT l.pid {locks})", wanted)
-    # A prepared transaction's locks have the number of its virtual one, which ends in it.
+    # The locks of a prepared transaction have a virtual transaction id that ends in its id.
     prepared = ask(
         connection,
         f"{_PREPARED} WHERE EXISTS (SELECT {locks} AND l.pid IS NULL"
         " AND l.virtualtransaction LIKE '%%/' || transaction)",
         wanted,
     )
-    return _told(sessions, prepared)
+    return _described(sessions, prepared)
 
 
 _SESSIONS = (
@@ -79,7 +71,7 @@ _PREPARED = (
 )
 
 
-def _told(sessions: list[tuple[Any, ...]], prepared: list[tuple[Any, ...]]) -> tuple[str, ...]:
+def _described(sessions: list[tuple[Any, ...]], prepared: list[tuple[Any, ...]]) -> tuple[str, ...]:
     found = []
     for pid, role, program, state, since in sessions[:_SHOWN]:
         what = f"pid {pid}, role {role}"
@@ -94,7 +86,7 @@ def _told(sessions: list[tuple[Any, ...]], prepared: list[tuple[Any, ...]]) -> t
 
 
 LOCK_TIMEOUT_MS = 300
-"""So long the application's statements may queue behind a lock that is waited for here."""
+"""The longest time that statements of the application queue behind our lock request."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 LOOK_EVERY_S = 1.0
 _STOP_WITHIN_S = 0.1
@@ -103,11 +95,11 @@ T = TypeVar("T")
 
 
 class ChangedMeanwhile(Exception):
-    """A table is not any more what it is in the snapshot: take another snapshot."""
+    """A table differs from the snapshot: take another one."""
 
 
 class SourceSnapshot:
-    """What the source's tables were at ``lsn``. Made by :meth:`take`; one thread at a time."""
+    """The source's tables at ``lsn``. Created by :meth:`take`; one thread at a time."""
 
     def __init__(
         self,
@@ -117,11 +109,10 @@ class SourceSnapshot:
         stopped: Callable[[], bool],
         waiting: Callable[[str], None],
     ) -> None:
-        """Take a connection within its transaction, and another one that sees what is now."""
+        """Take a connection with the snapshot's transaction, and one that sees the present."""
         self.lsn = lsn
         """Commits that end at or before it are in the snapshot, all others are not."""
         self.connection = connection
-        """In the snapshot's transaction; values in its SQL are psycopg2's to quote."""
         self.stopped = stopped
         self._beside = beside
         self._waiting = waiting
@@ -135,21 +126,17 @@ class SourceSnapshot:
         stopped: Callable[[], bool],
         waiting: Callable[[str], None] = lambda text: None,
     ) -> Iterator[SourceSnapshot]:
-        """Take a snapshot; it lasts as long as the ``with`` block.
+        """Take a snapshot for the duration of the ``with`` block.
 
-        The server waits for the end of all transactions that write at that moment, prepared ones
-        too. The stream that goes on from the snapshot is another slot's, made before.
+        The server waits for all writing transactions, including prepared ones.
 
         Args:
-            slot_name: what the temporary slot's name begins with; it is gone when this returns.
-            stopped: asked whether to end, several times a second.
-            waiting: told what the slot's creation, or a lock, waits for; nothing ("") when that is
-                over.
+            slot_name: prefix of the temporary slot's name; the slot is dropped on return.
+            stopped: polled several times a second.
+            waiting: called with the blocking sessions, and with "" when the wait is over.
 
         Raises:
-            Stopped: it was to end.
-            SourceFailed: what no retry helps.
-            psycopg2.OperationalError: a retry may help.
+            Stopped: ``stopped`` returned true.
         """
         with contextlib.ExitStack() as closed:
             connection = connect(dsn, replication=True)
@@ -159,36 +146,29 @@ class SourceSnapshot:
             pid = connection.info.backend_pid
             name = f"{slot_name[: _NAME_BYTES - 12]}_{pid}"
             creation = StatementThread(connection, lambda: _create(connection, name))
-            lsn = _watched(creation, stopped, lambda: waiting(_said(blockers_of(beside, pid))))
+            lsn = _watched(
+                creation, stopped, lambda: waiting(_blocked_text(blockers_of(beside, pid)))
+            )
             waiting("")
             yield cls(lsn, connection, beside, stopped, waiting)
 
     def facts(self, publication: str, oids: list[int] | None = None) -> list[TableFacts]:
-        """What the publication's tables are in the snapshot: :func:`catalog.read_tables`.
-
-        Raises:
-            SourceFailed, psycopg2.OperationalError
-        """
-        with told():
+        """The facts of the publication's tables in the snapshot."""
+        with source_errors():
             return read_tables(self.connection, publication, oids)
 
     def ask(self, query: Any) -> list[tuple[Any, ...]]:
-        """The rows that a query of the snapshot answers, however long it takes.
-
-        Raises:
-            Stopped, SourceFailed, psycopg2.OperationalError
-        """
+        """The rows of a query in the snapshot; interruptible."""
         statement = StatementThread(self.connection, lambda: ask(self.connection, query))
         return _watched(statement, self.stopped, lambda: None)
 
     @contextmanager
     def locked(self, table: TableFacts) -> Iterator[None]:
-        """Within the block the table can be read and is what its facts say; others can write to it.
+        """Lock the table for reading, and verify that its facts are unchanged; others can write.
 
         Raises:
-            ChangedMeanwhile: it was rewritten, emptied, altered, renamed or dropped since.
-            Stopped: it was to end while somebody else had the table for itself.
-            SourceFailed, psycopg2.OperationalError
+            ChangedMeanwhile: rewritten, truncated, altered, renamed or dropped since.
+            Stopped: while another session held the table.
         """
         self._execute("SAVEPOINT unlocked")
         try:
@@ -196,34 +176,37 @@ class SourceSnapshot:
             self._compare(table)
             held = self._held()
             if not _oids(table) <= held.keys():
-                raise ChangedMeanwhile(f"table {table.full_name}: the name is another table's now")
+                raise ChangedMeanwhile(
+                    f"table {table.full_name}: the name now belongs to another table"
+                )
             yield
-            # A schema is renamed without a lock of its tables, so that a name may be another
-            # table's from one statement to the next. But what was read is locked by now.
+            # A schema is renamed without locking its tables, so a name may change between two
+            # statements. By now the table that was read is locked.
             others = {oid: name for oid, name in self._held().items() if oid not in held}
             if table.name in others.values():
-                raise ChangedMeanwhile(f"table {table.full_name}: the name became another table's")
+                raise ChangedMeanwhile(
+                    f"table {table.full_name}: the name now belongs to another table"
+                )
         finally:
             self._unlock()
 
     def _lock(self, table: TableFacts) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._try_lock(table):
-            self._waiting(_said(blockers_of_tables(self._beside, _oids(table))))
+            self._waiting(_blocked_text(blockers_of_tables(self._beside, _oids(table))))
             _pause(pause_s, self.stopped)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         self._waiting("")
 
     def _try_lock(self, table: TableFacts) -> bool:
-        """Whether it is locked now."""
         import psycopg2.errors
         from psycopg2 import sql
 
-        # The partitions of a partitioned table are locked with it.
+        # Locks the partitions, too.
         only = sql.SQL("" if table.kind == "p" else "ONLY ")
         name = sql.Identifier(table.schema, table.name)
         self._execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
-        with told(), self.connection.cursor() as cursor:
+        with source_errors(), self.connection.cursor() as cursor:
             try:
                 cursor.execute(sql.SQL("LOCK TABLE {}{} IN ACCESS SHARE MODE").format(only, name))
             except (psycopg2.errors.LockNotAvailable, psycopg2.errors.DeadlockDetected):
@@ -241,7 +224,7 @@ class SourceSnapshot:
         return True
 
     def _unlock(self) -> None:
-        """Give the lock back; what has failed meanwhile does not count."""
+        """Release the lock, whatever has failed."""
         import psycopg2
         import psycopg2.extensions
 
@@ -250,23 +233,23 @@ class SourceSnapshot:
                 self._execute("ROLLBACK TO SAVEPOINT unlocked")
                 self._execute("RELEASE SAVEPOINT unlocked")
             except psycopg2.extensions.QueryCanceledError:
-                continue  # The cancel of what was done before came late.
+                continue  # A late cancel of the previous statement.
             except Exception:
-                # The connection is lost: its next use says so.
+                # The connection is lost; its next use raises.
                 self.connection.close()
             return
 
     def _compare(self, table: TableFacts) -> None:
-        """Refuse a table that is not what it is in the snapshot, or not what the caller knows."""
+        """Refuse a table that differs from the snapshot or from the caller's facts."""
         then = self.facts("", [table.oid])
-        with told():
+        with source_errors():
             now = read_tables(self._beside, "", [table.oid])
         for other in (then, now):
             if differences := _differences(table, other):
                 raise ChangedMeanwhile(f"table {table.full_name} {differences}")
 
     def _held(self) -> dict[int, str]:
-        """The tables that the transaction has a lock of, with their names."""
+        """The tables locked by the transaction, with their names."""
         found = ask(
             self._beside,
             "SELECT c.oid::bigint, c.relname::text FROM pg_locks l JOIN pg_class c"
@@ -279,21 +262,21 @@ class SourceSnapshot:
         return {int(oid): str(name) for oid, name in found}
 
     def _execute(self, statement: str) -> None:
-        with told(), self.connection.cursor() as cursor:
+        with source_errors(), self.connection.cursor() as cursor:
             cursor.execute(statement)
 
 
 def _create(connection: Any, slot_name: str) -> int:
-    """Begin a transaction with the snapshot of a new slot; the slot's position."""
+    """Start a transaction with the snapshot of a new slot; return the slot's position."""
     from psycopg2 import sql
 
     slot = sql.Identifier(slot_name)
     create = sql.SQL("CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput USE_SNAPSHOT")
-    with told(), connection.cursor() as cursor:
+    with source_errors(), connection.cursor() as cursor:
         cursor.execute("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
         cursor.execute(create.format(slot))
         _, lsn, _, _ = cursor.fetchone()
-        # The snapshot is the transaction's now. The slot would hold the log all the time.
+        # The transaction keeps the snapshot; the slot would only hold the log.
         cursor.execute(sql.SQL("DROP_REPLICATION_SLOT {}").format(slot))
     high, low = lsn.split("/")
     return (int(high, 16) << 32) + int(low, 16)
@@ -302,12 +285,12 @@ def _create(connection: Any, slot_name: str) -> int:
 def _watched(
     statement: StatementThread[T], stopped: Callable[[], bool], look: Callable[[], None]
 ) -> T:
-    """What a statement answers; look now and then what it waits for."""
+    """The result of a statement; calls ``look`` every second meanwhile."""
     look_at = time.monotonic() + LOOK_EVERY_S
     try:
         while not statement.wait(_STOP_WITHIN_S):
             if stopped():
-                raise Stopped("stopped while the source was at work on a snapshot")
+                raise Stopped("stopped while the source was creating a snapshot")
             if time.monotonic() >= look_at:
                 look()
                 look_at = time.monotonic() + LOOK_EVERY_S
@@ -320,7 +303,7 @@ def _pause(seconds: float, stopped: Callable[[], bool]) -> None:
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if stopped():
-            raise Stopped("stopped while a table was locked by somebody else")
+            raise Stopped("stopped while another session held a table's lock")
         time.sleep(min(_STOP_WITHIN_S, left))
 
 
@@ -328,12 +311,12 @@ def _oids(table: TableFacts) -> set[int]:
     return {table.oid, *(leaf.oid for leaf in table.leaves)}
 
 
-def _said(blockers: tuple[str, ...]) -> str:
+def _blocked_text(blockers: tuple[str, ...]) -> str:
     return f"the source waits for {'; '.join(blockers)}" if blockers else ""
 
 
 def _differences(table: TableFacts, found: list[TableFacts]) -> str:
-    """What tells two readings apart, whatever the publication; nothing if they are the same."""
+    """Describe the difference of two readings, apart from publication; empty if none."""
     if not found:
         return "was dropped after the snapshot"
     before, after = (_unpublished(each) for each in (table, found[0]))

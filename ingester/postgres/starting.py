@@ -25,7 +25,7 @@ from ingester.postgres.names import choose, split_name
 from ingester.postgres.options import Options
 from ingester.postgres.planning import publish
 from ingester.postgres.positions import catch_up_name
-from ingester.postgres.publication import Made
+from ingester.postgres.publication import PublicationChange
 from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.slot import FoundSlot, current_lsn, drop_slot, find_slot, make_slot
 from ingester.postgres.states import ReplicaState, SlotPlace
@@ -34,7 +34,7 @@ from ingester.postgres.tables import Tables, newest_place
 
 @dataclass
 class Started:
-    """What a start has found and made."""
+    """What a start has found and created."""
 
     options: Options
     connection: Any
@@ -42,10 +42,10 @@ class Started:
     tables: Tables
     place: SlotPlace
     made_slot: bool
-    made: Made | None
+    made: PublicationChange | None
 
-    def take_back(self) -> None:
-        """Take back what the start has made, unless a table has been followed by it."""
+    def undo(self) -> None:
+        """Remove what the start has created, unless a table is followed by it."""
         if any(state.place == self.place for state in self.tables.states().values()):
             return
         with suppress(Exception):
@@ -59,30 +59,25 @@ class Started:
                 self.made.undo()
 
     def is_misplaced(self, connection: Any, slot: FoundSlot) -> bool:
-        """Return whether a start would refuse to go on: the slot or the server is another one.
-
-        Raises:
-            ClientError, psycopg2.OperationalError: a retry may help.
-        """
+        """Whether a new start would be refused: the slot or the server is another one."""
         tables, server = self.tables, self.server
         try:
-            _check_end(current_lsn(connection), tables)
+            _check_log_end(current_lsn(connection), tables)
         except SourceFailed:
             return True
         newest = newest_place(tables.states().values())
         if newest != self.place:
-            return slot.lost  # No table is followed from here yet: all will be copied.
+            return slot.lost  # No table is followed by this slot yet: all will be copied.
         at = SlotPlace(server.system_identifier, server.database, self.options.slot, 0)
-        return _wrong(at, newest, tables, slot) is not None
+        return _gap_reason(at, newest, tables, slot) is not None
 
 
 def start(options: Options, client: Client, stopped: Callable[[], bool]) -> Started:
-    """Check everything, then make what is missing.
+    """Check everything, then create what is missing.
 
     Raises:
-        SourceFailed: something has to be changed first; nothing is left of this start.
-        BadState: a table here has a state that cannot be read.
-        psycopg2.OperationalError, ClientError: a retry may help.
+        SourceFailed: something must be changed first; nothing of this start is left.
+        BadState: a table's state cannot be read.
     """
     connection = connect(options.dsn)
     try:
@@ -100,13 +95,13 @@ def _start(
     tables = Tables(client, options.namespace, options.origin or default_origin(options, server))
     tables.load()
     check_tables(connection, options, tables)
-    _check_end(current_lsn(connection), tables)
+    _check_log_end(current_lsn(connection), tables)
     slot = find_slot(connection, options.slot)
     place = _place(options, server, tables, slot)
     made = publish(connection, options)
     made_slot = False
     try:
-        # All is copied from where a new slot begins; the old one may be unable to go on.
+        # The old slot may be unusable; copies begin at a new slot.
         anew = options.resync_all and any(s.place.is_of(place) for s in tables.have.values())
         if slot is not None and (slot.lost or anew):
             drop_slot(connection, options.slot)
@@ -123,104 +118,105 @@ def _start(
 
 
 def default_origin(options: Options, server: ServerFacts) -> str:
-    """Return the name that no other system, database or slot has."""
+    """An origin unique to the system, database and slot."""
     return f"postgres-{server.system_identifier}-{server.database}-{options.slot}"[:240]
 
 
 def check_server(server: ServerFacts, options: Options) -> None:
-    """Raise :class:`SourceFailed` for all that stands in the way of any start."""
     if found := before_start(server, options.publication, options.slot):
         reasons = "; ".join(each.reason for each in found)
         raise SourceFailed(reasons, helps=tuple(help_ for each in found for help_ in each.helps))
 
 
 def check_tables(connection: Any, options: Options, tables: Tables) -> None:
-    """Raise :class:`SourceFailed` for a name that no table has, and none had that is here."""
+    """Refuse names that no table has, and none here had."""
     found = read_tables(connection, options.publication, everything=True)
     had = {(each.facts.schema, each.facts.name) for each in tables.have.values()}
     missing = [name for name in choose(found, options.tables)[1] if split_name(name) not in had]
     if missing:
-        raise SourceFailed(f"there is no table {', '.join(missing)}", helps=("correct --tables",))
+        raise SourceFailed(
+            f"table {', '.join(missing)} does not exist", helps=("correct --tables",)
+        )
 
 
 def _place(
     options: Options, server: ServerFacts, tables: Tables, slot: FoundSlot | None
 ) -> SlotPlace:
-    """The place that tables are followed from; where no slot is there yet, one that none has."""
+    """The slot that tables are followed by; without one, a place that matches no state."""
     confirmed = -1 if slot is None else slot.confirmed_lsn
     fresh = SlotPlace(server.system_identifier, server.database, options.slot, confirmed)
     elsewhere = tables.elsewhere()
     if elsewhere:
         raise SourceFailed(
-            f"origin {tables.origin!r} replicates into namespace {elsewhere[0]!r} already: name"
+            f"origin {tables.origin!r} already replicates into namespace {elsewhere[0]!r}: choose"
             " another --origin and --slot"
         )
     newest = newest_place(tables.have.values())
     if newest is None:
         return fresh
-    wrong = _wrong(fresh, newest, tables, slot)
+    wrong = _gap_reason(fresh, newest, tables, slot)
     if wrong is None:
         return newest
     if not options.resync_all:
-        raise SourceFailed(f"{wrong}; --resync-all copies all tables anew, from where it is now")
+        raise SourceFailed(f"{wrong}; --resync-all copies all tables again")
     return fresh
 
 
-def _check_end(end: int, tables: Tables) -> None:
-    """Raise :class:`SourceFailed` for a source that has less than was read from it."""
+def _check_log_end(end: int, tables: Tables) -> None:
+    """Refuse a source whose log is shorter than what was read from it."""
     known = [state.from_lsn for state in tables.states().values()]
     known += [each.memory_sequence or 0 for each in tables.client.origins(tables.origin)]
     if end < max(known, default=0):
         raise SourceFailed(
-            f"the source's log ends at {lsn_text(end)}, and origin {tables.origin!r} has been at"
+            f"the source's log ends at {lsn_text(end)}, but origin {tables.origin!r} has read up to"
             f" {lsn_text(max(known))}: the source was restored from a backup, or is another one",
-            helps=("name another --origin and --slot: all tables are copied anew",),
+            helps=("choose another --origin and --slot: all tables are copied again",),
         )
 
 
-def _wrong(
+def _gap_reason(
     fresh: SlotPlace, newest: SlotPlace, tables: Tables, slot: FoundSlot | None
 ) -> str | None:
-    """Why changes may be missing between what tables have and what the slot will give."""
+    """Why changes may be missing between the tables here and the slot; None if none are."""
     if not fresh.is_of(newest):
         return (
             f"origin {tables.origin!r} follows slot {newest.slot!r} of database"
-            f" {newest.database!r} in system {newest.system_identifier}, and this is slot"
-            f" {fresh.slot!r} of {fresh.database!r} in {fresh.system_identifier}: name another"
-            " --origin for it"
+            f" {newest.database!r} in system {newest.system_identifier}, but this is slot"
+            f" {fresh.slot!r} of {fresh.database!r} in {fresh.system_identifier}: choose another"
+            " --origin"
         )
     if slot is None:
-        return f"slot {newest.slot!r} is gone, and with it the changes since it was read last"
+        return f"slot {newest.slot!r} was dropped; the changes since it was last read are lost"
     if slot.lost:
-        return f"the server has thrown away the log that slot {newest.slot!r} needs"
+        return f"the server has removed log that slot {newest.slot!r} needs"
     bound = safe_bound(tables, newest)
     if slot.confirmed_lsn > bound:
         return (
-            f"slot {newest.slot!r} stands at {lsn_text(slot.confirmed_lsn)}, and what is here"
-            f" ends at {lsn_text(bound)}: it was made anew, or somebody else reads from it"
+            f"slot {newest.slot!r} is at {lsn_text(slot.confirmed_lsn)}, but the changes here end"
+            f" at {lsn_text(bound)}: it was created again, or another process reads from it"
         )
     return None
 
 
 def safe_bound(tables: Tables, place: SlotPlace) -> int:
-    """Return the position up to which the daemon has all changes that the slot has given."""
+    """The position up to which the daemon has all changes that the slot has delivered."""
     found = [0]
     states: list[ReplicaState] = [s for s in tables.have.values() if s.place == place]
     found += [max(state.from_lsn, state.upto) for state in states]
     for name in (tables.origin, *(catch_up_name(tables.origin, target) for target in tables.have)):
-        # What is durable may be less after a daemon's restart, until it has looked at all tables.
+        # After its restart a daemon may report less as durable until it has looked at all tables.
         for each in tables.client.origins(name):
             found += [each.memory_sequence or 0, each.durable_sequence or 0]
     return max(found)
 
 
 def lsn_text(lsn: int) -> str:
-    """Return a position as PostgreSQL writes it."""
+    """The position as PostgreSQL writes it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def interruptible(connection: Any, stopped: Callable[[], bool], call: Callable[[], int]) -> int:
-    """Return what a call on a connection does, which is cancelled once somebody wants to stop."""
+    """The result of a call, which is cancelled when a stop is requested."""
     done = threading.Event()
 
     def watch() -> None:

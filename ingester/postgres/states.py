@@ -18,9 +18,9 @@ from ingester.postgres.facts import TableFacts
 from ingester.postgres.types import Policy
 
 Phase = Literal["following", "set_aside", "left"]
-"""What a table that has rows here does. The other phases are of a process, and in no state."""
+"""Phases that are stored; all others exist only in a running replicator."""
 PREFIX = "postgres:"
-"""What the names of partitions begin with that have such states."""
+"""The prefix of checkpoint partitions that hold such states."""
 MAX_STATE_BYTES = 1 << 20
 
 
@@ -28,7 +28,7 @@ class KeptColumn(msgspec.Struct, frozen=True):
     """A column of the source, and how it is kept here.
 
     Attributes:
-        kind: The type here, as Arrow writes it.
+        kind: The Arrow type here, as text.
     """
 
     source: str
@@ -38,7 +38,7 @@ class KeptColumn(msgspec.Struct, frozen=True):
 
 
 class SlotPlace(msgspec.Struct, frozen=True):
-    """The slot that changes come from; ``slot_lsn`` tells one from another of the same name."""
+    """The source's slot; ``slot_lsn`` distinguishes slots of the same name."""
 
     system_identifier: str
     database: str
@@ -46,7 +46,7 @@ class SlotPlace(msgspec.Struct, frozen=True):
     slot_lsn: int
 
     def is_of(self, other: SlotPlace) -> bool:
-        """Return whether it is the same slot by name, of whatever age."""
+        """Whether it is a slot of the same system, database and name."""
         mine = (self.system_identifier, self.database, self.slot)
         return mine == (other.system_identifier, other.database, other.slot)
 
@@ -55,12 +55,12 @@ class ReplicaState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The state of one table here.
 
     Attributes:
-        facts: The source's table when it was copied, with the columns that it has got since.
-        columns: Those that are kept, in the source's order.
+        facts: The source's table when it was copied, with columns added since.
+        columns: The kept columns, in the source's order.
         from_lsn: Transactions that end at or before it are in the copy.
-        upto: The source's log up to here has nothing of any table that is not in object storage.
-        reason: Why it is set aside, or has left.
-        since: When that was, in ISO 8601; of a table that is followed, when it was copied.
+        upto: All changes of any table up to here are in object storage.
+        reason: Why it is set aside or has left.
+        since: When that happened, or when it was copied, in ISO 8601.
         helps: What makes it follow again.
     """
 
@@ -82,32 +82,32 @@ class BadState(ValueError):
 
 
 def partition_of(origin: str) -> str:
-    """Return the name of the partition under which a table has the state of an origin."""
+    """The checkpoint partition of an origin's state."""
     return f"{PREFIX}{origin}"
 
 
 def encode_state(state: ReplicaState) -> bytes:
-    """Return the state as JSON.
+    """The state as JSON.
 
     Raises:
-        BadState: it is larger than a checkpoint may be.
+        BadState: larger than a checkpoint may be.
     """
     data = msgspec.json.encode(state)
     if len(data) > MAX_STATE_BYTES:
         raise BadState(
-            f"the state of {state.facts.schema}.{state.facts.name} has {len(data)} bytes; a"
-            f" checkpoint may have {MAX_STATE_BYTES}: it has too many columns or partitions"
+            f"the state of {state.facts.schema}.{state.facts.name} has {len(data)} bytes, more than"
+            f" a checkpoint may have ({MAX_STATE_BYTES}): it has too many columns or partitions"
         )
     return data
 
 
 def decode_state(data: bytes) -> ReplicaState:
-    """Return the state that JSON has.
+    """The state from JSON.
 
     Raises:
-        BadState: it is of another version, or damaged.
+        BadState: another version, or damaged.
     """
     try:
         return msgspec.json.decode(data, type=ReplicaState)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise BadState(f"a state that this version cannot read: {exc}") from exc
+        raise BadState(f"this version cannot read the state: {exc}") from exc

@@ -20,8 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingester.client.sync_stream import SyncColumn
-from ingester.postgres.pgoutput import Cells as RowCells
-from ingester.postgres.pgoutput import Change, UnknownMessage
+from ingester.postgres.pgoutput import UnknownMessage
 from ingester.postgres.shape import Layout, ShapeColumn
 from ingester.postgres.types import ValueNotKept, arrow_values
 
@@ -31,7 +30,7 @@ _INSERT, _UPDATE, _DELETE = b"IUD"
 _KEY, _OLD, _NEW = b"KON"
 _NULL, _UNCHANGED, _TEXT = b"nut"
 _HEAD_BYTES = 6
-"""The kind, the table's OID, the letter of the first part."""
+"""The kind, the table's OID, and the letter of the first part."""
 
 
 class Cells(NamedTuple):
@@ -39,25 +38,25 @@ class Cells(NamedTuple):
 
     kinds: npt.NDArray[np.uint8]
     starts: Places
-    """The places of the texts in the buffer; anything within the row where there is no text."""
+    """Positions of the texts in the buffer; arbitrary within the row if there is no text."""
     lengths: Places
-    """0 where there is no text."""
+    """0 if there is no text."""
 
     def texts_where(self) -> Mask:
-        """The rows that have a text."""
+        """The rows with a text."""
         return np.equal(self.kinds, _TEXT)
 
     def unchanged(self) -> Mask:
-        """The rows whose value is not in the log, as an update has left it as it was."""
+        """The rows whose value an update did not change, and the log omits."""
         return np.equal(self.kinds, _UNCHANGED)
 
 
 class _TupleWalk:
-    """Goes over tuples of many rows, one cell of each at a time."""
+    """Walks the tuples of many rows in parallel, cell by cell."""
 
     def __init__(self, data: npt.NDArray[np.uint8], at: Places, ends: Places, columns: int) -> None:
         self._data, self._ends = data, ends
-        # Four bytes at any place, as a number.
+        # Four bytes at any offset, as a number.
         self._words: npt.NDArray[Any] = np.ndarray(
             (max(0, len(data) - 3),), ">u4", data, strides=(1,)
         )
@@ -95,10 +94,10 @@ class _TupleWalk:
 
 
 class ChangedRows:
-    """The rows of changes of one table whose columns stay as they are."""
+    """The rows of changes of one table, under one Relation message."""
 
     def __init__(self, messages: Sequence[bytes], columns: int) -> None:
-        """Take messages of changes, at least one, together of less than 2 GiB.
+        """Take at least one message, and less than 2 GiB together.
 
         Raises:
             UnknownMessage
@@ -108,7 +107,7 @@ class ChangedRows:
         lengths = np.fromiter(map(len, messages), np.int64, self.rows)
         self._ends = np.cumsum(lengths)
         self._starts = self._ends - lengths
-        # A lone message is not copied.
+        # Joining a single message does not copy it.
         joined = b"".join(messages)
         self._buffer = pa.py_buffer(joined)
         self._data = np.frombuffer(joined, np.uint8)
@@ -128,9 +127,9 @@ class ChangedRows:
             raise UnknownMessage(f"pgoutput: {head!r} begins no change")
 
     def columns(self) -> Iterator[tuple[Cells, Cells]]:
-        """The cells of each column: of the old rows, and of the new ones as they are sent.
+        """For each column, the cells of the old and of the new rows.
 
-        The kind of a cell is 0 where there is no such row.
+        The kind of a cell is 0 if the change has no such row.
 
         Raises:
             UnknownMessage
@@ -147,9 +146,9 @@ class ChangedRows:
             raise UnknownMessage("pgoutput: a change goes on behind its row")
 
     def texts(self, cells: Cells) -> pa.Array:
-        """The texts of cells as bytes, null where there is none."""
+        """The texts of cells as bytes, null if there is none."""
         there = cells.texts_where()
-        # Values and what lies between them take turns; the values are taken out of that.
+        # Values and gaps alternate; take picks the values.
         offsets = np.empty(2 * self.rows + 1, np.int32)
         offsets[0] = 0
         offsets[1::2] = cells.starts
@@ -162,7 +161,7 @@ class ChangedRows:
         return turns.take(pa.array(odd, mask=None if there.all() else ~there))
 
     def _behind_old(self, olds: Places) -> Places:
-        """Where the new tuple begins, or the change ends, in rows that have an old one."""
+        """The position after the old tuple, in rows that have one."""
         walk = self._walk(olds, self._starts[olds] + _HEAD_BYTES)
         assert walk is not None
         for _ in range(self._columns):
@@ -181,7 +180,7 @@ class ChangedRows:
         return _TupleWalk(self._data, at, self._ends[rows], self._columns)
 
     def _spread(self, rows: Places, walk: _TupleWalk | None) -> Cells:
-        """The next cells of some rows, as cells of all of them."""
+        """The next cells of some rows, as cells of all rows."""
         if walk is not None and len(rows) == self.rows:
             return walk.step()
         kinds = np.zeros(self.rows, np.uint8)
@@ -192,7 +191,7 @@ class ChangedRows:
 
 
 def filled(cells: Cells, others: Cells) -> Cells:
-    """Cells that are in the log; the others' texts where only they are."""
+    """Replace unchanged cells by the others' texts."""
     where = np.equal(cells.kinds, _UNCHANGED) & np.equal(others.kinds, _TEXT)
     if not where.any():
         return cells
@@ -200,7 +199,7 @@ def filled(cells: Cells, others: Cells) -> Cells:
 
 
 def instead(cells: Cells, others: Cells, where: Mask) -> Cells:
-    """Cells, but the others where that is said."""
+    """Replace cells where ``where`` is true."""
     return Cells(
         np.where(where, others.kinds, cells.kinds),
         np.where(where, others.starts, cells.starts),
@@ -209,7 +208,7 @@ def instead(cells: Cells, others: Cells, where: Mask) -> Cells:
 
 
 class SyncMessage(NamedTuple):
-    """A message that is sent at once."""
+    """A message of the replication stream."""
 
     table: str
     columns: tuple[SyncColumn, ...]
@@ -223,7 +222,7 @@ class _MessageRows(NamedTuple):
 
 
 def message_of(changes: Sequence[bytes], layout: Layout) -> SyncMessage:
-    """Make the message of changes, at least one.
+    """Convert changes, at least one, to a message.
 
     Raises:
         ValueNotKept: with the table's name, the row's key and the column.
@@ -261,14 +260,13 @@ def message_of(changes: Sequence[bytes], layout: Layout) -> SyncMessage:
 
 
 def _key(piece: _MessageRows, column: ShapeColumn, cells: Cells, wanted: Mask) -> pa.Array:
-    """The values of a key's column, which are there in all rows that are wanted."""
+    """A key column; a wanted row must have a value."""
     found = _array(piece, column, cells)
     if found.null_count != len(wanted) - np.count_nonzero(wanted):
         missing = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False) & wanted)
         at = int(missing[0])
         text = piece.rows.texts(cells)[at].as_py()
-        shown = "null" if text is None else text.decode(errors="backslashreplace")
-        error = ValueNotKept(column.source, at, shown, "is in the key, which needs a value")
+        error = ValueNotKept(column.source, at, _shown(text), "is not allowed in the key")
         raise error.of(piece.layout.shape.target, _key_text(piece, at))
     return found
 
@@ -283,13 +281,13 @@ def _array(piece: _MessageRows, column: ShapeColumn, cells: Cells) -> pa.Array:
 def _key_text(piece: _MessageRows, row: int) -> str:
     """A row's key, as ``id=7, day=2026-11-26``."""
     relation, shape = piece.layout
-    old, new = Change(relation.oid, piece.changes[row]).rows()
-    names = [column.name for column in relation.columns]
-    return ", ".join(f"{name}={_shown(names.index(name), new, old)}" for name in shape.key)
+    texts = {}
+    for column, (old, new) in zip(relation.columns, piece.rows.columns(), strict=True):
+        if column.name in shape.key:
+            known = instead(new, old, ~new.texts_where() & old.texts_where())
+            texts[column.name] = piece.rows.texts(known)[row].as_py()
+    return ", ".join(f"{name}={_shown(texts[name])}" for name in shape.key)
 
 
-def _shown(at: int, *rows: RowCells | None) -> str:
-    for row in rows:
-        if row is not None and isinstance(cell := row[at], bytes):
-            return cell.decode(errors="backslashreplace")
-    return "null"
+def _shown(text: bytes | None) -> str:
+    return "null" if text is None else text.decode(errors="backslashreplace")

@@ -29,9 +29,9 @@ from ingester.postgres.states import (
 )
 
 REQUEST = ":resync"
-"""What the name of a partition ends with whose state asks for a new copy of the table."""
+"""The suffix of checkpoint partitions that request a new copy."""
 FIRST_RETRY_S, LAST_RETRY_S, SHARE = 2.0, 30.0, 50
-"""What fails is tried again ever more seldom, but in a 50th of the time at most."""
+"""Pauses grow up to ``LAST_RETRY_S``, or so that retries take a 50th of the time."""
 
 
 class SetAsideReason(NamedTuple):
@@ -44,11 +44,11 @@ class SetAsideReason(NamedTuple):
 
 @dataclass(frozen=True)
 class CopyOrder:
-    """A copy that waits.
+    """A copy that is due.
 
     Attributes:
-        due: From when on, on the monotonic clock.
-        tries: How often it has failed.
+        due: When, on the monotonic clock.
+        tries: The number of failures.
     """
 
     reason: str
@@ -71,15 +71,14 @@ class Tables:
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
         self._doubts: dict[str, str] = {}
-        self.unsaid: set[str] = set()
-        """Tables that are not followed, of which object storage may have a state that says so."""
+        self.undurable: set[str] = set()
+        """Tables that are not followed, while object storage may still say that they are."""
 
     def load(self) -> None:
         """Read all states of the origin in the namespace.
 
         Raises:
             BadState: one cannot be read.
-            ClientError: the daemon does not answer.
         """
         partition = partition_of(self.origin)
         have: dict[str, ReplicaState] = {}
@@ -88,7 +87,7 @@ class Tables:
             if stored.state is not None:
                 have[name] = decode_state(stored.state)
                 if have[name].phase != "following" and not stored.durable:
-                    self.unsaid.add(name)
+                    self.undurable.add(name)
         with self.lock:
             self.have = have
             for name, state in have.items():
@@ -96,35 +95,35 @@ class Tables:
                     self.aside[name] = SetAsideReason(state.reason, state.since, state.helps)
 
     def elsewhere(self) -> list[str]:
-        """Return the other namespaces that have tables of the origin."""
+        """Other namespaces with tables of the origin."""
         partition = partition_of(self.origin)
         listed = self.client.checkpoints()
         return sorted({e.namespace for e in listed if e.partition == partition} - {self.namespace})
 
     def put(self, target: str, state: ReplicaState) -> None:
-        """Have the daemon keep a state, which is in its log when this returns."""
+        """Store a state at the daemon; it is logged when this returns."""
         data = encode_state(state)
         self.client.put_checkpoint(self.namespace, target, partition_of(self.origin), data)
         with self.lock:
             self.have[target] = state
             if state.phase != "following":
-                self.unsaid.add(target)
+                self.undurable.add(target)
 
     def stored(self, target: str) -> StoredCheckpoint:
-        """Return the state that the daemon has of a table, in its log and in object storage.
+        """The daemon's state of a table, in its log and in object storage.
 
         Raises:
-            NotFound: the table is gone here.
+            NotFound: the table was dropped here.
         """
         return self.client.checkpoint(self.namespace, target, partition_of(self.origin))
 
-    def said(self, target: str) -> None:
-        """Take note that object storage has it that a table is not followed."""
+    def note_durable(self, target: str) -> None:
+        """Note that object storage says that the table is not followed."""
         with self.lock:
-            self.unsaid.discard(target)
+            self.undurable.discard(target)
 
     def set_aside(self, target: str, reason: str, helps: tuple[str, ...] = ()) -> None:
-        """Follow a table no more, and say so in its state where it has one."""
+        """Stop following a table, and record the reason in its state if it has one."""
         with self.lock:
             state, known = self.have.get(target), self.aside.get(target)
             if known is not None and known.reason == reason:
@@ -138,16 +137,16 @@ class Tables:
             self.put(target, aside)
 
     def copied(self, target: str, state: ReplicaState) -> None:
-        """Take note that a table was copied, with this state."""
+        """Note that a table was copied, with this state."""
         with self.lock:
             self.have[target] = state
             self.aside.pop(target, None)
             self.orders.pop(target, None)
             self._doubts.pop(target, None)
-            self.unsaid.discard(target)
+            self.undurable.discard(target)
 
     def order(self, target: str, reason: str, oid: int) -> bool:
-        """Have a table copied, and follow it no more until it is; return whether that is new."""
+        """Order a copy and stop following the table until then; return whether the order is new."""
         with self.lock:
             known = self.orders.get(target)
             if known is not None:
@@ -156,11 +155,11 @@ class Tables:
                 return False
             self.orders[target] = CopyOrder(reason, oid)
             if target in self.have and self.have[target].phase == "following":
-                self.unsaid.add(target)
+                self.undurable.add(target)
             return True
 
     def order_if_again(self, target: str, reason: str, oid: int) -> None:
-        """Have a table copied if the stream said so before: once, a look may explain it."""
+        """Order a copy if the stream reports the reason again; a look may explain the first."""
         with self.lock:
             again = self._doubts.get(target) == reason
             self._doubts[target] = reason
@@ -168,7 +167,7 @@ class Tables:
             self.order(target, reason, oid)
 
     def order_failed(self, target: str, took_s: float = 0.0) -> None:
-        """Try a copy that has failed, after so long, again: later than the last time."""
+        """Schedule the next attempt of a failed copy."""
         with self.lock:
             known = self.orders.get(target)
             if known is not None:
@@ -179,18 +178,18 @@ class Tables:
                 self.orders[target] = replace(known, due=due, tries=tries)
 
     def due(self) -> list[str]:
-        """Return the tables whose copy is due, small or new ones in no order."""
+        """Tables whose copy is due."""
         with self.lock:
             at = time.monotonic()
             return sorted(name for name, order in self.orders.items() if order.due <= at)
 
     def states(self) -> dict[str, ReplicaState]:
-        """Return all states as they are now."""
+        """A copy of all states."""
         with self.lock:
             return dict(self.have)
 
     def following(self) -> dict[str, ReplicaState]:
-        """Return the states of the tables that changes are applied to."""
+        """The states of the tables that changes are applied to."""
         with self.lock:
             return {
                 name: state
@@ -199,7 +198,7 @@ class Tables:
             }
 
     def requests(self) -> list[str]:
-        """Return the tables of which somebody asks for a new copy, and forget the requests."""
+        """Tables with a request for a new copy; the requests are deleted."""
         partition = partition_of(self.origin) + REQUEST
         found = self._listed(partition)
         for name in found:
@@ -207,7 +206,7 @@ class Tables:
         return found
 
     def empty(self, target: str, state: ReplicaState) -> None:
-        """Make a table empty, by a version of it that has no rows, and put its state."""
+        """Replace a table by a version without rows, and store its state."""
         facts = state.facts
         by_source = {column.source: column.name for column in state.columns}
         key = [by_source[name] for name in facts.key]
@@ -218,10 +217,10 @@ class Tables:
             self.have[target] = state
 
     def request(self, targets: Iterable[str]) -> None:
-        """Ask whoever replicates for a new copy of tables.
+        """Request a new copy from the running replicator.
 
         Raises:
-            NotFound: there is no such table here.
+            NotFound: no such table here.
         """
         for name in targets:
             partition = partition_of(self.origin) + REQUEST
@@ -236,11 +235,11 @@ class Tables:
 
 
 def now() -> str:
-    """Return the time in ISO 8601, in UTC, to the second."""
+    """The time in UTC, ISO 8601, to the second."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
 
 
 def newest_place(states: Iterable[ReplicaState]) -> SlotPlace | None:
-    """Return the newest slot that tables are followed by; None where none is."""
+    """The newest slot that tables are followed by; None if there is none."""
     places = [state.place for state in states if state.phase == "following"]
     return max(places, key=lambda place: place.slot_lsn, default=None)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, NoReturn, Protocol
+from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 _HEX_PREFIX = b"\\x"
 _LARGE_BYTES = 512
-"""The mean length of texts from which on one call for each is faster than one for all."""
+"""The mean text length from which single conversion is faster than one over all texts."""
 _NO_DIGIT = 255
 _DIGITS = np.full(256, _NO_DIGIT, np.uint8)
 for _value, _digit in enumerate("0123456789abcdef"):
@@ -30,7 +30,7 @@ for _value, _digit in enumerate("0123456789abcdef"):
 
 
 def bytes_of(texts: pa.Array) -> pa.Array:
-    """The bytes of texts, an array of binary; ``ArrowInvalid`` where one is no such text."""
+    """Decode hex texts to a binary array; ``ArrowInvalid`` if one is malformed."""
     if not len(texts):
         return pa.array([], pa.binary())
     there = texts.is_valid() if texts.null_count else None
@@ -52,13 +52,13 @@ def _bytes_singly(texts: pa.Array) -> pa.Array:
     except binascii.Error as exc:
         raise pa.ArrowInvalid(f"is no bytea: {exc}") from exc
     ends = np.cumsum([0, *map(len, values)], dtype=np.int32)
-    # A lone value is not copied.
+    # Avoids a copy of a single value.
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
 def _bytes_at_once(texts: pa.Array) -> pa.Array:
-    """The same over pairs of digits; the first pair of each text is the prefix."""
+    """Decode over pairs of digits; the first pair of each text is the prefix."""
     _, offsets_buffer, data = texts.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     digits = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
@@ -77,8 +77,8 @@ def _bytes_at_once(texts: pa.Array) -> pa.Array:
 
 
 Policy = Literal["refuse", "null", "text"]
-"""What becomes of values without counterpart: the table is refused; null; all of the column is
-kept as text."""
+"""What to do with values that the column's type cannot hold: refuse the table, store null, or
+keep the whole column as text."""
 
 _NUMERIC = 1700
 _TYPES: dict[int, pa.DataType] = {
@@ -96,20 +96,8 @@ _TYPES: dict[int, pa.DataType] = {
 }
 _MOST_DIGITS = 38
 _SHOWN_CHARACTERS = 80
-# Years before 1 have BC behind the day, those after 9999 a fifth digit.
+# Years before 1 have BC after the day; those after 9999 have a fifth digit.
 _DAY = r"\d{4}-\d\d-\d\d"
-
-
-class TypedColumn(Protocol):
-    """A column of the source by its type; a domain's is the one that it is made of."""
-
-    @property
-    def base_oid(self) -> int:
-        """The OID in ``pg_type``."""
-
-    @property
-    def base_modifier(self) -> int:
-        """The modifier as ``pg_attribute`` has it; -1 for none."""
 
 
 class ColumnType(NamedTuple):
@@ -120,7 +108,7 @@ class ColumnType(NamedTuple):
 
 
 class ValueNotKept(ValueError):
-    """A value of the source that its column here cannot hold."""
+    """A value that the column here cannot hold."""
 
     def __init__(
         self,
@@ -132,7 +120,7 @@ class ValueNotKept(ValueError):
         target: str = "",
         key: str = "",
     ) -> None:
-        """Take the column's name, and the row by its place and, where known, by its key.
+        """Describe the value.
 
         Args:
             text: the value as PostgreSQL writes it.
@@ -147,19 +135,18 @@ class ValueNotKept(ValueError):
         super().__init__(f"{where}{row}column {column!r}: '{shown}' {reason}")
 
     def of(self, target: str, key: str) -> ValueNotKept:
-        """The same, with the table's name and the row's key."""
+        """A copy of the error, with the table's name and the row's key."""
         return ValueNotKept(
             self.column, self.row_index, self.text, self.reason, target=target, key=key
         )
 
 
-def column_type(facts: TypedColumn, policy: Policy = "refuse") -> ColumnType:
-    """The type that a column has here.
+def column_type(oid: int, modifier: int = -1, policy: Policy = "refuse") -> ColumnType:
+    """The type here of a column with this base type.
 
-    A policy ``text`` makes text of those that may have values without counterpart: dates,
-    timestamps and numerics.
+    The policy ``text`` applies to dates, timestamps and numerics.
     """
-    arrow = _arrow_type(facts.base_oid, facts.base_modifier)
+    arrow = _arrow_type(oid, modifier)
     if policy == "text" and _has_values_without_counterpart(arrow):
         arrow = pa.string()
     return ColumnType(arrow, policy)
@@ -176,7 +163,7 @@ def _arrow_type(oid: int, modifier: int) -> pa.DataType:
 
 
 def _numeric_type(modifier: int) -> pa.DataType:
-    """The decimal of ``numeric(precision, scale)``; scales go from -1000 to 1000 since 15."""
+    """The decimal of ``numeric(precision, scale)``; scales range from -1000 to 1000 since 15."""
     if modifier < 4:
         return pa.string()
     precision, low = divmod(modifier - 4, 1 << 16)
@@ -190,14 +177,14 @@ def _numeric_type(modifier: int) -> pa.DataType:
 def arrow_values(
     kind: ColumnType, texts: pa.Array | Sequence[str | None], column: str = ""
 ) -> pa.Array:
-    """The values of texts as PostgreSQL sends them, with ISO dates, in UTC and bytea as hex.
+    """Convert texts as PostgreSQL sends them: ISO dates, UTC, bytea as hex.
 
     Args:
-        texts: strings, or the bytes of them; null for NULL.
-        column: the name that an error says.
+        texts: strings or their bytes; null for NULL.
+        column: the name for errors.
 
     Raises:
-        ValueNotKept: a value has no counterpart, and the policy is not ``null``.
+        ValueNotKept: the type cannot hold a value, and the policy is not ``null``.
     """
     if not isinstance(texts, pa.Array):
         texts = pa.array(texts, pa.string())
@@ -208,7 +195,7 @@ def arrow_values(
 
 
 def _converted(arrow: pa.DataType, texts: pa.Array) -> pa.Array:
-    """All values at once, or ``ArrowInvalid``."""
+    """Convert all values at once, or raise ``ArrowInvalid``."""
     if pa.types.is_string(arrow):
         return texts.cast(arrow)
     if pa.types.is_binary(arrow):
@@ -218,7 +205,7 @@ def _converted(arrow: pa.DataType, texts: pa.Array) -> pa.Array:
         _demand(pc.or_(pc.equal(texts, "t"), pc.equal(texts, "f")))
         return pc.equal(texts, "t")
     if pa.types.is_decimal(arrow) and _may_overflow(arrow, texts):
-        # Arrow wraps around without a word.
+        # Arrow overflows silently.
         _demand(pc.match_substring_regex(texts, _pattern(arrow)))
     values = texts.cast(arrow)
     if pa.types.is_floating(arrow):
@@ -229,7 +216,7 @@ def _converted(arrow: pa.DataType, texts: pa.Array) -> pa.Array:
 
 
 def _demand(holds: pa.Array) -> None:
-    """Raise ``ArrowInvalid`` unless that holds for all that is not null."""
+    """Raise ``ArrowInvalid`` unless all non-null values are true."""
     if not pc.all(holds, min_count=0).as_py():
         raise pa.ArrowInvalid("does not fit")
 
@@ -240,7 +227,7 @@ def _may_overflow(arrow: pa.DataType, texts: pa.Array) -> bool:
 
 
 def _pattern(arrow: pa.DataType) -> str:
-    """The texts of which a type has the values, as a regular expression; all texts, for some."""
+    """A regular expression for the texts that a type can hold; empty if it has none."""
     if pa.types.is_date(arrow):
         return rf"^{_DAY}$"
     if pa.types.is_timestamp(arrow):
@@ -253,7 +240,7 @@ def _pattern(arrow: pa.DataType) -> str:
 
 
 def _without_counterpart(kind: ColumnType, texts: pa.Array, column: str) -> pa.Array:
-    """The values of texts of which one at least has none."""
+    """Convert texts of which at least one does not fit."""
     texts = _readable(kind, texts, column)
     if pattern := _pattern(kind.arrow):
         fits = pc.match_substring_regex(texts, pattern)
@@ -267,7 +254,7 @@ def _without_counterpart(kind: ColumnType, texts: pa.Array, column: str) -> pa.A
 
 
 def _readable(kind: ColumnType, texts: pa.Array, column: str) -> pa.Array:
-    """Texts that are UTF-8; null instead of others, or :class:`ValueNotKept`."""
+    """Replace invalid UTF-8 by null, or raise :class:`ValueNotKept`."""
     try:
         return texts.cast(pa.string())
     except pa.ArrowInvalid:
@@ -290,5 +277,5 @@ def _refuse(kind: ColumnType, texts: pa.Array, at: int, column: str) -> NoReturn
     value = texts[at].as_py()
     if isinstance(value, bytes):
         text = value.decode(errors="backslashreplace")
-        raise ValueNotKept(column, at, text, "is no UTF-8, as texts are here")
-    raise ValueNotKept(column, at, value, f"has no counterpart as {kind.arrow}")
+        raise ValueNotKept(column, at, text, "is not valid UTF-8")
+    raise ValueNotKept(column, at, value, f"does not fit into {kind.arrow}")

@@ -45,9 +45,9 @@ from persist.table import TableDefinition, TableKey
 from wal import Entry, RecordKind
 
 JOINED = 16
-"""The number of parts whose rows are held with all of their nulls."""
+"""The number of parts whose rows are held without compacting nulls."""
 FEW = 256
-"""The most keys that are looked for by value; more are between the lowest and the highest."""
+"""Up to this number keys are looked up by value; more are looked up by their range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class PointLookup:
 
     row_groups: RowGroupCache
     applied_seq: Callable[[], int]
-    """Tells the newest sequence of this daemon that is visible."""
+    """The daemon's newest visible sequence."""
 
     def rows_with_keys(self, table: TableBuffer, keys: pa.Table) -> pa.Table:
-        """The rows with these keys, whole, in any order; a key without a row has none.
+        """The whole rows with these keys, in any order; missing keys are ignored.
 
         Columns without a value share their nulls.
 
@@ -93,7 +93,7 @@ class PointLookup:
 
 
 def _around(keys: pa.Table, definition: TableDefinition) -> list[list[list[Any]]] | None:
-    """A filter that all the keys pass, and perhaps others."""
+    """A filter that matches all keys, and possibly others."""
     terms: list[list[Any]] = []
     for name in definition.primary_key:
         kind = definition.schema.field(name).type
@@ -114,25 +114,25 @@ class _Share:
 
     new: NewChanges
     definition: TableDefinition
-    """The table's definition when the changes were folded."""
+    """The table's definition at the time of folding."""
     changes: Changes
     folded: Folded
     kept_keys: pa.Table | None
-    """The keys of rows that keep values; None where there is none."""
+    """Keys of rows that keep values; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionPath:
-    """The way of a transaction into the log."""
+    """How a transaction reaches the log."""
 
     log: OperationLog
     partitions: PartitionRoom
     schema_numbers: Iterator[int]
-    """One for each schema that rows come in, whoever writes them."""
+    """A number for each logged schema, shared by all writers."""
 
 
 MAX_SCHEMAS = 1024
-"""The sets of columns that are kept; one that was forgotten is logged anew, by another number."""
+"""The most schemas to remember; a forgotten one is logged again under another number."""
 
 
 class TransactionCommit:
@@ -147,7 +147,7 @@ class TransactionCommit:
     ) -> None:
         """``on_logged`` is called with each transaction that is durable and visible."""
         self.check_plain = dedup.check_plain
-        """Raises ``NotAvailable`` for a table whose rows are not those of its source."""
+        """Raise ``NotAvailable`` for a table with transformers."""
         self._dedup = dedup
         self._lookup = lookup
         self._operation_log = path.log
@@ -158,21 +158,21 @@ class TransactionCommit:
 
     @property
     def newest_seq(self) -> int:
-        """The newest of the daemon's own sequences that is visible."""
+        """The daemon's newest visible sequence."""
         return self._lookup.applied_seq()
 
     async def commit(
         self, tables: Mapping[TableKey, TableChanges], origin: str, sequence: int
     ) -> Transaction | None:
-        """Return when a transaction is durable and visible in the tables that lacked it.
+        """Commit a transaction to the tables that lack it.
 
         Returns:
-            What was logged; None where every table has the sequence already.
+            The logged transaction once it is durable and visible; None if every table has it.
 
         Raises:
-            InvalidRequest: what is wrong with its rows.
-            MadeAnew: a copy has made a table of it anew since its first message.
-            IngesterError: a table or the log does not take it.
+            InvalidRequest: invalid rows.
+            MadeAnew: a copy has replaced one of its tables since its first message.
+            IngesterError: a table or the log refuses it.
         """
         new = [
             found
@@ -197,12 +197,12 @@ class TransactionCommit:
                         latch.exclusive() if keeps else latch.shared()
                     )
                 for share in shares:
-                    # Under the latch it stays so: a copy may have been faster to it.
+                    # Invariant: under the latch no copy replaces the table any more.
                     share.new.table.check_shape(share.definition)
                 transaction = await trio.to_thread.run_sync(
                     self._encoded, shares, (origin, sequence)
                 )
-                # A column that came meanwhile may have values to keep.
+                # A column added meanwhile may have values to keep.
                 if all(share.new.table.definition is share.definition for share in shares):
                     with self._open_partitions(shares, transaction):
                         self._dedup.begin(new, origin, sequence)
@@ -217,10 +217,10 @@ class TransactionCommit:
 
     @contextmanager
     def _open_partitions(self, shares: list[_Share], transaction: Transaction) -> Iterator[None]:
-        """Have the partitions that a transaction opens count until it is applied, or refused.
+        """Count the partitions that a transaction opens until its outcome is known.
 
         Raises:
-            IngesterError: there is no room for them.
+            IngesterError: too many partitions.
         """
         with ExitStack() as left:
             for share, operation in zip(shares, transaction.operations, strict=True):
@@ -261,10 +261,10 @@ class TransactionCommit:
         return known
 
     async def note_open(self, origins: Sequence[str]) -> None:
-        """Return when the log knows that these have a transaction open.
+        """Log that these origins have open transactions.
 
         Raises:
-            IngesterError: the log does not take it.
+            IngesterError: the log refuses it.
         """
         note = Entry(RecordKind.OPENED, [encode_opened(origins)])
         error = await self._fate(partial(self._operation_log.append_note, note))
@@ -274,7 +274,7 @@ class TransactionCommit:
     async def _fate(
         self, submit: Callable[[Callable[[BaseException | None], None]], None]
     ) -> BaseException | None:
-        """Submit an entry and await its fate, which a cancellation does not cut short."""
+        """Submit an entry and wait for its outcome, regardless of cancellation."""
         fate: list[BaseException | None] = []
         known = trio.Event()
 
@@ -292,7 +292,7 @@ def _fold_all(new: list[NewChanges]) -> list[_Share]:
     shares = []
     for each in new:
         definition = each.table.definition
-        # Only then do the changes' columns mean what the table's mean.
+        # Otherwise the changes' columns could differ from the table's.
         each.table.check_shape(each.changes.definition)
         changes = joined(each.changes.messages, definition)
         _check_types(definition, changes)
@@ -303,7 +303,7 @@ def _fold_all(new: list[NewChanges]) -> list[_Share]:
 
 
 def _check_types(definition: TableDefinition, changes: Changes) -> None:
-    """Refuse changes where somebody has added such a column, of another type, meanwhile."""
+    """Refuse changes if a column was added meanwhile with another type."""
     for field in changes.values.schema:
         has = definition.schema.field(field.name).type
         if has != field.type:

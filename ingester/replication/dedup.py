@@ -20,7 +20,7 @@ from persist.table import TableDefinition, TableKey
 
 
 class NewChanges(NamedTuple):
-    """One table's part of a transaction, which the table lacks."""
+    """One table's part of a transaction that the table lacks."""
 
     table: TableBuffer
     changes: TableChanges
@@ -29,11 +29,11 @@ class NewChanges(NamedTuple):
 
 
 TransformersOf = Callable[[TableKey, TableDefinition | None], Sequence[str]]
-"""A function that names the transformers of a table."""
+"""Returns the names of a table's transformers."""
 
 
 class TransactionDedup:
-    """Finds out what is new, and takes origins over for that."""
+    """Finds the tables that lack a transaction, and takes over their origins."""
 
     def __init__(
         self,
@@ -46,23 +46,23 @@ class TransactionDedup:
         self._takeover = takeover
         self._origins = takeover.origins
         self._begun: dict[tuple[str, TableKey], int] = {}
-        """The sequence from which on an origin is known to be this daemon's in a table."""
+        """The sequence from which this daemon owns an origin in a table."""
 
     async def new_in(
         self, key: TableKey, changes: TableChanges, origin: str, sequence: int
     ) -> NewChanges | None:
-        """Make a table ready for its part of a transaction; None where it has the sequence.
+        """Prepare a table for its part of a transaction; None if it has the sequence.
 
         Raises:
             InvalidRequest, UnknownTable, OwnedElsewhere, StoreAway
-            MadeAnew: the changes are for the table as it was before a copy.
+            MadeAnew: a copy has replaced the table.
         """
         definition = changes.definition
         self.check_plain(key, definition)
         table = await self._catalog.prepare_write(*key, definition.schema, definition)
         self.check_plain(key, table.definition)
         if set(table.definition.primary_key) != set(definition.primary_key):
-            raise InvalidRequest(  # somebody has made it since the first message
+            raise InvalidRequest(  # created since the first message
                 f"sync: primary key {list(definition.primary_key)}, table {'/'.join(key)} has"
                 f" {list(table.definition.primary_key) or 'none'}"
             )
@@ -72,18 +72,18 @@ class TransactionDedup:
         return NewChanges(table, changes, origin_table.covered(sequence))
 
     def check_plain(self, key: TableKey, definition: TableDefinition) -> None:
-        """Raise ``NotAvailable`` for a table with transformers: a copy has its source's rows."""
+        """Raise ``NotAvailable`` for a table with transformers, which change rows."""
         if names := self._transformers_of(key, definition):
             raise NotAvailable(
-                f"sync: table {key[0]}/{key[1]} has transformers ({', '.join(names)}), and a copy"
-                " has the rows of its source: copy into another table"
+                f"sync: table {key[0]}/{key[1]} has transformers ({', '.join(names)}), which"
+                " would change the source's rows: use another table"
             )
 
     def begin(self, tables: Sequence[NewChanges], origin: str, sequence: int) -> None:
-        """Note that a sequence is under way, in the step that submits its transaction.
+        """Mark a sequence as in progress, in the step that submits its transaction.
 
         Raises:
-            OwnedElsewhere, Superseded: somebody else has come in between; nothing has begun.
+            OwnedElsewhere, Superseded: another writer intervened; nothing is marked.
         """
         origin_tables = [self._origins.table(origin, one.table.key) for one in tables]
         for origin_table in origin_tables:
@@ -105,13 +105,13 @@ class TransactionDedup:
         sequence: int,
         error: BaseException | None,
     ) -> None:
-        """Tell whoever waits that the sequence is durable and visible, or never will be."""
+        """Pass the outcome of a sequence to those that wait for it."""
         for one in tables:
             for fate in self._origins.table(origin, one.table.key).fates.end(sequence, error):
                 fate(error)
 
     async def _owned(self, table: TableBuffer, origin: str, sequence: int) -> OriginTable:
-        """Take an origin's sequences into a table, from ``sequence`` on, for this daemon."""
+        """Take over an origin's sequences in a table from ``sequence`` on."""
         origin_table = self._origins.table(origin, table.key)
         begun = self._begun.get((origin, table.key))
         if begun is None or sequence < begun or not origin_table.owns(sequence):

@@ -36,20 +36,19 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Rows that change a table, in order; all columns are of the same length."""
+    """Changes of a table's rows, in order; all columns have the same length."""
 
     old: pa.RecordBatch
-    """The key columns before, null for an insert; under the names and types of the table's key."""
+    """Key columns before, null for an insert; with the names and types of the table's key."""
     new: pa.RecordBatch
-    """The key columns afterwards, null for a delete."""
+    """Key columns after, null for a delete."""
     values: pa.RecordBatch
     """The other columns that were sent."""
     changed: dict[str, Mask]
-    """The rows that apply a value; a value that is not in here always applies."""
+    """By column, the rows that apply their value; a missing column applies all."""
 
     @property
     def nbytes(self) -> int:
-        """The memory that the changes take."""
         columns = self.old.nbytes + self.new.nbytes + self.values.nbytes
         return int(columns) + sum(flags.nbytes for flags in self.changed.values())
 
@@ -61,21 +60,21 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Folded changes: a row for each key that is there afterwards, and the keys that are not."""
+    """One change per key: the rows that exist afterwards, and the deleted keys."""
 
     keys: pa.RecordBatch
-    """Keys that are there afterwards, each once."""
+    """Keys that exist afterwards, unique."""
     base: Rows
-    """The row of the changes, for each, whose old key names what it was made of in the table;
-    -1 where it was made of nothing."""
+    """For each key, the change whose old key names the row in the table that it continues; -1 if it
+    continues none."""
     sources: dict[str, Rows]
-    """The row of the changes, for each of them, that has a value; -1 where the table's stays."""
+    """For each key and column, the change with its value; -1 if the table's value stays."""
     deleted: pa.RecordBatch
-    """Keys that are not there any more, each once; perhaps they never were."""
+    """Deleted keys, unique; some may never have existed."""
 
 
 def batch_of(columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
-    """Make a batch of columns, which has its rows even where there is no column."""
+    """Make a batch that keeps its row count even without columns."""
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
@@ -85,7 +84,7 @@ def fold(changes: Changes) -> Folded:
     """Fold changes to one per key."""
     old, new = _codes(changes)
     rows = changes.rows
-    # Every row takes a key and then makes one: events in the order of keys, and of time within.
+    # Each change takes a key and then makes one: two events, sorted by key and time.
     keys = np.concatenate([old, new])
     at = np.arange(2 * rows) % max(1, rows) * 2 + (np.arange(2 * rows) >= rows)
     there = np.flatnonzero(keys >= 0)
@@ -95,7 +94,7 @@ def fold(changes: Changes) -> Folded:
     makes = events >= rows
     row = events % max(1, rows)
 
-    # A row goes on from the one that made its key; from the table, where nobody touched it before.
+    # A row continues the change that made its key, else the table's row.
     before = np.full(rows, -1, np.int64)
     follows = np.flatnonzero(~makes[1:] & makes[:-1] & ~first[1:]) + 1
     before[row[follows]] = row[follows - 1]
@@ -123,7 +122,7 @@ def fold(changes: Changes) -> Folded:
 
 
 def _codes(changes: Changes) -> tuple[Rows, Rows]:
-    """Number the keys, equal ones alike; -1 for none."""
+    """Number the keys, with equal numbers for equal keys; -1 for null."""
     both = pa.concat_tables(
         [pa.Table.from_batches([changes.old]), pa.Table.from_batches([changes.new])]
     )
@@ -134,7 +133,7 @@ def _codes(changes: Changes) -> tuple[Rows, Rows]:
         encoded = pc.dictionary_encode(one)
         indices = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
         missing |= pc.is_null(one).to_numpy(zero_copy_only=False)
-        # Narrow again after each column: the product of all would not fit.
+        # Renumber after each column: the product of all would overflow.
         codes = codes * max(1, len(encoded.dictionary)) + indices
         codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
     codes[missing] = -1
@@ -142,11 +141,10 @@ def _codes(changes: Changes) -> tuple[Rows, Rows]:
 
 
 def _chains(before: Rows) -> tuple[Rows, Rows, Rows]:
-    """Find the chains, in which each row follows its ``before``; -1 begins one.
+    """Follow ``before`` from each row to the beginning of its chain (-1).
 
     Returns:
-        The first row of each row's chain; all rows by chain and then time; each row's place
-        among these.
+        The first row of each row's chain; all rows by chain and time; each row's place in these.
     """
     chain = np.arange(len(before))
     step = np.where(before >= 0, before, chain)
@@ -162,7 +160,7 @@ def _chains(before: Rows) -> tuple[Rows, Rows, Rows]:
 
 
 def _last_changed(changed: Mask | None, chain: Rows, order: Rows, place: Rows, kept: Rows) -> Rows:
-    """Find the last row of each kept row's chain, up to it, that applies a value; -1 for none."""
+    """The last change in each kept row's chain that applies a value; -1 for none."""
     if changed is None:
         return kept
     marks = np.where(changed[order], np.arange(len(order)), -1)
@@ -173,14 +171,11 @@ def _last_changed(changed: Mask | None, chain: Rows, order: Rows, place: Rows, k
 
 
 _ROW = "_row"
-"""A name that no column of a table has."""
+"""Not a valid column name of any table."""
 
 
 def kept_keys(changes: Changes, folded: Folded, definition: TableDefinition) -> pa.Table | None:
-    """Find the keys, as the table has them now, of rows that keep values; None where none does.
-
-    Each key stands there once, under the names and types of the table's key.
-    """
+    """The unique keys in the table whose rows keep values; None if there are none."""
     keeps = np.zeros(len(folded.base), bool)
     for name in definition.schema.names:
         if name not in definition.primary_key:
@@ -195,16 +190,15 @@ def kept_keys(changes: Changes, folded: Folded, definition: TableDefinition) -> 
 def whole_rows(
     changes: Changes, folded: Folded, definition: TableDefinition, kept: pa.Table | None
 ) -> pa.RecordBatch:
-    """Make the rows that are there afterwards, then those that delete.
+    """The rows that exist afterwards, followed by those that delete.
 
-    They have those columns of `schema_with_deletes` that any of them has a value in, and those that
-    say which partition they belong to.
+    They have the columns of `schema_with_deletes` that contain a value, and the partition columns.
 
     Args:
-        kept: rows of the table with the kept keys, whole, in any order.
+        kept: whole rows of the table with the kept keys, in any order.
 
     Raises:
-        InvalidRequest: a column that must not be null would be.
+        InvalidRequest: null in a column that does not allow it.
     """
     places = np.full(len(folded.base), -1, np.int64)
     if kept is not None:
@@ -237,7 +231,7 @@ def whole_rows(
 def _may_have_values(
     field: pa.Field, definition: TableDefinition, folded: Folded, kept: pa.Table | None
 ) -> bool:
-    """Tell whether any row has a value in a column, or the column has to be there."""
+    """Whether a column may have values, or is required."""
     if not field.nullable or field.name in (*definition.primary_key, *definition.spec.columns):
         return True
     if field.name in folded.sources:
@@ -246,7 +240,7 @@ def _may_have_values(
 
 
 def _places(changes: Changes, folded: Folded, definition: TableDefinition, kept: pa.Table) -> Rows:
-    """Find for each row the one of ``kept`` that it goes on from, -1 for none."""
+    """For each row, the index in ``kept`` of the row that it continues; -1 for none."""
     key = list(definition.primary_key)
     at = np.flatnonzero(folded.base >= 0)
     asked = pa.Table.from_batches([changes.old.take(pa.array(folded.base[at]))])
@@ -259,7 +253,7 @@ def _places(changes: Changes, folded: Folded, definition: TableDefinition, kept:
 
 
 def _like(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """Make the first's columns nullable as the other's are."""
+    """Give columns the nullability of the other schema."""
     names = set(other.names)
     return pa.schema([other.field(f.name) if f.name in names else f for f in schema])
 
@@ -267,7 +261,7 @@ def _like(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
 def _values(
     field: pa.Field, changes: Changes, folded: Folded, kept: pa.Table | None, places: Rows
 ) -> pa.Array:
-    """Make a column of the rows that are there afterwards."""
+    """One column of the rows that exist afterwards."""
     rows = len(folded.base)
     sources = folded.sources.get(field.name, np.full(rows, -1, np.int64))
     sent = pa.nulls(0, field.type)

@@ -40,10 +40,10 @@ class MessageColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SyncLayout:
-    """Knows where keys, values and flags stand, for all batches of one schema."""
+    """The positions of keys, values and flags, for all batches of one schema."""
 
     def __init__(self, columns: Sequence[MessageColumn], schema: pa.Schema) -> None:
-        """Raise :class:`InvalidRequest` unless the columns are those of a message."""
+        """Raise :class:`InvalidRequest` unless the columns form a message."""
         if len(columns) != len(schema):
             raise InvalidRequest(
                 f"sync: {len(columns)} columns are described, the batch has {len(schema)}"
@@ -54,7 +54,7 @@ class SyncLayout:
         for place, column in enumerate(columns):
             there = self._places[column.role]
             if column.name in there:
-                raise InvalidRequest(f"sync: {column.role} {column.name!r} is there twice")
+                raise InvalidRequest(f"sync: {column.role} {column.name!r} is given twice")
             there[column.name] = place
         self._check_keys(schema)
         self._check_values(schema)
@@ -66,15 +66,15 @@ class SyncLayout:
                 *(schema.field(at).with_name(name) for name, at in self._places["value"].items()),
             ]
         )
-        """The columns of the table that the message has, as they were sent, the key's first."""
+        """The message's columns of the table, as sent, the key's first."""
 
     def key_batch(self, role: Role, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Pick the keys of a role as they were sent, in one order on both sides."""
+        """The keys of a role as sent, in the order of ``key``."""
         there = self._places[role]
         return batch_of({name: batch.column(there[name]) for name in self.key}, batch.num_rows)
 
     def value_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Pick the values as they were sent."""
+        """The values as sent."""
         values = {name: batch.column(at) for name, at in self._places["value"].items()}
         return batch_of(values, batch.num_rows)
 
@@ -82,7 +82,7 @@ class SyncLayout:
         """Read the batch's rows as changes.
 
         Raises:
-            InvalidRequest: a key is partly null, or a row has none; a flag is null.
+            InvalidRequest: a key is partly null, a row has no key, or a flag is null.
         """
         old, new = self._keys("old_pk", batch), self._keys("new_pk", batch)
         nothing = _missing(old) & _missing(new)
@@ -112,7 +112,7 @@ class SyncLayout:
         values = self._places["value"]
         for name in values:
             if name in self._places["new_pk"]:
-                raise InvalidRequest(f"sync: {name!r} is in the key and a value, too")
+                raise InvalidRequest(f"sync: {name!r} is both in the key and a value")
         for name, at in self._places["changed"].items():
             if name not in values:
                 raise InvalidRequest(f"sync: changed {name!r} has no value of that name")
@@ -122,14 +122,14 @@ class SyncLayout:
                 )
 
     def _keys(self, role: Role, batch: pa.RecordBatch) -> pa.RecordBatch:
-        # In one order on both sides, whatever the order in the message is.
+        # In one order on both sides, whatever the message's order.
         there = self._places[role]
         columns = {name: _plain(batch.column(there[name])) for name in self.key}
         nulls = [pc.is_null(column).to_numpy(zero_copy_only=False) for column in columns.values()]
         partly = np.logical_or.reduce(nulls) & ~np.logical_and.reduce(nulls)
         if partly.any():
             raise InvalidRequest(
-                f"sync: {role} of row {int(np.flatnonzero(partly)[0])} is null in part"
+                f"sync: {role} of row {int(np.flatnonzero(partly)[0])} is partly null"
             )
         return batch_of(columns, batch.num_rows)
 
@@ -153,13 +153,13 @@ def _missing(keys: pa.RecordBatch) -> Mask:
 
 
 class TypedChanges:
-    """Brings messages of one layout to one table definition."""
+    """Converts messages of one layout to a table's definition."""
 
     def __init__(self, layout: SyncLayout, definition: TableDefinition) -> None:
         """Compare the layout with the definition.
 
         Raises:
-            InvalidRequest: another key than the table's; a column that clashes.
+            InvalidRequest: another primary key, or a conflicting column.
         """
         if set(layout.key) != set(definition.primary_key):
             has = f"has {list(definition.primary_key)}" if definition.keyed else "has none"
@@ -171,7 +171,7 @@ class TypedChanges:
         self._values = _plain_normaliser(definition, names, pa.schema(sent)) if names else None
 
     def most_bytes(self, batch: pa.RecordBatch) -> float:
-        """Estimate how large the changes will be, before they are made."""
+        """Estimate the changes' size before conversion."""
         values, rows = self._layout.value_batch(batch), batch.num_rows
         nbytes = 0.0 if self._values is None else self._values.plain_bytes(values)
         return nbytes + sum(
@@ -181,10 +181,10 @@ class TypedChanges:
         )
 
     def __call__(self, batch: pa.RecordBatch) -> Changes:
-        """Bring a valid batch's changes to the table's types.
+        """Convert a batch to the table's types.
 
         Raises:
-            InvalidRequest: values that cannot be kept, keys or flags that are missing.
+            InvalidRequest: a value does not fit, or a key or flag is missing.
         """
         changes = self._layout.changes(batch)
         values = changes.values
@@ -201,7 +201,7 @@ class TypedChanges:
 
 
 def joined(messages: Sequence[Changes], definition: TableDefinition) -> Changes:
-    """Join messages as if they were one: what a message lacks, its rows keep."""
+    """Join messages; a column that a message lacks is unchanged in its rows."""
     sent = {name for message in messages for name in message.values.schema.names}
     fields = [definition.schema.field(n) for n in definition.schema.names if n in sent]
     values = [_column(messages, field) for field in fields]
@@ -224,7 +224,7 @@ def joined(messages: Sequence[Changes], definition: TableDefinition) -> Changes:
 def _plain_normaliser(
     definition: TableDefinition, names: Sequence[str], sent: pa.Schema
 ) -> Normaliser:
-    """Make a normaliser for some of the table's columns alone, none of which is required."""
+    """A normaliser for some of the table's columns, none of them required."""
     fields = [definition.schema.field(name).with_nullable(True) for name in names]
     apart = replace(
         definition, schema=pa.schema(fields), spec=PartitionSpec(), primary_key=(), sort_by=()

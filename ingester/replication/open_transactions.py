@@ -15,30 +15,30 @@ from ingester.replication.fold import Changes
 from persist.table import TableDefinition, TableKey
 
 OPEN_AT_ONCE = 2
-"""The transactions of `replication.max_transaction_bytes` that there is room for."""
+"""How many transactions of `replication.max_transaction_bytes` fit into memory."""
 
 
 class TypedMessage(NamedTuple):
-    """A message with rows, in the types of its table."""
+    """A message with rows in the types of its table."""
 
     table: TableKey
     definition: TableDefinition
-    """The definition that the table has, or will have once the transaction is committed."""
+    """The table's definition, at the latest after the commit."""
     changes: Changes
     nbytes: int
-    """The memory that it counts for, at most."""
+    """The most memory that it may take."""
 
 
 class StreamIdentity(NamedTuple):
-    """The client that a message is of."""
+    """The client of a message."""
 
     origin: str
     transaction: str | None
-    """The client's name of the transaction: two clients of one origin do not mix theirs."""
+    """The client's name for the transaction, which separates two clients of one origin."""
     begin: bool
-    """Whether what the origin has open is forgotten first."""
+    """Whether the origin's open transaction is discarded first."""
     ours: bool = True
-    """Whether it counts on nothing that another process had, which may be lost with its log."""
+    """False if it depends on what another process had, which may be lost with its log."""
 
 
 class Message(NamedTuple):
@@ -46,27 +46,27 @@ class Message(NamedTuple):
 
     identity: StreamIdentity
     commits_as: int | None
-    """The transaction's sequence, in its last message; None in those before."""
+    """The transaction's sequence in its last message; None in earlier ones."""
     rows: TypedMessage | None
     """None in a message without rows."""
 
 
 @dataclass(slots=True)
 class TableChanges:
-    """One table's share of a transaction, in the order of its messages."""
+    """One table's part of a transaction, in the order of messages."""
 
     definition: TableDefinition
     messages: list[Changes] = field(default_factory=list)
 
 
 class OpenTransaction:
-    """The messages of an origin since its last transaction. Immutable: another one follows it."""
+    """The messages of an origin since its last transaction. Immutable."""
 
     __slots__ = ("_all", "_count", "_definitions", "name", "nbytes")
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name
-        # Shared with those that follow, which have more of it.
+        # Shared with longer versions of this transaction.
         self._all: list[TypedMessage] = []
         self._count = 0
         self._definitions: dict[TableKey, TableDefinition] = {}
@@ -74,13 +74,12 @@ class OpenTransaction:
 
     @property
     def messages(self) -> list[TypedMessage]:
-        """The messages in the order in which they came."""
         return self._all[: self._count]
 
     def with_message(self, message: TypedMessage) -> OpenTransaction:
-        """Make the transaction with one message more."""
+        """A transaction with one more message."""
         longer = OpenTransaction(self.name)
-        # One that was followed already begins a list of its own.
+        # Another version has been extended already: copy the list.
         longer._all = self._all if len(self._all) == self._count else self.messages
         longer._all.append(message)
         longer._count = self._count + 1
@@ -91,11 +90,11 @@ class OpenTransaction:
         return longer
 
     def definition_of(self, table: TableKey) -> TableDefinition | None:
-        """Find the definition that an earlier message would give a table."""
+        """The definition that an earlier message gives a table."""
         return self._definitions.get(table)
 
     def tables(self) -> dict[TableKey, TableChanges]:
-        """Gather each table's changes; sorted, so that all wait for several tables in one order."""
+        """Each table's changes; sorted, so that all transactions lock tables in the same order."""
         found: dict[TableKey, TableChanges] = {}
         for message in self.messages:
             mine = found.setdefault(message.table, TableChanges(message.definition))
@@ -110,7 +109,7 @@ class OpenTransactions:
     def __init__(
         self, max_transaction_bytes: int, clock: Callable[[], float], most: int = 1 << 31
     ) -> None:
-        """``most``: how many may be open."""
+        """``most`` limits the number of open transactions."""
         self.most = most
         self.nbytes = 0
         self._max_bytes = max_transaction_bytes
@@ -122,43 +121,42 @@ class OpenTransactions:
         return len(self._open)
 
     def has_room(self, origin: str) -> bool:
-        """Whether the origin has a transaction open, or may open one."""
+        """Whether the origin has an open transaction, or may open one."""
         return origin in self._open or len(self._open) < self.most
 
     def get(self, origin: str) -> OpenTransaction | None:
-        """Find the origin's transaction."""
         return self._open.get(origin)
 
     def own(self, identity: StreamIdentity) -> OpenTransaction | None:
-        """Find the transaction that the client of a message has open."""
+        """The open transaction of a message's client."""
         opened = self._open.get(identity.origin)
         return opened if opened is not None and opened.name == identity.transaction else None
 
     def grown(self, identity: StreamIdentity, rows: TypedMessage) -> OpenTransaction | None:
-        """Make an origin's transaction with one message more; None where there is no room for it.
+        """The transaction with one more message; None if there is no memory for it now.
 
         Raises:
-            InvalidRequest: it is larger than any transaction may be.
+            InvalidRequest: larger than any transaction may be.
         """
         opened = self.get(identity.origin)
         grown = (opened or OpenTransaction(identity.transaction)).with_message(rows)
         if grown.nbytes > self._max_bytes:
             raise InvalidRequest(
                 f"origin {identity.origin!r}: its transaction has {grown.nbytes} bytes;"
-                f" replication.max_transaction_bytes is {self._max_bytes}: all of it is refused"
+                f" replication.max_transaction_bytes is {self._max_bytes}: it is refused"
             )
         beside = self.nbytes - (0 if opened is None else opened.nbytes)
         return None if beside + grown.nbytes > OPEN_AT_ONCE * self._max_bytes else grown
 
     def put(self, origin: str, transaction: OpenTransaction) -> None:
-        """Keep a transaction in the place of what its origin had open."""
+        """Replace the origin's open transaction."""
         self.drop(origin)
         self._open[origin] = transaction
         self._touched[origin] = self._clock()
         self.nbytes += transaction.nbytes
 
     def drop(self, origin: str) -> bool:
-        """Forget an origin's transaction; False where there was none."""
+        """Discard an origin's transaction; False if there is none."""
         known = self._open.pop(origin, None)
         self._touched.pop(origin, None)
         if known is not None:
@@ -166,11 +164,11 @@ class OpenTransactions:
         return known is not None
 
     def touch(self, origin: str) -> None:
-        """Note that an origin's client is there, also where its messages are refused for now."""
+        """Note a sign of life from the origin's client, even if its message is refused."""
         if origin in self._touched:
             self._touched[origin] = self._clock()
 
     def idle(self, for_s: float) -> Sequence[str]:
-        """List the origins that have not gone on with their transactions for so long."""
+        """Origins whose clients have been silent for so long."""
         before = self._clock() - for_s
         return [origin for origin, touched in self._touched.items() if touched < before]

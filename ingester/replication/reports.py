@@ -20,20 +20,19 @@ from ingester.observability.status import ReplicationStatus
 from ingester.reports.replications import ReplicationReport, bounded
 
 ALIVE_S = 30.0
-"""The time after its last report in which a replicator counts as alive; it may wait for its source,
-or for a daemon."""
+"""A replicator without a report for this time counts as not alive."""
 FORGOTTEN_S = 86_400.0
-"""The time after which a replicator that does not report any more is shown no longer."""
+"""A silent replicator is no longer shown after this time."""
 MOST_ORIGINS = 64
 MAX_BYTES = 16 << 20
-"""The bounds of all reports together, by their JSON; those that were heard longest ago go."""
+"""Limits of all reports; the oldest are dropped."""
 
 Key = tuple[str, str]
 """A namespace, and an origin that writes into it."""
 
 
 class _Reporter:
-    """One replicator of an origin: when it was heard first and last."""
+    """When a replicator first and last reported."""
 
     def __init__(self, now: float) -> None:
         self.first_at = self.last_at = now
@@ -41,7 +40,7 @@ class _Reporter:
 
 
 class _Origin:
-    """The newest report of an origin, and those who report it."""
+    """An origin's latest report, and its reporters."""
 
     def __init__(self, report: ReplicationReport) -> None:
         self.report = report
@@ -50,7 +49,7 @@ class _Origin:
         self.reporters: dict[str, _Reporter] = {}
 
     def rivals(self, now: float) -> int:
-        """Count the others who have reported since the newest one began, and are there still."""
+        """Count other live replicators that have reported since the latest one began."""
         newest = self.reporters[self.report.reporter]
         return sum(
             each is not newest
@@ -65,8 +64,8 @@ class ReplicationReports:
     """The reports of all replicators. Loop only.
 
     Args:
-        now: The clock that ages are told by, in seconds.
-        wall: The one that times are told by, in seconds since 1970.
+        now: A monotonic clock for ages.
+        wall: A clock in Unix time.
     """
 
     def __init__(
@@ -79,10 +78,10 @@ class ReplicationReports:
         self._origins: dict[Key, _Origin] = {}
 
     def take(self, report: ReplicationReport) -> ReplicationReport:
-        """Keep a report in the place of the origin's last one; return it within its bounds.
+        """Store a report; return it within its bounds.
 
         Raises:
-            InvalidRequest: it has no origin, or no namespace.
+            InvalidRequest: no origin or namespace.
         """
         if not report.origin or not report.namespace:
             raise InvalidRequest("replication_report: expected an 'origin' and a 'namespace'")
@@ -102,7 +101,7 @@ class ReplicationReports:
         return report
 
     def known(self) -> Iterator[ReplicationStatus]:
-        """Yield each replication, by namespace and origin."""
+        """All replications, by namespace and origin."""
         now = self._now()
         self._forget(now)
         for _, origin in sorted(self._origins.items()):

@@ -39,11 +39,11 @@ from ingester.write.admission import AdmissionControl
 from persist.table import TableDefinition, TableKey
 
 IDLE_S = 60.0
-"""The time that a client may leave its transaction alone before others may have its room."""
+"""The time after which an idle transaction may be discarded to make room."""
 
 
 class OriginProgress(NamedTuple):
-    """The standing of an origin, as clients are told it."""
+    """An origin's progress, as answers report it."""
 
     sequence: int
     duplicate: bool
@@ -53,7 +53,7 @@ class OriginProgress(NamedTuple):
 
 
 class ReplicationStatistics(NamedTuple):
-    """The transactions that replication has in hand."""
+    """Counts of transactions."""
 
     open_transactions: int
     open_bytes: int
@@ -79,27 +79,26 @@ class Replication:
         self._open = open_transactions
         self._committing = 0
         self._interrupted: set[str] = set()
-        """Origins whose transaction is gone, with the process before this one or to make room."""
+        """Origins whose open transaction was lost with the previous process, or discarded."""
         self._logged_open: set[str] = set()
-        """Origins that have a transaction open by what the log says."""
+        """Origins with an open transaction according to the log."""
         self._locks: dict[str, trio.Lock] = {}
 
     def statistics(self) -> ReplicationStatistics:
-        """Count the transactions that are open and those that are being committed."""
         return ReplicationStatistics(len(self._open), self._open.nbytes, self._committing)
 
     def note_interrupted(self, origins: Iterable[str]) -> None:
-        """Note that the log has ended while these origins had a transaction open."""
+        """Note origins whose transactions were open at the end of the log."""
         self._interrupted.update(origins)
 
     def carried(self) -> list[str]:
-        """List the origins that a new segment has to remember: they have a transaction open."""
+        """Origins with an open transaction, which a new segment must repeat."""
         return sorted(self._logged_open | self._interrupted)
 
     async def plan(
         self, identity: StreamIdentity, table: TableKey, layout: SyncLayout
     ) -> TableDefinition:
-        """Find the definition that a message's changes have to be brought to.
+        """The definition to which a message's changes must be converted.
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway
@@ -115,19 +114,19 @@ class Replication:
         return definition
 
     async def take(self, message: Message) -> OriginProgress:
-        """Take a message; the transaction that it commits is durable and visible then.
+        """Take a message. If it closes a transaction, that is durable and visible on return.
 
         Raises:
-            InvalidRequest: it, or the transaction, is no good; the transaction is gone.
-            MadeAnew: a table of it was made anew by a copy since; the transaction is gone, too.
-            Refused: not now; nothing has changed, but that ``begin`` was done.
+            InvalidRequest: invalid message; its transaction is discarded.
+            MadeAnew: a copy has replaced one of its tables; its transaction is discarded.
+            Refused: retryable; nothing has changed except for ``begin``.
         """
         self._check_not_stopping()
         origin = message.identity.origin
         self._origins.check_room(origin)
         async with self._one_at_a_time(origin):
             if not self._origins.get(origin).answered:
-                # What the manifests say of an origin counts from its first message on.
+                # The manifests' sequences count from the origin's first message.
                 await self._known.find(origin)
             self._open.touch(origin)
             self._check_ours(message)
@@ -148,30 +147,30 @@ class Replication:
                 raise
 
     async def give_up(self, identity: StreamIdentity) -> None:
-        """Forget what an origin has open: a message of it was no good."""
+        """Discard an origin's open transaction after an invalid message."""
         async with self._one_at_a_time(identity.origin):
             if identity.begin or self._open.own(identity) is not None:
                 self._drop(identity.origin)
 
     async def stand(self, origin: str) -> OriginProgress:
-        """Tell how far an origin has come, which may be one that there is no room for."""
+        """An origin's progress, even if there is no room for it."""
         if self._origins.find(origin) is None:
             return OriginProgress(self._commit.newest_seq, False, None, None, True)
         return self._standing(origin)
 
     def drop_idle(self) -> None:
-        """Drop the transactions that nobody goes on with: they have to be sent again."""
+        """Discard idle transactions; their clients must send them again."""
         for origin in self._open.idle(IDLE_S):
             lock = self._locks.get(origin)
-            if lock is None or not lock.locked():  # else a message of it is being taken
+            if lock is None or not lock.locked():  # a message of it is in progress
                 self._drop(origin)
                 self._interrupted.add(origin)
 
     def _repeats_a_commit(self, message: Message) -> bool:
-        """Tell whether a message's transaction is not open because it was committed before.
+        """Whether a message's transaction is closed because it was committed before.
 
         Raises:
-            Superseded: what stood before it has gone, for another client of the origin.
+            Superseded: another client of the origin has ended it.
         """
         origin, name = message.identity.origin, message.identity.transaction
         asks = message.rows is None and message.commits_as is None
@@ -182,7 +181,7 @@ class Replication:
             return True
         raise Superseded(
             f"origin {origin!r} has no transaction {name!r} open: another client"
-            " of the origin has begun one, or closed it; begin anew"
+            " of the origin has begun or closed one; begin again"
         )
 
     async def _take(self, message: Message) -> OriginProgress:
@@ -199,11 +198,13 @@ class Replication:
                 self._put(origin, grown)
             return self._standing(origin)
         if message.rows is None and opened is None and not begin:
-            # The client repeats a commit whose answer it has not got.
+            # The client repeats a commit without an answer.
             if not self._is_applied(origin, sequence):
-                raise InvalidRequest(f"origin {origin!r} has nothing open to close as {sequence}")
+                raise InvalidRequest(
+                    f"origin {origin!r} has no open transaction to close as {sequence}"
+                )
             return self._standing(origin, duplicate=True)
-        self._check_not_stopping()  # the daemon may have begun to stop since
+        self._check_not_stopping()  # the daemon may be stopping by now
         tables = grown.tables()
         self._committing += 1
         try:
@@ -217,20 +218,20 @@ class Replication:
         return self._standing(origin, newest, duplicate=done is None and bool(tables))
 
     def _grown(self, message: Message) -> OpenTransaction:
-        """Make the origin's transaction with the rows of a message, which are let in now."""
+        """The origin's transaction with the message's rows, if admitted."""
         assert message.rows is not None
         self._admission.check(message.rows.nbytes, message.rows.table[0])
         grown = self._open.grown(message.identity, message.rows)
         if grown is None:
             self.drop_idle()
             raise MemoryFull(
-                f"replication: {self._open.nbytes} bytes of open transactions wait to be closed",
+                f"replication: {self._open.nbytes} bytes of open transactions await their commit",
                 retry_after_s=1.0,
             )
         return grown
 
     def _check_open(self, origin: str) -> None:
-        """Raise :class:`LimitReached` where another open transaction has no room."""
+        """Raise :class:`LimitReached` if no further transaction may be opened."""
         if not self._open.has_room(origin):
             self.drop_idle()
         if not self._open.has_room(origin):
@@ -243,48 +244,48 @@ class Replication:
             )
 
     def _check_ours(self, message: Message) -> None:
-        """Refuse what counts on another process's having what came before.
+        """Refuse a message that depends on another process of the daemon.
 
         Raises:
-            Refused: its client has to ask again how far we are, and to go on from there.
+            Refused: the client must ask for the origin's progress and continue from there.
         """
         origin, _, _, ours = message.identity
         if ours or (message.rows is None and message.commits_as is None):
             return
-        # So that the answer says ``first``, also where somebody else has asked in between.
+        # Makes the next answer say ``first``, even if somebody else has asked meanwhile.
         self._origins.get(origin).answered = False
         raise Refused(
-            f"origin {origin!r} counts on what another process of the daemon had, whose disk may"
-            " be lost: ask how far the origin is, and go on from there",
+            f"origin {origin!r} depends on another process of the daemon, whose disk may be lost:"
+            " ask for the origin's progress, and continue from there",
             retry_after_s=0.0,
         )
 
     def _check_interrupted(self, message: Message) -> None:
-        """Refuse the rest of a transaction whose first part is gone, once.
+        """Refuse, once, the rest of a transaction whose first part is lost.
 
-        Whoever begins anew is not refused. Whoever asks how far we are is told ``first``, as often
-        as they ask: an answer may be lost.
+        A ``begin`` is accepted. A question for progress is answered with ``first`` each time, as an
+        answer may be lost.
 
         Raises:
-            Refused: to be sent again from its first message on.
+            Refused: the transaction must be sent again from its first message.
         """
         origin, begin = message.identity.origin, message.identity.begin
         if begin:
             self._interrupted.discard(origin)
         if origin not in self._interrupted:
             return
-        # So that the answer says ``first``: sent again, this message alone would be all of it.
+        # Makes the answer say ``first``: repeated, this message alone would be the transaction.
         self._origins.get(origin).answered = False
         if message.rows or message.commits_as is not None:
             self._interrupted.discard(origin)
             raise Refused(
-                f"origin {origin!r} had a transaction open that is gone, with the process"
-                " or for want of room: it has to be sent again from its first message on",
+                f"the open transaction of origin {origin!r} was lost with the process, or discarded"
+                " to make room: send it again from its first message",
                 retry_after_s=0.0,
             )
 
     async def _log_open(self, origin: str) -> None:
-        """Have the log say that the origin has a transaction open, if it does not say so."""
+        """Log that the origin has an open transaction, unless the log says so."""
         if origin not in self._logged_open:
             self._logged_open.add(origin)
             try:
@@ -330,5 +331,5 @@ class Replication:
             async with lock:
                 yield
         finally:
-            if not lock.locked():  # nobody waits: who does has it by now
+            if not lock.locked():  # otherwise a waiter holds it by now
                 self._locks.pop(origin, None)

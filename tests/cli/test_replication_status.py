@@ -44,7 +44,7 @@ def test_what_a_replicator_reports_is_shown_and_a_table_set_aside_ends_with_1(
     shown = well.stdout.decode()
     assert well.returncode == 0, well.stderr
     assert f"{namespace} from db/shop: running" in shown
-    assert "behind by 0.4 s, 4.0 KiB" in shown and "the source keeps 1.0 MiB of log" in shown
+    assert "lag 0.4 s, 4.0 KiB" in shown and "the source keeps 1.0 MiB of log" in shown
     assert "tables: 30 following" in shown and "and 10 following" in shown
 
     notes = TableReport(
@@ -101,6 +101,6 @@ def test_where_nobody_reports_the_tables_states_are_shown_and_it_ends_with_1(
 
 
 def test_a_namespace_that_nobody_replicates_into_is_one_line(run: Run, namespace: str) -> None:
-    check_refused(run("replicate", "status", namespace), 1, "nobody replicates into namespace")
+    check_refused(run("replicate", "status", namespace), 1, "no replication into namespace")
     failed = run("replicate", "status", namespace, "--origin", "o")
     check_refused(failed, 1, "as origin 'o': no replicator reports")

@@ -1,13 +1,24 @@
-"""Messages as pgoutput writes them."""
+"""Messages as pgoutput writes them, and a slow parser of their rows to compare with."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
 
-from ingester.postgres.pgoutput import UNCHANGED, Change, Relation
+from ingester.postgres.pgoutput import Change, Relation, UnknownMessage
 
 Text = str | bytes | None | object
+
+
+class _Unchanged:
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+UNCHANGED = _Unchanged()
+"""A large value that an update did not change, and that the log omits."""
+Cell = bytes | None | _Unchanged
+Cells = tuple[Cell, ...]
 
 
 def tuple_data(texts: Sequence[Text]) -> bytes:
@@ -52,3 +63,56 @@ def described(relation: Relation) -> bytes:
     )
     head = b"R" + struct.pack(">I", relation.oid) + names
     return head + struct.pack(">H", len(relation.columns)) + columns
+
+
+def kind_of(change: Change) -> str:
+    """``I``, ``U`` or ``D``."""
+    return chr(change.data[0])
+
+
+def cells_of(change: Change) -> tuple[Cells | None, Cells | None]:
+    """The old and the new row, cell by cell.
+
+    Raises:
+        UnknownMessage
+    """
+    try:
+        return _rows(change.data)
+    except (struct.error, IndexError, ValueError) as exc:
+        raise UnknownMessage(f"pgoutput: {change.data[:40]!r}: {exc}") from exc
+
+
+def _rows(data: bytes) -> tuple[Cells | None, Cells | None]:
+    kind, part, at = chr(data[0]), chr(data[5]), 6
+    old = new = None
+    if part in "KO" and kind in "UD":
+        old, at = _cells(data, at)
+        part = ""
+        if kind == "U":
+            part, at = chr(data[at]), at + 1
+    if part == "N" and kind in "IU":
+        new, at = _cells(data, at)
+    elif part:
+        raise ValueError(f"part {part!r} of a change of kind {kind!r}")
+    if at != len(data):
+        raise ValueError(f"{len(data) - at} bytes too many")
+    return old, new
+
+
+def _cells(data: bytes, at: int) -> tuple[Cells, int]:
+    (count,) = struct.unpack_from(">H", data, at)
+    at += 2
+    found: list[Cell] = []
+    for _ in range(count):
+        kind, at = chr(data[at]), at + 1
+        if kind == "t":
+            (length,) = struct.unpack_from(">I", data, at)
+            at += 4 + length
+            if at > len(data):
+                raise IndexError("it ends within a cell")
+            found.append(data[at - length : at])
+        elif kind in "nu":
+            found.append(None if kind == "n" else UNCHANGED)
+        else:
+            raise ValueError(f"a cell of kind {kind!r}")
+    return tuple(found), at

@@ -67,7 +67,7 @@ HINDERED = {
         "it has no primary key",
         "ALTER TABLE public.unused_index REPLICA IDENTITY USING INDEX unused_index_id_key",
     ),
-    "lost_index": ("names is gone", "ALTER TABLE public.lost_index REPLICA IDENTITY DEFAULT"),
+    "lost_index": ("was dropped", "ALTER TABLE public.lost_index REPLICA IDENTITY DEFAULT"),
     "full_keyless": (
         "it has no primary key",
         "ALTER TABLE public.full_keyless ADD PRIMARY KEY (…)",
@@ -76,8 +76,8 @@ HINDERED = {
     "deferred": ("is deferrable", "ALTER TABLE public.deferred REPLICA IDENTITY FULL"),
     "unlogged": ("it is unlogged", "ALTER TABLE public.unlogged SET LOGGED"),
     "secret": ("role 'reader' may not read it", "GRANT USAGE ON SCHEMA public TO reader"),
-    "policed": ("row level security", "ALTER ROLE reader BYPASSRLS"),
-    "seen": ("it is a view", "follow those tables"),
+    "policed": ("row-level security", "ALTER ROLE reader BYPASSRLS"),
+    "seen": ("it is a view", "follow the tables that it reads"),
 }
 BREAKING = {"keyless", "unused_index", "lost_index", "nothing", "deferred"}
 
@@ -197,7 +197,7 @@ def test_partitions_are_told_from_their_root_and_as_born_or_attached(database: C
     [table] = read_tables(connection, "root")
     found = hindrance(table, server, publication)
     assert found is not None
-    assert "partition public.lower has another REPLICA IDENTITY" in found.reason
+    assert "partition public.lower has a different REPLICA IDENTITY" in found.reason
     assert breaks_writes(table, publication)
     database.run(
         "ALTER TABLE lower REPLICA IDENTITY DEFAULT", "ALTER TABLE log REPLICA IDENTITY FULL"
@@ -259,7 +259,7 @@ def test_what_a_publication_leaves_out_is_seen(database: Cluster) -> None:
         }
 
     assert list(told()) == ["made"]
-    assert "b of its key is generated" in told()["made"]
+    assert "key column b is generated" in told()["made"]
     tables = tables_of(database.dsn, "p")
     assert [column.name for column in tables["one"].sent_columns] == ["id", "x"]
     assert notes(tables["one"])[0].startswith("g: generated")
@@ -275,13 +275,13 @@ def test_what_a_publication_leaves_out_is_seen(database: Cluster) -> None:
     assert tables_of(database.dsn, "p")["two"].published_by != again
     if server.version_num >= FILTERS_SINCE:
         database.run("ALTER PUBLICATION p SET TABLE one (id), two WHERE (id > 3)")
-        assert "has a list of columns" in told()["one"]
+        assert "has a column list" in told()["one"]
         assert "has a row filter" in told()["two"]
         assert breaks_writes(tables_of(database.dsn, "p")["one"], publication) is None
         database.run("ALTER TABLE one REPLICA IDENTITY FULL")
         broken = breaks_writes(tables_of(database.dsn, "p")["one"], publication)
         assert broken is not None
-        assert "its list of columns leaves out" in broken.reason
+        assert "its column list omits" in broken.reason
         with pytest.raises(psycopg2.Error, match=r"does not cover|not part of"):
             database.run("INSERT INTO one VALUES (1)", "UPDATE one SET x = 2")
         # A schema's entry overrules the filter.
@@ -351,7 +351,7 @@ def test_a_publication_has_what_can_be_followed_and_is_taken_back(database: Clus
     assert look()[0] == {"b", "c", "heir", "taken"}
     # A role that owns too little is told the commands, and changes nothing.
     reader = connect(database.dsn.replace("user=bench", "user=reader"))
-    with pytest.raises(SourceFailed, match="may not make one") as told:
+    with pytest.raises(SourceFailed, match="may not create it") as told:
         ensure(reader, "other", read_tables(reader, "other", everything=True))
     assert told.value.helps[0] == "GRANT CREATE ON DATABASE trial TO reader"
     before = published()

@@ -18,7 +18,7 @@ import psycopg2
 import pytest
 
 from ingester.postgres.catalog import read_slot
-from ingester.postgres.connection import PINNED, ask, connect, source_text, told
+from ingester.postgres.connection import PINNED, ask, connect, source_errors, source_text
 from ingester.postgres.server_errors import SourceFailed
 from tests.postgres.cluster import Cluster, serve_or_skip
 
@@ -78,7 +78,7 @@ def test_what_no_retry_helps_is_told_with_what_helps(cluster: Cluster) -> None:
     make = "SELECT pg_create_logical_replication_slot('{}', 'pgoutput')"
 
     def begin(slot: str, connection: Any = stream) -> None:
-        with told():
+        with source_errors():
             options = {"proto_version": "1", "publication_names": "gone"}
             connection.cursor().start_replication(slot, decode=False, options=options)
 
@@ -194,7 +194,7 @@ def test_a_pooler_that_drops_the_wish_to_replicate_is_told(cluster: Cluster) -> 
         dsn = cluster.dsn.replace(f"host={real}", f"host={folder}")
         with closing(connect(dsn)) as connection:
             assert ask(connection, "SELECT 1") == [(1,)]
-        with pytest.raises(SourceFailed, match="a pooler does not pass replication on") as caught:
+        with pytest.raises(SourceFailed, match="a pooler does not support replication") as caught:
             connect(dsn, replication=True)
         assert caught.value.helps == ("name the server itself in the DSN, not the pooler",)
         pooler.shutdown()

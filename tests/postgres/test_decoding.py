@@ -25,7 +25,7 @@ from ingester.postgres.shape import Shape, ShapeColumn
 from ingester.postgres.types import column_type
 from tests.postgres.applying import Row, Tables, apply_messages
 from tests.postgres.cluster import Cluster
-from tests.postgres.test_types import Typed
+from tests.postgres.messages import cells_of
 
 TRANSACTIONS = 150
 SEED = 33
@@ -121,7 +121,7 @@ class Follower:
         message = parse(data)
         if isinstance(message, Relation):
             columns = tuple(
-                ShapeColumn(name, name, column_type(Typed(oid, modifier)))
+                ShapeColumn(name, name, column_type(oid, modifier))
                 for name, oid, modifier in message.columns
             )
             # Partitions are told, too, and followed as a whole.
@@ -276,7 +276,7 @@ def test_bytes_that_are_no_utf8_end_no_stream(cluster: Cluster) -> None:
     [relation] = [each for each in messages if isinstance(each, Relation)]
     assert relation.columns[1].name == "caf\\xe9"
     changes = [each for each in messages if isinstance(each, Change)]
-    assert [change.rows()[1] for change in changes] == [
+    assert [cells_of(change)[1] for change in changes] == [
         (b"1", "café".encode()),
         (b"2", b"caf\xe9"),
         (b"3", b"the end"),

@@ -98,7 +98,7 @@ def test_what_is_passed_over_of_a_table_whose_copy_fails_is_copied_after_a_kill(
         taken = [f"taken_{number}" for number in range(free_slots(cluster))]
         cluster.run(*(f"SELECT pg_create_physical_replication_slot('{name}')" for name in taken))
         Tables(client, "holding", "holding").request(["waits"])
-        until(lambda: "no copy for now" in replicator.said, "a copy that fails")
+        until(lambda: "copy postponed" in replicator.said, "a copy that fails")
         cluster.run("INSERT INTO waits VALUES (1)", "INSERT INTO goes_on VALUES (1)")
         last = end(cluster)
         cluster.run("INSERT INTO goes_on VALUES (2)")
@@ -134,7 +134,7 @@ def test_a_slot_that_is_made_anew_between_two_sessions_is_refused(
             except psycopg2.errors.ObjectInUse:
                 assert replicator.process.poll() is None, replicator.said
         assert replicator.ended() == 1
-        assert "it was made anew" in replicator.said
+        assert "it was created again" in replicator.said
     cluster.run("SELECT pg_drop_replication_slot('anew')")
 
 
@@ -163,9 +163,9 @@ def test_the_slot_waits_for_a_round_of_copies_that_ends_during_a_look(
 
     def look_until_the_round_is_over(*arguments: Any) -> Any:
         if nearly.is_set() and not looking.is_set():
-            assert found.copier is not None
+            assert found.running is not None
             looking.set()
-            found.copier.join(30)
+            found.running.copier.join(30)
         return look(*arguments)
 
     def copy_until_a_look(*arguments: Any) -> Any:
@@ -179,7 +179,7 @@ def test_the_slot_waits_for_a_round_of_copies_that_ends_during_a_look(
             assert looking.wait(30)
         return copied_table
 
-    monkeypatch.setattr("ingester.postgres.replicator.look", look_until_the_round_is_over)
+    monkeypatch.setattr("ingester.postgres.watching.look", look_until_the_round_is_over)
     monkeypatch.setattr("ingester.postgres.copying.copy_table", copy_until_a_look)
     said: list[str] = []
     stop = threading.Event()

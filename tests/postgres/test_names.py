@@ -85,15 +85,15 @@ def test_a_clash_is_told_of_each_table() -> None:
     ]
     found = Names({"sales.b": "a"}).clashes(tables)
     assert set(found) == {1, 2, 3, 4}
-    assert found[1] == "sales.b would be called 'a' here too"
-    assert found[2] == "public.a would be called 'a' here too"
+    assert found[1] == "sales.b would also be named 'a' here"
+    assert found[2] == "public.a would also be named 'a' here"
     assert "'Id' differs from 'id' only in case" in found[3]
     assert "'x_x' stands twice" in found[4]
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.", ".a", 'a."b', '"a"b', "a..b"])
 def test_what_is_no_name_is_refused(text: str) -> None:
-    with pytest.raises(BadRename, match="is not a name"):
+    with pytest.raises(BadRename, match="is no table name"):
         split_name(text)
 
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.postgres.pgoutput import (
-    UNCHANGED,
     BeginMessage,
     Change,
     CommitMessage,
@@ -21,7 +20,16 @@ from ingester.postgres.pgoutput import (
     UnknownMessage,
     parse,
 )
-from tests.postgres.messages import deleted, described, inserted, tuple_data, updated
+from tests.postgres.messages import (
+    UNCHANGED,
+    cells_of,
+    deleted,
+    described,
+    inserted,
+    kind_of,
+    tuple_data,
+    updated,
+)
 
 OID = 4_000_000_007  # Numbers of objects have no sign.
 COLUMNS = (RelationColumn("id", 23, -1), RelationColumn("name", 1043, 24))
@@ -63,13 +71,13 @@ def test_a_message_that_says_nothing_of_rows_is_passed_over(data: bytes) -> None
 @pytest.mark.parametrize(("change", "rows"), CHANGES)
 def test_a_change_has_the_rows_that_it_says(change: Change, rows: object) -> None:
     assert parse(change.data) == change
-    assert (change.relation, change.kind, change.rows()) == (OID, chr(change.data[0]), rows)
+    assert (change.relation, kind_of(change), cells_of(change)) == (OID, chr(change.data[0]), rows)
 
 
 def whole(data: bytes) -> object:
     """The message with all that it has."""
     message = parse(data)
-    return message.rows() if isinstance(message, Change) else message
+    return cells_of(message) if isinstance(message, Change) else message
 
 
 @pytest.mark.parametrize("data", [data for data, _ in MESSAGES] + [c.data for c, _ in CHANGES])

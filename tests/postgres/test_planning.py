@@ -127,7 +127,7 @@ def test_states_decide_together_with_the_source() -> None:
         "old": "copy",
     }
     assert steps["h"].helps == ("ALTER TABLE …",)
-    assert steps["gone"].reason == "public.t is followed as old now"
+    assert steps["gone"].reason == "public.t is now followed as old"
 
 
 def test_an_option_that_names_nothing_is_told() -> None:

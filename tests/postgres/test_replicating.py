@@ -243,12 +243,12 @@ def test_a_restart_after_an_idle_spell_goes_on_and_copies_nothing(
                 cluster, daemon, tmp_path / "d", *again, "--origin", "quiet"
             ) as follower:
                 assert follower.process.wait(60) == 1
-                assert "name another --origin" in follower.said()
+                assert "choose another --origin" in follower.said()
         made = cluster.run("SELECT 1 FROM pg_replication_slots WHERE slot_name = 'another'")
         assert made == []
         # A table that is not there is told, and nothing is made either.
         absent = ("--tables", "absent", "--slot", "another", "--publication", "another")
         with following(cluster, daemon, tmp_path / "d", *absent) as follower:
             assert follower.process.wait(60) == 1
-            assert "there is no table absent; what helps: correct --tables" in follower.said()
+            assert "table absent does not exist; what helps: correct --tables" in follower.said()
         assert cluster.run("SELECT 1 FROM pg_publication WHERE pubname = 'another'") == []

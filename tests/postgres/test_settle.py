@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.postgres.collector import NotWhole, settle
-from ingester.postgres.pgoutput import UNCHANGED, Cell, Change, UnknownMessage
-from tests.postgres.messages import deleted, inserted, updated
+from ingester.postgres.pgoutput import Change, UnknownMessage
+from tests.postgres.messages import UNCHANGED, Cell, cells_of, deleted, inserted, kind_of, updated
 
 Row = tuple[str, str]
 
@@ -29,8 +29,8 @@ def settled(changes: list[Change]) -> list[tuple[str, Row]]:
     found = []
     for data in settle(change.data for change in changes):
         change = Change(7, data)
-        [row] = [row for row in change.rows() if row is not None]
-        found.append((change.kind, (text(row[0]), text(row[1]))))
+        [row] = [row for row in cells_of(change) if row is not None]
+        found.append((kind_of(change), (text(row[0]), text(row[1]))))
     return found
 
 
@@ -74,7 +74,7 @@ def applied(changes: list[tuple[str, Row]], rows: dict[str, Row]) -> dict[str, R
 def test_known_moves_leave_what_the_source_has(changes: list[Change], left: dict[str, Row]) -> None:
     before = {key: (key, f"v{key}") for key in ("1", "2", "3")}
     found = applied(settled(changes), before)
-    named = {text(row[0]) for change in changes for row in change.rows() if row is not None}
+    named = {text(row[0]) for change in changes for row in cells_of(change) if row is not None}
     assert {key: row for key, row in found.items() if key in named | set(left)} == left
 
 

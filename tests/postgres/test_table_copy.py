@@ -40,7 +40,10 @@ def daemon_client(shared: Daemon) -> Iterator[Client]:
 
 
 def shape_of(facts: TableFacts) -> Shape:
-    columns = (ShapeColumn(c.name, _name_here(c.name), column_type(c)) for c in facts.columns)
+    columns = (
+        ShapeColumn(c.name, _name_here(c.name), column_type(c.base_oid, c.base_modifier))
+        for c in facts.columns
+    )
     return Shape(facts.name, facts.key, tuple(columns), full_identity=False)
 
 

@@ -115,7 +115,7 @@ def source_and_copy(
     import psycopg2.extensions
 
     columns = columns_of(connection, table)
-    kinds = [column_type(column, policy) for column, _ in columns]
+    kinds = [column_type(column.base_oid, column.base_modifier, policy) for column, _ in columns]
     asked = [
         AskedColumn(column.name, column.base_oid, kind.arrow, kind.policy == "null")
         for (column, _), kind in zip(columns, kinds, strict=True)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.postgres.pgoutput import UNCHANGED, Cell, Cells, Change, UnknownMessage
+from ingester.postgres.pgoutput import Change, UnknownMessage
 from ingester.postgres.sync_messages import ChangedRows, filled
-from tests.postgres.messages import deleted, inserted, updated
+from tests.postgres.messages import UNCHANGED, Cell, Cells, cells_of, deleted, inserted, updated
 
 COLUMNS = 3
 CELLS = st.none() | st.just(UNCHANGED) | st.binary(max_size=12)
@@ -45,7 +45,7 @@ def read(messages: list[bytes], columns: int = COLUMNS) -> list[tuple[Cells | No
 
 @given(st.lists(CHANGES, min_size=1, max_size=8))
 def test_rows_at_once_are_those_one_by_one(changes: list[Change]) -> None:
-    assert read([change.data for change in changes]) == [change.rows() for change in changes]
+    assert read([change.data for change in changes]) == [cells_of(change) for change in changes]
 
 
 @given(CHANGES, CHANGES, st.data())
@@ -64,7 +64,7 @@ def test_a_change_that_is_too_short_or_too_long_is_refused(
 def test_no_bytes_do_harm(messages: list[bytes], columns: int) -> None:
     with contextlib.suppress(UnknownMessage):
         found = read(messages, columns)
-        assert found == [Change(0, message).rows() for message in messages]
+        assert found == [cells_of(Change(0, message)) for message in messages]
 
 
 @given(CHANGES, st.data())
@@ -76,7 +76,7 @@ def test_a_byte_that_is_another_is_refused_or_read_alike(
     other = change.data[:at] + byte + change.data[at + 1 :]
     with contextlib.suppress(UnknownMessage):
         found = read([change.data, other])
-        assert found == [change.rows(), Change(7, other).rows()]
+        assert found == [cells_of(change), cells_of(Change(7, other))]
 
 
 def test_a_row_of_another_width_is_refused_by_number() -> None:

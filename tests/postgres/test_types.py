@@ -54,7 +54,7 @@ def numeric(precision: int, scale: int) -> Typed:
     ],
 )  # fmt: skip
 def test_a_text_becomes_its_value(typed: Typed, text: str, value: object) -> None:
-    kind = column_type(typed)
+    kind = column_type(*typed)
     for texts in ([text, None], pa.array([text.encode(), None])):
         found = arrow_values(kind, texts)
         assert found.type == kind.arrow
@@ -89,7 +89,7 @@ NOT_KEPT: list[tuple[Typed, str, list[str]]] = [
 def test_a_value_without_counterpart_is_dealt_with_by_policy(
     typed: Typed, kept: str, texts: list[str]
 ) -> None:
-    refuse, null, text = (column_type(typed, policy) for policy in get_args(Policy))
+    refuse, null, text = (column_type(*typed, policy) for policy in get_args(Policy))
     assert refuse.arrow == null.arrow == arrow_values(refuse, [kept]).type
     [value] = arrow_values(refuse, [kept]).to_pylist()
     for other in texts:
@@ -106,13 +106,13 @@ def test_a_value_without_counterpart_is_dealt_with_by_policy(
 
 def test_only_what_has_values_without_counterpart_becomes_text() -> None:
     for oid in (BOOL, BYTEA, INT4, INT8, FLOAT4, FLOAT8):
-        assert column_type(Typed(oid), "text").arrow == column_type(Typed(oid)).arrow
+        assert column_type(oid, policy="text").arrow == column_type(oid).arrow
 
 
 @pytest.mark.parametrize("oid", [TEXT, DATE, BOOL, BYTEA, FLOAT8])
 def test_bytes_that_are_no_utf8_are_refused_by_column(oid: int) -> None:
     texts = pa.array([b"caf\xe9", None], pa.binary())
-    kind = column_type(Typed(oid))
+    kind = column_type(oid)
     with pytest.raises(ValueNotKept, match=r"column 'place': 'caf\\xe9' ") as caught:
         arrow_values(kind, texts, "place")
     assert caught.value.row_index == 0
@@ -126,13 +126,13 @@ def test_bytes_that_are_no_utf8_are_refused_by_column(oid: int) -> None:
 )  # fmt: skip
 def test_a_text_of_another_type_is_refused(oid: int, text: str) -> None:
     with pytest.raises(ValueNotKept, match="column 'c'"):
-        arrow_values(column_type(Typed(oid)), [text], "c")
+        arrow_values(column_type(oid), [text], "c")
 
 
 @given(st.lists(st.none() | st.binary(max_size=900), max_size=9), st.integers(0, 3))
 def test_any_bytes_are_read(values: list[bytes | None], behind: int) -> None:
     texts = pa.array([None if v is None else f"\\x{v.hex()}".encode() for v in values], pa.binary())
-    found = arrow_values(column_type(Typed(BYTEA)), texts.slice(behind))
+    found = arrow_values(column_type(BYTEA), texts.slice(behind))
     found.validate(full=True)
     assert found.to_pylist() == values[behind:]
 
@@ -141,7 +141,7 @@ def test_any_bytes_are_read(values: list[bytes | None], behind: int) -> None:
 def test_a_numeric_is_exact_or_refused(
     precision: int, scale: int, digits: int, places: int
 ) -> None:
-    kind = column_type(numeric(precision, scale))
+    kind = column_type(*numeric(precision, scale))
     with localcontext(prec=500):
         value = Decimal(digits).scaleb(-places).normalize()
     try:
@@ -159,9 +159,9 @@ def test_a_numeric_is_exact_or_refused(
 def test_any_moment_of_the_calendar_is_kept(moment: dt.datetime) -> None:
     text = moment.isoformat(" ")
     text = text.rstrip("0") if moment.microsecond else text
-    plain = arrow_values(column_type(Typed(TIMESTAMP)), [text])
-    zoned = arrow_values(column_type(Typed(TIMESTAMPTZ)), [f"{text}+00"])
-    day = arrow_values(column_type(Typed(DATE)), [text[:10]])
+    plain = arrow_values(column_type(TIMESTAMP), [text])
+    zoned = arrow_values(column_type(TIMESTAMPTZ), [f"{text}+00"])
+    day = arrow_values(column_type(DATE), [text[:10]])
     assert plain.to_pylist() == [moment]
     assert zoned.to_pylist() == [moment.replace(tzinfo=dt.UTC)]
     assert day.to_pylist() == [moment.date()]

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from ingester.postgres.verify.row_hashes import Texts
 
 ESCAPES = (
-    ("\\", "\\\\"),  # the first of them: those below write it
+    ("\\", "\\\\"),  # first, as the others write it
     ("\b", "\\b"),
     ("\t", "\\t"),
     ("\n", "\\n"),
@@ -33,24 +33,24 @@ ESCAPES = (
     ("\f", "\\f"),
     ("\r", "\\r"),
 )
-"""The characters that ``COPY`` writes in another way."""
+"""The characters that ``COPY`` escapes."""
 _ESCAPED = np.zeros(256, np.bool_)
 _ESCAPED[[ord(character) for character, _ in ESCAPES]] = True
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), "<u2")
-"""The two digits of each byte."""
+"""The two hexadecimal digits of each byte."""
 _PAD = 8
-"""Bytes behind the last text, as :class:`Texts` wants them."""
+"""Bytes after the last text, as :class:`Texts` requires."""
 
 
 class NoText(ValueError):
-    """A column of a type that no column of PostgreSQL becomes."""
+    """A column whose type is not made from any of PostgreSQL's."""
 
 
 def copy_texts(column: pa.Array) -> Texts:
     """The texts of a column.
 
     Raises:
-        NoText: its type is not one of those that are made of PostgreSQL's.
+        NoText: unexpected type.
     """
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -74,11 +74,11 @@ def _written(column: pa.Array) -> pa.Array:
         return text if kind.tz is None else pc.binary_join_element_wise(text, "+00", "")
     if pa.types.is_decimal128(kind):
         return _decimal(column)
-    raise NoText(f"no column of PostgreSQL becomes {kind}")
+    raise NoText(f"no PostgreSQL type becomes {kind}")
 
 
 def _decimal(column: pa.Array) -> pa.Array:
-    """Digits with as many behind the point as the type has; Arrow's own text has exponents."""
+    """Fixed-point digits; Arrow's own text has exponents."""
     digits, scale = column.type.precision, column.type.scale
     whole = pa.Array.from_buffers(
         pa.decimal128(digits, 0), len(column), column.buffers(), offset=column.offset
@@ -97,7 +97,7 @@ def _decimal(column: pa.Array) -> pa.Array:
 
 
 def _floating(column: pa.Array) -> Texts:
-    """The bits as hexadecimal digits; one NaN for all, as PostgreSQL has them equal."""
+    """Bits as hexadecimal digits, with a single NaN, since PostgreSQL's NaNs are equal."""
     width = column.type.bit_width // 8
     values = column.fill_null(0.0).to_numpy(zero_copy_only=False)
     values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
@@ -128,7 +128,7 @@ def _of_strings(column: pa.Array, *, escaped: bool) -> Texts:
 
 
 def _bytes(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """All bytes of a column of strings, and where each begins, with the end of the last."""
+    """All bytes of a column of strings, and the offsets of its values."""
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, offsets, data = column.buffers()
     if offsets is None or not len(column):
@@ -157,7 +157,7 @@ _DIGITS[list(b"0123456789")] = True
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _LETTERS = {b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 Form = Literal["text", "bits", "hex"]
-"""The text of the type's output function; the bits of a floating point number, or bytes, as
+"""The text of the type's output function; or the bits of a floating point number, or bytes, as
 hexadecimal digits."""
 
 
@@ -167,13 +167,13 @@ class AskedColumn(NamedTuple):
     name: str
     base_oid: int
     kept: pa.DataType | None
-    """The type of the copy's column; None where the copy has no such column."""
+    """The type of the copy's column; None if it has none."""
     nulls: bool
-    """Values without a counterpart are null in the copy."""
+    """Values that do not fit are null in the copy."""
 
     @property
     def form(self) -> Form:
-        """The form in which the source writes values, and the copy's are written."""
+        """The form of values on both sides."""
         if self.base_oid in (_FLOAT4, _FLOAT8):
             floating = self.kept is None or pa.types.is_floating(self.kept)
             return "bits" if floating else "text"
@@ -183,7 +183,7 @@ class AskedColumn(NamedTuple):
 
 
 def expression(column: AskedColumn, quoted: str) -> str:
-    """The SQL expression that is asked for; ``quoted`` is the column's name in quotes."""
+    """The SQL expression to select; ``quoted`` is the column's quoted name."""
     if column.form == "bits":
         size = 4 if column.base_oid == _FLOAT4 else 8
         kind = f"pg_catalog.float{size}"
@@ -193,7 +193,7 @@ def expression(column: AskedColumn, quoted: str) -> str:
 
 
 def shown_value(column: AskedColumn, text: bytes) -> str:
-    """The value as people know it; of a text that is cut, what there is of it."""
+    """The value for display, possibly cut."""
     if column.form == "hex":
         return "\\x" + text.decode()
     if column.form == "bits":
@@ -203,14 +203,14 @@ def shown_value(column: AskedColumn, text: bytes) -> str:
 
 
 def unescaped(text: bytes) -> bytes:
-    """The value that a text of ``COPY`` stands for."""
+    """The value of a text with COPY's escapes."""
     if b"\\" not in text:
         return text
     return _ESCAPE.sub(lambda found: _LETTERS.get(found[1], found[1]), text)
 
 
 def parse_block(block: bytes, columns: Sequence[AskedColumn]) -> list[Texts]:
-    """The texts of each column of some whole lines of COPY's text format.
+    """Parse complete lines of COPY's text format into columns.
 
     Raises:
         ValueError: a line has another number of columns.
@@ -248,10 +248,10 @@ def _has_counterpart(
     lengths: npt.NDArray[np.int64],
     kept: pa.DataType,
 ) -> npt.NDArray[np.bool_]:
-    """Whether a value of the copy's type can be what each text says, by its first characters."""
+    """Whether the copy's type can hold each value, judged by its first characters."""
     digit: npt.NDArray[np.bool_]
     if pa.types.is_date32(kept) or pa.types.is_timestamp(kept):
-        # Four digits of the year, a dash, and no BC behind it all.
+        # Four digits of the year, a dash, and no BC at the end.
         last = data[np.maximum(starts + lengths - 1, 0)]
         fifth = data[np.minimum(starts + 4, len(data) - 1)]
         digit = _DIGITS[data[starts]] & (fifth == ord("-")) & (last != ord("C"))
@@ -267,7 +267,7 @@ def _has_counterpart(
 def _is_utf8(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Whether each text is UTF-8: a database of SQL_ASCII has any bytes."""
+    """Whether each text is UTF-8, which a SQL_ASCII database does not ensure."""
     fits = np.ones(len(starts), np.bool_)
     beyond = np.concatenate([[0], np.cumsum(data >= 0x80)])
     for row in np.flatnonzero(beyond[starts + lengths] > beyond[starts]).tolist():

@@ -24,7 +24,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,50 +32,36 @@ import numpy.typing as npt
 from ingester.postgres.verify.copy_rows import ComparedCopy, CopyPosition
 from ingester.postgres.verify.differences import FoundRow, FoundRows, Key, hash_block, key_texts
 from ingester.postgres.verify.row_hashes import RANGES, U64, RangeSums, Texts
-from ingester.postgres.verify.source_rows import ComparedSource, LogEnd
+from ingester.postgres.verify.source_rows import ComparedSource
 
 TRIES = 40
 FOUND_TWICE, FOUND_OFTEN = 2, 5
-"""So many times in a row a wrong row has to be found; more often where the source has none."""
+"""How many times in a row a row must be wrong; more often if the source does not have it."""
 FEW_KEYS = 100
-"""The source is read again and again for so many: of a row that never rests, each state counts."""
+"""Up to this number of keys the source is polled, to see each version of a busy row."""
 PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 
 
-class SourceSide(Protocol):
-    """The source's table."""
-
-    def find(self, keys: Collection[Key]) -> FoundRows: ...
-
-    def standing(self) -> LogEnd: ...
-
-
-class CopySide(Protocol):
-    """The copy's table."""
-
-    def find(self, keys: Collection[Key]) -> FoundRows: ...
-
-
 class Pair(NamedTuple):
-    """The two rows of a key; one of them may be missing."""
+    """The two rows of a key, at most one missing."""
 
     source: FoundRow | None
     copy: FoundRow | None
 
 
 class Confirmed(NamedTuple):
-    """What became of keys that were in doubt; the others are equal."""
+    """The outcome for doubtful keys; all others are equal."""
 
     differing: dict[Key, Pair]
     changing: set[Key]
-    """They were never still."""
+    """Changed too often."""
     behind: set[Key]
-    """The copy did not come to where the source was read."""
+    """The copy did not reach the source's position."""
 
 
 class _SeenRows:
-    """The rows that the source had since a moment, by key."""
+    """The versions of rows that the source had since a moment, by key."""
 
     def __init__(self, keys: Collection[Key]) -> None:
         self._rows: dict[Key, list[FoundRow | None]] = {key: [] for key in keys}
@@ -97,12 +83,8 @@ class _SeenRows:
         return self._rows[key][-1]
 
 
-def unlike(keys: Collection[Key], source: SourceSide, copy: CopySide) -> list[Key]:
-    """The keys whose rows differ just now: a change that has arrived meanwhile needs no waiting.
-
-    Raises:
-        SourceFailed, ClientError, SchemaChanged, NoText, psycopg2.OperationalError
-    """
+def unlike(keys: Collection[Key], source: ComparedSource, copy: ComparedCopy) -> list[Key]:
+    """The keys whose rows differ at present, without waiting."""
     wanted = set(keys)
     seen = _SeenRows(wanted)
     seen.add(source.find(wanted))
@@ -113,19 +95,16 @@ def unlike(keys: Collection[Key], source: SourceSide, copy: CopySide) -> list[Ke
 
 def confirm(
     keys: Collection[Key],
-    source: SourceSide,
-    copy: CopySide,
+    source: ComparedSource,
+    copy: ComparedCopy,
     position: CopyPosition,
     patience_s: float,
 ) -> Confirmed:
-    """Look at rows that differ until they are equal, or differ for good.
+    """Read differing rows again until they are equal or known to differ.
 
     Args:
         keys: some hundreds at most.
-        patience_s: how long a copy that is behind is waited for, all in all.
-
-    Raises:
-        SourceFailed, ClientError, SchemaChanged, NoText, psycopg2.OperationalError
+        patience_s: the longest wait for a copy that is behind, in total.
     """
     waiting = set(keys)
     times: dict[Key, int] = {}
@@ -161,7 +140,7 @@ def confirm(
     return Confirmed(differing, waiting, set())
 
 
-def _watch(source: SourceSide, keys: set[Key], seen: _SeenRows) -> None:
+def _watch(source: ComparedSource, keys: set[Key], seen: _SeenRows) -> None:
     if len(keys) > FEW_KEYS:
         time.sleep(0.1)
         return
@@ -175,13 +154,13 @@ def _facts(row: FoundRow | None) -> tuple[str, tuple[int, ...]] | None:
 
 FINE_RANGES = 1 << 20
 MANY_ROWS = 2_000_000
-"""From so many rows on there are more ranges: a range of a table that changes all the time would
-differ nearly always."""
+"""The number of rows from which there are more ranges: in a busy table, large ranges would
+nearly always differ."""
 ROWS_AT_ONCE = 100_000
 KEYS_AT_ONCE = 1_000
 CATCH_UP_S = 10.0
 MOST_DIFFERING = 1_000
-"""The comparison of a table ends when so many rows differ for good."""
+"""The comparison of a table ends with this number of differing rows."""
 
 
 class TableComparison(NamedTuple):
@@ -191,13 +170,13 @@ class TableComparison(NamedTuple):
     copy_rows: int
     differing: dict[Key, Pair]
     more: bool
-    """There are more of these; they were not counted."""
+    """There are more, uncounted."""
     changing: int
     behind: int
 
 
 class Doubtful(NamedTuple):
-    """The rows of some ranges of one side, as hashes; and the texts of their keys."""
+    """Hashes of the rows of some ranges of one side, and their keys."""
 
     keys: U64
     rows: U64
@@ -205,7 +184,7 @@ class Doubtful(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """The two tables, and how far the copy is."""
+    """Both tables, and the copy's position."""
 
     source: ComparedSource
     copy: ComparedCopy
@@ -218,11 +197,11 @@ def compare(
     """Compare all rows of both sides.
 
     Args:
-        patience_s: how long a copy that is behind is waited for.
-        told: called now and then with what is read, and its rows so far.
+        patience_s: the longest wait for a copy that is behind.
+        told: called with the current step and its rows so far.
 
     Raises:
-        SourceFailed, ClientError, SchemaChanged, NoText, psycopg2.OperationalError
+        SchemaChanged, NoText: the tables changed.
     """
     fine = sides.copy.estimated_rows() >= MANY_ROWS
     sums = [RangeSums(FINE_RANGES if fine else RANGES) for _ in range(2)]
@@ -247,7 +226,7 @@ def compare(
 
 
 def _still_unlike(sides: Sides, keys: list[Key]) -> Iterator[list[Key]]:
-    """The keys whose rows differ when they are looked at again, some at a time."""
+    """Keys whose rows still differ in a second read, in slices."""
     waiting: list[Key] = []
     for at in range(0, len(keys), KEYS_AT_ONCE):
         waiting += unlike(keys[at : at + KEYS_AT_ONCE], sides.source, sides.copy)
@@ -276,7 +255,7 @@ def _add_all(
 def _slices(
     ranges: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
 ) -> Iterator[npt.NDArray[np.int64]]:
-    """The ranges, as many at a time as have about ``ROWS_AT_ONCE`` rows."""
+    """Slices of ranges with about ``ROWS_AT_ONCE`` rows each."""
     if len(ranges):
         parts = np.cumsum(counts) // ROWS_AT_ONCE
         yield from np.split(ranges, np.flatnonzero(np.diff(parts)) + 1)
@@ -285,11 +264,11 @@ def _slices(
 def _keys_that_differ(
     sides: Sides, sums: RangeSums, ranges: npt.NDArray[np.int64], patience_s: float
 ) -> list[Key]:
-    """The keys in these ranges whose rows are not the same in both."""
+    """Keys in these ranges whose rows differ."""
     wanted = np.zeros(len(sums.counts), np.bool_)
     wanted[ranges] = True
     source = _doubtful(sides.source, sums, wanted)
-    # What is on its way arrives meanwhile; what does not is seen to key by key.
+    # Changes in transit arrive meanwhile; others are examined key by key.
     lsn = sides.source.standing().lsn
     sides.position.wait(lsn, min(patience_s, CATCH_UP_S), partial(time.sleep, 0.1))
     copy = _doubtful(sides.copy, sums, wanted)
@@ -300,7 +279,7 @@ def _keys_that_differ(
 
 
 def _pairs(rows: Doubtful) -> U64:
-    """A hash of key and row each; a key that stands twice is told from one that does not."""
+    """A hash of each key and row, which distinguishes a repeated key."""
     order = np.lexsort((rows.rows, rows.keys))
     keys, hashes = rows.keys[order], rows.rows[order]
     again = np.zeros(len(keys), np.uint64)

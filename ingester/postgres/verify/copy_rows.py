@@ -39,8 +39,6 @@ REPORT_EVERY_S = 0.5
 
 
 class CopyPosition:
-    """The position of one table's copy."""
-
     def __init__(
         self, client: Client, table: tuple[str, str], origin: str, connection: Any
     ) -> None:
@@ -51,11 +49,7 @@ class CopyPosition:
         self._reported_at = -REPORT_EVERY_S
 
     def state(self) -> ReplicaState | None:
-        """The state that the table has of the origin now.
-
-        Raises:
-            BadState, ClientError
-        """
+        """The table's current state; None if it has none."""
         try:
             stored = self._client.checkpoint(*self._table, partition_of(self._origin))
         except NotFound:
@@ -63,11 +57,7 @@ class CopyPosition:
         return None if stored.state is None else decode_state(stored.state)
 
     def passed(self, lsn: int) -> bool:
-        """Return whether all that the source's log has before ``lsn`` is here.
-
-        Raises:
-            BadState, ClientError, SourceFailed, psycopg2.OperationalError
-        """
+        """Whether the copy contains all changes before ``lsn``."""
         state = self.state()
         if state is None:
             return False
@@ -85,10 +75,10 @@ class CopyPosition:
         return any(int(confirmed) >= lsn for (confirmed,) in rows)
 
     def wait(self, lsn: int, patience_s: float, meanwhile: Callable[[], None]) -> bool:
-        """Return whether the copy has passed ``lsn``, once it has, or has not in that time.
+        """Wait for the copy to pass ``lsn``; return whether it has.
 
         Args:
-            meanwhile: called between two looks; takes its time.
+            meanwhile: called between two checks; should take a moment.
         """
         ends_at = time.monotonic() + patience_s
         while not self.passed(lsn):
@@ -98,7 +88,7 @@ class CopyPosition:
         return True
 
     def _reported(self) -> int:
-        """The place up to which the replicator says that it has applied the log to the table."""
+        """The position up to which the replicator reports the table as applied."""
         now = time.monotonic()
         if now - self._reported_at < REPORT_EVERY_S:
             return 0
@@ -107,17 +97,13 @@ class CopyPosition:
         if report is None or report.applied is None or report.state != "running":
             return 0
         phases = {each.table: each.phase for each in report.tables}
-        # Of very many tables those that follow are counted, and not named.
+        # Of very many tables those that follow are counted instead of named.
         others = "following" if set(report.left_out) == {"following"} else "waiting"
         return lsn_of(report.applied) if phases.get(self._table[1], others) == "following" else 0
 
 
 def report_of(client: Client, namespace: str, origin: str) -> ReplicationReport | None:
-    """What the replicator of an origin has reported last; None where nothing is known of one.
-
-    Raises:
-        ClientError
-    """
+    """The latest report of an origin's replicator, or None."""
     for each in client.status_list("replications"):
         known = {name: each[name] for name in ReplicationReport.__struct_fields__ if name in each}
         report = msgspec.convert(known, ReplicationReport)
@@ -127,7 +113,7 @@ def report_of(client: Client, namespace: str, origin: str) -> ReplicationReport 
 
 
 def lsn_of(text: str) -> int:
-    """A place in the log as a number; PostgreSQL writes it in two parts."""
+    """A position in the log as a number."""
     high, _, low = text.partition("/")
     return (int(high, 16) << 32) + int(low, 16)
 
@@ -136,21 +122,20 @@ BLOCK_BYTES = 2 << 20
 
 
 class SchemaChanged(Exception):
-    """The copy's columns are not what they were when the comparison began."""
+    """The copy's columns changed during the comparison."""
 
 
 class ComparedCopy:
-    """One table here; the key's columns are the first."""
+    """The table here; the key's columns come first."""
 
     def __init__(
         self, client: Client, table: tuple[str, str], names: Sequence[str], key_columns: int
     ) -> None:
-        """Ask for the table's columns.
+        """Read the table's schema.
 
         Args:
             table: namespace and name.
-            names: the columns that are compared, in the order of the source's; one that is not
-                there is null in all rows.
+            names: the compared columns, in the source's order; a missing one is null in all rows.
 
         Raises:
             NotFound: no such table.
@@ -162,31 +147,27 @@ class ComparedCopy:
         self.key_columns = key_columns
 
     def kept(self, name: str) -> pa.DataType | None:
-        """The type of a column; None where it is not there."""
+        """The type of a column, or None."""
         return self.schema.field(name).type if name in self.schema.names else None
 
     def estimated_rows(self) -> int:
-        """The number of rows, about.
-
-        Raises:
-            ClientError
-        """
+        """The approximate number of rows."""
         found = self._client.describe(*self._table)
         return found.buffered.rows + found.persisted.rows
 
     def scan(self, take: Take) -> None:
-        """Hand all rows of one snapshot to ``take``, block by block.
+        """Pass all rows of one snapshot to ``take``, in blocks.
 
         Raises:
-            SchemaChanged, NoText, ClientError
+            SchemaChanged, NoText
         """
         self._read(None, take)
 
     def find(self, keys: Collection[Key]) -> FoundRows:
-        """The rows of these keys, at one snapshot.
+        """The rows of these keys in one snapshot.
 
         Raises:
-            SchemaChanged, NoText, ClientError
+            SchemaChanged, NoText
         """
         found: FoundRows = {}
         if not keys:
@@ -201,17 +182,17 @@ class ComparedCopy:
         return {key: row for key, row in found.items() if key in keys}
 
     def _filter(self, keys: Collection[Key]) -> list[tuple[str, str, object]] | None:
-        """The filter that finds these keys, and with several columns more; None where none does."""
+        """A filter that matches these keys and possibly others; None if there is no such filter."""
         terms: list[tuple[str, str, object]] = []
         for name, texts in zip(self._names, zip(*keys, strict=True), strict=False):
             kind = self.kept(name)
-            # A NaN is found by no filter.
+            # No filter matches NaN.
             if kind is None or pa.types.is_floating(kind):
                 continue
             try:
                 values = [_filter_value(kind, text or b"") for text in dict.fromkeys(texts)]
             except ValueError:
-                continue  # A key of the source that is no value of the copy's type.
+                continue  # A key of the source that the copy's type cannot hold.
             terms.append((name, "in", values))
         return terms or None
 
@@ -220,7 +201,7 @@ class ComparedCopy:
         with self._client.query_stream(*self._table, columns=there, filter=filter_) as stream:
             expected = [self.kept(name) for name in there]
             if [stream.schema.field(name).type for name in there] != expected:
-                raise SchemaChanged(f"the columns of {self._table[1]!r} here have changed")
+                raise SchemaChanged(f"the columns of {self._table[1]!r} changed here")
             waiting: list[pa.RecordBatch] = []
             nbytes = 0
             for batch, _ in stream:
@@ -243,7 +224,7 @@ class ComparedCopy:
 
 
 def _filter_value(kind: pa.DataType, text: bytes) -> object:
-    """The value of a key as the filters of the protocol have it."""
+    """A key's value for a filter of the protocol."""
     value = unescaped(text).decode()
     if pa.types.is_boolean(kind):
         return value == "t"

@@ -26,11 +26,11 @@ from ingester.postgres.verify.row_hashes import U64, Texts, combine, hash_texts
 Verdict = Literal["equal", "differs", "changing", "behind", "failed", "set_aside", "left"]
 RowFault = Literal["missing", "extra", "repeated", "values"]
 SHOWN_ROWS = 20
-"""The rows of a table that are named; the others are counted."""
+"""The number of rows named per table; others are counted."""
 
 
 class ColumnDifference(msgspec.Struct, frozen=True):
-    """A value that is not the same, as PostgreSQL would write both; the first part of long ones."""
+    """A differing value on both sides, as PostgreSQL writes it, possibly cut."""
 
     column: str
     source: str | None
@@ -38,7 +38,7 @@ class ColumnDifference(msgspec.Struct, frozen=True):
 
 
 class RowDifference(msgspec.Struct, frozen=True):
-    """A row that is missing here, is only here, stands here twice, or has other values."""
+    """A row that is missing, extra or repeated here, or has other values."""
 
     key: dict[str, str | None]
     fault: RowFault
@@ -51,13 +51,13 @@ class TableVerdict(msgspec.Struct, frozen=True):
     Attributes:
         table: Its name here.
         source: Schema and name at the source.
-        source_rows: The rows that the source had when it was read; ``copy_rows``: those of the
-            copy, a little later. Between the two reads rows may come and go.
-        differing: The rows that differ; at least so many where ``more`` holds.
-        unsettled: The rows that differ and may yet be on their way.
-        rows: The first of those that differ.
-        reason: In words, where the rows do not say it.
-        helps: What somebody can do about it.
+        source_rows: Rows read at the source.
+        copy_rows: Rows read of the copy, a little later.
+        differing: The number of differing rows; a minimum if ``more`` is true.
+        unsettled: Rows that differ, but may be in transit.
+        rows: The first differing rows.
+        reason: An explanation, if the rows are none.
+        helps: What an operator can do.
     """
 
     table: str
@@ -74,10 +74,10 @@ class TableVerdict(msgspec.Struct, frozen=True):
 
 
 def all_equal(verdicts: Sequence[TableVerdict], *, ignores_set_aside: bool = False) -> bool:
-    """Return whether every table is equal, and there is one.
+    """Whether every table is equal, and there is one.
 
     Args:
-        ignores_set_aside: whether those are fine that are not followed, set aside or left.
+        ignores_set_aside: accept tables that are set aside or have left.
     """
     fine = {"equal", "set_aside", "left"} if ignores_set_aside else {"equal"}
     return bool(verdicts) and all(verdict.verdict in fine for verdict in verdicts)
@@ -88,42 +88,40 @@ CLIP_BYTES = 200
 
 
 class FoundRow(NamedTuple):
-    """A row as it was read."""
+    """A row as read."""
 
     version: str
-    """The source's ``xmin``: another one after each change. Nothing in a copy."""
+    """The source's ``xmin``, which changes with each update; empty for a copy."""
     hashes: tuple[int, ...]
-    """The hashes of its columns' texts."""
+    """The hash of each column's text."""
     texts: tuple[bytes | None, ...]
-    """The first bytes of each."""
+    """The first bytes of each text."""
     lengths: tuple[int, ...]
-    """The bytes of each in whole."""
+    """The full length of each text."""
 
 
 FoundRows = dict[Key, FoundRow]
 
 
 class Hashes(NamedTuple):
-    """The hashes of a block of rows."""
-
     keys: U64
     rows: U64
 
 
 def hash_block(columns: Sequence[Texts], key_columns: int) -> Hashes:
-    """The hashes of the keys, which are the first columns, and of the whole rows."""
+    """The hashes of keys, which are the first columns, and of whole rows."""
     hashes = [hash_texts(texts) for texts in columns]
     return Hashes(combine(hashes[:key_columns]), combine(hashes))
 
 
 def hash_keys(keys: Collection[Key]) -> U64:
-    """The hashes of some keys, rising."""
+    """The sorted hashes of keys."""
     columns = [texts_of(column) for column in zip(*keys, strict=True)]
     return np.sort(combine([hash_texts(texts) for texts in columns]))
 
 
 def texts_of(values: Sequence[bytes | None]) -> Texts:
-    """A column of texts that stand one by one."""
+    """A column of single texts."""
     lengths = np.array([len(value or b"") for value in values], np.int64)
     ends = np.cumsum(lengths)
     data = np.frombuffer(b"".join(value or b"" for value in values) + b"\0" * 8, np.uint8)
@@ -143,7 +141,7 @@ def add_rows(
     rows: Sequence[int],
     versions: Texts | None = None,
 ) -> None:
-    """Add some rows of a block by their keys. A row that stands twice has twice as many hashes."""
+    """Add some rows of a block by key. The hashes of a repeated row are appended."""
     if not len(rows):
         return
     hashes = [hash_texts(texts) for texts in columns]
@@ -163,10 +161,10 @@ def row_difference(
     source: FoundRow | None,
     copy: FoundRow | None,
 ) -> RowDifference:
-    """Return what is not the same in two rows of one key, of which one may be missing.
+    """How two rows of one key differ; at most one is missing.
 
     Args:
-        columns: what each is called here, the key's first.
+        columns: names here, the key's first.
     """
     named = {
         name: None if text is None else shown_value(column, text)

@@ -30,18 +30,18 @@ _MULTIPLY = np.uint64(0x9E_37_79_B9_7F_4A_7C_15)
 _FINISH = (np.uint64(0xFF_51_AF_D7_ED_55_8C_CD), np.uint64(0xC4_CE_B9_FE_1A_85_EC_53))
 _HALF, _MOST = np.uint64(32), np.uint64(29)
 _MASKS = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], np.uint64)
-"""The bytes of a text's last word that belong to it, by how many they are."""
+"""Masks for a text's last word, by its number of bytes."""
 
 
 class Texts(NamedTuple):
     """The texts of a column: bytes anywhere in ``data``, in the order of rows."""
 
     data: npt.NDArray[np.uint8]
-    """At least eight bytes stand behind each text's begin and end."""
+    """At least eight bytes follow each text's begin and end."""
     starts: npt.NDArray[np.int64]
     lengths: npt.NDArray[np.int64]
     nulls: npt.NDArray[np.bool_] | None
-    """Where there is no text; None where all have one."""
+    """Rows without a text; None if all have one."""
 
     def text(self, row: int, most: int | None = None) -> bytes | None:
         """The text of a row, or its first bytes."""
@@ -52,16 +52,16 @@ class Texts(NamedTuple):
 
 
 def nothing(rows: int) -> Texts:
-    """The texts of a column that has none."""
+    """A column without texts."""
     zeros = np.zeros(rows, np.int64)
     return Texts(np.zeros(_WORD, np.uint8), zeros, zeros, np.ones(rows, np.bool_))
 
 
 def hash_texts(texts: Texts) -> U64:
-    """The hash of each text, of 64 bits that each depend on all of its bytes."""
+    """A 64-bit hash of each text; every bit depends on all of its bytes."""
     data, lengths = texts.data, texts.lengths
     hashes = lengths.astype(np.uint64) * _MULTIPLY ^ _SEED
-    # A word at each byte; numpy reads those that are not aligned.
+    # A word at each byte; numpy reads unaligned ones.
     words: U64 = np.ndarray((len(data) - _WORD + 1,), "<u8", data, 0, (1,))
     _mix(hashes, words[texts.starts] & _MASKS[np.minimum(lengths, _WORD)])
     done = _WORD
@@ -84,7 +84,7 @@ def hash_texts(texts: Texts) -> U64:
 
 
 def combine(columns: Sequence[U64]) -> U64:
-    """The hash of each row by those of its columns, in their order; at least one column."""
+    """The hash of each row from those of its columns, at least one, in order."""
     rows = np.full_like(columns[0], _SEED)
     for column in columns:
         _mix(rows, column)
@@ -92,31 +92,29 @@ def combine(columns: Sequence[U64]) -> U64:
 
 
 class RangeSums:
-    """The number of rows and the sum of their hashes, by range of hashed keys."""
+    """Row counts and sums of hashes, by range of hashed keys."""
 
     def __init__(self, ranges: int = RANGES) -> None:
-        """Take how many ranges there are, a power of two."""
+        """Take the number of ranges, a power of two."""
         self._shift = np.uint64(64 - (ranges.bit_length() - 1))
         self.counts = np.zeros(ranges, np.int64)
         self.sums = np.zeros(ranges, np.uint64)
 
     def ranges_of(self, keys: U64) -> npt.NDArray[np.int64]:
-        """The range of each hashed key."""
         return (keys >> self._shift).astype(np.int64)
 
     def add(self, keys: U64, rows: U64) -> None:
-        """Add rows by the hashes of their keys and of all of them."""
+        """Add rows by the hashes of their keys and of the whole rows."""
         ranges = self.ranges_of(keys)
         np.add.at(self.counts, ranges, 1)
         np.add.at(self.sums, ranges, rows)
 
     def differing(self, other: RangeSums) -> npt.NDArray[np.int64]:
-        """The ranges that are not the same in the other, rising."""
+        """The sorted ranges that differ."""
         return np.flatnonzero((self.counts != other.counts) | (self.sums != other.sums))
 
     @property
     def rows(self) -> int:
-        """The number of all rows."""
         return int(self.counts.sum())
 
 
@@ -128,7 +126,7 @@ def _mix(hashes: U64, words: U64) -> None:
 
 
 def _finish(hashes: U64) -> U64:
-    """Let each bit depend on all others: the end of MurmurHash3."""
+    """Make each bit depend on all others: the finalizer of MurmurHash3."""
     hashes ^= hashes >> _HALF
     hashes *= _FINISH[0]
     hashes ^= hashes >> _MOST

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ingester.postgres.connection import ask, told
+from ingester.postgres.connection import ask, source_errors
 from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.verify.compared_texts import AskedColumn, expression, parse_block, unescaped
 from ingester.postgres.verify.differences import (
@@ -28,27 +28,27 @@ Take = Callable[[list[Texts]], None]
 BLOCK_BYTES = 2 << 20
 _VERSION = AskedColumn("xmin", 0, None, nulls=False)
 _BAD_VALUE = "22"
-"""The class of SQLSTATE of a text that is no value of a type."""
+"""SQLSTATE class of a text that a type cannot hold."""
 
 
 class SourceColumn(NamedTuple):
-    """A column that is compared."""
+    """A compared column."""
 
     asked: AskedColumn
     type_name: str
-    """As SQL has it."""
+    """The type's SQL name."""
 
 
 class LogEnd(NamedTuple):
-    """Where the source's log ends, and whether commits wait to be seen."""
+    """The end of the source's log, and whether commits are not visible yet."""
 
     lsn: int
     held_back: bool
-    """A commit that is in the log is not visible yet: it waits for a synchronous standby."""
+    """A logged commit waits for a synchronous standby."""
 
 
 class ComparedSource:
-    """One table; the key's columns are the first."""
+    """The table at the source; the key's columns come first."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ComparedSource:
         """Take a connection in autocommit.
 
         Args:
-            table: schema, name, and its kind: ``p`` for one with partitions.
+            table: schema, name and kind (``p`` for a partitioned table).
         """
         self._connection = connection
         self._table = table
@@ -69,20 +69,11 @@ class ComparedSource:
         self.key_columns = key_columns
 
     def scan(self, take: Take) -> None:
-        """Hand all rows of one snapshot to ``take``, block by block.
-
-        Raises:
-            SourceFailed: the table is not what it was, or cannot be read.
-            psycopg2.OperationalError: the connection is lost.
-        """
+        """Pass all rows of one snapshot to ``take``, in blocks."""
         self._copy(self._select([]), self._asked, take)
 
     def find(self, keys: Collection[Key]) -> FoundRows:
-        """The rows of these keys, at one snapshot.
-
-        Raises:
-            SourceFailed, psycopg2.OperationalError
-        """
+        """The rows of these keys in one snapshot."""
         found: FoundRows = {}
         if not keys:
             return found
@@ -94,7 +85,7 @@ class ComparedSource:
         try:
             self._copy(self._select(list(keys)), [_VERSION, *self._asked], take)
         except (SourceFailed, UnicodeDecodeError) as exc:
-            # A key of the copy that is no value of the source's type any more, or no text here.
+            # A key of the copy that the source's type cannot hold, or that is not UTF-8.
             if not (getattr(exc, "sqlstate", _BAD_VALUE) or "").startswith(_BAD_VALUE):
                 raise
             found.clear()
@@ -102,11 +93,7 @@ class ComparedSource:
         return {key: row for key, row in found.items() if key in keys}
 
     def standing(self) -> LogEnd:
-        """Where the log ends: what was visible before ends at or before it.
-
-        Raises:
-            SourceFailed, psycopg2.OperationalError
-        """
+        """The end of the log; everything visible so far ends at or before it."""
         [(lsn, waiting)] = ask(
             self._connection,
             "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
@@ -132,13 +119,13 @@ class ComparedSource:
 
         schema, name, kind = self._table
         names = [sql.Identifier(column.name) for column in self._asked]
-        # A key is read as all others are, and compared as the type does: by its index.
+        # Keys are selected as text and compared by type, so that the index is used.
         shown = [
             sql.SQL(expression(column, name.as_string(self._connection)))
             for column, name in zip(self._asked, names, strict=True)
         ]
         wanted = [sql.SQL("xmin"), *shown] if keys or versions else shown
-        # Tables that inherit from it are copied by themselves; partitions belong to it.
+        # Inheriting tables are copied separately; partitions belong to the table.
         select = sql.SQL("SELECT {} FROM {}{}").format(
             sql.SQL(", ").join(wanted),
             sql.SQL("" if kind == "p" else "ONLY "),
@@ -176,7 +163,7 @@ class ComparedSource:
         from psycopg2 import sql
 
         blocks = _Blocks(columns, take)
-        with told(), self._connection.cursor() as cursor:
+        with source_errors(), self._connection.cursor() as cursor:
             buffer = io.BufferedWriter(blocks, BLOCK_BYTES)
             statement = sql.SQL("COPY ({}) TO STDOUT").format(select)
             cursor.copy_expert(statement, buffer)
@@ -185,7 +172,7 @@ class ComparedSource:
 
 
 class _Blocks(io.RawIOBase):
-    """Cuts what COPY writes into blocks of whole lines."""
+    """Splits COPY's output into blocks of complete lines."""
 
     def __init__(self, columns: Sequence[AskedColumn], take: Take) -> None:
         self._columns = columns

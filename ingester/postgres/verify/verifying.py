@@ -33,7 +33,7 @@ from ingester.postgres.verify.source_rows import ComparedSource, SourceColumn
 
 
 class ComparedColumn(NamedTuple):
-    """A column that is compared, and what it is called here."""
+    """A compared column, and its name here."""
 
     facts: ColumnFacts
     here: str
@@ -41,9 +41,9 @@ class ComparedColumn(NamedTuple):
 
 
 def compared_columns(state: ReplicaState, facts: TableFacts, names: Names) -> list[ComparedColumn]:
-    """The columns that are compared, those of the key first.
+    """The compared columns, the key's first.
 
-    A column that the source has got since the copy is among them; what was left out is not.
+    Columns added at the source since the copy are included; those left out on purpose are not.
     """
     kept = {column.source: column for column in state.columns}
     old = {column.number for column in state.facts.columns}
@@ -61,19 +61,19 @@ def compared_columns(state: ReplicaState, facts: TableFacts, names: Names) -> li
 
 
 _UNDEFINED = ("42P01", "42703", "3F000", "42704", "42883")
-"""SQLSTATEs of a table or column that is not there any more."""
+"""SQLSTATEs of a missing table or column."""
 LOOK_AGAIN_S = 1.0
 RESYNC = "run the replicator with --resync {}"
 
 
 class VerifyPlan(NamedTuple):
-    """What is compared with what.
+    """What to compare.
 
     Attributes:
-        origin: The replicator's; where it is empty, the only one that the namespace has.
-        tables: The names here of those that are compared; all where none is named.
-        patience_s: How long a copy that is behind is waited for, and a replicator that has not seen
-            yet what has become of a table.
+        origin: The replicator's origin; empty for the namespace's only one.
+        tables: Names here; empty for all.
+        patience_s: The longest wait for a copy that is behind, or for a replicator that has not
+            noticed a change of a table.
     """
 
     dsn: str
@@ -85,21 +85,20 @@ class VerifyPlan(NamedTuple):
 
 
 class NothingToCompare(Exception):
-    """No table here is what was asked for."""
+    """No table matches the request."""
 
 
 def verify(
     plan: VerifyPlan, client: Client, told: Callable[[str, int], None] = lambda what, rows: None
 ) -> list[TableVerdict]:
-    """Compare the tables of an origin in a namespace with their source.
+    """Compare an origin's tables in a namespace with their source.
 
     Args:
-        told: called now and then with what is read, and its rows so far.
+        told: called with the current step and its rows so far.
 
     Raises:
-        NothingToCompare: no table has a state of the origin, or not all that are named; or the
-            source is not the one that they came from.
-        BadState, SourceFailed, psycopg2.OperationalError, ClientError
+        NothingToCompare: no table matches, or the tables come from another source.
+        BadState: a state cannot be read.
     """
     connection = connect(plan.dsn)
     try:
@@ -132,12 +131,12 @@ class _Verifying:
         if unknown := set(wanted) - {verdict.table for verdict in verdicts}:
             raise NothingToCompare(
                 f"namespace {self._plan.namespace!r} has no table {min(unknown)!r} of origin"
-                f" {self._origin!r}, and its publication has none that would be called so"
+                f" {self._origin!r}, and no published table would get that name"
             )
         return verdicts
 
     def _find_origin(self) -> str:
-        """The origin that is named, or the only one that has tables in the namespace."""
+        """The given origin, or the namespace's only one."""
         namespace, origin = self._plan.namespace, self._plan.origin
         try:
             listed = self._client.checkpoints(namespace)
@@ -149,17 +148,16 @@ class _Verifying:
             return origin
         if not origin and len(origins) == 1:
             return origins[0]
-        there = f"; it has those of {', '.join(origins)}: name one by --origin" if origins else ""
-        which = f"of origin {origin!r}" if origin else "that replicate postgres has made"
+        there = f"; set --origin to one of {', '.join(origins)}" if origins else ""
+        which = f"of origin {origin!r}" if origin else "of ``replicate postgres``"
         if origin or not origins:
             raise NothingToCompare(f"namespace {namespace!r} has no table {which}{there}")
         raise NothingToCompare(
-            f"namespace {namespace!r} has tables of origins {', '.join(origins)}: name one by"
-            " --origin"
+            f"namespace {namespace!r} has tables of several origins: set --origin to one of"
+            f" {', '.join(origins)}"
         )
 
     def _read_states(self) -> dict[str, ReplicaState]:
-        """The states of the origin's tables here, by name."""
         namespace, partition = self._plan.namespace, partition_of(self._origin)
         listed = self._client.checkpoints(namespace)
         states = {}
@@ -181,7 +179,7 @@ class _Verifying:
                 )
 
     def _verdict(self, name: str) -> TableVerdict:
-        """The verdict, once state and source say the same of what the table is."""
+        """The verdict, once state and source agree about the table."""
         ends_at = time.monotonic() + self._plan.patience_s
         while True:
             position = CopyPosition(
@@ -201,9 +199,9 @@ class _Verifying:
     def _look(
         self, name: str, state: ReplicaState | None, position: CopyPosition
     ) -> tuple[TableVerdict, bool]:
-        """A verdict, and whether it counts at once: else another look may find something else."""
+        """A verdict, and whether it is final; otherwise another look may differ."""
         if state is None:
-            return TableVerdict(name, "", "differs", reason="the table here is gone"), False
+            return TableVerdict(name, "", "differs", reason="the table does not exist here"), False
         source = state.facts.full_name
         if state.phase in ("set_aside", "left"):
             verdict: Verdict = "left" if state.phase == "left" else "set_aside"
@@ -211,7 +209,7 @@ class _Verifying:
             return TableVerdict(name, source, verdict, reason=reason, helps=helps), True
         found = read_tables(self._connection, state.publication, [state.facts.oid])
         if not found:
-            gone = "the source has this table no more; its rows are still here"
+            gone = "the source no longer has this table; its rows are still here"
             return TableVerdict(name, source, "differs", reason=gone), False
         [facts] = found
         if (misfit := self._misfit(name, state, facts)) is not None:
@@ -222,26 +220,26 @@ class _Verifying:
             return TableVerdict(name, facts.full_name, "differs", reason=str(exc)), False
         except SourceFailed as exc:
             if exc.sqlstate in _UNDEFINED:
-                reason = f"the table changes while it is read: {exc}"
+                reason = f"the table changed while it was read: {exc}"
                 return TableVerdict(name, facts.full_name, "changing", reason=reason), False
             return TableVerdict(
                 name, facts.full_name, "failed", reason=str(exc), helps=exc.helps
             ), True
 
     def _misfit(self, name: str, state: ReplicaState, facts: TableFacts) -> str | None:
-        """Why the table here cannot be compared with this one, row by row."""
+        """Why the table cannot be compared row by row."""
         if not facts.published:
-            return f"publication {state.publication!r} has this table no more"
+            return f"publication {state.publication!r} no longer contains this table"
         new = self._plan.names.table(facts.schema, facts.name)
         if new != name and facts.full_name != state.facts.full_name:
-            return f"the source's table is called {facts.full_name} now, which is {new!r} here"
+            return f"the source's table was renamed to {facts.full_name}, which is {new!r} here"
         there = {column.name for column in facts.columns}
         for column in state.columns:
             if column.source not in there:
-                return f"column {column.name!r} is here, and the source has it no more"
+                return f"column {column.name!r} exists here, but was dropped at the source"
         if facts.key != state.facts.key:
             key, here = (", ".join(each.key) or "none" for each in (facts, state.facts))
-            return f"the key at the source is {key} now, and {here} here"
+            return f"the key is {key} at the source and {here} here"
         return None
 
     def _compare(
@@ -268,14 +266,14 @@ class _Verifying:
             self._plan.patience_s,
             lambda what, rows: self._told(f"{name}, {what}", rows),
         )
-        # A copy made anew meanwhile was another table.
+        # A table copied again meanwhile is another one.
         again = read_tables(self._connection, state.publication, [facts.oid])
         named = [(each.here, mine) for mine, each in zip(asked, columns, strict=True)]
         verdict = _told(name, facts, named, found)
         return verdict, again == [facts] or verdict.verdict == "equal"
 
     def _without_copy(self) -> Iterator[TableVerdict]:
-        """Tables of the source that are published, and are not here."""
+        """Published tables without a copy."""
         names, wanted = self._plan.names, self._plan.tables
         server = read_server(self._connection)
         known = {state.facts.oid for state in self._states.values()}
@@ -310,16 +308,16 @@ class _Verifying:
 def _told(
     name: str, facts: TableFacts, columns: Sequence[tuple[str, AskedColumn]], found: TableComparison
 ) -> TableVerdict:
-    """The verdict that a comparison of rows comes to."""
+    """The verdict for a comparison's result."""
     verdict: Verdict = "equal"
     reason = ""
     if found.differing:
         verdict = "differs"
     elif found.behind:
         verdict = "behind"
-        reason = "the copy did not come to where the source was read: see ingester replicate status"
+        reason = "the copy did not reach the source's position: see ingester replicate status"
     elif found.changing:
-        verdict, reason = "changing", "these rows were never still for long enough"
+        verdict, reason = "changing", "these rows changed too often to be compared"
     pairs = list(found.differing.items())[:SHOWN_ROWS]
     return TableVerdict(
         name,
@@ -337,7 +335,7 @@ def _told(
 
 
 def _same(before: ReplicaState | None, after: ReplicaState | None) -> bool:
-    """Return whether the table here is the same copy, in the same phase."""
+    """Whether it is the same copy in the same phase."""
     if before is None or after is None:
         return before is after
     return (before.from_lsn, before.phase, before.facts, before.columns) == (

@@ -120,5 +120,8 @@ def _source(dsn: str) -> tuple[TableFacts, Shape]:
     with closing(connect(dsn)) as connection:
         [(oid,)] = ask(connection, "SELECT %s::regclass::oid::bigint", f"public.{_SOURCE}")
         [facts] = read_tables(connection, "", [oid])
-    columns = (ShapeColumn(each.name, each.name, column_type(each)) for each in facts.columns)
+    columns = (
+        ShapeColumn(each.name, each.name, column_type(each.base_oid, each.base_modifier))
+        for each in facts.columns
+    )
     return facts, Shape(facts.name, facts.key, tuple(columns), full_identity=False)
