@@ -202,8 +202,8 @@ def rows(of: ShownReplication) -> list[Row]:
 
 def phases(counts: Mapping[str, int]) -> str:
     """The number of tables in each phase, as ``1 set aside, 40 following``."""
-    told = (f"{count:,} {phase.replace('_', ' ')}" for phase, count in counts.items() if count)
-    return ", ".join(told) or "none"
+    shown = (f"{count:,} {phase.replace('_', ' ')}" for phase, count in counts.items() if count)
+    return ", ".join(shown) or "none"
 
 
 def _row(table: ReplicatedTable) -> Row:
@@ -252,8 +252,8 @@ def print_replications(
             for each in reported({"replications": listed})
             if each.namespace == namespace and origin in (None, each.origin)
         ]
-        told = {each.origin for each in found}
-        states = _states(client, namespace, origin, told)
+        reporting = {each.origin for each in found}
+        states = _states(client, namespace, origin, reporting)
     found += by_states(namespace, states)
     if not found:
         which = "" if origin is None else f" as origin {origin!r}"
@@ -271,7 +271,9 @@ def print_replications(
     raise SystemExit(0 if all(each.is_well for each in found) else FAILED)
 
 
-def _states(client: Client, namespace: str, origin: str | None, told: set[str]) -> list[KeptState]:
+def _states(
+    client: Client, namespace: str, origin: str | None, reporting: set[str]
+) -> list[KeptState]:
     """The states of the namespace's tables, except for origins with a report."""
     try:
         listed = client.checkpoints(namespace)
@@ -280,7 +282,7 @@ def _states(client: Client, namespace: str, origin: str | None, told: set[str]) 
     found = []
     for each in listed:
         name = each.partition.removeprefix(PREFIX)
-        if name == each.partition or name in told or origin not in (None, name):
+        if name == each.partition or name in reporting or origin not in (None, name):
             continue
         if (state := _state(client, each)) is not None:
             at = None if each.at is None else each.at.isoformat(timespec="seconds")

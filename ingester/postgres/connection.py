@@ -1,6 +1,6 @@
 """Connections to PostgreSQL: fixed session settings, classified errors, interruptible statements.
 
-    connect ──▶ a plain or a replication connection     ask ──▶ rows     told ──▶ SourceFailed
+    connect ──▶ a plain or a replication connection   ask ──▶ rows   source_errors ──▶ SourceFailed
     StatementThread(connection, work) ── wait ──▶ result ──▶ what work returned or raised
                                       └─ interrupt ──▶ cancelled at the server, thread ended
 

@@ -318,11 +318,11 @@ class Copier:
             since=now(),
         )
 
-        def told(rows: int, nbytes: int, total: int | None) -> None:
+        def progress(rows: int, nbytes: int, total: int | None) -> None:
             self.progress = Copying(target, rows, nbytes, total)
 
         self._at = target
-        told(0, 0, None)
+        progress(0, 0, None)
         began = time.monotonic()
         shape = shape_of(target, facts, table.columns)
         try:
@@ -334,7 +334,7 @@ class Copier:
                 self.tables.namespace,
                 partition_of(self.tables.origin),
                 lambda: encode_state(state),
-                told,
+                progress,
             )
         except ValueNotKept as exc:
             helps = ("correct the value, or set a policy: --values",)

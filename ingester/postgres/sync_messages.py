@@ -127,7 +127,7 @@ class ChangedRows:
             raise UnknownMessage(f"pgoutput: {head!r} begins no change")
 
     def columns(self) -> Iterator[tuple[Cells, Cells]]:
-        """For each column, the cells of the old and of the new rows.
+        """The cells of each column: of the old rows, and of the new rows.
 
         The kind of a cell is 0 if the change has no such row.
 

@@ -65,10 +65,10 @@ class Folded:
     keys: pa.RecordBatch
     """Keys that exist afterwards, unique."""
     base: Rows
-    """For each key, the change whose old key names the row in the table that it continues; -1 if it
-    continues none."""
+    """By key, the change whose old key names the table's row that the new row continues; -1 for
+    none."""
     sources: dict[str, Rows]
-    """For each key and column, the change with its value; -1 if the table's value stays."""
+    """By column and key, the change with the value; -1 if the table's value stays."""
     deleted: pa.RecordBatch
     """Deleted keys, unique; some may never have existed."""
 
@@ -240,7 +240,7 @@ def _may_have_values(
 
 
 def _places(changes: Changes, folded: Folded, definition: TableDefinition, kept: pa.Table) -> Rows:
-    """For each row, the index in ``kept`` of the row that it continues; -1 for none."""
+    """The index in ``kept`` of the row that each row continues; -1 for none."""
     key = list(definition.primary_key)
     at = np.flatnonzero(folded.base >= 0)
     asked = pa.Table.from_batches([changes.old.take(pa.array(folded.base[at]))])

@@ -192,27 +192,27 @@ class Sides(NamedTuple):
 
 
 def compare(
-    sides: Sides, patience_s: float, told: Callable[[str, int], None] = lambda what, rows: None
+    sides: Sides, patience_s: float, progress: Callable[[str, int], None] = lambda what, rows: None
 ) -> TableComparison:
     """Compare all rows of both sides.
 
     Args:
         patience_s: the longest wait for a copy that is behind.
-        told: called with the current step and its rows so far.
+        progress: called with the current step and its rows so far.
 
     Raises:
         SchemaChanged, NoText: the tables changed.
     """
     fine = sides.copy.estimated_rows() >= MANY_ROWS
     sums = [RangeSums(FINE_RANGES if fine else RANGES) for _ in range(2)]
-    _add_all(sides.source, sums[0], partial(told, "source"))
-    _add_all(sides.copy, sums[1], partial(told, "copy"))
+    _add_all(sides.source, sums[0], partial(progress, "source"))
+    _add_all(sides.copy, sums[1], partial(progress, "copy"))
     ranges = sums[0].differing(sums[1])
     found = TableComparison(sums[0].rows, sums[1].rows, {}, False, 0, 0)
     counts = np.maximum(sums[0].counts, sums[1].counts)[ranges]
     for some in _slices(ranges, counts):
         doubtful = _keys_that_differ(sides, sums[0], some, patience_s)
-        told("rows that differ or change", len(doubtful))
+        progress("rows that differ or change", len(doubtful))
         for keys in _still_unlike(sides, doubtful):
             confirmed = confirm(keys, sides.source, sides.copy, sides.position, patience_s)
             found.differing.update(confirmed.differing)
@@ -238,7 +238,7 @@ def _still_unlike(sides: Sides, keys: list[Key]) -> Iterator[list[Key]]:
 
 
 def _add_all(
-    side: ComparedSource | ComparedCopy, sums: RangeSums, told: Callable[[int], None]
+    side: ComparedSource | ComparedCopy, sums: RangeSums, progress: Callable[[int], None]
 ) -> None:
     rows = 0
 
@@ -247,7 +247,7 @@ def _add_all(
         hashes = hash_block(columns, side.key_columns)
         sums.add(hashes.keys, hashes.rows)
         rows += len(hashes.rows)
-        told(rows)
+        progress(rows)
 
     side.scan(take)
 

@@ -89,12 +89,12 @@ class NothingToCompare(Exception):
 
 
 def verify(
-    plan: VerifyPlan, client: Client, told: Callable[[str, int], None] = lambda what, rows: None
+    plan: VerifyPlan, client: Client, progress: Callable[[str, int], None] = lambda what, rows: None
 ) -> list[TableVerdict]:
     """Compare an origin's tables in a namespace with their source.
 
     Args:
-        told: called with the current step and its rows so far.
+        progress: called with the current step and its rows so far.
 
     Raises:
         NothingToCompare: no table matches, or the tables come from another source.
@@ -102,7 +102,7 @@ def verify(
     """
     connection = connect(plan.dsn)
     try:
-        return _Verifying(plan, client, connection, told).run()
+        return _Verifying(plan, client, connection, progress).run()
     finally:
         connection.close()
 
@@ -113,12 +113,12 @@ class _Verifying:
         plan: VerifyPlan,
         client: Client,
         connection: Any,
-        told: Callable[[str, int], None],
+        progress: Callable[[str, int], None],
     ) -> None:
         self._plan = plan
         self._client = client
         self._connection = connection
-        self._told = told
+        self._progress = progress
         self._origin = self._find_origin()
         self._states = self._read_states()
         self._check_source()
@@ -264,12 +264,12 @@ class _Verifying:
         found = compare(
             Sides(source, copy, position),
             self._plan.patience_s,
-            lambda what, rows: self._told(f"{name}, {what}", rows),
+            lambda what, rows: self._progress(f"{name}, {what}", rows),
         )
         # A table copied again meanwhile is another one.
         again = read_tables(self._connection, state.publication, [facts.oid])
         named = [(each.here, mine) for mine, each in zip(asked, columns, strict=True)]
-        verdict = _told(name, facts, named, found)
+        verdict = _verdict_of(name, facts, named, found)
         return verdict, again == [facts] or verdict.verdict == "equal"
 
     def _without_copy(self) -> Iterator[TableVerdict]:
@@ -277,8 +277,8 @@ class _Verifying:
         names, wanted = self._plan.names, self._plan.tables
         server = read_server(self._connection)
         known = {state.facts.oid for state in self._states.values()}
-        report = report_of(self._client, self._plan.namespace, self._origin)
-        reported = {} if report is None else {each.table: each for each in report.tables}
+        latest = report_of(self._client, self._plan.namespace, self._origin)
+        reported = {} if latest is None else {each.table: each for each in latest.tables}
         for name in sorted({state.publication for state in self._states.values()}):
             publication = read_publication(self._connection, name)
             for facts in read_tables(self._connection, name):
@@ -288,24 +288,24 @@ class _Verifying:
                 if wanted and target not in wanted:
                     continue
                 found = hindrance(facts, server, publication)
-                told = reported.get(target)
+                report = reported.get(target)
                 source = facts.full_name
                 if found is not None:
                     yield TableVerdict(
                         target, source, "set_aside", reason=found.reason, helps=found.helps
                     )
-                elif told is not None and told.phase == "set_aside":
+                elif report is not None and report.phase == "set_aside":
                     yield TableVerdict(
-                        target, source, "set_aside", reason=told.reason, helps=told.helps
+                        target, source, "set_aside", reason=report.reason, helps=report.helps
                     )
-                elif told is not None:
-                    reason = f"it is {told.phase.replace('_', ' ')}: it has no copy here yet"
+                elif report is not None:
+                    reason = f"it is {report.phase.replace('_', ' ')}: it has no copy here yet"
                     yield TableVerdict(target, source, "behind", reason=reason)
                 else:
                     yield TableVerdict(target, source, "differs", reason="it has no copy here")
 
 
-def _told(
+def _verdict_of(
     name: str, facts: TableFacts, columns: Sequence[tuple[str, AskedColumn]], found: TableComparison
 ) -> TableVerdict:
     """The verdict for a comparison's result."""
