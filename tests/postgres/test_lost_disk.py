@@ -153,6 +153,6 @@ def test_a_table_is_copied_anew_where_it_is_not_known_how_far_its_partitions_are
             copy.client.persist("shop", "parted")
             copy.lose_disk()
         copy.change("lost", "INSERT INTO lost VALUES (2, 'x')")
-        told = "parted is copied: how far each of its partitions is"
-        until(lambda: told in copy.replicator.said, "a copy", PATIENCE_S)
+        reason = "parted is copied: the positions of its partitions"
+        until(lambda: reason in copy.replicator.said, "a copy", PATIENCE_S)
         copy.change("parted", "UPDATE parted SET v = 'newer' WHERE id > 3")
