@@ -1,8 +1,8 @@
-"""The room of the disks that the daemon writes to.
+"""The free space of the disks that the daemon writes to.
 
-Law of this file: it looks in a thread, with a time-out, since a file system may hang; the last look
-that was answered holds. Whether the log's file system still takes writes is not told by its room:
-one that failed, or was made read-only, has as much as before. So its folder is touched at times.
+The check runs in a thread with a time-out, because a file system may hang; the last result remains
+valid. Free space does not show whether the log's file system accepts writes: one that failed or was
+remounted read-only has as much as before. So the log's folder is touched from time to time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ingester.config.settings import Settings
 LOOK_S = 1.0
 TIMEOUT_S = 5.0
 TOUCH_S = 10.0
-"""The time between two touches: each is a write of the file system's own."""
+"""The time between two touches; each is a write to the file system."""
 _OF_ITSELF = (errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EDQUOT)
-"""What a touch may be refused by where files in the folder take writes; its room is told of."""
+"""Errors of a touch that do not mean that files in the folder cannot be written."""
 
 
 class Room(NamedTuple):
-    """The room of one file system. ``free_files`` is None where files have no bound."""
+    """The space of one file system; ``free_files`` is None without a limit."""
 
     free_bytes: int
     total_bytes: int
@@ -35,7 +35,7 @@ class Room(NamedTuple):
 
 
 class Disks:
-    """The rooms of the log, of what queries put aside, and of a store on local files."""
+    """The space for the log, for spilled rows, and for a store on local files."""
 
     def __init__(self, settings: Settings) -> None:
         url = settings.store_url
@@ -48,20 +48,20 @@ class Disks:
         self._limiter = trio.CapacityLimiter(1)
         self._touched_at, self._was_there = -math.inf, False
         self.log_problem: str | None = None
-        """Why the log's file system takes no writes, by the last touch; None where it does."""
+        """Why the log's file system accepts no writes, by the last touch; None if it does."""
 
     def room(self, name: str) -> Room | None:
-        """Return the room of ``log``, ``spill`` or ``store``; None where it is not known."""
+        """Return the space of ``log``, ``spill`` or ``store``; None if unknown."""
         return self._found.get(name)
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Check until cancelled."""
         while True:
             await self.look()
             await trio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Look once."""
+        """Check once."""
         with trio.move_on_after(TIMEOUT_S):
             found = await trio.to_thread.run_sync(
                 partial(_rooms, self._folders, self._was_there),
@@ -82,7 +82,7 @@ class Disks:
 
 
 def _touch(folder: Path | None) -> str | None:
-    """Have the folder's time set anew; return why that cannot be, if it is the file system."""
+    """Set the folder's time; return the error, if the file system is the cause."""
     if folder is None:
         return None
     try:
@@ -93,14 +93,14 @@ def _touch(folder: Path | None) -> str | None:
 
 
 def _rooms(folders: dict[str, Path | None], made: bool) -> dict[str, Room | None]:
-    """The rooms; that of the log is where its folder will be, until that is ``made``."""
+    """The space by name; before the log's folder is ``made``, that of its parent."""
     found = {name: None if at is None else _room(at) for name, at in folders.items()}
     log = folders["log"]
     return found | {"log": None} if made and log is not None and _is_gone(log) else found
 
 
 def _is_gone(folder: Path) -> bool:
-    """Whether there is no such folder: of one that cannot be looked at, a touch tells."""
+    """Whether the folder does not exist; other errors are left to the touch."""
     try:
         folder.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -111,7 +111,7 @@ def _is_gone(folder: Path) -> bool:
 
 
 def _room(folder: Path) -> Room | None:
-    """The room where the folder is, or will be."""
+    """The space where the folder is or will be."""
     for at in (folder, *folder.parents):
         try:
             found = os.statvfs(at)

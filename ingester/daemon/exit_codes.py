@@ -1,7 +1,4 @@
-"""Exit codes of ``ingester serve``, which systemd and scripts can act on.
-
-Law of this file: one way from what went wrong to the code, with one line in the log that says it.
-"""
+"""Exit codes of ``ingester serve``, for systemd and scripts, with one log line for each failure."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ _SETUP = (DirectoryLocked, StoreError, ListenError, LogError, OSError, ValueErro
 
 
 def exit_code(error: BaseException, data_dir: Path) -> int:
-    """Return the code of the first cause that has one, after a line in the log that says it."""
+    """Return the code of the first cause that has one, and log it."""
     causes = _leaves(error)
     for kinds, code, event, runbook in (
         ((Fenced,), EXIT_FENCED, "fenced", "fenced"),

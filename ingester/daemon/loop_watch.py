@@ -1,13 +1,13 @@
-"""The event loop, watched: whether it turns, and where it stands when it does not.
+"""Watches the event loop: whether it turns, and where it is blocked when it does not.
 
     each second ─▶ how late the loop was ─▶ kept for a minute, for the alarm ``loop-stalled``
-                └▶ DUMP_S without a turn, and the stack of every thread goes to standard error
-                     by a thread of Python's      while it writes, no frame changes
-                     by one of C, twice as late   where a call keeps the interpreter to itself
+                └▶ after DUMP_S without a turn, the stack of every thread goes to standard error
+                     by a Python thread           while it writes, no frame changes
+                     by a C thread, twice as late  if a call does not release the interpreter
 
-Law of this file: what tells of a loop that stands still must not need it, nor end the process. The
-thread of C takes no lock: beside threads that run it may read a frame that is gone. So it is put
-off by whoever has the interpreter.
+What reports a blocked loop must not depend on it, nor end the process. ``faulthandler``'s C thread
+takes no lock and could read a frame that another thread frees, so it runs only if the Python thread
+could not.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ log = structlog.get_logger(__name__)
 
 TURN_S = 1.0
 DUMP_S = 30.0
-"""A loop that stands still for so long has its stacks written, and again after as long."""
+"""The time without a turn after which the stacks are written, and between two dumps."""
 REMEMBERED_S = 60.0
 TELL_S = 5.0
-"""A shorter time is not told in the log: a machine with much to do has such."""
+"""Shorter delays are not logged: they are common on a busy machine."""
 
 
 class LoopWatch:
-    """Turns with the loop. Loop only, but for its own thread.
+    """Turns with the loop. Loop only, except for its own thread.
 
     Args:
         dump_s: the time without a turn after which the stacks are written.
@@ -52,7 +52,7 @@ class LoopWatch:
         self._thread = threading.Thread(target=self._watch, name="loop-watch", daemon=True)
 
     def turned(self) -> None:
-        """Take note that the loop turns; call it every ``TURN_S``."""
+        """Note that the loop turns; call every ``TURN_S``."""
         now = trio.current_time()
         late_s = now - self._turned_at - TURN_S
         self._turned_at = now
@@ -67,18 +67,18 @@ class LoopWatch:
             self._thread.start()
 
     def end(self) -> None:
-        """Watch no longer: the loop has ended."""
+        """Stop watching: the loop has ended."""
         self._ended.set()
         faulthandler.cancel_dump_traceback_later()
 
     @property
     def turns(self) -> bool:
-        """Whether the loop has turned within the time in which it is not taken to stand still."""
+        """Whether the loop has turned within ``dump_s``."""
         return trio.current_time() - self._turned_at <= self._dump_s
 
     @property
     def late_s(self) -> float:
-        """The longest time within the last minute for which the loop has stood still."""
+        """The longest time within the last minute for which the loop was blocked."""
         now = trio.current_time()
         late = (late_s for at, late_s in self._late if now - at <= REMEMBERED_S)
         return max(late, default=0.0)
@@ -93,7 +93,7 @@ class LoopWatch:
                     faulthandler.dump_traceback(sys.stderr)
 
     def _put_off(self) -> None:
-        """Set both times anew. A process whose standard error is no file goes without."""
+        """Set both deadlines again. Without a file as standard error nothing is dumped."""
         self._due = time.monotonic() + self._dump_s
         with suppress(AttributeError, UnsupportedOperation, ValueError, OSError):
             faulthandler.dump_traceback_later(2 * self._dump_s, repeat=True, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Settings of the process itself that must stand before the first call is served."""
+"""Settings of the process that must be made before the first call is served."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 import sys
 
 SLICE_S = 0.001
-"""The seconds after which a thread that computes hands the interpreter over to one that waits."""
+"""The time after which a computing thread yields the interpreter to a waiting one."""
 _EXPERIMENTS = "GRPC_EXPERIMENTS"
 _VERBOSITY = "GRPC_VERBOSITY"
 
@@ -20,40 +20,32 @@ def raise_descriptors() -> None:
 
 
 def let_calls_poll() -> None:
-    """Have gRPC serve connections in the older way, unless the environment says how.
+    """Make gRPC poll its connections in the threads of calls, unless the environment decides.
 
-    gRPC's newer way reads sockets in threads of its own, the event engine's, which then wake the
-    thread that waits for the message. In a daemon whose threads share few processors and one
-    interpreter that is one change of thread more for each message: single rows of eight clients
-    that wait cost 0.23 ms of processor time instead of 0.18, and batches of 1,000 rows are a
-    seventh slower.
-
-    To be called before anything of gRPC is used. A gRPC that knows no other way any more goes on in
-    its own; where it may write, it says so once.
-    Source: gRPC's ``src/core/lib/experiments/experiments.yaml``.
+    gRPC's default reads sockets in threads of its event engine, which wake the thread that waits
+    for the message: one thread switch more for each message. With few cores and one interpreter
+    that costs small batches a quarter more processor time (docs/performance.md). Call before gRPC
+    is used. A gRPC without this experiment ignores it. Source: gRPC's
+    ``src/core/lib/experiments/experiments.yaml``.
     """
     os.environ.setdefault(_EXPERIMENTS, "-event_engine_listener")
 
 
 def keep_grpc_silent() -> None:
-    """Have gRPC write nothing to standard error, unless the environment says how much.
+    """Keep gRPC from writing to standard error, unless the environment decides.
 
-    The daemon's log is there. gRPC writes lines of its own form beside it, one for each handshake
-    that fails, with the name that a stranger has asked for as it came: a name with an end of line
-    in it was a line of the log, with whatever its sender liked.
-
-    To be called before anything of gRPC is used.
-    Source: ``gpr_log_verbosity_init`` in gRPC's ``src/core/util/log.cc``; "No match found for
-    server name" in its ``ssl_transport_security.cc``.
+    The daemon's log is there. gRPC logs the server name of each failed handshake as the client sent
+    it; a name with a line break would forge a line of the log. Call before gRPC is used. Source:
+    ``gpr_log_verbosity_init`` in gRPC's ``src/core/util/log.cc``; "No match found for server name"
+    in its ``ssl_transport_security.cc``.
     """
     os.environ.setdefault(_VERBOSITY, "NONE")
 
 
 def hand_over_soon() -> None:
-    """Have a thread that computes give the interpreter to one that waits after 1 ms, not after 5.
+    """Make a computing thread yield the interpreter after 1 ms instead of 5.
 
-    A call of one client lets go of the interpreter for each batch, and takes it several times on
-    its way; beside a call that computes for long, it waited for it each time. Slices of 1 ms cost
-    writers nothing that can be measured.
+    A call takes the interpreter several times for each batch; beside a long computation it would
+    wait each time.
     """
     sys.setswitchinterval(SLICE_S)

@@ -1,9 +1,9 @@
-"""The pushes that the daemon shows: what their leaders have put into its store about them.
+"""The pushes that the daemon shows, read from the statuses that their controllers publish.
 
-    _push_status/* ─ listed, the newest 50 ─ those that have changed are read ─▶ pushes, for status
+    _push_status/* ─ listed, the newest 50 ─ changed ones are read ─▶ pushes, for the status
 
-Law of this file: it reads, in a thread, and decides nothing. What cannot be read is told by its
-name, and a store that is away leaves what was seen before: neither is in the way of anything.
+It only reads, in a thread. An unreadable status is reported by its name, and while the store is
+unreachable the last pushes stay.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from persist.store import NotFound, ObjectInfo, ObjectStore, StoreError
 log = structlog.get_logger(__name__)
 
 SHOWN = 50
-"""So many pushes are shown: those that were told last."""
+"""The most pushes that are shown: the ones published last."""
 MAX_BYTES = 128 * 1024
-"""What is larger is no push status, which has 20 events."""
+"""The largest push status."""
 UNDER_WAY_S = 2.0
 IDLE_S = 5.0
-"""The pause between two looks, while a push is under way and while none is."""
+"""The pause between two reads while no push is active; ``UNDER_WAY_S`` while one is."""
 LED_S = 60.0
-"""A push that was not told for so long is led by nobody; its leader tells it every 20 s."""
+"""A push whose status is older than this has no controller; it is published every 20 s."""
 SETTLED = timedelta(seconds=2)
-"""Stores that know whole seconds only show no change within one."""
+"""Some stores' times are whole seconds, and do not show a change within one."""
 
 
 class Told(NamedTuple):
-    """One object, what is in it, and how old that was when it was read.
+    """One object, its content, and its age when it was read.
 
     Attributes:
-        settled: Whether a change of it would be seen in a listing.
-        age_s: Its age by the store's clock, at ``read_at`` of the monotonic one.
+        settled: whether a listing would show a change of it.
+        age_s: its age by the store's clock at ``read_at`` of the monotonic one.
     """
 
     info: ObjectInfo
@@ -56,12 +56,12 @@ class Told(NamedTuple):
     read_at: float
 
     def told_s(self) -> float:
-        """The seconds since it was told."""
+        """Return the seconds since it was published."""
         return self.age_s + time.monotonic() - self.read_at
 
 
 class Look(NamedTuple):
-    """What one look at the store has found."""
+    """The result of one read of the store."""
 
     told: tuple[Told, ...] = ()
     left_out: int = 0
@@ -70,8 +70,8 @@ class Look(NamedTuple):
 class PushReader:
     """Reads the statuses of pushes, each once. Not thread-safe; its calls block.
 
-    A store is asked for its time only where there is something to read: that is a request, and
-    with some stores a file that is written. A look at what is known is a listing and no more.
+    The store's time is requested only if there is something to read: that is a request, and with
+    some stores a write. Otherwise a read is one listing.
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -79,10 +79,10 @@ class PushReader:
         self._known: dict[str, Told] = {}
 
     def look(self) -> Look:
-        """Return the pushes that were told last, the newest first.
+        """Return the pushes published last, the newest first.
 
         Raises:
-            StoreError: the store is away.
+            StoreError: the store is unreachable.
         """
         count = 0
 
@@ -124,7 +124,7 @@ class PushReader:
 
 
 class PushWatch:
-    """The pushes as they were seen last. On the loop."""
+    """The pushes at the last read. On the loop."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -134,13 +134,13 @@ class PushWatch:
         self._failure: str | None = None
 
     async def run(self) -> None:
-        """Look at the store again and again, until cancelled."""
+        """Read the store until cancelled."""
         while True:
             await self.look()
             await trio.sleep(UNDER_WAY_S if self._under_way() else IDLE_S)
 
     async def look(self) -> None:
-        """Look at the store once; where it is away, what was seen before stays."""
+        """Read the store once; if it is unreachable, the last result stays."""
         try:
             look = partial(trio.to_thread.run_sync, self._reader.look, abandon_on_cancel=True)
             self._seen = await look()
@@ -158,7 +158,7 @@ class PushWatch:
         self._read_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
     def pushes(self) -> list[SeenPush]:
-        """Return the pushes: those under way first, and the newest of each first."""
+        """Return the pushes: active ones first, the newest first of each."""
         found = [
             _seen_push(each.content, each.told_s())
             for each in self._seen.told
@@ -167,7 +167,7 @@ class PushWatch:
         return sorted(found, key=lambda push: (push.ended_at is None, push.began_at), reverse=True)
 
     def statistics(self) -> PushReading:
-        """Return how the reading goes."""
+        """Return how the reading works."""
         contents = (each.content for each in self._seen.told)
         return PushReading(
             read_at=self._read_at,

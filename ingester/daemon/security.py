@@ -1,6 +1,7 @@
-"""What the ways in need of TLS and tokens: both in force, taken up anew; and what is told of them.
+"""TLS and authentication of the listeners: the certificates and tokens in use, and their status.
 
-Law of this file: nothing listens before the rules are kept: :class:`Security` raises first.
+:class:`Security` is made before anything listens, and refuses a listener that other machines reach
+without TLS and tokens (``tests/daemon/test_security``).
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ class TlsListener(Protocol):
 
 
 class Security:
-    """Who may come in. On the loop."""
+    """The certificates and the callers' rights. On the loop."""
 
     def __init__(self, settings: Settings) -> None:
-        """Read certificates and tokens; nothing listens yet. Blocks where keys of JWTs are loaded.
+        """Read certificates and tokens. Blocks while keys of JWTs are loaded.
 
         Raises:
-            ConfigError: Tokens, keys or the audit log cannot be used.
-            ConfigError: A listener is open to other machines without TLS and tokens.
-            TlsError: The files of ``[tls]`` cannot be served with.
+            ConfigError: tokens, keys or the audit log cannot be used, or a listener is exposed
+                without TLS and tokens.
+            TlsError: the files of ``[tls]`` cannot be used.
         """
         check_exposure(settings)
         self._settings = settings
@@ -69,12 +70,12 @@ class Security:
 
     @property
     def access(self) -> Access:
-        """Who may do what."""
+        """The rights of callers."""
         return self.doorkeeper.access
 
     @property
     def certificates(self) -> Certificates | None:
-        """What is in force; None without TLS."""
+        """The certificates in use; None without TLS."""
         return None if self._held is None else self._held.current
 
     def open_at(self, listener: TlsListener) -> None:
@@ -82,7 +83,7 @@ class Security:
         self._listeners.append(listener)
 
     def status(self) -> SecurityStatus:
-        """Tell who may come in."""
+        """Return the state of TLS and authentication."""
         settings = self._settings
         return SecurityStatus(
             tls=self._held is not None,

@@ -1,13 +1,13 @@
-"""What systemd is told of the daemon, over the socket that it names: ready, alive, stopping.
+"""Notifies systemd: ready, alive, stopping.
 
     starting ──▶ READY=1 ──▶ WATCHDOG=1, STATUS=… ──▶ STOPPING=1
                     ▲          └─ SIGHUP: RELOADING=1 ─┐
-                    └──────── all is read again ───────┘
-    while it starts or stops: EXTEND_TIMEOUT_USEC, for a long replay or a long persist
+                    └──────── everything is reloaded ──┘
+    while it starts or stops: EXTEND_TIMEOUT_USEC, for a long replay or a long flush
 
-Law of this file: what is told comes from the loop, so that a loop that stands still is not told to
-be alive. Nothing is told where nobody listens, and nothing of the daemon depends on it. The
-protocol is that of ``sd_notify(3)``: one datagram, ``NAME=value`` by lines.
+Notifications are sent from the event loop, so a blocked loop is not reported as alive. Without a
+service manager nothing is sent. The protocol is that of ``sd_notify(3)``: a datagram of
+``NAME=value`` lines.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from ingester.config.sources import NotifyValues
 log = structlog.get_logger(__name__)
 
 TELL_S = 5.0
-"""The longest time between two tellings."""
+"""The longest time between two notifications."""
 PATIENCE_S = 30.0
-"""The time that a start or a stop asks for, from each telling on."""
+"""The time that a start or a stop requests with each notification."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The phase of the daemon's life, and a line for ``systemctl status``."""
+    """The phase of the daemon, and a line for ``systemctl status``."""
 
     name: str
     said: str
 
 
 class ServiceManager:
-    """Tells systemd, or whoever has started the daemon, where it stands. On the loop."""
+    """Notifies the service manager. On the loop."""
 
     def __init__(self, values: NotifyValues) -> None:
         self._address = values.address
@@ -48,13 +48,13 @@ class ServiceManager:
 
     @property
     def interval_s(self) -> float:
-        """The seconds between two tellings: a third of what the watchdog allows, or less."""
+        """The seconds between two notifications: at most a third of the watchdog's time."""
         if self._watchdog_s is None:
             return TELL_S
         return min(TELL_S, self._watchdog_s / 3)
 
     async def run(self, phase: Callable[[], Phase]) -> None:
-        """Tell of the phase now and then, until cancelled; nothing where nobody listens."""
+        """Notify of the phase until cancelled; without a service manager return at once."""
         while self._address is not None:
             now = phase()
             fields = {"STATUS": now.said, "WATCHDOG": "1"}
@@ -64,21 +64,21 @@ class ServiceManager:
             await trio.sleep(self.interval_s)
 
     def ready(self, said: str) -> None:
-        """Tell that the daemon takes writes."""
+        """Report that writes are accepted."""
         self.tell(READY="1", STATUS=said)
 
     def stopping(self, said: str) -> None:
-        """Tell that the daemon is on its way out, whoever has asked for it."""
+        """Report that the daemon is stopping."""
         self.tell(STOPPING="1", STATUS=said)
 
     async def reload(self, look: Callable[[], Awaitable[None]]) -> None:
-        """Tell that settings are read anew while ``look`` reads them."""
+        """Report a reload while ``look`` runs."""
         self.tell(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000))
         await look()
         self.tell(READY="1")
 
     def tell(self, **fields: str) -> None:
-        """Send these fields, if anybody listens. Never waits, never fails."""
+        """Send these fields, if there is a service manager. Does not wait and does not fail."""
         if self._address is None:
             return
         # A line break would begin another field.

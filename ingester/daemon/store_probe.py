@@ -1,14 +1,14 @@
-"""Probes of the store: one small request every ten seconds, sooner while it is doubted.
+"""Probes the store: one small request every ten seconds, more often while it is in doubt.
 
-    our own claim is read ──▶ the store answers, and it is the one that this daemon began with
-    a later claim of our id is there ──▶ another process has started under it
-    another kind of request has failed, or has no answer for long ──▶ one of that kind
-                              (a write is a small object that is put and deleted)
-    nothing was put for five minutes ──▶ such a write: a store may take none any more and be read
+    our own claim is read ──▶ the store is reachable, and the one this daemon started with
+    a later claim of our id exists ──▶ another process has started under it
+    another kind of request failed or is overdue ──▶ one of that kind
+                              (a write is a small object that is created and deleted)
+    nothing was written for five minutes ──▶ such a write: a store may be readable only
 
-Law of this file: off the loop, and with a time-out of its own: a store that swallows requests, or a
-file system that hangs, is found out all the same. What hangs holds one of its
-operation's ``MOST`` threads.
+The probes run in threads with a time-out of their own, so that a store that never answers, or a
+file system that hangs, is detected. A hanging probe occupies one of its operation's ``MOST``
+threads.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from persist.store.opening import FOLDER
 EVERY_S, DOUBTED_S = 10.0, 2.0
 TIMEOUT_S = 5.0
 WRITES_EVERY_S = 300.0
-"""A store that was not written to for so long is, by a probe."""
+"""A store that was not written to for this long gets a probing write."""
 MOST = 2
 
 
 class StoreProbe:
-    """Asks the store whether it is there. Loop only; the requests run in threads.
+    """Asks whether the store is reachable. Loop only; the requests run in threads.
 
     Args:
-        timeout_s: a request without an answer for so long has failed.
+        timeout_s: a request without an answer for this long has failed.
     """
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
@@ -52,12 +52,12 @@ class StoreProbe:
         self._limiters: dict[str, trio.CapacityLimiter] = {}
 
     def watched(self, store: ObjectStore) -> ObjectStore:
-        """Return the store with its requests noted; it is the one that is probed from now on."""
+        """Return the store with its requests counted; it is probed from now on."""
         self._store = WatchedStore(store, self.watch)
         return self._store
 
     def expect(self, ingester_id: str, epoch: int) -> None:
-        """Take a store for another one, from now on, that lacks the claim of this epoch."""
+        """From now on require the claim of this epoch in the store."""
         self._claim = claim_path(ingester_id, epoch)
         self._later_claim = claim_path(ingester_id, epoch + 1)
         self._writes_at = f"{FOLDER}/{ingester_id}.{epoch}"
@@ -74,7 +74,7 @@ class StoreProbe:
                 await self._doubted.wait()
 
     async def probe(self) -> None:
-        """Ask once; what comes of it is in the watch."""
+        """Probe once; the result is in ``watch``."""
         if self._store is None:
             return
         store, doubted = self._store, self.watch.doubted()
@@ -88,18 +88,18 @@ class StoreProbe:
             await self._ask("put", partial(self._write, store))
 
     def _is_quiet(self) -> bool:
-        """Whether nobody knows any more that the store takes writes."""
+        """Whether the last write is too old to show that the store accepts writes."""
         return self._claim is not None and self.watch.quiet_s("write") > WRITES_EVERY_S
 
     def _doubt(self) -> None:
-        """Have a second opinion: a request has failed. Any thread."""
+        """Probe soon: a request has failed. Any thread."""
         with suppress(trio.RunFinishedError):
             self._loop.run_sync_soon(lambda: self._doubted.set(), idempotent=True)
 
     async def _ask(self, operation: str, ask: Callable[[], bool]) -> bool:
-        """Have the store asked in a thread, and return whether it gave what was wanted.
+        """Call the store in a thread; return its result, or False without an answer in time.
 
-        Each operation has threads of its own: one that hangs says nothing of the others.
+        Each operation has its own threads: one that hangs does not affect the others.
         """
         limiter = self._limiters.setdefault(operation, trio.CapacityLimiter(MOST))
         with trio.move_on_after(self._timeout_s):
@@ -110,7 +110,7 @@ class StoreProbe:
         return False
 
     def _look(self, store: ObjectStore) -> bool:
-        """Read our claim: a store may tell of an object, and not give its bytes."""
+        """Read our claim: a store may list an object and fail to return it."""
         claim = self._claim
         try:
             store.get(claim or f"{FOLDER}/alive")
@@ -145,11 +145,11 @@ def _list(store: ObjectStore) -> bool:
 
 
 _AGAIN: dict[str, Callable[[ObjectStore], bool]] = {"exists": _exists, "list": _list}
-"""What is asked again, by kind, where it is doubted."""
+"""The probes of operations that are in doubt."""
 
 
 def _quietly(ask: Callable[[], bool]) -> bool:
-    """Ask, and return what was found; a failure is noted already."""
+    """Call, and return the result; a failure is already counted."""
     try:
         return ask()
     except (StoreError, OSError):

@@ -1,13 +1,11 @@
-"""The levels of the log, as an operator sets them while the daemon runs.
+"""The levels of the log, which an operator can change at run time.
 
-    log.level of the settings ◀── for all loggers, set at run time ◀── for ``wal`` ◀── ``wal.disk``
+    log.level of the settings ◀── all loggers, set at run time ◀── ``wal`` ◀── ``wal.disk``
 
-Law of this file: the level of the longest name that covers a logger counts, and a level that was
-set for a time falls back by itself. A logger asks at each event, which costs a look into a dict:
-levels hold at once, for loggers that were made before, too. Libraries that use Python's own
-logging are told by that; theirs is ``warning`` unless it is set by name.
-
-Any thread may ask; the event loop alone sets.
+The level of the longest matching logger name applies. A level set for a time expires by itself. A
+logger looks its level up at each event, in a dict, so that changes apply at once to existing
+loggers. Libraries with Python's ``logging`` get theirs through that module; it is ``warning``
+unless it is set by name. Any thread may read; only the event loop sets.
 """
 
 from __future__ import annotations
@@ -27,24 +25,24 @@ import trio
 Level = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 ALL = ""
-"""The name that covers all loggers of ours."""
+"""The name of all loggers of ours."""
 OURS = ("ingester", "persist", "wal")
-"""The packages whose loggers ask here."""
+"""The packages whose loggers look up their level here."""
 LONGEST_S = 30 * 86_400.0
-"""The longest time that a level may be set for."""
+"""The longest time for which a level can be set."""
 LIBRARIES: Level = "warning"
 MOST = 100
-"""The number of loggers that may have a level of their own."""
+"""The most loggers with a level of their own."""
 
 log = structlog.get_logger(__name__)
 
 
 class LevelSet(msgspec.Struct, frozen=True, kw_only=True):
-    """A level that was set at run time.
+    """A level set at run time.
 
     Attributes:
-        logger: the name that it covers with what is below it; empty for all loggers of ours.
-        until: when it falls back by itself, as ISO 8601 in UTC; null where it stays.
+        logger: the name that it applies to, with everything below it; empty for all our loggers.
+        until: when it expires, as ISO 8601 in UTC; null if it does not.
     """
 
     logger: str
@@ -53,7 +51,7 @@ class LevelSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogLevelStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The levels of the log: that of the settings, and those that were set since the start."""
+    """The level of the settings, and the levels set since the start."""
 
     level: str = "info"
     """The setting ``log.level``."""
@@ -61,11 +59,11 @@ class LogLevelStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogLevels:
-    """Levels by the names of loggers.
+    """Levels by logger name.
 
     Args:
-        level: the setting, which counts where nothing else was set.
-        clock: seconds that never go back.
+        level: the level of the settings.
+        clock: monotonic seconds.
     """
 
     def __init__(self, level: Level = "info", clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,7 +74,7 @@ class LogLevels:
         self._changed = trio.Event()
 
     def level_of(self, logger: str) -> Level:
-        """Return the level that counts for a logger of ours. Any thread."""
+        """Return the level of one of our loggers. Any thread."""
         known = self._found
         found = known.get(logger)
         if found is None:
@@ -84,21 +82,20 @@ class LogLevels:
         return found
 
     def bound_logger(self, logger: Any, **more: Any) -> Any:
-        """Make structlog's logger for one event, which drops what is below the level of now."""
+        """Return structlog's logger for one event, filtered by the current level."""
         level = self.level_of(getattr(logger, "name", ALL))
         bound: Any = structlog.make_filtering_bound_logger(level)
         return bound(logger, **more)
 
     def set(self, level: Level | None, logger: str = ALL, for_s: float | None = None) -> None:
-        """Have a level hold for a logger and all below it; call on the loop.
+        """Set the level of a logger and everything below it; call on the loop.
 
         Args:
-            level: None has what was set before forgotten: for this logger and those below it, and
-                without a logger for all.
-            for_s: after so many seconds the level before counts again.
+            level: None resets this logger and those below it; without a logger, all.
+            for_s: after this many seconds the previous level applies again.
 
         Raises:
-            ValueError: there is no such logger, or the time is none.
+            ValueError: there is no such logger, or the time is out of range.
         """
         _check(logger, for_s, has_level=level is not None)
         left = {
@@ -118,7 +115,7 @@ class LogLevels:
             log.info("log level set", **told)
 
     def status(self) -> LogLevelStatus:
-        """Tell the levels that hold now. On the loop."""
+        """Return the current levels. On the loop."""
         now, wall = self._clock(), time.time()
         return LogLevelStatus(
             level=self._level,
@@ -133,7 +130,7 @@ class LogLevels:
         )
 
     async def run(self) -> None:
-        """Have levels fall back when their time is over, until cancelled."""
+        """Expire levels until cancelled."""
         while True:
             next_at = min((at for _, at in self._set.values()), default=math.inf)
             with trio.move_on_after(max(next_at - self._clock(), 0.0)):

@@ -1,13 +1,11 @@
-"""The daemon's log: events in the past tense with fields, one line each, on standard error.
+"""The daemon's log: one line per event on standard error, in the past tense, with fields.
 
-Law: standard output belongs to answers, standard error to this log. Every warning and error names
-an entry of ``deploy/RUNBOOK.md`` in ``runbook``; what libraries warn about is under
-``library-warning``. The last ``RECENT`` of them are kept for ``/api/status``. A traceback has at
-most ``TRACEBACK_FRAMES`` frames, the innermost ones, whatever ``sys.tracebacklimit`` says (the
-daemon sets that to 0, because pyarrow puts tracebacks into answers otherwise). Secrets
-are masked. What a terminal would take for an order is shown by its number, and an event is one line
-whatever its fields have. A line that cannot be written is dropped: a closed terminal does not stop
-the daemon.
+Every warning and error has the name of an entry of ``deploy/RUNBOOK.md`` in ``runbook``; warnings
+of libraries have ``library-warning``. The last ``RECENT`` of them are kept for ``/api/status``. A
+traceback has at most ``TRACEBACK_FRAMES`` frames, the innermost ones, whatever
+``sys.tracebacklimit`` says (the daemon sets it to 0, because pyarrow sends tracebacks to clients
+otherwise). Secrets are masked, control characters are escaped, and an event is always one line. A
+line that cannot be written is dropped: a closed terminal does not stop the daemon.
 
     log = structlog.get_logger()
     log.info("partition persisted", partition="time_day=2026-11-21", rows=10_000, queued_s=0.02)
@@ -45,7 +43,7 @@ _NOT_IN_MESSAGE = frozenset({"at", "event", "level", "runbook", "exception", "st
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """A warning or an error from the log, without its traceback, as the status shows it."""
+    """A warning or error of the log, without its traceback."""
 
     at: str
     event: str
@@ -56,7 +54,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecentProblems:
-    """The last warnings and errors; written by any thread, read by ``/api/status``."""
+    """The last warnings and errors; written by any thread."""
 
     def __init__(self) -> None:
         # Appending to a bounded deque and copying it are atomic under CPython's lock.
@@ -65,7 +63,7 @@ class RecentProblems:
         """The number of all since the start; two that come at one moment may count as one."""
 
     def newest_first(self) -> list[Problem]:
-        """Give at most ``RECENT`` problems."""
+        """Return at most ``RECENT`` problems."""
         return list(self._problems)[::-1]
 
     def __call__(self, _logger: object, _method: str, event: EventDict) -> EventDict:
@@ -87,15 +85,15 @@ class RecentProblems:
 def configure_logs(
     level: Level | LogLevels = "info", style: Format = "auto", *, stream: TextIO | None = None
 ) -> RecentProblems:
-    """Set up structlog and the standard library's logging for this process.
+    """Configure structlog and the standard library's logging for this process.
 
     Args:
-        level: the least level that is written, or those that may change while the process runs.
+        level: the least severe level that is written, or levels that may change at run time.
         style: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
-        stream: where lines go; standard error when not given.
+        stream: where lines go; default: standard error.
 
     Returns:
-        What ``/api/status`` shows as last errors. The newest call wins; nothing else is kept.
+        The last errors for ``/api/status``. The newest call wins.
     """
     out = stream if stream is not None else sys.stderr
     recent, lines = RecentProblems(), _Lines(out)
@@ -142,7 +140,7 @@ def _render_json(logger: object, method: str, event: EventDict) -> str:
 
 
 def escape_fields(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Escape hidden characters in all fields, those of the traceback line by line; a processor."""
+    """Escape hidden characters in all fields, tracebacks line by line; a processor."""
     shown: EventDict = {}
     for key, value in event.items():
         if not isinstance(value, bool | int | float | None):
@@ -153,7 +151,8 @@ def escape_fields(_logger: object, _method: str, event: EventDict) -> EventDict:
 
 
 def store_away(event: str, **fields: object) -> Callable[[Exception, float], None]:
-    """A function that warns that the store is away and when it is asked again, for ``retry``."""
+    """Return a callback for ``retry`` that logs an unreachable store and the time of the next
+    try."""
     log = structlog.get_logger()
 
     def tell(error: Exception, wait_s: float) -> None:
@@ -164,19 +163,19 @@ def store_away(event: str, **fields: object) -> Callable[[Exception, float], Non
 
 
 def put_first(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Give the event with time, level and event before its fields; a processor."""
+    """Return the event with time, level and event before its fields; a processor."""
     return {key: event.pop(key) for key in ("at", "level", "event")} | dict(event)
 
 
 def name_runbook(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Give a warning or error without a runbook entry the entry ``unlisted``; a processor."""
+    """Give a warning or error without a runbook entry ``unlisted``; a processor."""
     if event.get("level") in _PROBLEM_LEVELS:
         event.setdefault("runbook", "unlisted")
     return event
 
 
 def render_exception(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Turn ``exc_info`` into ``error`` (one line) and ``exception`` (a limited traceback)."""
+    """Turn ``exc_info`` into ``error`` (one line) and ``exception`` (a short traceback)."""
     exc_info = event.pop("exc_info", None)
     exc: BaseException | None
     if isinstance(exc_info, BaseException):
@@ -209,7 +208,7 @@ def mask_credentials(_logger: object, _method: str, event: EventDict) -> EventDi
 
 
 def _message(event: EventDict) -> str:
-    """Give the fields on one line, the error first and without its name."""
+    """Return the fields on one line, the error first and without its name."""
     fields = [
         f"{key}={value}"
         for key, value in event.items()
@@ -221,14 +220,14 @@ def _message(event: EventDict) -> str:
 
 
 class _LineLogger(structlog.WriteLogger):
-    """Writes whole lines; safe from any thread. ``name`` says whose they are, for their level."""
+    """Writes whole lines. Any thread. ``name`` is the logger's, for its level."""
 
     def __init__(self, out: TextIO, name: str) -> None:
         super().__init__(out)
         self.name = name
 
     def msg(self, message: str) -> None:
-        # Standard error may be gone (a closed terminal or pipe): go on without a log.
+        # Standard error may be closed (a terminal or pipe): continue without a log.
         with suppress(OSError, ValueError):
             super().msg(message)
 
@@ -236,7 +235,7 @@ class _LineLogger(structlog.WriteLogger):
 
 
 class _Lines:
-    """The loggers by their names, made once each."""
+    """The loggers by name, each created once."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -251,7 +250,7 @@ class _Lines:
 
 
 class _ToStructlog(logging.Handler):
-    """Hands records of libraries (hypercorn, botocore, Python's warnings) to the log."""
+    """Passes records of libraries (hypercorn, botocore, Python's warnings) to the log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log ``record`` with its logger's name."""

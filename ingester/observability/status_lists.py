@@ -1,14 +1,12 @@
-"""The long lists of a status, by pages: tables, origins, followers, replications, namespaces.
+"""The long lists of a status, in pages: tables, origins, followers, replications, namespaces.
 
-    ``Status`` ── the top of each list, and how many there are in all
-    ``/api/status/{list}?after=…&limit=…&match=…`` ── every one, in the order of its key
+    ``Status`` ── the first entries of each list, and its length
+    ``/api/status/{list}?after=…&limit=…&match=…`` ── all entries, in order of their keys
 
-Law: an answer has a bound, whatever the daemon holds: the status has ``TOP`` of each list at most,
-a page ``MAX_LIMIT``. A key is text, and stays the same as long as its thing is there; ``next`` is
-the key after which the next page begins, null on the last one. What comes or goes between two pages
-moves nothing else.
-
-Pure: no trio, no sockets, no files.
+The size of an answer is bounded: the status has at most ``TOP`` entries of a list, a page
+``MAX_LIMIT``. A key is text that identifies its entry as long as that exists; ``next`` is the key
+after which the next page begins, null on the last one, so that changes between two pages move
+nothing else. Pure.
 """
 
 import heapq
@@ -21,10 +19,10 @@ from ingester.errors import InvalidRequest
 from ingester.observability.status import ReplicationStatus
 
 TOP = 100
-"""The most tables, origins and followers that a status has itself."""
+"""The most tables, origins and followers in a status."""
 TOP_REPLICATIONS = 10
 TOP_TROUBLED, TOP_FOLLOWING = 30, 10
-"""The most tables of a replication that a status names: those that do not follow, and others."""
+"""The most tables of a replication in a status: those that do not follow, and others."""
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1000
 MAX_KEY_BYTES = 2048
 
@@ -36,24 +34,24 @@ class StatusPage(msgspec.Struct, frozen=True, kw_only=True):
 
     list: str
     total: int
-    """The number of all that the list has, or that match."""
+    """The number of all entries, or of all that match."""
     items: tuple[Any, ...]
-    """In the order of their keys; each as the status has it."""
+    """The entries in order of their keys, in the form of the status."""
     next: str | None = None
-    """The key to ask for as ``after``; null where nothing follows."""
+    """The key to pass as ``after``; null on the last page."""
 
 
 class PageRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The page that is asked for: the body of the action ``status_list``."""
+    """The requested page: the body of the action ``status_list``."""
 
     list: str
     after: str = ""
     limit: int = DEFAULT_LIMIT
     match: str = ""
-    """What keys have in them, in either case; empty is all."""
+    """A part of the keys to find, case-insensitive; empty matches all."""
 
     def check(self, known: Iterable[str]) -> None:
-        """Raise ``InvalidRequest`` for a list that is not there, or bounds that are not taken."""
+        """Raise ``InvalidRequest`` for an unknown list or invalid limits."""
         if self.list not in (names := list(known)):
             raise InvalidRequest(
                 f"status: list {self.list[:40]!r} is not one of {', '.join(names)}"
@@ -68,12 +66,12 @@ class PageRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def page_of(
     asked: PageRequest, keyed: Iterable[tuple[str, T]], tell: Callable[[T], object]
 ) -> StatusPage:
-    """Give the page of what comes after a key.
+    """Return the page after a key.
 
     Args:
         asked: checked.
-        keyed: everything, in any order, by its key.
-        tell: makes an item of the page; called for those of the page only.
+        keyed: all entries by key, in any order.
+        tell: makes the item of an entry; called for the page only.
     """
     total, wanted = 0, asked.match.casefold()
 
@@ -97,7 +95,7 @@ def page_of(
 
 
 def top_of(replications: Iterable[ReplicationStatus]) -> list[ReplicationStatus]:
-    """Give those that are not well first, each with so many of its tables as a status names."""
+    """Return the replications, those without reports first, each with a bounded list of tables."""
     first = heapq.nsmallest(
         TOP_REPLICATIONS, replications, key=lambda each: (each.alive, each.namespace, each.origin)
     )

@@ -1,14 +1,12 @@
-"""One table in full: what it is, its partitions and its files, by pages.
+"""One table in full: its definition, its partitions and its files, in pages.
 
     GET /api/tables/NAMESPACE/TABLE              ``TableDetail``
     GET /api/tables/NAMESPACE/TABLE/partitions   a page of ``PartitionStatus``
     GET /api/tables/NAMESPACE/TABLE/files        a page of ``FileStatus``, of one partition or all
 
-Law: a :class:`TableView` is taken at one moment on the loop, and never changes, so that pages are
-made of it in a thread: a table may have 100,000 files. Bounds of columns stay out: they are values
-of rows. The key of a partition is its folder, its spec and its values, of a file its path.
-
-Pure: no trio, no sockets, no files.
+A :class:`TableView` is taken on the loop and immutable, so that pages are made of it in a thread: a
+table may have 100,000 files. Column statistics are not shown, because they contain values of rows.
+The key of a partition is its folder, spec and values; of a file, its path. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ LISTS = ("partitions", "files")
 
 
 class ColumnStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a table; ``type`` is Arrow's name of it."""
+    """A column of a table; ``type`` is Arrow's name."""
 
     name: str
     type: str
@@ -38,21 +36,21 @@ class ColumnStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BufferedPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """What of one partition is in memory."""
+    """The part of a partition in memory."""
 
     rows: int = 0
     bytes: int = 0
     frozen: int = 0
-    """Buffers that wait for their file, or for the version that has it."""
+    """Buffers waiting for their file, or for the version with it."""
     oldest_s: float | None = None
-    """The age of the oldest row in memory; null where nothing is buffered."""
+    """Age of the oldest row in memory; null if nothing is buffered."""
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition: what of it is in memory, and what is in files of the installed version."""
+    """A partition: its rows in memory, and in the files of the installed version."""
 
     key: str
-    """Names the partition among all of the table, also where two share a folder."""
+    """Identifies the partition in its table, even if two share a folder."""
     folder: str
     """``time_day=2026-11-21``; empty for a table without partitions."""
     buffered: BufferedPartition
@@ -63,7 +61,7 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A data file of the installed version; sequences are those of its writer's log."""
 
     path: str
-    """Below the folder of the table version."""
+    """Relative to the folder of the generation."""
     folder: str
     kind: str
     rows: int
@@ -76,30 +74,30 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """What a table is, and where its rows are."""
+    """A table's definition, and where its rows are."""
 
     namespace: str
     table: str
     manifest_version: int
     """The newest version that this daemon has installed."""
     seen_s: float
-    """The seconds since this daemon last looked for a newer version."""
+    """Seconds since this daemon last looked for a newer version."""
     table_version: int
     owner: str | None
-    """The daemon that takes the writes of a keyed table; null where any does, or none has yet."""
+    """The daemon that takes the writes of a keyed table; null if any does, or none yet."""
     columns: list[ColumnStatus]
     primary_key: list[str]
     partition_by: list[str]
     sort_by: list[str]
     partitions: int
-    """The number of partitions that have rows, in memory or in files."""
+    """The number of partitions with rows in memory or in files."""
     buffered: Buffered
     persisted: Persisted
 
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """A table at one moment: a manifest version, and what is buffered beside it."""
+    """A table at one moment: a manifest version, and the buffered partitions."""
 
     key: TableKey
     state: TableState
@@ -108,7 +106,7 @@ class TableView:
     seen_s: float
 
     def detail(self) -> TableDetail:
-        """Tell what the table is, without its partitions and files."""
+        """Return the definition and the totals."""
         state, definition = self.state, self.definition
         in_memory = self.buffered.values()
         return TableDetail(
@@ -135,15 +133,14 @@ class TableView:
         )
 
     def page(self, asked: PageRequest, partition: str | None = None) -> StatusPage:
-        """Give a page of the partitions or the files.
+        """Return a page of the partitions or the files.
 
         Args:
-            asked: which list, after which key, how many, and what is looked for in the keys.
-            partition: the key of the partition whose files are asked for; None is all.
+            asked: the list, the key to start after, the number, and the part of a key to find.
+            partition: the key of the partition whose files are requested; None for all.
 
         Raises:
-            InvalidRequest: there is no such list, its bounds are not taken, or the table has no
-                such partition.
+            InvalidRequest: the list, its limits or the partition do not exist.
         """
         asked.check(LISTS)
         if asked.list == "partitions":
@@ -153,7 +150,7 @@ class TableView:
         return page_of(asked, self._files(partition), partial(_file, self))
 
     def folder(self, key: PartitionKey) -> str:
-        """Give the folder of a partition, by the spec that it was laid out with."""
+        """Return the folder of a partition, by the spec it was written with."""
         spec_id, values = key
         return folder_of(self.definition.spec_of(spec_id), values)
 

@@ -1,12 +1,12 @@
-"""What a namespace may take of a daemon: quotas where they are set, fair shares everywhere.
+"""What a namespace may use of a daemon: quotas where they are set, fair shares everywhere.
 
-    ``fair_shares``    the rule by which whoever has more than an equal share is refused first
-    ``token_bucket``   so much in a second, as a mean; what is larger than a second's worth is owed
-    ``use``            what one namespace has now, beside its quotas
-    ``namespaces``     all of them; whoever is about to take more asks there, and is refused there
+    ``fair_shares``    the rule that refuses the namespaces above an equal share first
+    ``token_bucket``   an average rate; larger amounts than one second's worth are owed
+    ``use``            what one namespace uses now, and its quotas
+    ``namespaces``     all namespaces; parts ask here before they take more, and are refused here
 
-A buffer's bytes are counted by ``ingester.buffer.tree``, batches on their way by
+Bytes of buffers are counted by ``ingester.buffer.tree``, incoming batches by
 ``ingester.write.admission``, streams by ``ingester.write.streams`` and
-``ingester.query.answer_places``, what waits for a flush by ``ingester.flush.flusher``. Nothing here
-frees anything, and nothing waits. Start reading at ``fair_shares``.
+``ingester.query.answer_places``, buffers waiting for a flush by ``ingester.flush.flusher``. Nothing
+here frees memory, and nothing waits. Start reading at ``fair_shares``.
 """

@@ -1,11 +1,9 @@
-"""All namespaces of a daemon: what each has, and whether it may have more.
+"""All namespaces of a daemon: what each uses, and whether it may use more.
 
-Law of this file: whoever is about to take something asks here first, and takes it only then; a
-refusal names the quota by its setting, the namespace, and when to come back. A refused namespace
-counts among those who share for a moment, so that what it waits for is kept for it.
-
-What is asked for every batch is asked in the thread that has read it; so there is no look at all
-namespaces there, but a count of them that is a moment old.
+A part asks here before it takes something. A refusal names the quota's setting, the namespace, and
+when to retry. A refused namespace counts as a sharer for ``WANTED_S``, so that what it waits for is
+kept for it. The questions of every batch are asked in the thread that reads it, so they use a count
+of the sharers that is up to ``COUNT_HOLDS_S`` old instead of a pass over all namespaces.
 """
 
 from __future__ import annotations
@@ -22,15 +20,15 @@ from ingester.quotas.use import NO_QUOTA, NamespaceUse, Quota, QuotaName
 
 RETRY_S = 0.25
 TABLES_RETRY_S = 60.0
-"""Nothing gives a table back soon: clients tell it at once."""
+"""Tables are rarely dropped, so clients report the refusal at once."""
 COUNT_HOLDS_S = 0.05
-"""The time that a count of those who share holds."""
+"""How long a count of the sharers is used."""
 WANTED_S = 2.0
-"""The time for which a refused namespace counts among those who share."""
+"""How long a refused namespace counts as a sharer."""
 MAX_NAME = 255
-"""The characters of a name, at most: no namespace has a longer one, and none is kept."""
+"""The longest name of a namespace, in characters; longer ones are not stored."""
 MAX_KNOWN = 10_000
-"""So many namespaces are known at a time before those that have nothing are forgotten."""
+"""The number of namespaces from which idle ones are forgotten."""
 
 NO_QUOTAS = QuotasSettings()
 QUOTA_NAMES: tuple[QuotaName, ...] = (
@@ -42,11 +40,11 @@ QUOTA_NAMES: tuple[QuotaName, ...] = (
     "streams",
 )
 SHARE_NAMES = ("share_of_memory", "share_of_queue", "share_of_streams")
-"""What a refusal for the want of a share is counted as, beside the quotas."""
+"""The names under which refusals by fair shares are counted."""
 
 
 class Sharing(NamedTuple):
-    """The namespaces that share something: how many, and what the one with the least has."""
+    """The sharers of memory and of the flush queue: their number, and the smallest use."""
 
     of_memory: int
     least_bytes: int
@@ -55,10 +53,10 @@ class Sharing(NamedTuple):
 
 
 class Namespaces:
-    """The namespaces that have something. Any thread, but for what says otherwise.
+    """The namespaces that use something. Any thread, except where noted.
 
     Args:
-        on_refused: is told namespace and quota, or share, of each refusal. Any thread.
+        on_refused: receives namespace and quota, or share, of each refusal. Any thread.
     """
 
     def __init__(
@@ -77,7 +75,7 @@ class Namespaces:
         self._counted_at = float("-inf")
 
     def of(self, name: str) -> NamespaceUse:
-        """Return the counts of a namespace, the same object as long as it has anything."""
+        """Return the counts of a namespace, the same object while it uses anything."""
         found = self._uses.get(name)
         if found is None:
             if len(name) > MAX_NAME:
@@ -90,11 +88,11 @@ class Namespaces:
         return found
 
     def known(self) -> list[NamespaceUse]:
-        """Return all that have something, or had it not long ago."""
+        """Return all namespaces that use something, or did recently."""
         return list(self._uses.values())
 
     def set_quotas(self, settings: QuotasSettings) -> None:
-        """Have other quotas from now on. What is there already stays."""
+        """Use other quotas from now on. Existing use stays."""
         now = self._clock()
         with self._lock:
             self._settings = settings
@@ -106,27 +104,27 @@ class Namespaces:
     # What is asked before something is taken
 
     def request(self, name: str) -> None:
-        """Count a request of a namespace, which is let in.
+        """Count a request.
 
         Raises:
-            OverQuota
+            OverQuota: the namespace is over its quota of requests.
         """
         use = self.of(name)
         if use.quota.requests_per_s and (refusal := self.over_requests(use)) is not None:
             raise refusal
 
     def over_requests(self, use: NamespaceUse) -> IngesterError | None:
-        """Count a request, or return why it is refused."""
+        """Count a request, or return its refusal."""
         now = self._clock()
         with self._lock:
             wait_s = use.request_rate.wait_s(now)
             if not wait_s:
                 use.request_rate.take(1, now)
                 return None
-        return self._over(use, "requests_per_s", "were asked for of late", wait_s)
+        return self._over(use, "requests_per_s", "too many requests of late", wait_s)
 
     def over_write(self, use: NamespaceUse, nbytes: int) -> IngesterError | None:
-        """Return why a batch is over the namespace's quotas of bytes. Under admission's lock."""
+        """Return the refusal of a batch by a quota of bytes, or None. Under admission's lock."""
         quota, held = use.quota, use.bytes
         if quota.buffer_bytes and held and held + nbytes > quota.buffer_bytes:
             return self.refused(
@@ -142,20 +140,21 @@ class Namespaces:
         return self.over_rate(use)
 
     def over_rate(self, use: NamespaceUse) -> IngesterError | None:
-        """Return why a batch of any size is over the quota of bytes. Under admission's lock."""
+        """Return the refusal of a batch by the quota of bytes per second. Under admission's
+        lock."""
         if use.quota.bytes_per_s and (wait_s := use.byte_rate.wait_s(self._clock())):
-            return self._over(use, "bytes_per_s", "were written of late", wait_s)
+            return self._over(use, "bytes_per_s", "too many bytes written of late", wait_s)
         return None
 
     def wrote(self, use: NamespaceUse, nbytes: int) -> None:
-        """Count the bytes of a batch that is let in. Under admission's lock."""
+        """Count the bytes of an admitted batch. Under admission's lock."""
         if use.quota.bytes_per_s:
             use.byte_rate.take(nbytes, self._clock())
 
     def over_share(self, use: NamespaceUse | None, nbytes: int, high: int) -> bool:
-        """Say whether a namespace has more than its share of memory, with this batch.
+        """Return whether a namespace is above its share of memory, with this batch.
 
-        ``use`` is None for the one that has the least of all who share.
+        ``use`` is None for the sharer with the smallest use.
         """
         sharing = self._sharing(COUNT_HOLDS_S if use else 0.0)
         own = sharing.least_bytes if use is None else use.bytes
@@ -163,18 +162,18 @@ class Namespaces:
         return bool(own) and own + nbytes > equal_share(high, sharing.of_memory)
 
     def over_shares(self, limit: int) -> set[str]:
-        """Name those with more than their share of a limit of memory."""
+        """Return the names of those above their share of a limit of memory."""
         share = self.share_of(limit)
         return {use.name for use in self.known() if use.bytes > share}
 
     def share_of(self, limit: int) -> int:
-        """Return an equal share of a limit of memory, among those who have some now."""
+        """Return an equal share of a limit of memory, among its current users."""
         return equal_share(limit, self._sharing(0.0).of_memory)
 
     def over_queue(self, use: NamespaceUse | None, queued: int, most: int) -> IngesterError | None:
-        """Return why nothing more is to wait for a flush; None for who has less than its share.
+        """Return the refusal if the flush queue is full; None for those below their share.
 
-        ``use`` is None for the one that has the least of all who share.
+        ``use`` is None for the sharer with the smallest use.
         """
         if queued <= most:
             return None
@@ -193,7 +192,7 @@ class Namespaces:
         return self.refused(use, "share_of_queue", refusal)
 
     def no_memory(self, use: NamespaceUse, message: str, *, unfair: bool) -> IngesterError:
-        """Return the refusal of a batch that finds no memory, or would have more than a share."""
+        """Return the refusal of a batch for memory; ``unfair`` if it is above its share."""
         if not unfair:
             use.wanted_until = self._clock() + WANTED_S
             return MemoryFull(message, retry_after_s=RETRY_S)
@@ -202,31 +201,31 @@ class Namespaces:
         return self.refused(use, "share_of_memory", refusal)
 
     def check_streams(self, use: NamespaceUse, number: int) -> None:
-        """See that a namespace with so many streams of a kind may have another one.
+        """Check that a namespace with this many streams may open another.
 
         Raises:
-            OverQuota
+            OverQuota: it may not.
         """
         if use.quota.streams and number >= use.quota.streams:
-            raise self._over(use, "streams", f"are open ({number})", 1.0)
+            raise self._over(use, "streams", f"{number} streams are open", 1.0)
 
     def check_tables(self, use: NamespaceUse, number: int) -> None:
-        """See that a namespace with so many tables may have another one.
+        """Check that a namespace with this many tables may create another.
 
         Raises:
-            OverQuota
+            OverQuota: it may not.
         """
         if use.quota.tables and number >= use.quota.tables:
-            raise self._over(use, "tables", f"are there ({number})", TABLES_RETRY_S)
+            raise self._over(use, "tables", f"{number} tables exist", TABLES_RETRY_S)
 
     def over_partitions(
         self, use: NamespaceUse, coming: int, more: int, in_all: int | None = None
     ) -> IngesterError | None:
-        """Return why so many more partitions, beside those on their way, may not have a buffer.
+        """Return the refusal if this many more partitions may not have a buffer, or None.
 
         Args:
-            in_all: the batch's partitions, of which more than ``more`` may be new; None where all
-                that are new are known.
+            in_all: the batch's partitions, of which more than ``more`` may be new; None if all new
+                ones are known.
         """
         most, there = use.quota.partitions, use.partitions + coming
         if not most or not more or there + more <= most:
@@ -239,7 +238,7 @@ class Namespaces:
             refusal = InvalidRequest(said, details=_details(use, "partitions"))
             return self.refused(use, "partitions", refusal)
         at_least = "at least " if in_all not in (None, more) else ""
-        what = f"have a buffer ({there}; this batch needs {at_least}{more} more)"
+        what = f"{there} partitions are buffered, this batch needs {at_least}{more} more"
         return self._over(use, "partitions", what, 1.0)
 
     # Inside
@@ -255,7 +254,7 @@ class Namespaces:
     def _over(
         self, use: NamespaceUse, name: QuotaName, what: str, retry_after_s: float
     ) -> IngesterError:
-        said = f"namespace {use.name!r}: as many {name.split('_')[0]} {what} as it may have"
+        said = f"namespace {use.name!r}: {what}"
         return self.refused(
             use,
             name,
@@ -267,7 +266,7 @@ class Namespaces:
         )
 
     def refused(self, use: NamespaceUse, name: str, refusal: IngesterError) -> IngesterError:
-        """Count a refusal by a quota, or for the want of a share; return it."""
+        """Count a refusal by a quota or a share, and return it."""
         use.refused += 1
         use.wanted_until = self._clock() + WANTED_S
         self._on_refused(use.name, name)

@@ -1,11 +1,11 @@
-"""A token bucket that may owe: so much in a second, as a mean, in pieces of any size.
+"""A token bucket that may owe: an average rate, for amounts of any size.
 
     balance   burst ┤ full: nothing was taken for a second
-                  0 ┤ above it, a piece of any size passes, and is taken off
-                    ┤ below it, nothing passes until so much has flowed in
+                  0 ┤ above it, an amount of any size passes and is subtracted
+                    ┤ below it, nothing passes until enough has flowed in
 
-Law of this file: pure; the clock is the caller's. A piece is never refused for its size, so that
-none waits for ever; the mean holds because what it was too large is owed.
+No amount is refused for its size; the average holds because the excess is owed. Pure: the clock is
+the caller's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class TokenBucket:
     """The balance of one bucket. Its owner locks.
 
     Args:
-        rate: flows in, each second; 0 is a bucket that never refuses.
+        rate: tokens per second; a bucket with rate 0 refuses nothing.
     """
 
     __slots__ = ("_at", "_balance", "rate")
@@ -29,7 +29,7 @@ class TokenBucket:
         self._at = now
 
     def wait_s(self, now: float) -> float:
-        """The seconds until something passes; 0 if it passes now."""
+        """Return the seconds until something passes; 0 if it passes now."""
         if not self.rate:
             return 0.0
         self._refill(now)
@@ -37,13 +37,13 @@ class TokenBucket:
         return 0.0 if self._balance > 0 else (0.5 - self._balance) / self.rate
 
     def take(self, amount: float, now: float) -> None:
-        """Take so much, which may leave the bucket owing."""
+        """Subtract an amount; the balance may become negative."""
         if self.rate:
             self._refill(now)
             self._balance -= amount
 
     def set_rate(self, rate: int, now: float) -> None:
-        """Have another rate from now on; what is owed stays owed, what is left is kept in part."""
+        """Change the rate; debts remain, credit is capped."""
         self._refill(now)
         if not self.rate or not rate:
             self._balance = rate * BURST_S

@@ -1,7 +1,6 @@
-"""What one namespace has of the daemon at a moment, beside its quotas.
+"""What one namespace uses at a moment, and its quotas.
 
-Law of this file: counts alone, each with one owner, that is named beside it. A count is changed
-where the thing itself is, and read anywhere.
+Each count has one owner, named beside it, that changes it; any thread may read it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ QuotaName = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A namespace's quotas; 0 is none."""
+    """The quotas of a namespace; 0 is none."""
 
     buffer_bytes: int = 0
     bytes_per_s: int = 0
@@ -78,10 +77,10 @@ class NamespaceUse:
 
     @property
     def bytes(self) -> int:
-        """The bytes that it has in memory, on their way to a buffer or in one."""
+        """The bytes in admitted batches and in buffers."""
         return self.held_bytes + self.pending_bytes
 
     @property
     def idle(self) -> bool:
-        """Whether it has nothing, so that it can be forgotten."""
+        """Whether it uses nothing, so that it can be forgotten."""
         return not (self.bytes or self.queued_bytes or self.tables or self.writers)

@@ -48,7 +48,7 @@ class Traces:
     """Everything that a daemon traces. Any thread, but flushes and groups on the loop only.
 
     Args:
-        close: sends the queued spans within so many seconds; returns whether all were handled.
+        close: sends the queued spans within a number of seconds; returns false if it took longer.
     """
 
     def __init__(self, tracer: Tracer, close: Callable[[float], bool] = lambda _: True) -> None:

@@ -60,7 +60,7 @@ def store_away() -> TurnableSource:
     error = "connection to https://store.example:9000 refused"
     said = (
         f"the store is unreachable: flushes wait, and queries of files fail; {WITHOUT_STORE}",
-        "9 attempts to persist failed in the last minute; 2.1 GiB wait",
+        "9 attempts to flush failed in the last minute; 2.1 GiB are waiting",
     )
     status = _status(27)
     source.shown = msgspec.structs.replace(
