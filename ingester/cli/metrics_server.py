@@ -32,7 +32,7 @@ class MetricsAddress(NamedTuple):
     """The address to listen on, and the option that named it."""
 
     option: str
-    """For messages."""
+    """The option is named in error messages."""
     listen: str
     """``HOST:PORT``; port 0 picks a free one."""
     insecure: bool

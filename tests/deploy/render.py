@@ -14,7 +14,8 @@ from pathlib import Path
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 RENDERED = MANIFESTS / "rendered"
-OVERLAYS = ("laptop", "s3", "production", "scaled-in")
+HAPROXY = MANIFESTS.parent / "haproxy"
+OVERLAYS = ("laptop", "s3", "production", "exposed", "scaled-in")
 
 
 def digest() -> str:
@@ -23,6 +24,9 @@ def digest() -> str:
     for folder in ("base", "components", "overlays"):
         for path in sorted((MANIFESTS / folder).rglob("*.yaml")):
             found.update(f"{path.relative_to(MANIFESTS)}\n".encode() + path.read_bytes())
+    for path in sorted(HAPROXY.iterdir()):
+        if path.suffix != ".md":
+            found.update(path.name.encode() + path.read_bytes())
     return found.hexdigest()
 
 

@@ -14,13 +14,15 @@ from ingester.config.settings import Settings
 from ingester.config.sources import load
 from ingester.config.units import parse_duration
 from tests.cli.conftest import run_command
-from tests.deploy.render import MANIFESTS, OVERLAYS, RENDERED, first_line
+from tests.deploy.render import HAPROXY, MANIFESTS, OVERLAYS, RENDERED, first_line
 from tests.drivers.daemon import Daemon
 from tests.drivers.secured import Secured
 
 Json = dict[str, Any]
 MARGIN_S = 30.0
-SECURED = ("production", "scaled-in")
+SECURED = ("production", "exposed", "scaled-in")
+PROXIED = ("exposed",)
+"""Overlays with HAProxy in front of the daemon, in its pod."""
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -44,6 +46,11 @@ def pod(overlay: str) -> Json:
     (found,) = of_kind(overlay, "StatefulSet")
     spec: Json = found["spec"]["template"]["spec"]
     return spec
+
+
+def containers(overlay: str) -> list[Json]:
+    """The containers of a pod, the proxy's included."""
+    return [*pod(overlay).get("initContainers", []), *pod(overlay)["containers"]]
 
 
 def variables(overlay: str, name: str = "ingester-0") -> dict[str, str]:
@@ -78,7 +85,8 @@ def test_the_variables_are_settings_and_let_nobody_in_unasked(overlay: str) -> N
     # Else the cluster adds INGESTER_…_SERVICE_HOST, which is an unknown key.
     assert pod(overlay)["enableServiceLinks"] is False
     found = settings(overlay)
-    assert (found.id, found.flight.listen) == ("ingester-0", "0.0.0.0:8082")
+    listen = "127.0.0.1:18082" if overlay in PROXIED else "0.0.0.0:8082"
+    assert (found.id, found.flight.listen) == ("ingester-0", listen)
     check_exposure(found)
     assert found.insecure is (overlay not in SECURED)
     mounted = [each["mountPath"] for each in pod(overlay)["containers"][0]["volumeMounts"]]
@@ -86,8 +94,9 @@ def test_the_variables_are_settings_and_let_nobody_in_unasked(overlay: str) -> N
     if not found.insecure:
         named = (found.tls.cert, found.tls.key, found.auth.tokens)
         told = variables(overlay)
-        for path in (*named, told["INGESTER_TLS_CA"], told["INGESTER_TOKEN_FILE"]):
+        for path in filter(None, (*named, told["INGESTER_TLS_CA"], told["INGESTER_TOKEN_FILE"])):
             assert str(Path(str(path)).parent) in mounted
+        assert bool(found.tls.cert) is (overlay not in PROXIED)
     else:
         # Who gets in is said by the network, or the cluster is one's own.
         assert overlay == "laptop" or of_kind(overlay, "NetworkPolicy")
@@ -102,7 +111,8 @@ def test_a_pod_is_found_by_its_name_in_the_headless_service(overlay: str) -> Non
     scheme = "grpc" if settings(overlay).insecure else "grpc+tls"
     assert settings(overlay).flight.advertise == f"{scheme}://ingester-0.ingester.data.svc:8082"
     own = variables(overlay)["INGESTER_ENDPOINT"]
-    assert own in (f"{scheme}://127.0.0.1:8082", settings(overlay).flight.advertise)
+    ways = [f"{scheme}://127.0.0.1:8082", settings(overlay).flight.advertise]
+    assert own in (["grpc://127.0.0.1:18082"] if overlay in PROXIED else ways)
 
 
 def test_a_pod_has_the_time_to_drain_and_to_stop(overlay: str) -> None:
@@ -118,14 +128,19 @@ def test_a_pod_has_the_time_to_drain_and_to_stop(overlay: str) -> None:
 def test_ports_probes_and_selectors_fit_each_other(overlay: str) -> None:
     (stateful,) = of_kind(overlay, "StatefulSet")
     container = pod(overlay)["containers"][0]
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    ports = {
+        port["name"]: port["containerPort"]
+        for each in containers(overlay)
+        for port in each["ports"]
+    }
     labels = stateful["spec"]["template"]["metadata"]["labels"]
     for service in of_kind(overlay, "Service"):
         assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
         assert service["spec"]["selector"].items() <= labels.items()
     scheme = {} if settings(overlay).insecure else {"scheme": "HTTPS"}
     for probe, path in (("liveness", "live"), ("readiness", "ready"), ("startup", "ready")):
-        asked = {"path": f"/health/{path}", "port": "http", **scheme}
+        port = ports["http"] if overlay in PROXIED else "http"
+        asked = {"path": f"/health/{path}", "port": port, **scheme}
         assert container[f"{probe}Probe"]["httpGet"] == asked
     (budget,) = of_kind(overlay, "PodDisruptionBudget")
     assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
@@ -151,7 +166,8 @@ def test_volumes_outlive_pods_and_every_mount_has_one(overlay: str) -> None:
     kept = stateful["spec"]["persistentVolumeClaimRetentionPolicy"]
     assert kept == {"whenDeleted": "Retain", "whenScaled": "Retain"}
     volumes = {each["name"] for each in pod(overlay).get("volumes", [])} | set(claims)
-    assert {each["name"] for each in pod(overlay)["containers"][0]["volumeMounts"]} <= volumes
+    for container in containers(overlay):
+        assert {each["name"] for each in container["volumeMounts"]} <= volumes
 
 
 def test_no_container_may_do_more_than_it_needs(overlay: str) -> None:
@@ -160,13 +176,29 @@ def test_no_container_may_do_more_than_it_needs(overlay: str) -> None:
         assert spec["automountServiceAccountToken"] is False
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in spec["containers"]:
+        for container in (*spec.get("initContainers", []), *spec["containers"]):
             assert container["securityContext"] == {
                 "allowPrivilegeEscalation": False,
                 "capabilities": {"drop": ["ALL"]},
                 "readOnlyRootFilesystem": True,
             }
             assert "memory" in container["resources"]["limits"]
+
+
+def test_the_proxy_of_a_pod_runs_as_long_as_the_daemon_and_leads_to_it() -> None:
+    (proxy,) = pod("exposed")["initContainers"]
+    assert proxy["restartPolicy"] == "Always"  # it starts first and stops last
+    told = {each["name"]: each["value"] for each in proxy["env"]}
+    found = settings("exposed")
+    assert (told["DAEMON_FLIGHT"], told["DAEMON_HTTP"]) == (found.flight.listen, found.http.listen)
+    ports = [port["containerPort"] for port in proxy["ports"]]
+    assert [told["PROXY_FLIGHT"], told["PROXY_HTTP"]] == [f":{port}" for port in ports]
+    mounted = {each["mountPath"] for each in proxy["volumeMounts"]}
+    assert str(Path(told["PROXY_CERT"]).parent) in mounted
+    (shipped,) = of_kind("exposed", "ConfigMap")
+    assert shipped["data"]["haproxy.cfg"] == (HAPROXY / "haproxy.cfg").read_text()
+    (volume,) = [each for each in pod("exposed")["volumes"] if each["name"] == "haproxy"]
+    assert volume["configMap"]["name"] == shipped["metadata"]["name"]
 
 
 def test_after_scaling_in_a_job_adopts_the_volume_that_nobody_has() -> None:

@@ -13,7 +13,7 @@ from tests.drivers.ports import HOST, claimed, ephemeral, free_port, outside
 TESTS = Path(__file__).resolve().parents[1]
 LISTENS_ITSELF = {"drivers/ports.py", "house/test_ports.py", "client/wire_cutter.py"}
 LISTENS_ITSELF |= {"server/http/test_server.py", "daemon/test_refused_starts.py"}
-LISTENS_ITSELF |= {"daemon/test_shutdown.py"}
+LISTENS_ITSELF |= {"daemon/test_shutdown.py", "server/auth/test_jwt_tokens.py"}
 
 
 def test_a_port_is_handed_out_once_and_none_that_a_connection_could_get() -> None:
