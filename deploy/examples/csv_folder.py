@@ -1,25 +1,25 @@
-"""A folder of growing CSV files as a source: every line of every file is in the table once.
+"""A folder of growing CSV files as a source: each line of each file is in the table once.
 
     python deploy/examples/csv_folder.py FOLDER NAMESPACE TABLE [--endpoint …] [--once]
 
-Kill it, kill the daemon, lose the daemon's disk: start what is gone again, and it goes on.
+It continues after it or the daemon is killed, and after the daemon's disk is lost.
 
     one file  =  one source partition  =  one origin, both named after the file
     sequence  =  the number of a batch's last row in its file
-    state     =  the byte behind that row, the row's number, and what tells the file again;
-                 its header is shared by all files that have the same
+    state     =  the byte after that row, the row's number, and hashes that identify the file;
+                 equal headers of files are shared
 
-The state goes with the rows, so the daemon has both or neither. A new process begins at the state
-that is in object storage: what the daemon has in its log only, of a process before, is gone if its
-disk is lost, and nobody else would send it again. While it is there, it is left out.
+State and rows are committed together. A new process begins at the state in object storage: rows of
+a former process that are only in the daemon's log may be lost with its disk, and only this process
+would send them again. Rows that still exist are recognised as duplicates.
 
-Batches of the process before may still be on their way; so the first row goes alone: from its
-answer on nothing of another process is taken any more, and the daemon's marks say where to end a
-batch so that each row is judged as it was when it came before.
+Batches of a former process may still arrive. So the first row is sent alone: after its answer
+nothing of another process is accepted, and the daemon's marks say where to end batches so that
+duplicates are recognised.
 
-A file only grows, and half a record at its end waits for the rest. What is otherwise is said, and
-waits for somebody to look at it, while the other files go on: a file that was cut off, replaced or
-renamed, and a line that does not fit. A header that is there again is left out.
+Files only grow, and an incomplete record at the end waits for the rest. Other changes are reported
+and stop the file but not the others: a file that was truncated, replaced or renamed, and a line
+that does not fit. Repeated headers are skipped.
 """
 
 import argparse
@@ -54,16 +54,16 @@ SAMPLE_BYTES = 4096
 
 
 class CannotRead(Exception):
-    """A file that is not what it was, or has a line that does not fit."""
+    """A file has changed, or has a line that does not fit."""
 
 
 class Position(NamedTuple):
-    """How far a file is in the table. As JSON it is the state of the file's checkpoint."""
+    """The position in a file. Its JSON is the state of the file's checkpoint."""
 
     offset: int = 0
     row: int = 0
-    head: tuple[int, str] = (0, "")  # a size and a hash: tells a file that was renamed
-    tail: str = ""  # a hash of the bytes before the offset: tells one that was replaced
+    head: tuple[int, str] = (0, "")  # a size and a hash: detects a renamed file
+    tail: str = ""  # a hash of the bytes before the offset: detects a replaced file
 
     def state(self) -> bytes:
         return json.dumps(self._asdict()).encode()
@@ -75,14 +75,14 @@ class Position(NamedTuple):
             return found._replace(head=(int(found.head[0]), found.head[1]))
         except (ValueError, TypeError) as exc:
             raise CannotRead(
-                f"its checkpoint is none of this program's: {state[:100]!r}; who else gives this"
-                " table states of source partitions with such names?"
+                f"its checkpoint was not written by this program: {state[:100]!r}; does another"
+                " source use the same names of source partitions in this table?"
             ) from exc
 
 
 class Record(NamedTuple):
     fields: list[str]
-    end: int  # the byte behind it
+    end: int  # the byte after it
 
 
 def hashed(sample: bytes) -> str:
@@ -95,9 +95,9 @@ def first_bytes(path: Path, size: int) -> bytes:
 
 
 def records(data: bytes, start: int) -> Iterator[Record]:
-    """The whole records of ``data``, which begins with one, at the byte ``start`` of a file.
+    """The complete records of ``data``, which begins with a record at byte ``start`` of a file.
 
-    A last one that has no end, or whose quotes are still open, is left out.
+    An incomplete last record, possibly with open quotes, is skipped.
     """
     ends, at_end = [start], False
 
@@ -117,31 +117,31 @@ def records(data: bytes, start: int) -> Iterator[Record]:
         raise CannotRead(f"the record at byte {whole:,} is not UTF-8: {exc}") from exc
     except csv.Error as exc:
         if not at_end:
-            raise CannotRead(f"the record at byte {whole:,} is no CSV: {exc}") from exc
+            raise CannotRead(f"the record at byte {whole:,} is not CSV: {exc}") from exc
 
 
 class GrowingFile:
-    """One file, how far it is sent, and its writer while it has one."""
+    """One file, its position, and its writer if there is one."""
 
     def __init__(
         self, client: Client, table: tuple[str, str], path: Path, heads: dict[str, tuple[int, str]]
     ) -> None:
-        """``heads`` tells, by its name, how each file that was read begins."""
+        """``heads`` has the size and hash of the beginning of each known file, by name."""
         self.client, self.table, self.path, self.heads = client, table, path, heads
         self.origin = f"csv:{path.name}"
         self.at: Position | None = None
         self.header = b""
-        self.known = Position()  # what the daemon had when this began
+        self.known = Position()  # what the daemon had at the start
         self.sent = b""  # the newest state
         self.writer: Writer | None = None
         self.marks: tuple[int, ...] = ()
 
     def step(self) -> bool:
-        """Send what is new, at most a chunk. False: nothing is."""
+        """Send at most a chunk of new records. False if there are none."""
         if self.at is None:
             self.at = self.begin()
             if self.at is None:
-                return False  # its header is not whole
+                return False  # its header is incomplete
         found, sample = self.read(self.at)
         if not found:
             self.rest()
@@ -155,23 +155,23 @@ class GrowingFile:
             self.at = self.at._replace(offset=behind, tail=sample(behind))
         return True
 
-    # ---- where to begin
+    # ---- the start position
 
     def begin(self) -> Position | None:
-        """Behind what is in object storage, or behind the header; None while there is none."""
+        """The position in object storage, or after the header; None while there is no header."""
         start, self.known = first_bytes(self.path, CHUNK_BYTES), Position()
         try:
             stored = self.client.checkpoint(*self.table, self.path.name)
             if stored.state is not None:
                 self.header, self.known = stored.shared or b"", Position.of(stored.state)
                 if not stored.durable:
-                    self.read(self.known)  # what is left out as known has come from this file
+                    self.read(self.known)  # duplicates must have come from this file
                 if stored.durable_state is not None:
                     return Position.of(stored.durable_state)
                 return self.behind_header()
             self.check_not_renamed(start)
         except NotFound:
-            pass  # the first write makes the table
+            pass  # the first write creates the table
         header = next(records(start, 0), None)
         if header is None:
             if len(start) == CHUNK_BYTES:
@@ -190,15 +190,16 @@ class GrowingFile:
             before = self.path.with_name(name)
             if not before.exists() or hashed(first_bytes(before, size)) != head:
                 raise CannotRead(
-                    f"it begins as {name} did, which was read and is not there any more. If it was"
-                    " renamed, name it as before: its rows would be there twice. If it is another,"
+                    f"it begins like {name}, which was read and no longer exists. If it was"
+                    " renamed, restore its name, or its rows would be written twice. If it is"
+                    " another file,"
                     f" `ingester checkpoints {' '.join(self.table)} --delete '{name}'`"
                 )
 
-    # ---- what is new
+    # ---- new records
 
     def read(self, at: Position) -> tuple[list[Record], "Sample"]:
-        """The next whole records, if what was read before is still the same."""
+        """The next complete records, after checking that the earlier bytes are unchanged."""
         seen = min(SAMPLE_BYTES, at.offset)
         with self.path.open("rb") as file:
             head = file.read(max(SAMPLE_BYTES, len(self.header)))
@@ -206,9 +207,9 @@ class GrowingFile:
             data = file.read(seen + CHUNK_BYTES)
             if not head.startswith(self.header) or hashed(data[:seen]) != at.tail:
                 raise CannotRead(
-                    f"its first {at.offset:,} bytes, which were read, have changed: it was cut off"
-                    " or replaced, or has another header. A file here only grows: put what is new"
-                    " into the folder under another name"
+                    f"its first {at.offset:,} bytes, which were read, have changed: it was"
+                    " truncated or replaced, or has another header. Files may only grow: put new"
+                    " data into the folder under another name"
                 )
             found = list(records(data[seen:], at.offset))
             if not found and len(data) == seen + CHUNK_BYTES:
@@ -222,7 +223,7 @@ class GrowingFile:
         return found, Sample(head[:SAMPLE_BYTES], data, at.offset - seen)
 
     def converted(self, names: list[str], rows: list[Record]) -> pa.RecordBatch:
-        """The rows in the types of the table; as texts where it is not there, or lacks a column."""
+        """The rows in the types of the table; unknown columns are text."""
         try:
             table = self.client.schema(*self.table)
         except NotFound:
@@ -245,10 +246,10 @@ class GrowingFile:
                 ) from exc
         return pa.record_batch(columns, names)
 
-    # ---- out, exactly once
+    # ---- sending, exactly once
 
     def send(self, batch: pa.RecordBatch, rows: list[Record], sample: "Sample") -> None:
-        """Send rows in batches, each with the state behind it."""
+        """Send rows in batches, each with the state after it."""
         assert self.at is not None
         before, done = self.at.row, 0
 
@@ -276,12 +277,12 @@ class GrowingFile:
             write(min(ends if mark == len(self.marks) else [*ends, self.marks[mark] - before]))
 
     def is_behind(self, row: int) -> bool:
-        """Whether another process has come beyond ``row``: its state is where to begin, then."""
+        """Whether another process has advanced beyond ``row``, so that its state is the start."""
         state = self.client.checkpoint(*self.table, self.path.name).state
         return state is not None and state != self.sent and Position.of(state).row > row
 
     def rest(self) -> None:
-        """Let the writer go once its state is durable, or was lost with the daemon's disk."""
+        """Close the writer once its state is durable, or was lost with the daemon's disk."""
         if self.writer is None:
             return
         self.writer.flush()
@@ -293,14 +294,14 @@ class GrowingFile:
             self.writer = None
 
     def leave(self) -> None:
-        """Stop, and begin anew next time."""
+        """Stop; the next step starts again."""
         if self.writer is not None:
             self.writer.abort()
         self.writer = self.at = None
 
 
 class Sample(NamedTuple):
-    """What was read of a file: its first bytes, and those from ``start`` on."""
+    """Bytes of a file: the first ones, and those from ``start`` on."""
 
     first: bytes
     data: bytes
@@ -312,24 +313,24 @@ class Sample(NamedTuple):
         return hashed(self.data[max(0, end - SAMPLE_BYTES) : end])
 
     def head(self, end: int) -> tuple[int, str]:
-        """A size and a hash of as many first bytes as are read at ``end``."""
+        """The size and hash of the first bytes of a file that was read up to ``end``."""
         size = min(SAMPLE_BYTES, end)
         return size, hashed(self.first[:size])
 
 
 def heads_of(client: Client, table: tuple[str, str]) -> dict[str, tuple[int, str]]:
-    """How each file that was read begins."""
+    """The size and hash of the beginning of each known file."""
     heads = {}
-    with contextlib.suppress(NotFound):  # the first write makes the table
+    with contextlib.suppress(NotFound):  # the first write creates the table
         for each in client.checkpoints(*table):
             state = client.checkpoint(*table, each.partition).state
-            with contextlib.suppress(CannotRead):  # told when a file of this name comes
+            with contextlib.suppress(CannotRead):  # reported when a file of this name appears
                 heads[each.partition] = Position.of(state or b"").head
     return heads
 
 
 def follow(client: Client, folder: Path, table: tuple[str, str], poll_s: float | None) -> int:
-    """Send what the files have and will have; without ``poll_s`` end then, with the exit code."""
+    """Send the records of the files; without ``poll_s``, stop at their end. The exit code."""
     files: dict[Path, GrowingFile] = {}
     heads = heads_of(client, table)
     said: dict[Path, str] = {}
@@ -361,18 +362,18 @@ def main() -> int:
     parser.add_argument("namespace")
     parser.add_argument("table")
     parser.add_argument("--endpoint", default="grpc://127.0.0.1:8082")
-    parser.add_argument("--once", action="store_true", help="end when nothing is new")
-    parser.add_argument("--poll", type=float, default=0.5, help="seconds between two looks")
+    parser.add_argument("--once", action="store_true", help="stop when there are no new records")
+    parser.add_argument("--poll", type=float, default=0.5, help="polling interval in seconds")
     given = parser.parse_args()
     if not given.folder.is_dir():
-        print(f"{given.folder} is no folder", file=sys.stderr)
+        print(f"{given.folder} is not a folder", file=sys.stderr)
         return 2
     with Client(given.endpoint, retry=RetryPolicy(for_s=600)) as client:
         table = (given.namespace, given.table)
         try:
             return follow(client, given.folder, table, None if given.once else given.poll)
         except ClientError as exc:
-            print(f"the daemon: {exc}; start again to go on", file=sys.stderr)
+            print(f"the daemon: {exc}; start again to continue", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             return 130

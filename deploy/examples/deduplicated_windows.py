@@ -1,15 +1,15 @@
-"""A stateful streaming job: events without their repeats, counted by minute, into another table.
+"""A stateful streaming job: events are deduplicated and counted by minute into another table.
 
     python deploy/examples/deduplicated_windows.py STORE NAMESPACE EVENTS WINDOWS CHECKPOINT
 
-Reads the table EVENTS (time, id, host, value) as its versions come, drops events whose id was seen
-within the watermark, sums them up by minute and host, and adds each minute to the table WINDOWS
-(minute, host, events, value) when it is over. Kill it at any moment and start it again: each minute
-is there once. With --once it goes on to what is there now and ends. (Before Spark 4.2 batches have
-no limit: leave that option out.)
+Reads new versions of the table EVENTS (time, id, host, value), drops events whose id was seen
+within the watermark, sums them by minute and host, and adds each completed minute to the table
+WINDOWS (minute, host, events, value). Each minute is written once, also after a kill and restart.
+With --once it stops at the present version. (Before Spark 4.2 batches have no limit: leave that
+option out.)
 
-State is in RocksDB with Spark's checkpoint format 2: every attempt to write a version of a state
-store has an id of its own, and the commit log says which of them counts. --show prints that.
+State is in RocksDB with Spark's checkpoint format 2: each attempt to write a version of a state
+store has its own id, and the commit log says which one counts. --show prints the attempts.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ STATE = {
     ),
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Few partitions of state for a job of this size; fixed for the life of a checkpoint.
+    # Few state partitions suffice for a job of this size; fixed for the life of a checkpoint.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
 }
 
 
 def windows(events: DataFrame) -> DataFrame:
-    """Events by minute and host, each id once; the same for a stream and for all rows at once."""
+    """Events by minute and host, each id once, for a stream or a batch."""
     if events.isStreaming:
         once = events.withWatermark("time", WATERMARK).dropDuplicatesWithinWatermark(["id"])
     else:
@@ -68,8 +68,7 @@ def start(
 
 
 def state_versions(checkpoint: Path) -> list[dict[str, object]]:
-    """What the checkpoint keeps of its state stores: files by version and unique id, and which of
-    them the commit log says count."""
+    """The files of a checkpoint's state stores by version and unique id; ``counts``: committed."""
     counted: set[str] = set()
     for commit in (checkpoint / "commits").glob("[0-9]*"):
         counted |= set(UNIQUE_ID.findall(commit.read_text()))
@@ -98,14 +97,14 @@ def main() -> None:
     )
     for name in ("store", "namespace", "events", "windows", "checkpoint"):
         parser.add_argument(name)
-    parser.add_argument("--once", action="store_true", help="up to what is there now")
+    parser.add_argument("--once", action="store_true", help="stop at the present version")
     parser.add_argument("--show", action="store_true", help="print the state's versions and end")
     asked = parser.parse_args()
     if asked.show:
         for line in state_versions(Path(asked.checkpoint)):
             print(json.dumps(line))
         return
-    # Spark's workers run this Python, not whatever python3 is on the path.
+    # Spark's workers use this Python instead of the python3 on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("deduplicated windows")
     for name, value in STATE.items():

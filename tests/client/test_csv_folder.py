@@ -1,4 +1,4 @@
-"""The folder of CSV files in deploy/examples as a source, whatever its files do."""
+"""The example source for CSV folders in deploy/examples, under all changes of its files."""
 
 from __future__ import annotations
 
@@ -146,12 +146,12 @@ def test_a_file_that_was_renamed_is_not_read_twice(
     (folder / "a.csv").rename(folder / "a-1.csv")
     code, said = look()
     assert code == 1
-    assert "a-1.csv: it begins as a.csv did, which was read and is not there any more" in said
+    assert "a-1.csv: it begins like a.csv, which was read and no longer exists" in said
     assert rows(client) == [(1, "x"), (2, "y")]
     # As a rotation does it: another file has the name now.
     append(folder / "a.csv", "id,note\n7,new\n8,and longer than what was read\n")
     code, said = look()
-    assert "a-1.csv: it begins as a.csv did" in said
+    assert "a-1.csv: it begins like a.csv" in said
     assert "a.csv: its first 16 bytes, which were read, have changed" in said
     assert rows(client) == [(1, "x"), (2, "y")]
     (folder / "a-1.csv").rename(folder / "a.csv")
@@ -164,8 +164,8 @@ def test_a_file_that_was_renamed_is_not_read_twice(
     [
         ("3\n", "the record that ends at byte 18 has 1 fields, and the header 2"),
         ("x,y\n", "column 'id' of the records before byte 20: Failed to parse string: 'x'"),
-        ('3,"a"b\n', "the record at byte 16 is no CSV: ',' expected after '\"'"),
-        ("3,a\rb\n", "the record at byte 16 is no CSV: "),
+        ('3,"a"b\n', "the record at byte 16 is not CSV: ',' expected after '\"'"),
+        ("3,a\rb\n", "the record at byte 16 is not CSV: "),
     ],
 )
 def test_a_line_that_does_not_fit_is_told_until_it_is_mended(
@@ -301,7 +301,7 @@ def test_a_state_of_another_program_is_told(client: Client, folder: Path, look: 
     append(folder / "b.csv", "id,note\n2,y\n")
     code, said = look()
     assert code == 1
-    assert "a.csv: its checkpoint is none of this program's: b'offset 17'" in said
+    assert "a.csv: its checkpoint was not written by this program: b'offset 17'" in said
     assert rows(client) == [(2, "y")]
     client.delete_checkpoint(*TABLE, "a.csv")
     assert look() == (0, "")

@@ -42,7 +42,7 @@ def test_the_first_hour_goes_from_top_to_bottom() -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     said = dict(re.findall(r"^(\d)\. (.*)$", done.stdout, re.MULTILINE))
     assert said["2"] == "written and read back: 5000 rows"
-    assert said["4"] == "from the 23rd on: 2120 rows; with what is buffered: 5100"
+    assert said["4"] == "from the 23rd on: 2120 rows; with buffered rows: 5100"
     assert said["6"] == "after Spark's write: 10000 rows"
     assert said["7"] == "streamed: 10000 rows"
     assert re.fullmatch(r"compaction: \d+ files became 4", said["8"])
