@@ -1,8 +1,6 @@
 """``follow``: copies of tables until a signal, with progress on a terminal.
 
-Law of this file: the main thread waits for a signal and looks at where the copies stand; nothing of
-the copies is done in it. What a copy has is whole at every moment, so that an end by force costs
-nothing but its time.
+The main thread waits for a signal and shows the status of the copies; other threads do the work.
 """
 
 import contextlib
@@ -28,11 +26,11 @@ from .printing import print_json, print_table, say
 from .query import asked_columns, asked_filter
 
 LOOK_EVERY_S = 0.1
-"""The pause between two looks at where the copies stand."""
+"""The interval of showing the status."""
 
 
 class FollowArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be followed, as given on the command line."""
+    """The arguments of the command line."""
 
     namespace: str
     tables: Sequence[str]
@@ -53,12 +51,13 @@ def run_follow(
     """Follow until SIGINT or SIGTERM, or, with ``once``, until the copies are current.
 
     Raises:
-        CommandFailed: wrong usage. ClientError: a copy cannot be kept, or the daemon refused.
+        CommandFailed: Wrong usage.
+        ClientError: A copy cannot be continued, or the daemon refused.
     """
     columns, filter_ = asked_columns(asked.columns), asked_filter(asked.filter)
     begin = _begin(asked.begin)
     stopped = stopped_by_signals()
-    # A wrong address or name is told at once, not after the time for retries.
+    # A wrong address or name is reported immediately, not after the retries.
     with connect(endpoint) as probe:
         for table in asked.tables:
             probe.schema(asked.namespace, table)
@@ -79,7 +78,7 @@ def run_follow(
             server = MetricsServer(http, metrics.registry, lambda: unready(follower.status))
             stack.callback(server.close)
             say(f"metrics on {server.url}/metrics")
-        # The last to go: what waits for a reader to close the file is told to wait no more.
+        # Closed first, so that a sink that waits for a reader of the file stops waiting.
         stack.callback(follower.close)
         stack.callback(destination.close)
         follower.start()
@@ -92,7 +91,7 @@ def run_follow(
 
 
 def _watch(follower: Follower, stopped: threading.Event, once: bool) -> None:
-    """Return after a signal, or when all copies are current. Raises what ended a copy."""
+    """Return after a signal, or when all copies are current. Raises the error of a copy."""
     with _shown() as show:
         while not stopped.wait(LOOK_EVERY_S):
             statuses = follower.status()
@@ -104,7 +103,6 @@ def _watch(follower: Follower, stopped: threading.Event, once: bool) -> None:
 
 
 def _begin(text: str) -> Seek:
-    """Where a copy begins that is not there yet."""
     if text == "beginning":
         return "beginning"
     if text == "tail":
@@ -113,7 +111,8 @@ def _begin(text: str) -> Seek:
         moment = datetime.fromisoformat(text)
     except ValueError as exc:
         raise CommandFailed(
-            f"--from {text!r} is neither beginning, tail nor a time as 2026-11-21T10:00:00Z", USAGE
+            f"--from {text!r} is neither beginning, tail nor a time such as 2026-11-21T10:00:00Z",
+            USAGE,
         ) from exc
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
@@ -127,7 +126,7 @@ Show = Callable[[Sequence[CopyStatus]], None]
 
 @contextlib.contextmanager
 def _shown() -> Iterator[Show]:
-    """A function that shows where copies stand: bars on a terminal, else a line for each phase."""
+    """A function that shows statuses: progress bars on a terminal, else a line for each phase."""
     if not sys.stderr.isatty():
         yield _Lines()
         return
@@ -152,14 +151,14 @@ def _shown() -> Iterator[Show]:
                 if status.phase == "live":
                     done = total = max(total, 1)
                 bars.update(
-                    tasks[name], completed=done, total=total or None, told=escaped(_told(status))
+                    tasks[name], completed=done, total=total or None, told=escaped(_text(status))
                 )
 
         yield show
 
 
 class _Lines:
-    """Says each phase of a copy once, each error, and what is coming."""
+    """Prints each change of a copy's phase, error and coming version."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], tuple[str | None, ...]] = {}
@@ -171,10 +170,10 @@ class _Lines:
             now = (status.phase, error, status.coming)
             if self._said.get(name) != now and status.phase != "failed":
                 self._said[name] = now
-                say(f"{'/'.join(name)}: {_told(status)}")
+                say(f"{'/'.join(name)}: {_text(status)}")
 
 
-def _told(status: CopyStatus) -> str:
+def _text(status: CopyStatus) -> str:
     progress = status.progress
     if status.error is not None and status.phase == "waiting":
         return f"{status.phase}: {' '.join(status.error.split())}"

@@ -1,6 +1,6 @@
-"""``ingester follow``: its options; what it does is in :mod:`.follow`.
+"""The options of ``ingester follow``.
 
-That is imported when the command runs, so that ``ingester --help`` does not wait for pyarrow.
+:mod:`.follow` is imported when the command runs, so ``ingester --help`` does not import pyarrow.
 """
 
 from typing import Annotated
@@ -35,24 +35,26 @@ def follow(
         typer.Option(
             "--from",
             metavar="beginning|tail|TIME",
-            help="Where a copy begins that is not there yet; TIME as 2026-11-21T10:00:00Z. One"
-            " that is there goes on.",
+            help="Start position for a new copy; ignored if one exists. TIME such as"
+            " 2026-11-21T10:00:00Z.",
         ),
     ] = "beginning",
     anew: Annotated[
-        bool, typer.Option("--anew", help="Build copies anew that are there, and then swap them.")
+        bool, typer.Option("--anew", help="Rebuild existing copies and swap them when complete.")
     ] = False,
     once: Annotated[
-        bool, typer.Option("--once", help="End as soon as the copies have all that there was.")
+        bool, typer.Option("--once", help="Stop when the copies have caught up.")
     ] = False,
     name: Annotated[
         str,
         typer.Option(
-            "--name", help="Tells followers apart that keep their state at the daemon (python:)."
+            "--name",
+            help="The follower's name; required if its state is kept at the daemon (python:).",
         ),
     ] = "",
     store: Annotated[
-        str | None, typer.Option("--store", help="URL of the daemon's store; default: it is asked.")
+        str | None,
+        typer.Option("--store", help="URL of the daemon's store. Default: ask the daemon."),
     ] = None,
     http: Annotated[
         str | None, typer.Option("--http", help="HOST:PORT for /metrics and /health.")
@@ -64,9 +66,10 @@ def follow(
 ) -> None:
     """Keep local copies of tables until SIGINT or SIGTERM: files first, then live.
 
-    DuckDB: rows and the follower's state are in one transaction of the file, which others may open
-    read-only in between. Start it again and it goes on, exactly, also after kill -9. Other columns
-    or another filter build the copy anew, and readers see the earlier one until it is whole.
+    In DuckDB, rows and the follower's state are committed in one transaction; others may open the
+    file read-only in between. A restart continues exactly where it stopped, also after kill -9.
+    With other columns or another filter the copy is rebuilt; readers see the earlier copy until the
+    new one is complete.
     """
     from .follow import FollowArguments, run_follow
     from .metrics_server import MetricsAddress

@@ -1,8 +1,7 @@
-"""The metrics of ``ingester follow``; ``metrics_server`` is where they are asked for.
+"""The metrics of ``ingester follow``, served by ``metrics_server``.
 
-Law of this file: labels are bounded: the tables that the command names, the calls of a sink, and
-the codes of errors. What a follower knows anyway is read when somebody asks; only calls are counted
-on the way, two numbers for each.
+Labels are bounded: the command's tables, the calls of a sink, and error codes. The status is read
+at each scrape; only the calls of sinks are counted continuously.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ Statuses = Callable[[], Sequence[CopyStatus]]
 
 
 class FollowMetrics:
-    """What is counted, and how it is told."""
+    """The registry of a follower's metrics."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -49,18 +48,18 @@ class FollowMetrics:
             self._errors.labels(table.namespace, table.table, call, code).inc()
 
     def tell_of(self, statuses: Statuses) -> None:
-        """Tell also where each table stands, by what this returns then."""
+        """Register the status of each table, as returned by ``statuses``."""
         self.registry.register(_Progress(statuses))
 
 
 class _Progress(Collector):
-    """Where each table stands."""
+    """Collects the status of each table."""
 
     def __init__(self, statuses: Statuses) -> None:
         self._statuses = statuses
 
     def describe(self) -> list[Metric]:
-        """Nothing yet: a table has a status once it is followed."""
+        """Empty: the tables are not known yet."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -80,7 +79,7 @@ _NUMBERS: tuple[tuple[str, str, Callable[[CopyStatus], float | None]], ...] = (
     ("lag_seconds", "Age of the copy", lambda s: s.progress.lag_s()),
     (
         "lag_operations",
-        "Operations of the daemon behind the copy, at its last answer",
+        "Operations that the copy lacked at the daemon's last answer",
         lambda s: s.progress.lag_operations,
     ),
     ("lag_rows", "Rows that the daemon has and the copy lacks", lambda s: s.progress.lag_rows),
@@ -88,14 +87,14 @@ _NUMBERS: tuple[tuple[str, str, Callable[[CopyStatus], float | None]], ...] = (
     ("rows_deleted_total", "Keys deleted since the start", lambda s: s.progress.deleted_rows),
     ("version", "Manifest version whose files the copy has", lambda s: s.version),
     ("table_version", "Version of the table as a whole", lambda s: s.table_version),
-    ("fill_files", "Files of the version that is filled from", lambda s: s.progress.files[1]),
-    ("fill_files_done", "Those that are in the copy", lambda s: s.progress.files[0]),
-    ("fill_bytes", "Bytes of the version that is filled from", lambda s: s.progress.bytes[1]),
-    ("fill_bytes_done", "Those that are in the copy", lambda s: s.progress.bytes[0]),
+    ("fill_files", "Files of the version being filled", lambda s: s.progress.files[1]),
+    ("fill_files_done", "Files of it already in the copy", lambda s: s.progress.files[0]),
+    ("fill_bytes", "Bytes of the version being filled", lambda s: s.progress.bytes[1]),
+    ("fill_bytes_done", "Bytes of it already in the copy", lambda s: s.progress.bytes[0]),
 )
 
 
 def unready(statuses: Statuses) -> str:
-    """Return a line for each copy that is not live."""
+    """A line for each copy that is not live."""
     late = [s for s in statuses() if s.phase != "live"]
     return "".join(f"{s.namespace}/{s.table}: {s.phase}\n" for s in late)

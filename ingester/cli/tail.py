@@ -1,12 +1,12 @@
-"""``tail``: a table's new rows as they come, each once, until a signal.
+"""``tail``: prints a table's new rows as they arrive, each once, until a signal.
 
-    the position of now, or behind a query ─▶ the live feed, answer by answer ─▶ printed
-                                                   ▲ a daemon that is away is waited for
+    the current position, or that of a query ─▶ the live feed, answer by answer ─▶ printed
+                                                   ▲ an unreachable daemon is waited for
 
-Law of this file: the position moves on when an answer was printed whole, so that no row is printed
-twice or left out, also when the daemon is started anew. Where rows went into files before they were
-told (a tail that was away for longer than ``query.tail_retain``), that is said, with the version
-that has them: the feed does not tell them any more.
+The position advances after an answer was printed completely, so no row is printed twice or skipped,
+also when the daemon restarts (``tests/cli/test_tail.py``). If rows reached files before the feed
+sent them (the tail was disconnected for longer than ``query.tail_retain``), a message names the
+version that has them.
 
 The main thread waits for a signal; a thread for each daemon asks and prints.
 """
@@ -39,16 +39,16 @@ from .query import asked_columns, asked_filter
 
 FORMATS = ("table", "jsonl", "csv")
 WAIT_S = 10.0
-"""The time that one call waits for something new."""
+"""How long one call waits for new rows."""
 FIRST_WAIT_S, MOST_WAIT_S = 0.1, 2.0
-"""The pauses between attempts at a daemon that is away."""
+"""The pauses between attempts to reach a daemon."""
 STALE = "stale"
 
 T = TypeVar("T")
 
 
 class TailArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows that are asked for, as given on the command line."""
+    """The arguments of the command line."""
 
     namespace: str
     table: str
@@ -63,7 +63,8 @@ def run_tail(endpoint: str, asked: TailArguments) -> None:
     """Print rows until SIGINT or SIGTERM, or until ``limit`` of them were printed.
 
     Raises:
-        CommandFailed: wrong usage. ClientError: the daemon refused.
+        CommandFailed: Wrong usage.
+        ClientError: The daemon refused.
     """
     kind = asked.format or ("table" if sys.stdout.isatty() else "jsonl")
     if kind not in FORMATS:
@@ -95,7 +96,7 @@ def run_tail(endpoint: str, asked: TailArguments) -> None:
         finally:
             ended.set()
 
-    # Not joined: it may wait for the daemon, and what it has printed is out.
+    # Not joined: it may be waiting for the daemon.
     for tail in tails:
         threading.Thread(target=follow, args=(tail,), name="tail", daemon=True).start()
     ended.wait()
@@ -110,13 +111,13 @@ def _print_start(
     write: Callable[[pa.RecordBatch], None],
     ended: threading.Event,
 ) -> None:
-    """Print all rows that there are at several daemons; each tail goes on behind its part.
+    """Print all existing rows of several daemons; each tail continues after its part.
 
     Raises:
-        ClientError: no such table or column, or the answer breaks off.
+        ClientError: An unknown table or column, or the answer broke off.
     """
     for tail in tails:
-        tail.patiently(tail.begin_now, ended)  # of a keyed table its owner alone has a part
+        tail.patiently(tail.begin_now, ended)  # in a keyed table only the owner has a part
     with connect(endpoint) as client:
         fields = (request.namespace, request.table, request.columns, request.filter)
         opened = tails[0].patiently(lambda: client.query_stream(*fields), ended)
@@ -126,14 +127,14 @@ def _print_start(
             for batch, _ in stream:
                 write(_with_operation(batch) if tails[0].is_keyed else batch)
     parts = stream.snapshot.parts or (stream.snapshot,)
-    # The last of several parts is of the files, by whichever daemon read them.
+    # The last of several parts is that of the files, read by any daemon.
     for part in parts[: max(1, len(parts) - 1)]:
         for tail in tails:
-            tail.go_on_behind(part)
+            tail.continue_after(part)
 
 
 class _Printer:
-    """Prints batches in a format, whole, and counts their rows."""
+    """Prints complete batches in a format and counts their rows."""
 
     def __init__(self, kind: str, limit: int | None) -> None:
         self._kind = kind
@@ -146,11 +147,11 @@ class _Printer:
 
     @property
     def full(self) -> bool:
-        """Whether as many rows were printed as were asked for."""
+        """Whether the limit is reached."""
         return self._left == 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Print the rows that there is room for. Any thread."""
+        """Print rows up to the limit. Any thread."""
         with self._lock:
             self._write(batch)
 
@@ -169,17 +170,17 @@ class _Printer:
         sys.stdout.flush()
 
     def _csv_sink(self, schema: pa.Schema) -> CsvSink:
-        """The sink of these columns; its heading stands above the first row of each."""
+        """The sink for these columns; a new one prints a heading."""
         if self._csv is None or not self._csv[0].equals(schema):
             self._csv = (schema, CsvSink(sys.stdout.buffer, schema, self._terminal))
         return self._csv[1]
 
 
 class Tail:
-    """The rows of one table at one daemon, in the order in which it took them.
+    """The rows of one table at one daemon, in the daemon's order.
 
     Args:
-        write: takes each batch of rows; a batch of a keyed table has the column ``_op``.
+        write: Called with each batch; a batch of a keyed table has the column ``_op``.
     """
 
     def __init__(
@@ -198,26 +199,26 @@ class Tail:
         self._write = write
         self._position: FeedPosition | None = None
         self._version: int | None = None
-        """The version whose files are passed over; None where nothing is."""
+        """The version whose rows are skipped, or None."""
         self._lost: FeedPosition | None = None
-        """The last position of a log that is lost: what is of later epochs was not printed."""
+        """The last position of a lost log; rows of later epochs were not printed."""
         self.is_keyed = False
         self._backoff = _backoff()
-        self._is_away = False
+        self._is_unreachable = False
 
     def begin(self, from_start: bool, ended: threading.Event) -> None:
-        """Take the position of now; with ``from_start`` print all rows up to it before.
+        """Take the current position; with ``from_start``, print all rows up to it first.
 
-        A daemon that is away is waited for, as long as nothing is printed.
+        An unreachable daemon is waited for until the first row is printed.
 
         Raises:
-            ClientError: no such table or column, or an answer that breaks off.
+            ClientError: An unknown table or column, or the answer broke off.
         """
         self.patiently(self.begin_now, ended)
         if ended.is_set():
             return
         if not from_start:
-            say(f"tail of {self._name}: what daemon {self._feed.ingester_id!r} takes from now on")
+            say(f"tail of {self._name}: new rows of daemon {self._feed.ingester_id!r}")
             return
         ticket = self._request.ticket()
         opened = self.patiently(lambda: self._connection.stream(ticket), ended)
@@ -228,20 +229,22 @@ class Tail:
             for batch, _ in stream:
                 self._write(_with_operation(batch) if self.is_keyed else batch)
         if said.epoch is None or said.snapshot_sequence is None:
-            raise CommandFailed(f"the daemon does not say what its answer of {self._name} is of")
+            raise CommandFailed(
+                f"the daemon did not report the position of its answer for {self._name}"
+            )
         self._position = FeedPosition(said.epoch, said.snapshot_sequence)
 
-    def go_on_behind(self, part: SnapshotInfo) -> None:
-        """Go on behind an answer of this tail's daemon; another one's changes nothing."""
+    def continue_after(self, part: SnapshotInfo) -> None:
+        """Continue after an answer of this tail's daemon; those of others are ignored."""
         ours = part.ingester_id == self._feed.ingester_id
         if ours and part.epoch is not None and part.snapshot_sequence is not None:
             self._position = FeedPosition(part.epoch, part.snapshot_sequence)
 
     def begin_now(self) -> None:
-        """Take the position of now.
+        """Take the current position.
 
         Raises:
-            ClientError: no such table or column, or no daemon.
+            ClientError: An unknown table or column, or the daemon is unreachable.
         """
         now = self._feed.ask(None, None, 0.0)
         self._position, self._version = now.position, None
@@ -249,10 +252,10 @@ class Tail:
         self.is_keyed = OPERATION in now.schema.names
 
     def step(self, ended: threading.Event) -> None:
-        """Print what comes next, or wait for it, or for a daemon that is away.
+        """Print the next rows, or wait for them or for the daemon.
 
         Raises:
-            ClientError: anything that does not pass by itself.
+            ClientError: An error that is not transient.
         """
         try:
             self._advance()
@@ -272,10 +275,10 @@ class Tail:
             self._print(answer)
 
     def patiently(self, call: Callable[[], T], ended: threading.Event) -> T | None:
-        """What a call gives, when a daemon that is away is back; None where the tail ends before.
+        """The result of a call, retried until the daemon is reachable; None if the tail ends first.
 
         Raises:
-            ClientError: anything that does not pass by itself.
+            ClientError: An error that is not transient.
         """
         while not ended.is_set():
             try:
@@ -290,9 +293,9 @@ class Tail:
         return None
 
     def _is_back(self) -> None:
-        if self._is_away:
-            self._is_away = False
-            say(f"tail of {self._name}: goes on")
+        if self._is_unreachable:
+            self._is_unreachable = False
+            say(f"tail of {self._name}: resumed")
         self._backoff = _backoff()
 
     def _print(self, answer: LiveAnswer) -> None:
@@ -305,41 +308,42 @@ class Tail:
             self._version = self._lost = None
 
     def _wait(self, error: ClientError, ended: threading.Event) -> None:
-        if not self._is_away:
-            self._is_away = True
+        if not self._is_unreachable:
+            self._is_unreachable = True
             say(f"tail of {self._name}: waiting: {' '.join(str(error).split())}")
         ended.wait(self._backoff.next_s())
 
     def _pass_over(self, stale: ClientError) -> None:
-        """Go on behind what the feed does not tell any more, and say what that is."""
+        """Continue after rows that the feed no longer sends, and report them."""
         version = stale.details.get("version")
         if isinstance(version, int) and not stale.details.get("anew", True):
             self._version = version
             say(
-                f"tail of {self._name}: rows that came since it was away are not shown: they are"
-                f" in the files of version {version}, and no more told"
+                f"tail of {self._name}: rows that arrived while it was disconnected are not shown:"
+                f" they are in the files of version {version}"
             )
             return
         before = self._position or self._lost
         self.begin_now()
         now = self._position
         if before is not None and now is not None and now.epoch > before.epoch:
-            # Another process, which does not have the log of the one before. What it has taken
-            # itself and put into no file is there.
+            # Another process without the log of the former one. It has the rows that it accepted
+            # itself and that are not in files.
             self._position, self._version, self._lost = None, version, before
             say(
                 f"tail of {self._name}: daemon {self._feed.ingester_id!r} began epoch {now.epoch}"
-                f" without the log of epoch {before.epoch}: not shown is what came behind sequence"
-                f" {before.sequence} of that, and what this one has put into files by version"
-                f" {version}; its other rows follow, those that are sent again among them"
+                f" without the log of epoch {before.epoch}: rows after sequence"
+                f" {before.sequence} of that epoch, and rows already in files of version"
+                f" {version}, are not shown; other rows of the new epoch follow, including rows"
+                " that clients send again"
             )
             return
         said = " ".join(str(stale).partition(";")[0].split())
-        say(f"tail of {self._name}: begins anew with what comes from now on: {said}")
+        say(f"tail of {self._name}: restarts with new rows: {said}")
 
 
 def _with_operation(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of a query as the feed has those of a keyed table."""
+    """The rows of a query in the form of a keyed table's feed."""
     operations = pa.array(["upsert"] * batch.num_rows, pa.string())
     return pa.RecordBatch.from_arrays(
         [*batch.columns, operations], names=[*batch.schema.names, OPERATION]

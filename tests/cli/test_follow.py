@@ -1,4 +1,4 @@
-"""``ingester follow`` as a user runs it: copies that go on, what it says, and what it refuses."""
+"""``ingester follow`` as users run it: continuing copies, messages, and refusals."""
 
 from __future__ import annotations
 

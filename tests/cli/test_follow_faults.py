@@ -1,4 +1,4 @@
-"""``ingester follow`` where something is wrong: another daemon, a full disk, a daemon that goes."""
+"""``ingester follow`` with faults: another daemon, a full disk, a daemon that stops."""
 
 from __future__ import annotations
 

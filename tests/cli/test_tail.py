@@ -75,7 +75,7 @@ def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: P
             process.send_signal(signal.SIGINT)
             left, said = process.communicate(timeout=10)
             assert (process.returncode, left) == (0, "")
-            assert (said.count("waiting:"), said.count("goes on")) == (3, 4)
+            assert (said.count("waiting:"), said.count("resumed")) == (3, 4)
             assert said.count("not shown") == said.count("without the log of epoch 4") == 1
     finally:
         daemon.kill()
@@ -110,7 +110,7 @@ def test_what_went_into_files_before_it_was_told_is_said(tmp_path: Path) -> None
         client.write("s", "t", {"id": [1]})
         with following(daemon, tmp_path, "s", "t", "--json", command="tail") as process:
             assert process.stderr is not None
-            assert "from now on" in process.stderr.readline()
+            assert "new rows of daemon" in process.stderr.readline()
             process.send_signal(signal.SIGSTOP)
             client.write("s", "t", {"id": list(range(2, 200_000))})
             client.write("s", "t", {"id": [200_001]})

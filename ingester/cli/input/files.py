@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from ingester.client.batches import cut_table
+from ingester.client.inputs import cut_table
 
 from ..exits import USAGE, CommandFailed, say_failure
 from .csv_rows import CsvRows
