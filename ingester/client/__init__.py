@@ -1,4 +1,4 @@
-"""The client library: write Arrow batches, read your own writes.
+"""The client library: write Arrow batches, and read them back immediately.
 
     from ingester.client import Client
 
@@ -12,38 +12,34 @@
 
 Writes are exactly once through lost connections and restarts of the daemon. ``AsyncClient`` in
 :mod:`ingester.client.aio` and ``TrioClient`` in :mod:`ingester.client.trio_client` have the same
-names for asyncio and trio. What ``write`` takes says :mod:`ingester.client.inputs`: Arrow in every
-form, pandas, Polars, dicts. Every failure is a :class:`ClientError`; see
-:mod:`ingester.client.errors` for who must act on which.
+methods for asyncio and trio. ``Client(["a:8082", "b:8082"])`` is a client of several daemons. All
+failures are a :class:`ClientError`; :mod:`ingester.client.errors` says who must act on each.
 
-``Client(["a:8082", "b:8082"])`` is a client of many daemons, with the same names.
+A call: ``arguments`` checks what the caller passes, ``client`` makes a body of the protocol
+(``wire``), ``connection`` sends it and retries under a policy (``retry``). ``calls`` lists the
+calls of a client of one daemon or, in ``cluster``, of several. ``connection_options`` holds TLS
+trust and the token; ``credentials`` reads the files they name, again whenever they are replaced.
 
-A call: ``arguments`` checks what the caller passes, ``client`` turns it into a body of the protocol
-(``wire``), ``connection`` sends it and repeats it under a policy (``retry``) while that helps;
-``calls`` says which there are, at one daemon or, in ``cluster``, at many. Whom
-it trusts, and by which token it comes in, are ``connection_options``; ``credentials`` reads the
-files that they name, and reads them again when they are replaced.
+A batch, from :meth:`Writer.write` to its answer:
 
-A batch, from ``Writer.write`` to its answer:
+    ``inputs``       converts the caller's data to record batches; ``fitting`` casts them
+    ``writer``       opens writers and appends batches; each gets an ``ack``
+    ``sender``       callers wait here; its threads send and read
+    ``streams``      the stream to the daemon that a ``route`` chooses
+    ``delivery``     decides what becomes of a batch, and holds the unanswered ones
+    ``undurable``    watches batches at daemons that were left (``cluster``)
+    ``deferred_states``  source states that are stored after the rows
+    ``tracing``      the program's own spans, if it collects them
 
-    ``inputs``       what the caller hands over becomes record batches; ``meaning`` refuses what
-                     Arrow would turn into something else, ``batches`` cuts, ``fitting`` casts
-    ``writers``      opens a writer under an origin, which ``origins`` lends
-    ``writer``       appends batches, and gives an ``ack`` for each
-    ``send_loop``    says whether there is room, and waits for those who wait
-    ``tracing``      the program's own spans, where it collects them
-    ``stream_threads``   sends and reads, over a ``put_stream`` to the daemon that a ``route`` says
-    ``delivery``     decides what becomes of a batch; ``window`` holds those not yet answered
+``checkpoints`` are the states of sources that batches carry, and the stores that keep them.
 
-A batch may carry a source's state; its form, and the stores of states, are in ``checkpoints``.
+A query's answer is a ``QueryStream`` of ``streams``; ``filter_parser`` makes its filter from text.
+Changes of another database go through a ``sync_stream``, a copy of a whole table through
+``copying``. ``awaiting`` makes an awaited client from the blocking one; ``aio`` and ``trio_client``
+are for their loops. ``lifetime`` guards gRPC against forks and the end of the interpreter;
+``errors`` translates pyarrow's errors.
 
-A query's answer is a ``query_stream``; ``filter_parser`` makes its filter from text. Changes of
-another database go through a ``sync_stream``, and a whole table of one, as it is at one moment, by
-``copying``. ``awaiting`` makes an awaited client of the blocking one, ``aio`` and ``trio_client``
-give it a loop. ``lifetime`` guards gRPC against forks and the interpreter's end, and ``errors``
-turns what pyarrow raises into ours.
-
-This library never imports the daemon, its log or its settings. Start reading at ``client`` for
+The library never imports the daemon, its log or its settings. Start reading at ``client`` for
 calls, at ``writer`` for writing.
 """
 
@@ -69,8 +65,8 @@ from .errors import (
     Unreachable,
 )
 from .inputs import Data
-from .query_stream import QueryStream
 from .retry import NEVER, RetryPolicy
+from .streams import QueryStream
 from .sync_stream import SyncAnswer, SyncColumn, SyncStream
 from .wire import (
     Answer,

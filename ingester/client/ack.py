@@ -1,4 +1,4 @@
-"""A promise of one batch's answer: set once, by the writer; awaited by any number of threads."""
+"""The acknowledgement of one batch: set once by the writer, awaited by any number of threads."""
 
 import contextlib
 import threading
@@ -14,33 +14,33 @@ from .wire import Answer
 
 
 class Ack:
-    """The promise of :meth:`Writer.write`: the answer once it is there, or the error.
+    """The promise of an answer, returned by :meth:`Writer.write`.
 
-    Threads wait with :meth:`result`; a task of asyncio with ``await``, which is the same.
+    Threads wait with :meth:`result`; a task of asyncio uses ``await``.
     """
 
     __slots__ = ("_answer", "_callbacks", "_error", "_event", "_lock", "watch")
 
     def __init__(self, watch: Callable[[], float]) -> None:
-        """Take ``watch``, which gives up on a daemon silent for too long, or says when to ask."""
+        """``watch`` gives up on a silent daemon and returns the seconds until its next call."""
         self._answer: Answer | None = None
         self._error: ClientError | None = None
-        # Made by the first who waits: most answers are awaited by nobody in particular.
+        # Created by the first thread that waits; most acknowledgements are never awaited.
         self._event: threading.Event | None = None
         self._callbacks: list[Callable[[Ack], object]] = []
         self._lock = threading.Lock()
         self.watch = watch
 
     def done(self) -> bool:
-        """Whether the answer or the error is there."""
+        """Whether the answer or the error has arrived."""
         return self._answer is not None or self._error is not None
 
     def result(self, timeout_s: float | None = None) -> Answer:
-        """The answer: the batch is on disk and visible. Waits for it.
+        """Wait for the answer: the batch is on disk and visible.
 
         Raises:
-            ClientError: the batch was refused, or its outcome is unknown.
-            TimeoutError: no answer within ``timeout_s``; the batch is still on its way.
+            ClientError: The batch was refused, or its outcome is unknown.
+            TimeoutError: No answer within ``timeout_s``; the batch may still be applied.
         """
         error = self.exception(timeout_s)
         if error is not None:
@@ -49,7 +49,7 @@ class Ack:
         return self._answer
 
     def exception(self, timeout_s: float | None = None) -> ClientError | None:
-        """The error, or None when the batch was accepted. Waits as :meth:`result` does."""
+        """Wait as :meth:`result` does; the error, or None if the batch was accepted."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if not self.done():
             self._wait(deadline)
@@ -76,15 +76,15 @@ class Ack:
         return self._awaited().__await__()
 
     async def _awaited(self) -> Answer:
-        """Await the result in asyncio; no thread waits for it."""
-        import asyncio  # not needed by threads, and slow to import
+        """Await the result in asyncio without blocking a thread."""
+        import asyncio  # slow to import, and not needed by threads
 
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError as exc:
             raise InvalidRequest(
-                "an Ack is awaited in asyncio; a thread calls result(), and trio has the client in"
-                " ingester.client.trio_client"
+                "an Ack is awaited in asyncio; threads call result(), and trio has its own client"
+                " in ingester.client.trio_client"
             ) from exc
         answered = asyncio.Event()
 
@@ -99,9 +99,9 @@ class Ack:
         return self.result(0)
 
     def add_done_callback(self, callback: Callable[["Ack"], object]) -> None:
-        """Call ``callback(self)`` when done: at once, or later in the writer's thread.
+        """Call ``callback(self)`` when done: immediately, or later in the writer's thread.
 
-        What it raises there is logged and changes nothing.
+        Errors of the callback are logged.
         """
         if not self.done():
             lifetime.check()
@@ -112,14 +112,14 @@ class Ack:
         callback(self)
 
     def settle(self, answer: Answer | None, error: ClientError | None) -> None:
-        """Set the outcome and wake who waits. :meth:`tell` must follow. For the writer only."""
+        """Set the outcome and wake waiting threads. The writer calls :meth:`tell` afterwards."""
         with self._lock:
             self._answer, self._error = answer, error
             if self._event is not None:
                 self._event.set()
 
     def tell(self) -> None:
-        """Call back, with no lock held: what is called may do anything. For the writer only."""
+        """Run the callbacks. The writer calls this without holding a lock."""
         with self._lock:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
@@ -130,9 +130,9 @@ class Ack:
 
 
 def all_of(acks: Sequence[Ack], watch: Callable[[], float]) -> Ack:
-    """One promise for several, which are of one writer: its answer is the last one's.
+    """One promise for several of one writer: the last answer, or the first error.
 
-    ``duplicate`` is true where all are. The error is the first one's.
+    ``duplicate`` is true if all of them are.
     """
     whole = Ack(watch)
     missing = len(acks)

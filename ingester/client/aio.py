@@ -1,7 +1,7 @@
-"""The client for asyncio: the names of the blocking one, awaited.
+"""The client for asyncio, with the methods of the blocking one.
 
-What both loops share is in :mod:`.awaiting`. An :class:`Ack` of the blocking client's writers is
-awaited in asyncio, too.
+:mod:`.awaiting` has the common part of both loops. An :class:`Ack` of the blocking client's writers
+can be awaited in asyncio as well.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from .wire import Answer
 T = TypeVar("T")
 
 MAX_THREADS = 40
-"""The most calls that wait at once in one loop, as in trio; the next wait for their turn."""
+"""The most calls at the same time in one loop, as in trio; further ones wait."""
 
 
 class AsyncioLoop:
@@ -39,10 +39,9 @@ class AsyncioLoop:
         )
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """The result of ``call``, made in a thread of its own, which is left when cancelled.
+        """Run ``call`` in a new thread, which is left behind when cancelled; its result.
 
-        Not in the loop's own pool: asyncio waits for that when it ends, and with it for a daemon
-        that is silent.
+        asyncio waits for its own pool when it ends, and so would wait for a silent daemon.
         """
         lifetime.check()
         loop = asyncio.get_running_loop()
@@ -50,7 +49,7 @@ class AsyncioLoop:
             return await _threaded(loop, call)
 
     async def result(self, ack: Ack) -> Answer:
-        """The answer, as ``Ack.result`` gives it; no thread waits."""
+        """Await the answer without blocking a thread."""
         return await ack
 
     async def pause(self) -> None:
@@ -67,14 +66,14 @@ async def _threaded(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T
             if not done.done():
                 set_()
 
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(unless_cancelled)
 
     def run() -> None:
         try:
             result = context.run(call)
         except BaseException as exc:
-            # A future takes no StopIteration.
+            # A future does not accept StopIteration.
             error = RuntimeError(repr(exc)) if isinstance(exc, StopIteration) else exc
             settle(lambda: done.set_exception(error))
         else:
@@ -85,7 +84,7 @@ async def _threaded(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T
 
 
 class AsyncClient(AwaitedClient):
-    """:class:`ingester.client.Client` for asyncio; see there for arguments, results and errors.
+    """:class:`ingester.client.Client` for asyncio, with the same arguments, results and errors.
 
         async with AsyncClient("grpc://127.0.0.1:8082") as client:
             async with await client.writer("sensors", "readings", schema) as writer:
@@ -94,7 +93,7 @@ class AsyncClient(AwaitedClient):
             async with await client.query_stream("sensors", "readings") as stream:
                 async for batch, source in stream: ...
 
-    Leaving it drops the connection. A cancelled call leaves its thread behind.
+    Leaving the context closes the connection. A cancelled call leaves its thread behind.
     """
 
     loop = AsyncioLoop()

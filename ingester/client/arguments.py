@@ -1,7 +1,4 @@
-"""The arguments that callers pass, checked before anything is sent: a refusal says what to pass.
-
-Law of this file: pure.
-"""
+"""Checks the arguments of callers before anything is sent; errors say what to pass. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,30 +14,32 @@ from .retry import RetryPolicy
 
 MAX_SEQUENCE = 2**63 - 1
 SCHEMES = ("grpc", "grpc+tcp", "grpc+tls", "grpc+unix")
-_ADDRESS = "as in 'grpc://127.0.0.1:8082'"
+_ADDRESS = "an address such as 'grpc://127.0.0.1:8082'"
 
 
 def text(what: str, value: Any) -> str:
-    """The ``value``, refused unless it is text."""
+    """A non-empty text."""
     if not isinstance(value, str) or not value:
         raise InvalidRequest(f"{what}: expected a name, not {value!r}")
     return value
 
 
 def names(what: str, value: Any, example: str) -> list[str] | None:
-    """A list of texts; None where there is none."""
+    """A list of texts, or None."""
     if value is None:
         return None
     if isinstance(value, str):
-        raise InvalidRequest(f"{what}={value!r}: expected a list, as {what}=[{value!r}]")
+        raise InvalidRequest(f"{what}={value!r}: expected a list, such as {what}=[{value!r}]")
     listed = list(value) if isinstance(value, Iterable) else [value]
     if isinstance(value, Mapping) or not all(isinstance(name, str) for name in listed):
-        raise InvalidRequest(f"{what}={value!r}: expected a list of names, as {what}={example}")
+        raise InvalidRequest(
+            f"{what}={value!r}: expected a list of names, such as {what}={example}"
+        )
     return listed
 
 
 def one_of(what: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Refuse what is no choice, with the one that was meant."""
+    """Refuse a value that is not one of the choices, and suggest the closest."""
     if value not in choices:
         close = get_close_matches(value, choices, 1) if isinstance(value, str) else []
         meant = f"; did you mean {close[0]!r}?" if close else ""
@@ -48,12 +47,12 @@ def one_of(what: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def integer(what: str, value: Any, least: int, most: int = MAX_SEQUENCE) -> int | None:
-    """A number in its range; None where there is none."""
+    """An integer in a range, or None."""
     if value is None:
         return None
     if not hasattr(value, "__index__") or isinstance(value, bool):
         raise InvalidRequest(f"{what}={value!r}: expected an integer")
-    number: int = value.__index__()  # of numpy, too
+    number: int = value.__index__()  # numpy's as well
     if not least <= number <= most:
         limit = f"at least {least}" if number < least else f"at most {most}"
         raise InvalidRequest(f"{what}={value!r}: expected {limit}")
@@ -61,21 +60,23 @@ def integer(what: str, value: Any, least: int, most: int = MAX_SEQUENCE) -> int 
 
 
 def seconds(what: str, value: Any) -> float:
-    """A span of time in seconds, checked."""
+    """A positive duration in seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InvalidRequest(f"{what}={value!r}: expected seconds, as {what}=30.0")
+        raise InvalidRequest(f"{what}={value!r}: expected seconds, such as {what}=30.0")
     return float(value)
 
 
 def policy(value: Any) -> RetryPolicy:
-    """A policy of retrying."""
+    """A retry policy."""
     if not isinstance(value, RetryPolicy):
-        raise InvalidRequest(f"retry={value!r}: expected a RetryPolicy, as RetryPolicy(for_s=5)")
+        raise InvalidRequest(
+            f"retry={value!r}: expected a RetryPolicy, such as RetryPolicy(for_s=5)"
+        )
     return value
 
 
 def schema(value: Any) -> pa.Schema:
-    """An Arrow schema, or what says one through Arrow's C data interface."""
+    """An Arrow schema, possibly from an object with Arrow's C data interface."""
     if isinstance(value, pa.Schema):
         return value
     if isinstance(getattr(value, "schema", None), pa.Schema):
@@ -89,13 +90,13 @@ def schema(value: Any) -> pa.Schema:
     if hasattr(value, "__arrow_c_schema__"):
         return pa.schema(value)
     raise InvalidRequest(
-        f"schema: expected a pyarrow.Schema, as pyarrow.schema({{'v': pyarrow.float64()}}), not a"
-        f" {type(value).__name__}"
+        f"schema: expected a pyarrow.Schema, such as pyarrow.schema({{'v': pyarrow.float64()}}),"
+        f" not a {type(value).__name__}"
     )
 
 
 def options(value: Any) -> ConnectionOptions:
-    """The options of a connection; the default ones for none."""
+    """The options of a connection; the defaults for None."""
     if value is None:
         return ConnectionOptions()
     if not isinstance(value, ConnectionOptions):
@@ -107,42 +108,42 @@ def options(value: Any) -> ConnectionOptions:
 
 
 def endpoint(value: Any, default: str = "grpc") -> str:
-    """The address of a daemon with its scheme, which may be left out: then it is ``default``.
+    """The address of a daemon with its scheme, by default ``default``.
 
     Raises:
-        InvalidRequest: not the address of a daemon's Flight port.
+        InvalidRequest: It is not the address of a Flight port.
     """
     if not isinstance(value, str):
-        raise InvalidRequest(f"endpoint: expected text, {_ADDRESS}, not {value!r}")
+        raise InvalidRequest(f"endpoint: expected {_ADDRESS}, not {value!r}")
     whole = value if "://" in value else f"{default}://{value}"
     scheme = whole.partition("://")[0]
     if scheme in ("http", "https"):
         raise InvalidRequest(
-            f"endpoint {value!r}: the client speaks to the Flight port, not to the HTTP port:"
+            f"endpoint {value!r}: the client uses the Flight port, not the HTTP port:"
             f" {'grpc+tls' if scheme == 'https' else 'grpc'}://HOST:PORT with the port of"
             " `flight.listen` (8082 if not set)"
         )
     if scheme not in SCHEMES:
-        raise InvalidRequest(f"endpoint {value!r}: the scheme is one of {', '.join(SCHEMES)}")
+        raise InvalidRequest(f"endpoint {value!r}: the scheme must be one of {', '.join(SCHEMES)}")
     if scheme == "grpc+unix":
         return whole
     try:
         parts = urlsplit(whole)
     except ValueError as exc:
-        raise InvalidRequest(f"endpoint {value!r}: {exc}, {_ADDRESS}") from exc
+        raise InvalidRequest(f"endpoint {value!r}: {exc}: expected {_ADDRESS}") from exc
     if parts.netloc.count(":") > 1 and "[" not in parts.netloc:
         raise InvalidRequest(
-            f"endpoint {value!r}: an IPv6 address stands in brackets, as in 'grpc://[::1]:8082'"
+            f"endpoint {value!r}: an IPv6 address needs brackets, such as 'grpc://[::1]:8082'"
         )
     try:
         host, port = parts.hostname, parts.port
     except ValueError as exc:
-        raise InvalidRequest(f"endpoint {value!r}: {exc}, {_ADDRESS}") from exc
+        raise InvalidRequest(f"endpoint {value!r}: {exc}: expected {_ADDRESS}") from exc
     if not host or re.search(r"\s", whole):
-        raise InvalidRequest(f"endpoint {value!r} names no host, {_ADDRESS}")
+        raise InvalidRequest(f"endpoint {value!r} names no host: expected {_ADDRESS}")
     if not port:
         raise InvalidRequest(
-            f"endpoint {value!r} names no port; a daemon listens on 8082 if `flight.listen` does"
-            f" not say otherwise: '{scheme}://{parts.netloc.rstrip(':')}:8082'"
+            f"endpoint {value!r} names no port; a daemon listens on 8082 unless `flight.listen` is"
+            f" set: '{scheme}://{parts.netloc.rstrip(':')}:8082'"
         )
     return whole

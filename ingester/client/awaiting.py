@@ -1,11 +1,11 @@
-"""The blocking client, awaited: what the clients for trio and for asyncio share.
+"""The common part of the clients for trio and asyncio.
 
-pyarrow has no asynchronous client, so every call runs the blocking one in a worker thread. A
-cancelled call leaves its thread behind: what it was doing may still happen. Acknowledgements need
-no thread each: the writer's reading thread wakes the waiting task.
+pyarrow has no complete asynchronous client, so each call runs the blocking client in a worker
+thread. A cancelled call leaves its thread behind and may still take effect. Acknowledgements need
+no threads: the writer's reading thread wakes the waiting task.
 
-The calls of :class:`AwaitedClient` are made from those of :class:`Client`, so that their
-parameters, types and docstrings are written once.
+The methods of :class:`AwaitedClient` are made from those of :class:`Client`, with their parameters,
+types and docstrings.
 """
 
 import inspect
@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Sel
 import pyarrow as pa
 
 from .ack import Ack
-from .checkpoints.checkpoint import Checkpoint
+from .checkpoints import Checkpoint
 from .client import DEFAULT_ENDPOINT, Client
 from .connection_options import ConnectionOptions
 from .copying import TableCopy
 from .inputs import Data
-from .query_stream import QueryStream
 from .retry import RetryPolicy
+from .streams import QueryStream
 from .sync_stream import SyncStream
 from .wire import Answer, BatchSource, SnapshotInfo, WriteResult
 from .writer import Writer
@@ -34,33 +34,33 @@ T = TypeVar("T")
 
 
 class Loop(Protocol):
-    """The part of an event loop that a client needs."""
+    """What a client needs of an event loop."""
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """The result of ``call``, made in a thread, which is left behind when cancelled."""
+        """Run ``call`` in a thread, which is left behind when cancelled; its result."""
 
     async def result(self, ack: Ack) -> Answer:
-        """The answer, as :meth:`Ack.result` gives it; no thread waits."""
+        """Await the answer without blocking a thread. Raises as :meth:`Ack.result`."""
 
     async def pause(self) -> None:
         """Let other tasks run."""
 
 
 class Awaited(Generic[C]):
-    """An object of the blocking client, whose calls are made in worker threads."""
+    """Wraps an object of the blocking client and calls it in worker threads."""
 
     def __init__(self, blocking: C, loop: Loop) -> None:
         self._blocking = blocking
         self._loop = loop
 
 
-# A call of the blocking client's, and what it is when awaited.
+# A method of the blocking client, and its awaited form.
 _Call = Callable[Concatenate[C, P], T]
 _AwaitedCall = Callable[Concatenate[Awaited[C], P], Coroutine[Any, Any, T]]
 
 
 def _awaited(call: _Call[C, P, T], note: str = "") -> _AwaitedCall[C, P, T]:
-    """A method that makes ``call`` in a thread; ``note`` follows its docstring's first part."""
+    """A method that runs ``call`` in a thread; ``note`` is added to its docstring."""
 
     @wraps(call)
     async def awaited(self: Awaited[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -87,14 +87,14 @@ def _awaited_as(
 
 
 class AsyncAck(Awaited[Ack]):
-    """A promise of one batch's answer: ``await ack`` gives it."""
+    """The acknowledgement of one batch: ``await ack`` returns the answer."""
 
     def done(self) -> bool:
-        """Whether the answer or the error is there."""
+        """Whether the answer or the error has arrived."""
         return self._blocking.done()
 
     async def wait(self) -> Answer:
-        """The answer: the batch is on disk and visible. Raises as :meth:`Ack.result`."""
+        """Wait for the answer: the batch is on disk and visible. Raises as :meth:`Ack.result`."""
         answer = await self._loop.result(self._blocking)
         await self._loop.pause()
         return answer
@@ -104,27 +104,27 @@ class AsyncAck(Awaited[Ack]):
 
 
 class AsyncWriter(Awaited[Writer]):
-    """A :class:`Writer` of a loop. An async context manager: it closes on the way out."""
+    """A :class:`Writer` for a loop. As an async context manager it closes at the end."""
 
     flush = _awaited(Writer.flush)
     close = _awaited(Writer.close)
 
     @property
     def origin(self) -> str | None:
-        """The origin that the batches carry."""
+        """The origin of the batches."""
         return self._blocking.origin
 
     @property
     def acknowledged(self) -> WriteResult:
-        """The result so far: what was acknowledged."""
+        """The acknowledged rows and batches so far."""
         return self._blocking.acknowledged
 
     async def write(
         self, data: Data, checkpoint: Checkpoint | tuple[str, bytes] | None = None
     ) -> AsyncAck:
-        """A promise of the answer; see :meth:`Writer.write`. Waits while the window is full.
+        """Append a batch; see :meth:`Writer.write`. Waits while the window is full.
 
-        Not cancelled halfway: whoever is cancelled here may or may not have written the batch.
+        After a cancellation the batch may or may not have been written.
         """
         await self._loop.pause()
         ack = None
@@ -149,14 +149,14 @@ class AsyncWriter(Awaited[Writer]):
 
 
 class AsyncSyncStream(Awaited[SyncStream]):
-    """A :class:`SyncStream` of a loop; see there. One task at a time."""
+    """A :class:`SyncStream` for a loop. One task at a time."""
 
     standing = _awaited(SyncStream.standing)
-    send = _awaited(SyncStream.send, "Whoever is cancelled here asks where the origin stands.")
+    send = _awaited(SyncStream.send, "After a cancellation, ask for the origin's position.")
 
 
 class AsyncTableCopy(Awaited[TableCopy]):
-    """A :class:`TableCopy` of a loop. An async context manager: it aborts unless finished."""
+    """A :class:`TableCopy` for a loop. As an async context manager it aborts unless finished."""
 
     write = _awaited(TableCopy.write)
     finish = _awaited(TableCopy.finish)
@@ -164,7 +164,7 @@ class AsyncTableCopy(Awaited[TableCopy]):
 
     @property
     def rows(self) -> int:
-        """The rows that were written so far."""
+        """The number of rows written so far."""
         return self._blocking.rows
 
     async def __aenter__(self) -> Self:
@@ -175,7 +175,7 @@ class AsyncTableCopy(Awaited[TableCopy]):
 
 
 class AsyncQueryStream(Awaited[QueryStream]):
-    """A :class:`QueryStream` of a loop: ``async for batch, source in stream``."""
+    """A :class:`QueryStream` for a loop: ``async for batch, source in stream``."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -184,7 +184,7 @@ class AsyncQueryStream(Awaited[QueryStream]):
 
     @property
     def snapshot(self) -> SnapshotInfo:
-        """The moment that the answer shows."""
+        """The moment of the answer."""
         return self._blocking.snapshot
 
     async def __aiter__(self) -> AsyncIterator[tuple[pa.RecordBatch, BatchSource]]:
@@ -195,7 +195,7 @@ class AsyncQueryStream(Awaited[QueryStream]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._blocking.close()  # only tells gRPC: does not wait
+        self._blocking.close()  # does not wait
         await self._loop.pause()
 
 
@@ -227,7 +227,7 @@ class AwaitedClient(Awaited[Client]):
     close = _awaited(Client.close)
 
     async def daemons(self) -> list[Self]:
-        """A client of each daemon, for what is of one: its status, its log. Close them all."""
+        """A client for each daemon, for calls that concern one, such as status. Close them all."""
         return [self._with(each) for each in await self._loop.in_thread(self._blocking.daemons)]
 
     @classmethod
@@ -236,8 +236,8 @@ class AwaitedClient(Awaited[Client]):
         Awaited.__init__(client, blocking, cls.loop)
         return client
 
-    write = _awaited(Client.write, "An iterable is walked in a worker thread.")
-    delete = _awaited(Client.delete, "An iterable is walked in a worker thread.")
+    write = _awaited(Client.write, "An iterable is consumed in a worker thread.")
+    delete = _awaited(Client.delete, "An iterable is consumed in a worker thread.")
     writer = _awaited_as(
         AsyncWriter, Client.writer, "Here: ``async with await client.writer(…) as writer``."
     )

@@ -1,7 +1,6 @@
-"""The calls that a client makes, at one daemon or at many: what :class:`Client` asks of either.
+"""The calls that :class:`Client` needs: :class:`OneDaemon` makes them at one daemon.
 
-:class:`.connection.Connection` makes them at one daemon, :class:`.cluster.ClusterConnection` at one
-or at all of several, as each call needs.
+:class:`.cluster.ClusterConnection` makes them at several.
 """
 
 from collections.abc import Mapping
@@ -10,17 +9,17 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from .connection import Connection
-from .query_stream import QueryStream
 from .retry import RetryPolicy
-from .route import Route, ToOneDaemon, WayOf
+from .route import Route, RouteOf, ToOneDaemon
+from .streams import QueryStream
 from .wire import OriginState, QueryRequest, TableSummary
 
 Missing = Literal["error", "allow"]
-"""Whether an answer may lack the rows of daemons that are away."""
+"""Whether an answer may lack the rows of unreachable daemons."""
 
 
 class Calls(Protocol):
-    """Calls that change nothing, or the same thing again, repeated while that may help."""
+    """Idempotent calls, which are retried."""
 
     endpoint: str
     timeout_s: float
@@ -30,13 +29,13 @@ class Calls(Protocol):
         """Drop the connections."""
 
     def check(self) -> None:
-        """Raise :class:`InvalidRequest` where no call can be made: closed, or forked."""
+        """Raise :class:`InvalidRequest` if the client is closed, or the process was forked."""
 
-    def route(self, way: WayOf) -> Route:
-        """A writer's way; nothing is sent yet."""
+    def route(self, of: RouteOf) -> Route:
+        """A writer's route; nothing is sent yet."""
 
     def one(self, *key: str) -> Connection:
-        """A connection to the daemon that a key prefers of those that are there."""
+        """A connection to the available daemon that a key prefers."""
 
     def each(self) -> list[Connection]:
         """A connection to each of the daemons."""
@@ -72,9 +71,9 @@ class Calls(Protocol):
 class OneDaemon(Connection):
     """The :class:`Calls` of a client of one daemon."""
 
-    def route(self, way: WayOf) -> Route:
-        """The way that always goes to the daemon."""
-        return ToOneDaemon(self, way)
+    def route(self, of: RouteOf) -> Route:
+        """The route that always uses the daemon."""
+        return ToOneDaemon(self, of)
 
     def one(self, *_key: str) -> Connection:
         """The connection itself."""
@@ -85,7 +84,7 @@ class OneDaemon(Connection):
         return [self]
 
     def rows(self, request: QueryRequest, timeout_s: float | None, _missing: Missing) -> pa.Table:
-        """The whole answer to a query, of the one daemon: none of its own rows can be missing."""
+        """The whole answer to a query."""
         return self.read(request.ticket(), timeout_s)
 
     def stream_rows(self, request: QueryRequest, _missing: Missing) -> QueryStream:

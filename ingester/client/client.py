@@ -1,8 +1,8 @@
-"""The blocking client: one method per thing the daemon does. Threads may share one client.
+"""The blocking client. Threads may share one.
 
-A call turns its arguments into a body of the protocol and the daemon's results into values.
-:mod:`.connection` makes it, and repeats what changes nothing, or the same thing again, under the
-client's :class:`RetryPolicy`. Writes are repeated by their :class:`Writer`, exactly once.
+A method converts its arguments to a body of the protocol and the daemon's results to values.
+:mod:`.connection` makes the call and retries idempotent ones under the client's
+:class:`RetryPolicy`. A :class:`Writer` repeats writes, exactly once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from . import arguments
 from .calls import Calls, Missing, OneDaemon
-from .checkpoints.checkpoint import (
+from .checkpoints import (
     Checkpoint,
     ListedCheckpoint,
     StoredCheckpoint,
@@ -25,8 +25,8 @@ from .connection_options import ConnectionOptions
 from .copying import TableCopy
 from .errors import Unimplemented
 from .inputs import Data
-from .query_stream import QueryStream
 from .retry import RetryPolicy
+from .streams import QueryStream
 from .sync_stream import SyncStream
 from .wire import (
     Filter,
@@ -41,26 +41,24 @@ from .wire import (
     encode_schema,
     given,
 )
-from .writer import Writer
-from .writers import WhoWrites, Writers
+from .writer import WhoWrites, Writer, Writers
 
 DEFAULT_ENDPOINT = "grpc://127.0.0.1:8082"
 
 
 class Client:
-    """A connection to one daemon, or to all that write to a store. Nothing is sent at first.
+    """A client of one daemon, or of several that write to one store. Connects at the first call.
 
     Args:
-        endpoint: ``grpc://HOST:PORT``, ``grpc+tls://HOST:PORT`` or ``HOST:PORT``: the Flight port.
-            Or those of several daemons: a list, text with commas, or ``dns+grpc://NAME:PORT`` for
-            all addresses that a name has (:mod:`ingester.client.cluster`).
-        timeout_s: how long a call that is not a query may take, and how long the daemon may owe a
-            writer an answer.
-        retry: for how long to retry what a retry may help; ``retry.NEVER`` for not at all.
-        options: whom the client trusts (``tls_ca``), its own certificate, its token.
+        endpoint: The Flight port, as ``grpc://HOST:PORT``, ``grpc+tls://HOST:PORT`` or
+            ``HOST:PORT``. For several daemons: a list, text with commas, or
+            ``dns+grpc://NAME:PORT`` for all addresses of a name (:mod:`ingester.client.cluster`).
+        timeout_s: Timeout of calls other than queries, and of a writer's answers.
+        retry: How long to retry transient errors; ``NEVER`` disables retries.
+        options: TLS trust (``tls_ca``), client certificate, and token.
 
-    A client belongs to the process that it was made in: gRPC does not work on both sides of a
-    fork, so in a child every call raises :class:`Forked`. Start processes with
+    A client belongs to its process. gRPC does not work on both sides of a fork: in a forked child
+    every call raises :class:`Forked`. Start processes with
     ``multiprocessing.get_context("spawn")`` and make a client in each.
     """
 
@@ -76,14 +74,14 @@ class Client:
         if names_several(endpoint):
             self._connection = ClusterConnection(endpoint, timeout_s, retry, options)
         else:
-            named = cast(str, sole(endpoint))  # whatever else it is, is refused there
+            named = cast(str, sole(endpoint))  # other types are refused there
             self._connection = OneDaemon(named, timeout_s, retry, options)
         self._about = (timeout_s, retry, options)
         self.endpoint = self._connection.endpoint
         self._writers = Writers(self._connection)
 
     def close(self) -> None:
-        """Drop the connection. Open writers and streams go on until it is lost or they end."""
+        """Close the client. Open writers and streams continue until they end."""
         self._connection.close()
 
     def __repr__(self) -> str:
@@ -99,7 +97,7 @@ class Client:
         self.close()
 
     def daemons(self) -> list["Client"]:
-        """A client of each daemon, for what is of one: its status, its log. Close them all."""
+        """A client for each daemon, for calls that concern one, such as status. Close them all."""
         timeout_s, retry, options = self._about
         return [
             Client(one.endpoint, timeout_s=timeout_s, retry=retry, options=options)
@@ -109,7 +107,7 @@ class Client:
     # ------------------------------------------------------------------------------------- writing
 
     def sync(self, namespace: str, origin: str) -> SyncStream:
-        """A replication stream of an origin: changes of rows, in transactions."""
+        """A replication stream of an origin: changes of rows in transactions."""
         names = arguments.text("namespace", namespace), arguments.text("origin", origin)
         return SyncStream(self._connection.one(*names), self._connection.retry, *names)
 
@@ -122,12 +120,12 @@ class Client:
         *,
         schema: pa.Schema | None = None,
     ) -> TableCopy:
-        """A copy of a whole table, whose rows become the table at once; use it in ``with``.
+        """A copy that replaces a whole table atomically; use it in ``with``.
 
         Args:
-            primary_key: of the table as the copy makes it.
-            copy_id: tells copies of a table apart (1 to 128 bytes); made up by default.
-            schema: the columns of a copy that may get no rows. The first batch says them, too.
+            primary_key: The primary key of the new table.
+            copy_id: Identifies the copy (1 to 128 bytes); made up by default.
+            schema: The columns, if the copy may get no rows. By default those of the first batch.
         """
         key = arguments.names("primary_key", primary_key, "['id']")
         names = arguments.text("namespace", namespace), arguments.text("table", table)
@@ -143,24 +141,24 @@ class Client:
         first_sequence: int | None = None,
         exactly_once: bool = True,
     ) -> WriteResult:
-        """The result, once all of it is acknowledged: on disk at the daemon, and visible.
+        """Write data; returns once all of it is acknowledged: on the daemon's disk and visible.
 
         Args:
-            data: a RecordBatch, which is one operation: visible whole or not at all; a reader or an
-                iterable of RecordBatches of one schema, each of which is one; or a Table, a pandas
-                or Polars DataFrame, a dict of columns, a list of dicts, or whatever has
-                ``__arrow_c_stream__`` or ``__arrow_c_array__``: one operation if it fits 16 MiB,
-                else cut into several of about that size. Without rows nothing is written.
-                Integers that the table's type can hold, and times in another zone, are converted.
-            origin, first_sequence, exactly_once: as for :meth:`writer`; with ``first_sequence``
-                what would be cut is refused.
+            data: A RecordBatch is one operation: visible whole or not at all. A reader or iterable
+                of RecordBatches makes one operation of each. A Table, a pandas or Polars DataFrame,
+                a dict of columns, a list of dicts, or any object with ``__arrow_c_stream__`` or
+                ``__arrow_c_array__`` is one operation if it fits 16 MiB, else several. Data without
+                rows writes nothing. Integers are converted if the table's type can hold them, and
+                times to the table's zone.
+            origin, first_sequence, exactly_once: As for :meth:`writer`. With ``first_sequence``,
+                data that makes several batches is refused unless the caller divided it.
 
         Raises:
-            InvalidRequest: a type clash, a bad name, a batch over the daemon's limit. Where several
-                operations are made, those before it may have been applied: then the message says
-                how many rows that are, and ``details`` have ``rows`` and ``batches``.
-            Unavailable: refused until the retry policy gave up.
-            Unreachable, TimedOut, UnknownOutcome: some batches may have been applied.
+            InvalidRequest: A type clash, a bad name, or a batch over the daemon's limit. Earlier
+                operations of the same call may have been applied; the message says how many rows,
+                and ``details`` have ``rows`` and ``batches``.
+            Unavailable: Refused until the retry policy gave up.
+            Unreachable, TimedOut, UnknownOutcome: Some batches may have been applied.
         """
         who = WhoWrites(origin, first_sequence, exactly_once)
         return self._writers.write_all(namespace, table, data, who)
@@ -175,17 +173,16 @@ class Client:
         first_sequence: int | None = None,
         exactly_once: bool = True,
     ) -> WriteResult:
-        """The result, once no query finds a row with one of these keys any more.
+        """Delete rows by key; returns once no query finds a row with one of these keys.
 
         Args:
-            keys: the columns of the table's primary key; else as ``data`` of :meth:`write`. Keys
-                that the table does not have are fine.
-            origin, first_sequence, exactly_once: as for :meth:`writer`.
+            keys: The columns of the primary key, in a form of :meth:`write`. Unknown keys are fine.
+            origin, first_sequence, exactly_once: As for :meth:`writer`.
 
         Raises:
-            NotFound: no such table.
-            InvalidRequest: the table has no primary key, or these are not its columns.
-            ClientError: as :meth:`write`.
+            NotFound: The table does not exist.
+            InvalidRequest: The table has no primary key, or these are not its columns.
+            ClientError: As for :meth:`write`.
         """
         who = WhoWrites(origin, first_sequence, exactly_once)
         return self._writers.write_all(namespace, table, keys, who, deletes=True)
@@ -207,27 +204,26 @@ class Client:
         """A pipelined writer of batches of ``schema``; close it, or use it in ``with``.
 
         Args:
-            origin: who writes. At most one writer at a time per origin and table: a newer one
-                ends the older. Without one the client makes one up, unless ``exactly_once`` is
-                false: then a lost connection with batches on the way raises UnknownOutcome.
-            first_sequence: the first batch's sequence, of an ``origin``; pass it to repeat what an
-                earlier process may have written: what the daemon has already is a duplicate.
-                Default: one after the last that the daemon knows of this origin.
-            max_unanswered: batches that may wait for their answer (default 512); the daemon's own
-                limit is ``flight.max_unanswered``.
-            keep_until_durable: hold on to every batch, in memory, until the daemon says that it is
-                in object storage (about ``persist.max_age``), and send again what is lost with a
-                daemon: one that comes back with an empty disk, or of several one that stays away.
-                Needs an origin. Closing does not wait for files: it sees that a daemon has what is
-                in none.
-            deletes: the batches are keys, and their rows are deleted.
-            numbers_rows: a batch's sequence is the number of its last row, and ``first_sequence``
-                that of the first row. Rows may then come in other batches when they come again,
-                if one ends at each of the marks that :meth:`origins` tells of the table. When the
-                connection is lost, the first row of what is sent again goes alone.
+            origin: Identifies the writer. A newer writer of the same origin and table ends the
+                older one. By default the client makes an origin up; with ``exactly_once=False``
+                there is none, and a lost connection with unanswered batches raises UnknownOutcome.
+            first_sequence: The sequence of the first batch of ``origin``. Pass it to repeat what an
+                earlier process may have written; the daemon recognises duplicates. Default: one
+                after the daemon's last sequence of this origin.
+            max_unanswered: The most unanswered batches (default 512). The daemon's limit is
+                ``flight.max_unanswered``.
+            keep_until_durable: Keep each batch in memory until the daemon reports it in object
+                storage (about ``persist.max_age``), and send it again if the daemon lost it: after
+                the loss of its disk, or if one of several daemons stays unreachable. Needs an
+                origin. Closing does not wait for files, but checks that daemons have the rest.
+            deletes: The batches are keys whose rows are deleted.
+            numbers_rows: A batch's sequence is the number of its last row, and ``first_sequence``
+                that of the first row. Repeated rows may then be divided into other batches, if a
+                batch ends at each mark that :meth:`origins` reports for the table. After a lost
+                connection, the first row that is sent again goes alone.
 
         Raises:
-            ClientError: with an ``origin`` but no ``first_sequence`` the daemon is asked.
+            ClientError: The daemon cannot be asked for the last sequence of ``origin``.
         """
         who = WhoWrites(origin, first_sequence, exactly_once, keep_until_durable, numbers_rows)
         return self._writers.open(
@@ -250,25 +246,26 @@ class Client:
         timeout_s: float | None = None,
         missing: Missing = "error",
     ) -> pa.Table:
-        """The rows of one snapshot as a table; everything acknowledged before the call is in it.
+        """The rows of one snapshot, which has everything acknowledged before the call.
 
         Args:
-            columns: which, in this order; default all.
-            filter: ``[("host", "=", "h1"), ("v", ">", 3)]``, or a list of such lists of which one
+            columns: The columns, in this order; all by default.
+            filter: ``[("host", "=", "h1"), ("v", ">", 3)]``, or a list of such lists, one of which
                 must hold; :func:`ingester.client.filter_parser.parse_filter` makes one from text.
-            limit: at most so many rows.
+            limit: The maximum number of rows.
             scope: ``all``, ``version`` (implied by ``version``) or ``buffered``.
-            version: a manifest version.
-            table_version: of the table as a whole, as pushes make them; another than the one that
-                counts has its files alone.
-            timeout_s: for the whole answer; default none.
-            missing: of several daemons, ``allow`` answers without the buffered rows of those that
-                are away, and names their endpoints as ``missing`` in the schema's metadata; with
-                ``error`` there is no such answer.
+            version: A manifest version.
+            table_version: A version of the table, as pushes make them. Versions other than the
+                current one have only files.
+            timeout_s: Timeout of the whole answer; none by default.
+            missing: With several daemons, ``allow`` answers without the buffered rows of
+                unreachable ones and lists their endpoints as ``missing`` in the schema's metadata;
+                ``error`` raises instead.
 
         Raises:
-            NotFound: no such table. InvalidRequest: no such column, a bad filter.
-            Unavailable: refused for now; ``stale`` names a newer version in ``details``.
+            NotFound: The table does not exist.
+            InvalidRequest: An unknown column or a bad filter.
+            Unavailable: Refused for now; ``stale`` names a newer version in ``details``.
         """
         request = QueryRequest(
             namespace, table, columns, filter, limit, scope, version, table_version
@@ -289,7 +286,7 @@ class Client:
         table_version: int | None = None,
         missing: Missing = "error",
     ) -> QueryStream:
-        """The same rows, batch by batch, in little memory; an Arrow stream, too. Use ``with``."""
+        """The same rows as a stream of batches, which is also an Arrow stream. Use ``with``."""
         request = QueryRequest(
             namespace, table, columns, filter, limit, scope, version, table_version
         )
@@ -327,15 +324,16 @@ class Client:
         timestamp_unit: TimestampUnit | None = None,
         transformers: Sequence[str] | None = None,
     ) -> TableDescription:
-        """The description of the table, made or found with the same definition.
+        """Create a table unless it exists with the same definition; its description.
 
         Args:
-            partition_by: as ``["day(time)", "bucket(16, host)"]``.
+            partition_by: For example ``["day(time)", "bucket(16, host)"]``.
             timestamp_unit: ``"us"`` (default) or ``"ns"``.
-            transformers: the daemon's classes that batches go through, as ``["acme.rules:Clean"]``.
+            transformers: Classes at the daemon that transform batches, such as
+                ``["acme.rules:Clean"]``.
 
         Raises:
-            InvalidRequest: the table exists with another definition, or this one is not possible.
+            InvalidRequest: The table exists with another definition, or this one is invalid.
         """
         if timestamp_unit is not None:
             arguments.one_of("timestamp_unit", timestamp_unit, ("us", "ns"))
@@ -354,30 +352,31 @@ class Client:
     def persist(
         self, namespace: str | None = None, table: str | None = None, timeout_s: float = 60.0
     ) -> list[Persisted]:
-        """The version of each table in which everything acknowledged before is committed.
+        """Flush tables; the version of each in which everything acknowledged before is committed.
 
         Raises:
-            TimedOut: not within ``timeout_s``; the work goes on.
+            TimedOut: Not within ``timeout_s``; the flush continues.
         """
         body = given({"namespace": namespace, "table": table, "timeout_s": timeout_s})
-        # The daemon keeps the deadline; ours is for a daemon that does not answer at all.
+        # The daemon keeps the deadline; the client's is for a daemon that does not answer.
         results = self.action("persist", body, timeout_s=timeout_s + self._connection.timeout_s)
         return msgspec.convert(results, list[Persisted])
 
     def origins(
         self, origin: str | None = None, table: tuple[str, str] | None = None
     ) -> list[OriginState]:
-        """The progress of each origin, or of the one named (empty when it is not known).
+        """The progress of each origin, or of one; empty if it is unknown.
 
         Args:
-            table: namespace and name; how far the one named has come in it, too.
+            table: Namespace and name; adds the origin's progress in this table.
         """
         return self._connection.origins(origin, table)
 
     def checkpoint(self, namespace: str, table: str, partition: str) -> StoredCheckpoint:
-        """The state of a source partition: what the daemon's log has, and what is in files.
+        """The state of a source partition, in the daemon's log and in files.
 
-        Without a state where none was put. Raises NotFound: no such table.
+        Raises:
+            NotFound: The table does not exist.
         """
         return self._checkpoint("get", namespace, table, {"partition": partition_name(partition)})
 
@@ -389,15 +388,16 @@ class Client:
         state: bytes,
         shared: bytes | None = None,
     ) -> StoredCheckpoint:
-        """The stored state, put without rows: it is in the daemon's log when this returns.
+        """Store a state without rows; it is in the daemon's log when this returns.
 
-        With rows it goes by :meth:`Writer.write`, whose stream keeps an order of its own.
+        :meth:`Writer.write` stores a state atomically with rows.
 
         Args:
-            shared: bytes that many partitions have in common, stored once.
+            shared: Bytes that many partitions have in common, stored once.
 
         Raises:
-            NotFound: no such table. InvalidRequest: beyond the limits.
+            NotFound: The table does not exist.
+            InvalidRequest: The state exceeds a limit.
         """
         put = checked(Checkpoint(partition, state, shared))
         assert put is not None
@@ -405,14 +405,14 @@ class Client:
         return self._checkpoint("put", namespace, table, given(fields))
 
     def delete_checkpoint(self, namespace: str, table: str, partition: str) -> StoredCheckpoint:
-        """What is left: a partition without a state. One that is not there is fine."""
+        """Delete the state of a partition, if there is one; what remains."""
         name = partition_name(partition)
         return self._checkpoint("delete", namespace, table, {"partition": name})
 
     def checkpoints(
         self, namespace: str | None = None, table: str | None = None
     ) -> list[ListedCheckpoint]:
-        """All checkpoints, or those of a namespace or a table, by these and their partition."""
+        """All checkpoints, or those of a namespace or table, in order."""
         results = self.action("checkpoints", given({"namespace": namespace, "table": table}))
         listed = msgspec.convert(results, list[ListedCheckpoint])
         return sorted(listed, key=lambda each: (each.namespace, each.table, each.partition))
@@ -428,15 +428,14 @@ class Client:
         return msgspec.convert(result, StoredCheckpoint)
 
     def status(self) -> dict[str, Any]:
-        """The daemon's status, as ``/api/status`` has it: of long lists it has the top."""
+        """The daemon's status, as ``/api/status``. Long lists are cut."""
         return self.action("status", {})[0]
 
     def status_list(self, name: str) -> list[dict[str, Any]]:
-        """All of one of the status's lists: tables, origins, followers, replications
-        or namespaces.
+        """A complete list of the status: tables, origins, followers, replications or namespaces.
 
-        They come by pages, in the order of their names. Of a daemon that has no pages yet they are
-        those of its status, which is not cut there.
+        It is read in pages, in the order of names. Older daemons have no pages and do not cut the
+        lists of their status.
         """
         found: list[dict[str, Any]] = []
         after: str | None = ""
@@ -455,6 +454,6 @@ class Client:
         """The JSON results of any action of the daemon.
 
         Raises:
-            Unimplemented: the daemon does not have it.
+            Unimplemented: The daemon does not have the action.
         """
         return self._connection.act(kind, body, timeout_s)

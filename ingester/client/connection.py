@@ -1,7 +1,7 @@
-"""A connection to one daemon: each call of pyarrow is made here, or in a stream opened here.
+"""A connection to one daemon. It makes all calls of pyarrow, or opens the streams that do.
 
-Whatever pyarrow raises becomes a :class:`ClientError`. A call is repeated while the retry policy
-says that it may help: only calls that change nothing, or the same thing again, belong here.
+Errors of pyarrow become a :class:`ClientError`. Calls are retried under the policy, so they must be
+idempotent.
 """
 
 import contextlib
@@ -26,13 +26,12 @@ from .errors import (
     UnknownOutcome,
     from_arrow,
 )
-from .put_stream import PutStream
-from .query_stream import QueryStream
 from .retry import NEVER, RetryPolicy, RetryState
+from .streams import PutStream, QueryStream
 from .wire import OriginState, TableSummary, encode, given
 
-# gRPC waits a second, then up to two minutes, before it tries a lost address again; a daemon is
-# back sooner. A pool of its own keeps one client's backoff away from another's.
+# By default gRPC waits a second, then up to two minutes, before it tries a lost address again; a
+# daemon restarts faster. With a separate pool, clients do not share their backoff.
 _CHANNEL_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
@@ -44,7 +43,7 @@ T = TypeVar("T")
 
 
 class Process(NamedTuple):
-    """One run of a daemon. Its epoch is one of its id's alone: two daemons may have the same."""
+    """A process of a daemon. Epochs are per daemon id: two daemons may have the same."""
 
     ingester_id: str
     incarnation: str
@@ -52,7 +51,7 @@ class Process(NamedTuple):
 
 
 class Connection:
-    """Calls on one daemon, by any number of threads. Nothing is sent before the first."""
+    """Calls on one daemon, from any number of threads. Connects at the first call."""
 
     def __init__(
         self,
@@ -62,10 +61,10 @@ class Connection:
         options: ConnectionOptions | None = None,
         hostname: str | None = None,
     ) -> None:
-        """``hostname``: the name that the daemon's certificate has, if not the endpoint's.
+        """``hostname`` is the name in the daemon's certificate, if it is not the endpoint's.
 
         Raises:
-            InvalidRequest: not an address, a time, a policy or usable options.
+            InvalidRequest: An invalid address, duration, policy or option.
         """
         options = arguments.options(options)
         self.endpoint = arguments.endpoint(endpoint, options.scheme)
@@ -76,17 +75,17 @@ class Connection:
         self._credentials = Credentials(self.endpoint, options)
         lifetime.begin()
         self._opened: flight.FlightClient | None = self._open()
-        """None once it is closed."""
+        """None after :meth:`close`."""
 
     def told(self, error: ClientError, what: str) -> ClientError:
-        """The error of a ``sync`` or ``copy``, which lasts at one daemon, with what helps."""
+        """The error of a ``sync`` or ``copy``, which is bound to one daemon, with a hint."""
         return error
 
     def of_owner(self, error: ClientError, key: tuple[str, str]) -> "Connection | None":
-        """The connection to the daemon that a refusal names, where a stream may go on there.
+        """The connection to the owner that a refusal names, if the stream may continue there.
 
         Args:
-            key: what the stream was begun with (``Calls.one``): the next one begins there.
+            key: The key of :meth:`Calls.one` with which the stream was begun.
         """
         return None
 
@@ -101,30 +100,30 @@ class Connection:
         return lifetime.held(client)
 
     def close(self) -> None:
-        """Drop the connection. Open streams go on to their end, and open no other.
+        """Close the connection. Open streams continue to their end.
 
-        In a forked process nothing happens: the connection is the parent's.
+        No-op in a forked process, because the connection is the parent's.
         """
         self._closed = True
-        # Whoever is in a call has it still. Closed under a call that begins, pyarrow would crash.
+        # Running calls still refer to it. Closing it under a starting call would crash pyarrow.
         if lifetime.alive():
             self._opened = None
 
     @property
     def _flight(self) -> flight.FlightClient:
-        """The client, for one call. Raises as :meth:`check`."""
+        """pyarrow's client for one call. Raises as :meth:`check`."""
         opened = self._checked()
         if self._credentials.tls_changed():
             try:
-                # Streams of the one before go on: nothing closes it, and they keep it.
+                # Streams of the former client continue and keep it alive.
                 opened = self._opened = self._open()
             except InvalidRequest as exc:
-                # A key that comes a moment after its certificate is a change again.
+                # A key that is replaced a moment after its certificate is another change.
                 lifetime.CLIENT_LOG.warning("changed certificates are not used: %s", exc)
         return opened
 
     def check(self) -> None:
-        """Raise :class:`InvalidRequest` where no call can be made: closed, or forked."""
+        """Raise :class:`InvalidRequest` if the client is closed, or the process was forked."""
         self._checked()
 
     def _checked(self) -> flight.FlightClient:
@@ -136,14 +135,14 @@ class Connection:
     def put_stream(
         self, command: bytes, schema: pa.Schema, traceparent: str | None = None
     ) -> PutStream:
-        """A stream for writing. Raises as :class:`PutStream`: its writer retries."""
+        """A stream for writing. Raises as :class:`PutStream`; the writer retries."""
         return PutStream(self._flight, command, schema, self._credentials, traceparent)
 
     def exchange(self, command: bytes, batch: pa.RecordBatch) -> bytes:
-        """The daemon's answer to the one batch of a call, which is not repeated.
+        """The daemon's answer to a call with a single batch; never retried.
 
         Raises:
-            ClientError: the call's outcome is unknown where it says that the daemon is away.
+            ClientError: If the daemon became unreachable, the outcome is unknown.
         """
         descriptor = flight.FlightDescriptor.for_command(command)
         span = tracing.begin("sync")
@@ -201,18 +200,18 @@ class Connection:
         return self._call(listing)
 
     def schema(self, namespace: str, table: str, *, once: bool = False) -> pa.Schema:
-        """A table's Arrow schema. ``once`` for what goes on without it: nothing is retried."""
+        """A table's Arrow schema. ``once`` disables retries."""
         descriptor = flight.FlightDescriptor.for_path(namespace, table)
         retry = NEVER if once else self.retry
 
         def schema_of() -> pa.Schema:
-            # Not get_schema: pyarrow has no Flight errors there, and its refusals lose their code.
+            # Not get_schema: there pyarrow raises no Flight errors, and refusals lose their code.
             return self._flight.get_flight_info(descriptor, self._options(self.timeout_s)).schema
 
         return self._call(schema_of, retry)
 
     def ping(self, within_s: float) -> None:
-        """Return when the daemon has answered anything. Raises a ClientError; never repeated."""
+        """Return when the daemon has answered. Raises a ClientError; never retried."""
         # Not list_actions: see _read_all. Clusters call this in a thread of their own.
         request = flight.Action("store", encode({}))
         self._call(lambda: list(self._flight.do_action(request, self._options(within_s))), NEVER)
@@ -225,10 +224,7 @@ class Connection:
         *,
         once: bool = False,
     ) -> list[dict[str, Any]]:
-        """The JSON results of an action, within ``timeout_s`` (default: the connection's).
-
-        ``once`` for what is not worth a retry.
-        """
+        """The JSON results of an action. ``once`` disables retries."""
         request = flight.Action(kind, encode(body))
         within_s = self.timeout_s if timeout_s is None else timeout_s
 
@@ -239,14 +235,14 @@ class Connection:
             results: Iterable[flight.Result] = self._flight.do_action(request, options)
             decoded = [msgspec.json.decode(result.body.to_pybytes()) for result in results]
             if not decoded and kind in ("describe_table", "create_table", "status"):
-                raise Unimplemented(f"the daemon answered {kind} with nothing")
+                raise Unimplemented(f"the daemon gave no answer to {kind}")
             return decoded
 
         with tracing.within(span):
             return self._call(action, NEVER if once else self.retry)
 
     def process(self, within_s: float) -> Process | None:
-        """The process that answers, by which its restarts are told; None where it does not say."""
+        """The daemon's process, which identifies restarts; None if it is not reported."""
         try:
             found = self.act("store", {}, within_s, once=True)
         except ClientError:
@@ -257,7 +253,7 @@ class Connection:
     def origins(
         self, origin: str | None = None, table: tuple[str, str] | None = None
     ) -> list[OriginState]:
-        """The progress of each origin, or of the one named (empty when it is not known)."""
+        """The progress of each origin, or of one; empty if it is unknown."""
         namespace, name = table or (None, None)
         body = given({"origin": origin, "namespace": namespace, "table": name})
         try:
@@ -267,7 +263,7 @@ class Connection:
         return msgspec.convert(results, list[OriginState])
 
     def _call(self, call: Callable[[], T], policy: RetryPolicy | None = None) -> T:
-        """The result of ``call``, retried while a retry may help."""
+        """The result of ``call``, retried under a policy."""
         retry = RetryState(policy or self.retry, random.random)
         while True:
             token = self._credentials.token_number()
@@ -281,7 +277,7 @@ class Connection:
                 if error is not exc:
                     raise
             if isinstance(error, Unauthenticated) and token != self._credentials.token_number():
-                continue  # the token was replaced while the call was under way
+                continue  # the token was replaced during the call
             delay_s = retry.failed(error, time.monotonic())
             if delay_s is None:
                 raise error

@@ -1,14 +1,13 @@
-"""A copy of a whole table: rows that become the table at once, when it is finished.
+"""A copy of a whole table, which replaces the table atomically when it is finished.
 
     with client.copy("shop", "orders", ["id"]) as copy:
         for batch in batches:
             copy.write(batch)
-        version = copy.finish("source", b"what the source needs to go on from here")
+        version = copy.finish("source", b"the position of the source")
 
-The daemon puts the rows straight into files. Nobody sees one of them before ``finish``, and then
-all, in the place of whatever was in the table before, which may have had other columns and another
-key. A copy that is left without ``finish`` is given up, and one that the daemon has lost, with its
-process, has to be begun anew.
+The daemon writes the rows directly to files. ``finish`` makes all of them visible in place of the
+former table, which may have had other columns and another key. A copy that ends without ``finish``
+is aborted. If the daemon's process ends, the copy is lost and has to be repeated.
 """
 
 import base64
@@ -31,17 +30,17 @@ from .errors import (
     from_arrow,
 )
 from .inputs import TABLE_BATCH_BYTES, Data, batches_of
-from .put_stream import PutStream
 from .retry import is_retryable
+from .streams import PutStream
 from .wire import Answer, encode
 
 UNANSWERED_BYTES, UNANSWERED = 64 << 20, 64
-"""So much may be on the way before an answer is waited for: bytes, and batches."""
+"""The most unanswered bytes and batches."""
 FINISH_S = 3600.0
-"""The time that a finish may take: the rest of the rows goes into files, and keys are compared."""
+"""Timeout of ``finish``: the remaining rows are written to files, and keys are compared."""
 ABORT_S = 5.0
 CALL_S = 120.0
-"""The time of one call of it; the daemon says after a minute that it is still at work."""
+"""Timeout of one call of it; the daemon answers after a minute that it is still working."""
 
 
 class TableCopy:
@@ -57,7 +56,7 @@ class TableCopy:
     ) -> None:
         self.copy_id = uuid.uuid4().hex if copy_id is None else copy_id
         self.rows = 0
-        """The rows that were written so far."""
+        """The number of rows written so far."""
         self._connection = connection
         self._about = {"namespace": table[0], "table": table[1], "copy": self.copy_id}
         self._primary_key = list(primary_key)
@@ -68,16 +67,16 @@ class TableCopy:
         self._over = False
 
     def write(self, data: Data) -> None:
-        """Write rows; what :meth:`Client.write` takes. All of them have the same columns.
+        """Write rows in a form of :meth:`Client.write`, always with the same columns.
 
-        A batch without rows says the columns of a copy that may get none.
+        A batch without rows defines the columns of a copy that may get none.
 
         Raises:
-            InvalidRequest: Rows that the table cannot keep, or other columns than before.
-            ClientError: The copy is lost: begin anew.
+            InvalidRequest: The table cannot store the rows, or the columns differ.
+            ClientError: The copy is lost: start again.
         """
         if self._over:
-            raise InvalidRequest(f"copy {self.copy_id} is over: begin another one")
+            raise InvalidRequest(f"copy {self.copy_id} has ended: begin another one")
         given = batches_of(data, TABLE_BATCH_BYTES)
         if given.schema is None:
             return
@@ -86,19 +85,18 @@ class TableCopy:
             self._send(stream, batch)
 
     def finish(self, partition: str, state: bytes) -> int:
-        """Make the rows the table, with a state of their source; the table's version.
+        """Replace the table by the rows, with a state of their source; the table's new version.
 
         Args:
-            partition, state: As of :meth:`Client.put_checkpoint`: both are in the table from the
-                same moment on.
+            partition, state: As for :meth:`Client.put_checkpoint`; committed with the rows.
 
         Raises:
-            InvalidRequest: A key stands twice, or somebody else has made the table meanwhile; the
-                copy is gone, and the table is as it was. Or nothing says which columns it has.
-            NotFound: The daemon was started anew, and does not know the copy.
-            Unavailable: Another daemon takes the table's writes. What passes by itself (a store
-                that is away) is waited for, up to an hour.
-            TimedOut, Unreachable: It may have been done: look at the table's state.
+            InvalidRequest: A key occurs twice, or the table was replaced by others; the copy is
+                lost and the table unchanged. Or the columns are unknown.
+            NotFound: The daemon was restarted and does not know the copy.
+            Unavailable: Another daemon takes the table's writes. Transient errors, such as an
+                unreachable store, are retried for up to an hour.
+            TimedOut, Unreachable: The copy may be finished: check the table's state.
         """
         if self._stream is None:
             if self._schema is None:
@@ -116,19 +114,19 @@ class TableCopy:
             try:
                 (done,) = self._connection.act("copy_finish", body, CALL_S)
             except (TimedOut, Unavailable) as exc:
-                # All rows are there: what passes is waited for, and nothing is begun anew for it.
+                # All rows are at the daemon: transient errors must not cause another copy.
                 if not is_retryable(exc) or time.monotonic() > give_up_at:
                     raise self._told(exc) from exc
             else:
                 self._over = True
                 return int(done["table_version"])
-        raise InvalidRequest(f"copy {self.copy_id} is over already")
+        raise InvalidRequest(f"copy {self.copy_id} has ended already")
 
     def abort(self) -> None:
-        """Give the copy up; the table is as it was. After a finish nothing happens.
+        """Abort the copy; the table is unchanged. No-op after :meth:`finish`.
 
         Raises:
-            ClientError: The daemon did not answer; it forgets the copy by itself.
+            ClientError: The daemon did not answer; it drops the copy by itself.
         """
         if self._over:
             return
@@ -136,7 +134,7 @@ class TableCopy:
         if self._stream is not None:
             self._stream.finish_sending()
             self._stream.end()
-        # Whoever does not answer forgets it by itself.
+        # A daemon that does not answer drops the copy by itself.
         self._connection.act("copy_abort", self._about, ABORT_S, once=True)
 
     def __enter__(self) -> Self:
@@ -189,7 +187,7 @@ class TableCopy:
             raise self._told(error)
 
     def _lost(self, stream: PutStream) -> ClientError | None:
-        """Why the stream has ended."""
+        """The reason why the stream has ended."""
         self._unanswered.clear()
         error = stream.end()
         return None if error is None else self._told(error)

@@ -1,9 +1,9 @@
-"""What a connection shows of itself, from files that may be replaced while it is open.
+"""Certificates and tokens of a connection, from files that may be replaced while it is open.
 
-    tls_ca, tls_cert, tls_key   a change makes the next call open a connection anew
-    token_file                  each call has the token that is in it
+    tls_ca, tls_cert, tls_key   after a change the next call opens a new connection
+    token_file                  each call uses its present content
 
-Law of this file: a secret leaves it to pyarrow alone; no error has one.
+Secrets are passed to pyarrow only and appear in no error (``tests/client/test_credentials.py``).
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class Credentials:
     """The credentials of the calls on one daemon. Threads may share it."""
 
     def __init__(self, endpoint: str, options: ConnectionOptions) -> None:
-        """Raises :class:`InvalidRequest`: TLS options or a token that the endpoint is not for."""
+        """Raises :class:`InvalidRequest` if TLS options or the token do not fit the endpoint."""
         self._options = options
         scheme, _, rest = endpoint.partition("://")
         host = urlsplit(f"//{rest}").hostname or ""
         if options.has_tls and scheme != TLS:
             raise InvalidRequest(
-                f"endpoint {endpoint!r} speaks no TLS, and tls_ca or tls_cert is given:"
+                f"endpoint {endpoint!r} does not use TLS, but tls_ca or tls_cert is given:"
                 f" write {TLS}://{rest}"
             )
         has_clear_token = options.has_token and not options.insecure
         if has_clear_token and scheme not in (TLS, "grpc+unix") and not is_loopback(host):
             raise InvalidRequest(
-                f"endpoint {endpoint!r}: the token would go over the network in clear text: write"
-                f" {TLS}://{rest}, or say insecure where something else encrypts the connection"
+                f"endpoint {endpoint!r}: the token would cross the network in clear text: write"
+                f" {TLS}://{rest}, or set insecure if something else encrypts the connection"
             )
         self._speaks_tls = scheme == TLS
         self._lock = threading.Lock()
@@ -60,10 +60,10 @@ class Credentials:
         self._number = 0
 
     def tls_arguments(self) -> dict[str, Any]:
-        """The arguments of pyarrow's client that say whom it trusts, and who it is.
+        """The TLS arguments of pyarrow's client.
 
         Raises:
-            InvalidRequest: A file cannot be read, or is no PEM.
+            InvalidRequest: A file cannot be read or is not PEM.
         """
         with self._lock:
             try:
@@ -75,7 +75,7 @@ class Credentials:
         return {arguments[name]: content for name, content in found.items()}
 
     def _check(self, found: dict[str, bytes]) -> None:
-        """Refuse what gRPC would refuse later, without a word of the reason."""
+        """Refuse files that gRPC would refuse later without a reason."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if "tls_ca" in found:
             path = self._tls_paths["tls_ca"]
@@ -89,41 +89,41 @@ class Credentials:
                 context.load_cert_chain(*pair, password="")
             except (OSError, ValueError) as exc:
                 raise InvalidRequest(
-                    f"tls_cert, tls_key: {' and '.join(pair)} are no certificate with its key in"
-                    f" PEM, without a passphrase ({exc})"
+                    f"tls_cert, tls_key: {' and '.join(pair)} are not a certificate and its key in"
+                    f" PEM without a passphrase ({exc})"
                 ) from exc
 
     def explained(self, error: ClientError) -> ClientError:
-        """The error; with what helps where a daemon hangs up at once, or misses a token."""
+        """The error, with a hint if the daemon closed the connection or requires a token."""
         if isinstance(error, Unauthenticated) and not self._options.has_token:
-            told = f"{error}; ours goes into a file: token_file (--token-file)"
+            told = f"{error}; pass a token with token_file (--token-file)"
             lacking = Unauthenticated(told, code=error.code, details=error.details)
             lacking.__cause__ = error.__cause__
             return lacking
         if not isinstance(error, Unreachable) or not _HUNG_UP.search(str(error)):
             return error
         hint = (
-            "the daemon may ask for a certificate of ours that its client_ca signs:"
+            "the daemon may require a client certificate signed by its client_ca:"
             " tls_cert and tls_key (--tls-cert, --tls-key)"
             if self._speaks_tls
-            else "the daemon may speak TLS: then write grpc+tls:// and give tls_ca (--tls-ca)"
+            else "the daemon may speak TLS: then use grpc+tls:// and tls_ca (--tls-ca)"
         )
         explained = Unreachable(f"{error}; {hint}", details=error.details)
         explained.__cause__ = error.__cause__
         return explained
 
     def tls_changed(self) -> bool:
-        """Whether a file differs from what :meth:`tls_arguments` has read."""
+        """Whether a file has changed since :meth:`tls_arguments`."""
         with self._lock:
             return bool(self._tls_paths) and self._tls.changed()
 
     def call_options(
         self, timeout_s: float | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
     ) -> flight.FlightCallOptions:
-        """The options of one call, with the token of now, and with these headers.
+        """The options of one call, with the present token and these headers.
 
         Raises:
-            InvalidRequest: The file of the token cannot be read, or has none.
+            InvalidRequest: The token file cannot be read or has no token.
         """
         token = self._refreshed()
         if token is not None:
@@ -133,10 +133,10 @@ class Credentials:
         return flight.FlightCallOptions(timeout=timeout_s, headers=list(headers))
 
     def token_number(self) -> int:
-        """The number of the token of now, which is another one for another token.
+        """The number of the present token, incremented with each replacement.
 
         Raises:
-            InvalidRequest: As :meth:`call_options`.
+            InvalidRequest: As for :meth:`call_options`.
         """
         self._refreshed()
         return self._number
@@ -159,5 +159,5 @@ class Credentials:
         token = content.decode("ascii", "replace").strip()
         if not is_token(token):
             path = self._options.token_file
-            raise InvalidRequest(f"token_file: {path} has to have one token in it, and no more")
+            raise InvalidRequest(f"token_file: {path} must contain exactly one token")
         return token

@@ -1,16 +1,16 @@
-"""The errors that a call may raise, by who must act: a class per row of the contract's table.
+"""The errors of calls, by who must act: one class per row of the protocol's table.
 
     ClientError
     ├── InvalidRequest, NotFound, Unimplemented     change the request
     │     └── Forked                                change how the process is started
-    ├── Unauthenticated, Forbidden                  bring another token
+    ├── Unauthenticated, Forbidden                  use another token
     ├── Unavailable (.code, .retry_after_s)         retry later; nothing was changed
-    │     └── Restarted                             ask how far the origin is, and go on from there
+    │     └── Restarted                             ask for the origin's position and continue there
     ├── TimedOut, Unreachable                       retry; a write may or may not have happened
-    ├── UnknownOutcome, OriginClash                 look before writing again
-    └── Internal                                    an operator looks; the message has the log's id
+    ├── UnknownOutcome, OriginClash                 check before writing again
+    └── Internal                                    an operator must look; the message has a log id
 
-Messages are the daemon's own sentence, without what gRPC and Arrow wrap around it.
+Messages are the daemon's own, without the text that gRPC and Arrow add.
 """
 
 import re
@@ -20,16 +20,18 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-# Refusals that pass by themselves, or with a restart of the daemon.
+# Refusals that end by themselves or with a restart of the daemon.
 TRANSIENT_CODES = frozenset(
     {"memory", "saturated", "disk_full", "limit", "store", "stopping", "fenced", "unavailable"}
 )
-# Refusals at the door: nothing of the stream was applied from the refused batch on.
+# Refusals at admission: the refused batch and later ones of the stream were not applied.
 ADMISSION_CODES = frozenset({"memory", "saturated", "disk_full", "limit", "stopping"})
+# Codes of a daemon that stops or refuses writes for long; a client of several uses another one.
+GOING_CODES = frozenset({"stopping", "fenced", "unavailable", "disk_full"})
 
 
 class ClientError(Exception):
-    """Any failure of a call. ``code`` is the contract's; ``details`` what else the daemon sent."""
+    """Any failure of a call, with the protocol's ``code`` and the daemon's ``details``."""
 
     default_code = "unknown"
 
@@ -45,26 +47,26 @@ class ClientError(Exception):
 
     @property
     def message(self) -> str:
-        """One clear sentence."""
+        """The text of the error."""
         return str(self)
 
     @property
     def retry_after_s(self) -> float | None:
-        """The seconds until the daemon thinks that a retry helps; None where it did not say."""
+        """The daemon's suggested delay before a retry in seconds, or None."""
         value = self.details.get("retry_after_s")
         return float(value) if isinstance(value, int | float) else None
 
 
 class InvalidRequest(ClientError, code="invalid"):
-    """The request cannot be served as it is: malformed, unknown column, type clash, missing key."""
+    """The request is malformed, or has an unknown column, a type clash or a missing key."""
 
 
 class Forked(InvalidRequest, code="forked"):
-    """The process was forked off one that had a client: gRPC does not work in it any more."""
+    """The process was forked after a client was made, so gRPC does not work in it."""
 
 
 class NotFound(ClientError, code="not_found"):
-    """There is no such namespace or table."""
+    """The namespace or table does not exist."""
 
 
 class Unimplemented(ClientError, code="unimplemented"):
@@ -72,7 +74,7 @@ class Unimplemented(ClientError, code="unimplemented"):
 
 
 class Unauthenticated(ClientError, code="unauthenticated"):
-    """No token, or a wrong one."""
+    """The token is missing or invalid."""
 
 
 class Forbidden(ClientError, code="forbidden"):
@@ -80,40 +82,40 @@ class Forbidden(ClientError, code="forbidden"):
 
 
 class Unavailable(ClientError, code="unavailable"):
-    """Refused for now, with nothing changed: ``code`` says why, ``retry_after_s`` when to retry."""
+    """Refused for now; nothing was changed. ``code`` says why, ``retry_after_s`` when to retry."""
 
 
 class Restarted(Unavailable):
-    """The daemon is another process than the one that what was sent counts on, or another daemon.
+    """The daemon was restarted or replaced by another one; nothing was changed.
 
-    Nothing was changed. It may have lost what the one before had in its log only.
+    It may have lost rows that were only in the former process's log.
     """
 
 
 class TimedOut(ClientError, code="timeout"):
-    """A deadline passed. The daemon may still do what it was asked."""
+    """A deadline passed. The daemon may still execute the request."""
 
 
 class Unreachable(ClientError, code="unreachable"):
-    """No connection, or it was lost on the way."""
+    """There is no connection, or it was lost during the call."""
 
 
 class UnknownOutcome(ClientError, code="unknown_outcome"):
-    """A batch may have been applied, and nobody knows: sending it again may double its rows.
+    """A batch may have been applied or not; sending it again may duplicate its rows.
 
     It had no origin and the connection was lost before its answer, or its writer was stopped.
     """
 
 
 class OriginClash(ClientError, code="origin_clash"):
-    """Someone else wrote under this origin and sequence: the daemon took our batch for a duplicate.
+    """Another writer used this origin and sequence, so the daemon treated the batch as a duplicate.
 
     The batch was not written. Give each writer its own origin, or pass ``first_sequence``.
     """
 
 
 class Internal(ClientError, code="internal"):
-    """The daemon failed; the message has an id that is in its log."""
+    """The daemon failed; the message has an id from its log."""
 
 
 # Most specific first: several of these derive from others.
@@ -157,7 +159,7 @@ _EXHAUSTED = re.compile(
 _TRANSPORT = re.compile(
     r"Stream removed|RST_STREAM|Socket closed|GOAWAY|Connection reset|Broken pipe|recvmsg|sendmsg"
 )
-# What answers is no Flight server, and no retry helps. A proxy's 5xx is none of these: it passes.
+# The server is not a Flight server, so a retry is useless. A proxy's 5xx is transient instead.
 _WRONG_PORT = (
     (
         re.compile(r"http2 header with status: 4|http1\.x server", re.IGNORECASE),
@@ -166,14 +168,14 @@ _WRONG_PORT = (
     ),
     (
         re.compile(r"(?:SSL|TLS).*wrong version number", re.IGNORECASE | re.DOTALL),
-        "the endpoint speaks no TLS: use grpc:// instead of grpc+tls://",
+        "the endpoint does not speak TLS: use grpc:// instead of grpc+tls://",
     ),
     (
         re.compile(r"missing selected ALPN", re.IGNORECASE),
         "the endpoint speaks TLS and not Flight: use the port of `flight.listen` (8082 if not set)",
     ),
 )
-# Nobody but an operator mends these, on one side or the other.
+# Only an operator can correct these, on either side.
 _NOT_TRUSTED = (
     (
         re.compile(r"certificate.verify.failed: certificate has expired", re.IGNORECASE),
@@ -185,28 +187,28 @@ _NOT_TRUSTED = (
     ),
     (
         re.compile(r"certificate.verify.failed", re.IGNORECASE),
-        "the daemon's certificate is signed by nobody whom this client trusts: give the"
-        " certificates of its authority as tls_ca (--tls-ca)",
+        "this client does not trust the signer of the daemon's certificate: pass the certificates"
+        " of its authority as tls_ca (--tls-ca)",
     ),
     (
         re.compile(
             r"Peer name \S+ is not in peer certificate|Hostname Verification", re.IGNORECASE
         ),
-        "the daemon's certificate is not for the name that was dialled: dial one that it has",
+        "the daemon's certificate is for another host name: connect to a name in the certificate",
     ),
 )
 
 
 def clean_message(text: str) -> str:
-    """The daemon's own sentence in what pyarrow's client raised."""
+    """The daemon's own message inside an error of pyarrow."""
     sentence = _NOISE.sub("", _WRAPPING.sub("", text)).strip() or text.strip()
     return _NO_CONNECTION.sub(r"cannot connect to \1: \2", sentence)
 
 
 def from_arrow(exc: BaseException) -> ClientError:
-    """The typed error for whatever a pyarrow Flight call raised, which is its cause.
+    """The typed error for an error of a pyarrow Flight call, which becomes its cause.
 
-    A ClientError passes through.
+    A ClientError is returned unchanged.
     """
     if isinstance(exc, ClientError):
         return exc
@@ -215,20 +217,25 @@ def from_arrow(exc: BaseException) -> ClientError:
     return error
 
 
+def is_unavailable(error: ClientError) -> bool:
+    """Whether the daemon is unreachable or stopping, so that others are asked in its place."""
+    return isinstance(error, Unreachable | TimedOut) or error.code in GOING_CODES
+
+
 def never_connected(error: ClientError) -> bool:
-    """Whether a call has not even reached the daemon's port: nothing of it can arrive any more."""
+    """Whether the call never reached the daemon's port, so no part of it can arrive later."""
     return isinstance(error, Unreachable) and str(error).startswith("cannot connect to ")
 
 
 def _typed(exc: BaseException) -> ClientError:
     if isinstance(exc, pa.ArrowInvalid) and (cut := _EXHAUSTED.search(str(exc))):
-        # gRPC's own word, before the daemon has seen the message.
+        # gRPC's own refusal, before the daemon has seen the message.
         if cut["most"] is None:
             return Unreachable(
-                "the daemon's machine has no memory for more messages, and the connection was cut"
+                "the daemon has no memory for more messages and the connection was cut"
             )
         return InvalidRequest(
-            f"a message of {cut['size']} B is more than the daemon receives ({cut['most']} B):"
+            f"a message of {cut['size']} B exceeds the daemon's limit ({cut['most']} B):"
             " send smaller batches"
         )
     kind = next((ours for theirs, ours in _BY_TYPE if isinstance(exc, theirs)), Internal)
@@ -248,7 +255,7 @@ def _typed(exc: BaseException) -> ClientError:
         for pattern, meaning in patterns:
             if kind in (Unavailable, Unimplemented, Internal) and pattern.search(message):
                 return InvalidRequest(f"{meaning} ({message})", code=code)
-    # Without a code it was not our daemon that spoke, but the transport.
+    # Without a code, the error comes from the transport and not from the daemon.
     if kind is Unavailable or (kind is Internal and _TRANSPORT.search(message)):
         kind = Unreachable
     return kind(message, details=details)

@@ -9,8 +9,8 @@
     column     := name | "quoted name" | `quoted name`
     value      := 'text' | number | true | false
 
-The result is a disjunction of conjunctions, as the wire contract has it. NOT is pushed down to the
-comparisons; since a comparison with null is never true, neither is its negation, as in SQL.
+The result is a disjunction of conjunctions, as in the protocol. NOT is pushed down to the
+comparisons. As in SQL, a comparison with null is never true, and neither is its negation.
 """
 
 import re
@@ -23,11 +23,11 @@ from .wire import Term
 
 Disjunction = list[list[Term]]
 
-# (a or b) and (c or d) and … doubles with every pair. By default a daemon takes as many.
+# (a or b) and (c or d) and … doubles with every pair. This is the daemon's default limit.
 MAX_TERMS = 100_000
-# The widest integer that a column holds has 38 digits.
+# The widest integer of a column has 38 digits.
 MAX_DIGITS = 400
-# Parentheses recurse here; a longer nest is no filter that a person wrote.
+# Parentheses recurse; nobody writes deeper ones.
 MAX_DEPTH = 100
 
 _OPPOSITE = {
@@ -66,8 +66,8 @@ def parse_filter(text: str) -> Disjunction:
     """The filter in the form that ``Client.query`` takes.
 
     Raises:
-        InvalidRequest: not of this grammar, with the position and what was expected; or more than
-            100,000 comparisons when written out.
+        InvalidRequest: The text does not match the grammar (the message has the position), or it
+            expands to more than 100,000 comparisons.
     """
     parser = _Parser(list(_tokens(text)))
     result = parser.either(negated=False, depth=0)
@@ -82,7 +82,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup is None:
             rest = text[at:].strip()
-            reason = "text in quotes never ends" if rest[0] in "'\"`" else "cannot be read"
+            reason = "is a quoted text without an end" if rest[0] in "'\"`" else "cannot be read"
             raise InvalidRequest(f"filter, at {at}: {rest[:20]!r} {reason}")
         kind = match.lastgroup
         word = match[kind]
@@ -169,8 +169,8 @@ class _Parser:
         if token.kind == "number":
             if len(token.text) > MAX_DIGITS:
                 raise InvalidRequest(
-                    f"filter, at {token.at}: a number of {len(token.text)} characters; no column"
-                    f" holds one of more than {MAX_DIGITS}"
+                    f"filter, at {token.at}: a number of {len(token.text)} characters; the limit is"
+                    f" {MAX_DIGITS}"
                 )
             whole = token.text.lstrip("+-").isdigit()
             return int(token.text) if whole else float(token.text)
@@ -218,7 +218,7 @@ def _any_of(parts: list[Disjunction]) -> Disjunction:
 def _all_of(parts: list[Disjunction]) -> Disjunction:
     count, conjunctions = 0, 1
     for part in parts:
-        # Each conjunction so far stands beside each of the part's, and the other way round.
+        # Each conjunction so far is combined with each one of the part.
         count, conjunctions = (
             count * len(part) + conjunctions * _terms(part),
             conjunctions * len(part),
@@ -234,6 +234,6 @@ def _terms(part: Disjunction) -> int:
 def _check_count(terms: int) -> None:
     if terms > MAX_TERMS:
         raise InvalidRequest(
-            f"filter: more than {MAX_TERMS} comparisons when written out as alternatives; name the"
-            " values of a column as a list: host in ('a', 'b')"
+            f"filter: more than {MAX_TERMS} comparisons when expanded to alternatives; list the"
+            " values of a column: host in ('a', 'b')"
         )

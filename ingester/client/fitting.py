@@ -1,8 +1,8 @@
-"""Batches brought to a table's types where no value is lost by it. Pure.
+"""Casts batches to a table's types if every value stays exact. Pure.
 
-The daemon widens what is narrower. What it cannot know to be exact without looking at each value is
-looked at here: numbers that are the same in the table's type, and moments said in another zone.
-Everything else is left as it is, for the daemon to judge.
+The daemon widens narrower types itself. Casts whose exactness depends on the values are made here:
+numbers that are equal in the table's type, and times in another zone. Everything else is left to
+the daemon.
 """
 
 import pyarrow as pa
@@ -11,10 +11,10 @@ from .errors import InvalidRequest
 
 
 class Fitting:
-    """Turns batches of ``sent`` into batches of ``schema``."""
+    """Casts batches of the schema ``sent`` to the attribute ``schema``."""
 
     def __init__(self, sent: pa.Schema, kept: pa.Schema) -> None:
-        """Plan the way to the types that ``kept`` has for columns of the same names."""
+        """Plan casts to the types of columns with the same name in ``kept``."""
         self._sent = sent
         self._casts: list[tuple[int, pa.DataType]] = []
         fields = list(sent)
@@ -30,7 +30,7 @@ class Fitting:
         """The batch in the table's types.
 
         Raises:
-            InvalidRequest: a value is not the same there; the message names column and value.
+            InvalidRequest: A value would change; the message names column and value.
         """
         if not self._casts or not batch.schema.equals(self._sent):
             return batch
@@ -41,28 +41,28 @@ class Fitting:
 
 
 def aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly the columns and types of ``schema``, if it has them in some form.
+    """The batch converted to exactly the columns and types of ``schema``.
 
-    Columns may stand in another order, and be left out where they may be null; texts may be large
-    or views, dictionaries decoded or not, numbers narrower, times of another unit.
+    Columns may be in another order, and nullable ones may be missing. Texts may be large or views,
+    dictionaries encoded or not, numbers narrower, times of another unit.
 
     Raises:
-        InvalidRequest: a column that is unknown, missing, or of another kind.
+        InvalidRequest: A column is unknown, missing, or of another kind.
     """
     batch = Fitting(batch.schema, schema)(batch)
     if batch.schema.equals(schema):
         return batch
-    strangers = [name for name in batch.schema.names if schema.get_field_index(name) < 0]
-    if strangers:
+    unknown = [name for name in batch.schema.names if schema.get_field_index(name) < 0]
+    if unknown:
         raise InvalidRequest(
-            f"batch has another schema than the writer: {strangers} are not in\n{schema}\n"
+            f"batch has another schema than the writer: {unknown} are not in\n{schema}\n"
             "open another writer for other columns"
         )
     columns = []
     for field in schema:
         at = batch.schema.get_field_index(field.name)
         if at < 0 and not field.nullable:
-            raise InvalidRequest(f"column {field.name!r} is missing, and may not be null")
+            raise InvalidRequest(f"column {field.name!r} is missing and not nullable")
         column = pa.nulls(batch.num_rows, field.type) if at < 0 else batch.column(at)
         if not column.type.equals(field.type):
             if not _same_kind(column.type, field.type):
@@ -98,23 +98,23 @@ def _same_kind(sent: pa.DataType, kept: pa.DataType) -> bool:
 def _cast(name: str, column: pa.Array, target: pa.DataType) -> pa.Array:
     try:
         if pa.types.is_integer(column.type) and pa.types.is_decimal128(target):
-            # Arrow asks for room for any integer, and then looks whether these need it.
+            # The first cast needs room for any integer; the second one checks the values.
             return column.cast(pa.decimal128(38, target.scale)).cast(target)
         return column.cast(target)
     except pa.ArrowException as exc:
         raise InvalidRequest(
-            f"column {name!r}: table has {target}, batch has {column.type}, and not every value is"
-            f" the same there: {exc}; round or cast it before writing"
+            f"column {name!r}: table has {target}, batch has {column.type}, and not every value can"
+            f" be converted exactly: {exc}; round or cast it before writing"
         ) from exc
 
 
 def _target(sent: pa.DataType, kept: pa.DataType) -> pa.DataType | None:
-    """The type to cast ``sent`` to for a table's ``kept``; None where it is to stay."""
+    """The type to cast ``sent`` to for a table's ``kept``; None for no cast."""
     t = pa.types
     if sent == kept:
         return None
     if t.is_timestamp(sent) and t.is_timestamp(kept):
-        # A time without a zone is no moment. Units are the daemon's to judge, which has the words.
+        # A time without a zone is not a moment. Units are left to the daemon and its messages.
         return pa.timestamp(sent.unit, kept.tz) if sent.tz and kept.tz else None
     if _is_number(sent) and _is_number(kept):
         return kept if _may_be_exact(sent, kept) else None
@@ -139,13 +139,13 @@ def _struct_target(sent: pa.DataType, kept: pa.DataType) -> pa.DataType | None:
 
 
 def _may_be_exact(sent: pa.DataType, kept: pa.DataType) -> bool:
-    """Whether Arrow's cast tells exact values from others. What the daemon widens needs none."""
+    """Whether Arrow's cast detects inexact values. Widening is left to the daemon."""
     t = pa.types
     if t.is_integer(sent) and t.is_integer(kept):
         signs = t.is_signed_integer(sent), t.is_signed_integer(kept)
         wider = sent.bit_width < kept.bit_width
         return not (wider and signs != (True, False)) and sent != kept
-    # A fraction in a narrower float, or between floats and decimals, is seldom the same.
+    # Fractions are rarely exact in a narrower float, or between floats and decimals.
     return bool(
         t.is_integer(kept) or (t.is_integer(sent) or (t.is_decimal(sent) and t.is_decimal(kept)))
     )

@@ -1,13 +1,14 @@
-"""The data that a caller hands to ``write``, as record batches of one schema.
+"""Converts the data that a caller passes to ``write`` into record batches of one schema. Pure.
 
     RecordBatch, RecordBatchReader, iterable of RecordBatches   each batch is one operation
     Table, pandas or Polars frame, dict of columns, dicts,      one operation if it fits a batch,
-    whatever has __arrow_c_stream__ or __arrow_c_array__        else cut by size
+    any object with __arrow_c_stream__ or __arrow_c_array__     else divided by size
 
-Law of this file: pure, and no copy of the whole. Neither pandas nor Polars is imported: only what
-is handed over is looked at.
+The data is not copied as a whole, and neither pandas nor Polars is imported. Values whose meaning
+Arrow would change are refused.
 """
 
+import datetime
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,31 +16,34 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from .batches import regrouped
 from .errors import InvalidRequest
-from .meaning import check_meaning, check_objects
 
 Data: TypeAlias = Any
-"""Any form in the table above; pyarrow is untyped, and the rest is not imported."""
+"""Any form listed above; pyarrow is untyped, and the other libraries are not imported."""
 
-# A quarter of the daemon's default limit: its own measure of a batch may be larger than Arrow's.
+# A quarter of the daemon's default limit, whose measure of a batch may exceed Arrow's.
 TABLE_BATCH_BYTES = 16 * 1024**2
 
 FORMS = (
-    "a pyarrow RecordBatch or Table, a pandas or Polars DataFrame, whatever has __arrow_c_stream__,"
-    " a dict of columns as {'v': [1, 2]}, or a list of dicts as [{'v': 1}, {'v': 2}]"
+    "a pyarrow RecordBatch or Table, a pandas or Polars DataFrame, any object with"
+    " __arrow_c_stream__, a dict of columns such as {'v': [1, 2]}, or a list of dicts such as"
+    " [{'v': 1}, {'v': 2}]"
 )
 
 
 class Input(NamedTuple):
-    """The non-empty batches of what was handed over; ``schema`` is None where that is nothing."""
+    """The non-empty batches of a caller's data.
+
+    Attributes:
+        schema: None if there is no data.
+        drawn: The caller chose the boundaries of the batches.
+        held: All rows are in memory, so all can be checked before one is sent.
+    """
 
     schema: pa.Schema | None
     batches: Iterator[pa.RecordBatch]
     drawn: bool
-    """Whether the caller drew the lines between the batches."""
     held: bool = False
-    """Whether all rows are in memory already, so that all can be looked at before one is sent."""
 
 
 _NOTHING = Input(None, iter(()), True)
@@ -49,8 +53,8 @@ def batches_of(data: Data, max_batch_bytes: int) -> Input:
     """The batches of ``data``.
 
     Raises:
-        InvalidRequest: not one of the forms that are taken, or not of one type in each column; also
-            while the batches are walked.
+        InvalidRequest: The form is unknown, or a column has several types; also raised while
+            iterating.
     """
     if isinstance(data, pa.RecordBatch):
         return Input(data.schema, iter([data] if data.num_rows else []), True)
@@ -64,7 +68,7 @@ def batches_of(data: Data, max_batch_bytes: int) -> Input:
         reader = _reader_of(data)
         schema = reader.schema.remove_metadata()
         batches = (batch.replace_schema_metadata(None) for batch in reader)
-        held = hasattr(data, "__len__")  # a frame of Polars', not a query that runs as it is read
+        held = hasattr(data, "__len__")  # a Polars frame, not a query that runs while it is read
         return Input(schema, regrouped(batches, max_batch_bytes), False, held)
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise _refused(data)
@@ -83,10 +87,10 @@ def _walked(items: Iterator[Any], max_batch_bytes: int) -> Input:
 
 
 def _table_of(data: Data) -> pa.Table | None:
-    """Data that is in memory as a whole, as a table; None where it is no such thing."""
+    """Data that is completely in memory, as a table; None for other data."""
     if isinstance(data, pa.Table):
         return data
-    # While another thread imports it (as pyarrow does), it has no frames yet: data is none.
+    # While another thread is importing pandas, the module has no DataFrame yet.
     frame = getattr(sys.modules.get("pandas"), "DataFrame", None)
     if frame is not None and isinstance(data, frame):
         return _table_of_pandas(data)
@@ -112,16 +116,16 @@ def _reader_of(data: Data) -> pa.RecordBatchReader:
 
 
 def only_one(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The one batch, or none: where every batch has a number, its lines cannot be ours to draw.
+    """The single batch, or none: batches that the caller numbers cannot be divided here.
 
     Raises:
-        InvalidRequest: there are more.
+        InvalidRequest: There are several.
     """
     found = list(itertools.islice(batches, 2))
     if len(found) > 1:
         raise InvalidRequest(
-            "the rows make more than one batch, and first_sequence says which sequence each batch"
-            " has: write record batches, cut in the same way each time"
+            "the rows make more than one batch, but first_sequence numbers batches: write record"
+            " batches, divided in the same way each time"
         )
     return iter(found)
 
@@ -138,16 +142,16 @@ def table_of_columns(columns: Mapping[str, Any]) -> pa.Table:
     """A dict of columns as a table.
 
     Raises:
-        InvalidRequest: a value is no column, or the columns differ in length.
+        InvalidRequest: A value is not a column, or the columns differ in length.
     """
     made = {}
     for name, values in columns.items():
         if not isinstance(name, str):
-            raise InvalidRequest(f"column {name!r}: a column's name is text")
+            raise InvalidRequest(f"column {name!r}: the name of a column must be text")
         if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
             raise InvalidRequest(
-                f"column {name!r} is a {type(values).__name__}: a dict is taken as columns, each a"
-                " list or an array; one row is written as a list of dicts, as [{'v': 1}]"
+                f"column {name!r} is a {type(values).__name__}: a dict holds columns, each a list"
+                " or an array; write a single row as a list of dicts, such as [{'v': 1}]"
             )
         made[name] = _column(name, values)
     lengths = {name: len(values) for name, values in made.items()}
@@ -160,12 +164,14 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """A list of dicts as a table: every key is a column, null in the rows that lack it.
 
     Raises:
-        InvalidRequest: an item is no dict, or a column has values of several types.
+        InvalidRequest: An item is not a dict, or a column has values of several types.
     """
     names: dict[str, None] = {}
     for at, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise InvalidRequest(f"row {at} is a {type(row).__name__}, not a dict as the first one")
+            raise InvalidRequest(
+                f"row {at} is a {type(row).__name__}, not a dict like the first one"
+            )
         names.update(dict.fromkeys(row))
     if not names:
         raise InvalidRequest("the rows have no columns: every dict is empty")
@@ -180,7 +186,7 @@ def _column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
             made = pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
         raise InvalidRequest(
-            f"column {name!r}: {exc}; give it one type that has room for all of its values, as"
+            f"column {name!r}: {exc}; give it one type for all of its values, such as"
             " pyarrow.array(values, pyarrow.uint64())"
         ) from exc
     check_meaning(name, values, made.type)
@@ -188,19 +194,19 @@ def _column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
 
 
 def _table_of_pandas(frame: Any) -> pa.Table:
-    """A named index becomes a column; row numbers without a name are left out."""
+    """A named index becomes a column; unnamed row numbers are dropped."""
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
     elif frame.index.nlevels > 1 or not (len(frame) == 0 or frame.index.dtype.kind in "iu"):
         raise InvalidRequest(
-            "the DataFrame's index has values and no name: name it, as"
+            "the DataFrame's index has values but no name: name it, as in"
             " frame.rename_axis('time'), to write it as a column, or drop it with"
             " frame.reset_index(drop=True)"
         )
     try:
         table = pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError) as exc:
-        raise InvalidRequest(f"the DataFrame is not of one type in each column: {exc}") from exc
+        raise InvalidRequest(f"a column of the DataFrame has several types: {exc}") from exc
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
         check_meaning(name, frame.get(name, []), kind)
     return table.replace_schema_metadata(None)
@@ -210,18 +216,16 @@ def _checked(batch: object) -> pa.RecordBatch:
     if isinstance(batch, pa.RecordBatch):
         return batch
     if hasattr(batch, "__arrow_c_stream__") or hasattr(batch, "__arrow_c_array__"):
-        remedy = "write each by itself"
+        remedy = "write each separately"
     else:
-        remedy = "say the columns' names, as [{'id': 1}, {'id': 2}] or {'id': [1, 2]}"
+        remedy = "name the columns, as in [{'id': 1}, {'id': 2}] or {'id': [1, 2]}"
     kind = type(batch).__name__
-    raise InvalidRequest(
-        f"an iterable is taken of record batches or of dicts, not of a {kind}: {remedy}"
-    )
+    raise InvalidRequest(f"an iterable must have record batches or dicts, not a {kind}: {remedy}")
 
 
 def _one_column(data: object) -> InvalidRequest:
     return InvalidRequest(
-        f"a {type(data).__name__} is one column: say its name, as write(…, {{'v': column}})"
+        f"a {type(data).__name__} is one column: name it, as in write(…, {{'v': column}})"
     )
 
 
@@ -229,3 +233,114 @@ def _refused(data: object) -> InvalidRequest:
     ways = ("to_arrow", "toArrow", "collect")
     way = next((f": write its .{name}()" for name in ways if hasattr(data, name)), "")
     return InvalidRequest(f"write takes {FORMS}; not a {type(data).__name__}{way}")
+
+
+def check_meaning(name: str, values: Any, kind: pa.DataType) -> None:
+    """Check that values keep their meaning in the Arrow type ``kind``.
+
+    Arrow gives a mixture of times with and without a zone the zone of the first, or none. Periods
+    and intervals of pandas would become integers.
+
+    Raises:
+        InvalidRequest: They do not; the message says what to write instead.
+    """
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith("pandas."):
+        raise InvalidRequest(
+            f"column {name!r}: a {kind.extension_name} is not a type of a table: write timestamps"
+            f" (frame[{name!r}].dt.to_timestamp()) or text (frame[{name!r}].astype(str))"
+        )
+    if isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object":
+        for leaf, objects in _leaves(kind, values):
+            _check_times(name, leaf, [v for v in objects if isinstance(v, datetime.datetime)])
+
+
+def _check_times(name: str, kind: pa.DataType, times: list[Any]) -> None:
+    if pa.types.is_date32(kind) and times:
+        raise InvalidRequest(
+            f"column {name!r} has dates and times: make all of them times, as in"
+            " datetime.datetime(2026, 11, 21), or dates, as in time.date()"
+        )
+    if len({time.tzinfo is not None for time in times}) > 1:
+        raise InvalidRequest(
+            f"column {name!r} has times with a zone and times without: give each a zone, as in"
+            " time.replace(tzinfo=datetime.timezone.utc)"
+        )
+    if any(getattr(time, "nanosecond", 0) for time in times):
+        raise InvalidRequest(
+            f"column {name!r} has nanoseconds in a list of objects, which Arrow would truncate:"
+            " write a pandas.Series of them into a table with nanoseconds, or round them"
+        )
+
+
+def _leaves(
+    kind: pa.DataType, values: Iterable[Any]
+) -> Iterator[tuple[pa.DataType, Iterable[Any]]]:
+    """The times inside Python objects of a nested type, by field."""
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        yield kind, values
+    elif pa.types.is_list(kind):
+        lists = [v for v in values if isinstance(v, list | tuple)]
+        yield from _leaves(kind.value_type, itertools.chain.from_iterable(lists))
+    elif pa.types.is_struct(kind):
+        structs = [v for v in values if isinstance(v, Mapping)]
+        for field in (kind.field(i) for i in range(kind.num_fields)):
+            yield from _leaves(field.type, [struct.get(field.name) for struct in structs])
+
+
+def check_objects(data: Any) -> None:
+    """Refuse a Polars frame with Python objects, which would become memory addresses."""
+    polars = sys.modules.get("polars")
+    frame = getattr(polars, "DataFrame", None)  # absent while another thread is importing it
+    if polars is None or frame is None or not isinstance(data, frame):
+        return
+    for column, kind in data.schema.items():
+        if kind == polars.Object:
+            raise InvalidRequest(
+                f"column {column!r} holds Python objects, which a table cannot store: convert them"
+                " to text, numbers or structs"
+            )
+
+
+def regrouped(batches: Iterable[pa.RecordBatch], max_batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in order, in few batches of at most about ``max_batch_bytes``."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        nbytes = int(batch.nbytes)
+        if held and held_bytes + nbytes > max_batch_bytes:
+            yield from _joined(held)
+            held, held_bytes = [], 0
+        if nbytes > max_batch_bytes:
+            yield from cut_table(pa.Table.from_batches([batch]), max_batch_bytes)
+        else:
+            held.append(batch)
+            held_bytes += nbytes
+    yield from _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """One batch; or the given ones if Arrow cannot concatenate their type."""
+    if len(batches) < 2:
+        return batches
+    try:
+        return [pa.concat_batches(batches)]
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return batches
+
+
+def cut_table(table: pa.Table, max_batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The table's rows in order, in batches of at most about ``max_batch_bytes``."""
+    for chunk in table.to_batches():
+        if not chunk.num_rows:
+            continue
+        pieces = -(-int(chunk.nbytes) // max_batch_bytes)
+        rows = max(1, -(-chunk.num_rows // max(1, pieces)))
+        for start in range(0, chunk.num_rows, rows):
+            piece = chunk.slice(start, rows)
+            # Rows of uneven size: divide a piece that is still too large.
+            if piece.nbytes > max_batch_bytes and 1 < piece.num_rows < chunk.num_rows:
+                yield from cut_table(pa.Table.from_batches([piece]), max_batch_bytes)
+            else:
+                yield piece

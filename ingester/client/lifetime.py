@@ -1,15 +1,16 @@
-"""gRPC lives in one process, from its first client to the interpreter's end.
+"""Guards gRPC against forks and the end of the interpreter.
 
     a client is made ──► used ──fork──► in the child: every call raises Forked
-                          └────exit───► what is open is ended, so that no thread wakes too late
+                          └────exit───► open streams are ended before the interpreter
 
-gRPC's threads do not exist in a forked child, and its locks are as they were: a call there never
-returns or aborts, with a new client as well, and also when the parent's was closed before. Nor may
-a destructor run, which would wait for those threads, or end the parent's streams on the socket that
-both share: the child keeps what it inherited for ever.
+gRPC's threads do not exist in a forked child and its locks keep their state: a call there hangs or
+aborts, even with a new client or after the parent closed its own. Destructors must not run either:
+they would wait for those threads, or end the parent's streams on the shared socket. So the child
+never frees what it inherited.
 
-A thread that comes back from C++ when the interpreter is gone takes the process down with it
-(«terminate called without an active exception»): so whatever is open is ended before.
+A thread that returns from C++ after the interpreter has ended aborts the process ("terminate called
+without an active exception"). So open streams are ended before. ``tests/client/test_processes.py``
+covers both.
 """
 
 import atexit
@@ -24,26 +25,26 @@ from typing import Any, Protocol, TypeVar
 from .errors import Forked
 
 EXIT_WITHIN_S = 5.0
-"""The time that the end of the process waits for answers that a writer is still owed."""
+"""How long the end of the process waits for the answers of open writers."""
 
 CLIENT_LOG = logging.getLogger("ingester.client")
-"""The caller's logger: its operators have no runbook of the daemon."""
+"""The client's logger, in the process of the user."""
 
 T = TypeVar("T")
 
 
 class Open(Protocol):
-    """Something open, which is ended before the interpreter is."""
+    """Something that is ended before the interpreter."""
 
     def leave(self) -> None:
-        """Begin to end this; does not wait."""
+        """Begin to end; returns immediately."""
 
     def left(self, within_s: float) -> None:
-        """Wait up to ``within_s`` seconds for the end, then give up what is unfinished."""
+        """Wait up to ``within_s`` seconds for the end, then give up."""
 
 
-class Calls:
-    """Calls of gRPC that are under way, in any thread: ``with calls: …``."""
+class OpenCalls:
+    """Counts running gRPC calls in all threads: ``with calls: …``."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -60,7 +61,7 @@ class Calls:
             self._ended.notify_all()
 
     def leave(self) -> None:
-        """Do nothing: calls end by themselves."""
+        """No-op: calls end by themselves."""
 
     def left(self, within_s: float) -> None:
         """Wait up to ``within_s`` seconds for the calls to end."""
@@ -69,7 +70,7 @@ class Calls:
 
 
 class _State:
-    """Whether this process has had a client, and was then forked."""
+    """Whether this process has had a client, and is a fork of such a process."""
 
     used = False
     forked = False
@@ -80,15 +81,15 @@ _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def alive() -> bool:
-    """Whether what was opened may still be touched; see :func:`check`."""
+    """False in a process that was forked after a client was made."""
     return not _State.forked
 
 
 def check() -> None:
-    """Raise :class:`Forked` in a process that was forked off one that had a client."""
+    """Raise :class:`Forked` in a process that was forked after a client was made."""
     if _State.forked:
         raise Forked(
-            f"process {os.getpid()} was forked off one that had made a client, and gRPC does not "
+            f"process {os.getpid()} was forked from one that had made a client, and gRPC does not "
             "work on both sides of a fork: start processes with "
             'multiprocessing.get_context("spawn") and make a client in each, or fork before the '
             "first client is made"
@@ -96,23 +97,23 @@ def check() -> None:
 
 
 def begin() -> None:
-    """Note that a client is about to be made. Raises :class:`Forked`."""
+    """Record that a client is being made. Raises :class:`Forked`."""
     check()
     _State.used = True
 
 
 def held(thing: T) -> T:
-    """``thing`` of pyarrow's, which is never destroyed in a forked child."""
+    """Register a pyarrow object that a forked child must not destroy; returns it."""
     _held.add(thing)
     return thing
 
 
 def end_at_exit(thing: Open) -> None:
-    """Have ``thing`` ended before the interpreter, if it is still there."""
+    """End ``thing`` before the interpreter, if it still exists."""
     _open.add(thing)
 
 
-calls = Calls()
+calls = OpenCalls()
 end_at_exit(calls)
 
 
@@ -138,7 +139,7 @@ def _end_all() -> None:
             try:
                 end(thing)
             except Exception:
-                CLIENT_LOG.exception("a client could not be ended in order")
+                CLIENT_LOG.exception("a client could not be ended")
 
 
 os.register_at_fork(after_in_child=_forked_child)

@@ -1,7 +1,8 @@
-"""The policy of trying again. Pure: no clock, no sleep, no randomness of its own.
+"""The retry policy. Pure: clock, sleep and random numbers are the caller's.
 
-Delays double from ``first_delay_s`` up to ``max_delay_s``, each shortened by a random part, so that
-clients refused together do not come back together. The daemon's ``retry_after_s`` is a lower bound.
+Delays double from ``first_delay_s`` up to ``max_delay_s``. Each is shortened by a random part, so
+that clients refused together do not return together. The daemon's ``retry_after_s`` is a lower
+bound.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from .errors import TRANSIENT_CODES, ClientError, InvalidRequest, TimedOut, Unav
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The time for which to try again what a retry may help. ``for_s=0`` never retries.
+    """How long transient errors are retried. ``for_s=0`` never retries.
 
     ``for_s`` counts from the first failure since the last progress.
     """
@@ -22,16 +23,16 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_delay_s: float = 5.0
 
     def __post_init__(self) -> None:
-        """Raises InvalidRequest where a field is no span of time."""
+        """Raises InvalidRequest if a field is not a duration."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-                raise InvalidRequest(f"RetryPolicy({name}={value!r}): expected seconds, from 0 on")
+                raise InvalidRequest(f"RetryPolicy({name}={value!r}): expected seconds, at least 0")
 
     def delay_s(self, failures: int, error: ClientError, fraction: float) -> float:
         """Seconds to wait after the ``failures``-th failure in a row (from 1).
 
-        ``fraction`` is random in 0..1 and takes up to half of the delay away.
+        ``fraction`` is random in 0..1 and shortens the delay by up to half.
         """
         # The exponent is bounded: 2.0 ** 2000 overflows.
         grown = min(self.max_delay_s, self.first_delay_s * 2.0 ** min(failures - 1, 60))
@@ -45,14 +46,14 @@ NEVER = RetryPolicy(for_s=0.0)
 
 
 def is_retryable(error: ClientError) -> bool:
-    """Whether the same request may pass later. Whether it is safe to repeat, the caller knows."""
+    """Whether the same request may succeed later; it need not be safe to repeat."""
     if isinstance(error, Unavailable):
         return error.code in TRANSIENT_CODES
     return isinstance(error, Unreachable | TimedOut)
 
 
 class RetryState:
-    """Failures in a row and when they began. Not thread-safe: its owner locks."""
+    """Failures in a row and when they began. The owner locks."""
 
     def __init__(self, policy: RetryPolicy, random: Callable[[], float]) -> None:
         self._policy = policy
@@ -65,7 +66,7 @@ class RetryState:
         self._failures = 0
 
     def failed(self, error: ClientError, now: float) -> float | None:
-        """Seconds to wait before the next try; None when the error stands.
+        """Seconds to wait before the next try; None if there is none.
 
         ``now`` is any monotonic clock in seconds.
         """

@@ -1,10 +1,9 @@
-"""A replication stream: messages of one origin, each sent when the one before is answered.
+"""A replication stream: messages of one origin, each sent after the answer to the one before.
 
-The daemon's rules are in ``docs/protocol.md``: what the roles of columns are, what opens
-and closes a transaction. What is not taken for now is sent again here, and nothing else is: whoever
-loses the connection asks where the origin stands and goes on from there. So does who is told that
-the daemon has restarted: what it had in its log only may be lost with its disk, and what came next
-would stand behind a gap.
+``docs/protocol.md`` has the rules: the roles of columns, and what opens and closes a transaction.
+Only messages that were refused for now are sent again. After a lost connection or a restart of the
+daemon, the caller asks for the origin's position and continues there: messages that were only in
+the daemon's log may be lost with its disk, and later ones would leave a gap.
 """
 
 import random
@@ -30,7 +29,7 @@ class SyncColumn(msgspec.Struct, frozen=True):
 
 
 class SyncAnswer(Answer, frozen=True):
-    """The answer to a message; ``code`` and what follows where it is not taken for now."""
+    """The answer to a message; ``code`` and the later fields are set if it is refused for now."""
 
     code: str = ""
     message: str = ""
@@ -43,7 +42,7 @@ _answer = msgspec.json.Decoder(SyncAnswer).decode
 _NOTHING = pa.record_batch([], schema=pa.schema([]))
 _DETAILS = ("retry_after_s", "owner", "endpoint")
 _UNKNOWN = "unknown field `epoch`"
-"""What a daemon of before says of it, which has taken nothing then."""
+"""The refusal of an older daemon, which has applied nothing."""
 
 
 class SyncStream:
@@ -57,34 +56,34 @@ class SyncStream:
         self.namespace = namespace
         self.origin = origin
         self.epoch: int | None = None
-        """The epoch of the daemon's process that has told last where the origin stands, else of the
-        one that took the first message. Another one takes nothing."""
+        """The epoch of the process that reported the origin's position, else that of the first
+        message. A process with another epoch refuses messages."""
         self._tells_epoch = True
-        """Whether the daemon takes what a message says of its epoch."""
+        """Whether the daemon accepts the epoch in a message."""
         self._transaction: str | None = None
-        """The name of the open transaction: another client's messages do not fit into it."""
+        """The name of the open transaction, which excludes other clients' messages."""
         self._commit: int | None = None
-        """The transaction's sequence, from its sending until the daemon is known to have it."""
+        """The sequence of a transaction that was sent and is not known to be applied."""
 
     @property
     def process(self) -> tuple[str, int | None]:
-        """The daemon and its process. Epochs are a daemon's own: two may have the same."""
+        """The daemon and the epoch of its process. Two daemons may have the same epoch."""
         return self._connection.endpoint, self.epoch
 
     def beside(self, origin: str) -> "SyncStream":
-        """A stream of another origin at the same daemon, which counts on the same process."""
+        """A stream of another origin at the same process of the daemon."""
         stream = SyncStream(self._connection, self._retry, self.namespace, origin)
         stream.epoch = self.epoch
         return stream
 
     def standing(self) -> SyncAnswer:
-        """The origin's position; nothing is changed.
+        """Ask for the origin's position.
 
         Raises:
-            ClientError: the daemon did not answer.
+            ClientError: The daemon did not answer.
         """
         answer = self._sent({"table": "any"}, _NOTHING)
-        self._tells_epoch |= answer.epoch != self.epoch  # it may be of another release by now
+        self._tells_epoch |= answer.epoch != self.epoch  # it may have another release
         self.epoch, memory = answer.epoch, answer.memory_sequence
         if self._commit is not None and memory is not None and self._commit <= memory:
             self._end_transaction()
@@ -99,25 +98,25 @@ class SyncStream:
         begin: bool = False,
         sequence: int | None = None,
     ) -> SyncAnswer:
-        """Send one message until it is taken; with a ``sequence`` it closes the transaction.
+        """Send one message until it is accepted; ``sequence`` closes the transaction.
 
         Args:
-            columns: the role of each of the batch's fields.
-            begin: forget what is open, also of another client.
+            columns: The role of each field of the batch.
+            begin: Drop any open transaction, also another client's.
 
         Returns:
-            The answer. Where its ``first`` is true, another daemon took the message before: what
-            was open has to be sent again from its first message on.
+            The answer. If ``first`` is true, another daemon took the earlier messages: send the
+            open transaction again from its first message.
 
         Raises:
-            InvalidRequest: the message, or the transaction, is no good; it is gone.
-            Restarted: the daemon is another process than the one before, and has not taken it; or
-                the stream is now at another daemon, which the one before has named as the owner of
-                the table. Ask where the origin stands, and go on from there.
-            Unavailable: not taken until the retry policy gave up; nothing has changed. Code
-                ``superseded``: another client of the origin has come in between; begin anew, after
-                a pause of random length.
-            Unreachable, TimedOut, UnknownOutcome: ask where the origin stands.
+            InvalidRequest: The message or the transaction is invalid; the transaction is dropped.
+            Restarted: The daemon's process has changed and has not applied the message, or the
+                stream now goes to the owner of the table. Ask for the origin's position and
+                continue there.
+            Unavailable: Refused until the retry policy gave up; nothing has changed. With code
+                ``superseded``, another client of the origin interfered: start again after a random
+                pause.
+            Unreachable, TimedOut, UnknownOutcome: Ask for the origin's position.
         """
         if begin:
             self._transaction = uuid.uuid4().hex
@@ -154,7 +153,7 @@ class SyncStream:
             if owner is not None:
                 self._end_transaction()
                 self._connection = owner
-                raise Restarted(f"sync: {answer.message}: this stream goes on there")
+                raise Restarted(f"sync: {answer.message}: this stream continues there")
             delay_s = retry.failed(error, time.monotonic())
             if delay_s is None:
                 raise self._connection.told(error, "sync")

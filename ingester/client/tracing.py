@@ -1,10 +1,9 @@
-"""The caller's own traces: a span for each call and batch, and its place in them for the daemon.
+"""Spans for calls and batches in the program's own traces, passed on to the daemon.
 
-    the program's span ─▶ ours (kind client) ─▶ ``traceparent`` ─▶ the daemon's
+    the program's span ─▶ the client's ─▶ ``traceparent`` ─▶ the daemon's
 
-Law of this file: nothing is set up here, and nothing is imported that the program has not imported.
-Whoever has a provider of OpenTelemetry gets spans; for everybody else a call costs one look into a
-dictionary.
+Nothing is configured here, and OpenTelemetry is used only if the program has imported it and set a
+provider. Otherwise a call costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ _SYSTEM = {"db.system.name": "ingester", "rpc.system": "grpc"}
 
 
 class CallSpan:
-    """A span of one call or batch, which has begun; or nothing, where nobody collects spans."""
+    """A started span of one call or batch; without effect if spans are not collected."""
 
     __slots__ = ("_span", "traceparent")
 
     def __init__(self, span: Span | None = None) -> None:
         self._span = span
         self.traceparent: str | None = None if span is None else _traceparent(span)
-        """The span, as W3C's Trace Context writes it; None where it is not recorded."""
+        """The span in W3C Trace Context form; None if it is not recorded."""
 
     def end(self, error: BaseException | None = None, **attributes: int) -> None:
-        """End the span, once; what comes later changes nothing."""
+        """End the span; later calls have no effect."""
         if (span := self._span) is None:
             return
         self._span = None
@@ -47,7 +46,7 @@ class CallSpan:
         span.end()
 
     def until(self, ack: Ack) -> Ack:
-        """End the span with a batch's answer, and return the promise of that."""
+        """End the span with a batch's answer; returns ``ack``."""
         if self._span is not None:
             ack.add_done_callback(lambda done: self.end(done.exception(0)))
         return ack
@@ -63,7 +62,7 @@ NO_SPAN = CallSpan()
 
 
 class TracedTable:
-    """The table that a writer writes to, as its spans say it."""
+    """The table of a writer, for its spans."""
 
     __slots__ = ("_first", "_named", "_newest")
 
@@ -83,7 +82,7 @@ class TracedTable:
         return span
 
     def of_stream(self) -> str | None:
-        """The span for a stream that is opened: the first batch's, and the newest one's later."""
+        """The span for a new stream: the first batch's, later the newest one's."""
         first, self._first = self._first, None
         return first or self._newest
 
@@ -92,7 +91,7 @@ def begin(name: str, **attributes: str | int) -> CallSpan:
     """Begin a span below the program's current one.
 
     Args:
-        attributes: with ``__`` for each dot of their names.
+        attributes: ``__`` stands for a dot in a name.
     """
     tracer = _tracer()
     if tracer is None:
@@ -105,7 +104,7 @@ def begin(name: str, **attributes: str | int) -> CallSpan:
 
 
 def begin_for(operation: str, namespace: str, table: str, **attributes: str | int) -> CallSpan:
-    """Begin a span of what is done with a table."""
+    """Begin a span of an operation on a table."""
     if "opentelemetry.trace" not in sys.modules:
         return NO_SPAN
     names: dict[str, Any] = {
@@ -117,8 +116,8 @@ def begin_for(operation: str, namespace: str, table: str, **attributes: str | in
 
 
 def begin_query(ticket: bytes) -> CallSpan:
-    """Begin a span of a query, by its ticket."""
-    if _tracer() is None:  # a ticket may be long
+    """Begin the span of a query."""
+    if _tracer() is None:  # decoding a long ticket costs time
         return NO_SPAN
     asked = msgspec.json.decode(ticket)
     return begin_for("query", str(asked.get("namespace")), str(asked.get("table")))
@@ -126,7 +125,7 @@ def begin_query(ticket: bytes) -> CallSpan:
 
 @contextmanager
 def within(span: CallSpan) -> Iterator[CallSpan]:
-    """End a span with the block, and say how that failed if it did."""
+    """End a span with the block, with its error if it raises."""
     try:
         yield span
     except BaseException as exc:
@@ -136,7 +135,7 @@ def within(span: CallSpan) -> Iterator[CallSpan]:
 
 
 def _tracer() -> Tracer | None:
-    """The program's tracer; None where it has none. Nobody has one without importing this."""
+    """The program's tracer, or None."""
     if "opentelemetry.trace" not in sys.modules:
         return None
     from opentelemetry import trace

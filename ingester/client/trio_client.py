@@ -1,6 +1,6 @@
-"""The client for trio: the names of the blocking one, awaited. This module imports trio.
+"""The client for trio, with the methods of the blocking one. This module imports trio.
 
-What both loops share is in :mod:`.awaiting`.
+:mod:`.awaiting` has the common part of both loops.
 """
 
 import contextlib
@@ -35,12 +35,12 @@ class TrioLoop:
     """The :class:`ingester.client.awaiting.Loop` of trio."""
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """The result of ``call``, made in one of trio's threads, which is left when cancelled."""
+        """Run ``call`` in a thread, which is left behind when cancelled; its result."""
         lifetime.check()
         return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
 
     async def result(self, ack: Ack) -> Answer:
-        """The answer, as :meth:`Ack.result` gives it; no thread waits."""
+        """Await the answer without blocking a thread."""
         answered = trio.Event()
         token = trio.lowlevel.current_trio_token()
 
@@ -60,7 +60,7 @@ class TrioLoop:
 
 
 class TrioClient(AwaitedClient):
-    """:class:`ingester.client.Client` for trio; see there for arguments, results and errors.
+    """:class:`ingester.client.Client` for trio, with the same arguments, results and errors.
 
         async with TrioClient("grpc://127.0.0.1:8082") as client:
             async with await client.writer("sensors", "readings", schema) as writer:
@@ -69,7 +69,7 @@ class TrioClient(AwaitedClient):
             async with await client.query_stream("sensors", "readings") as stream:
                 async for batch, source in stream: ...
 
-    Leaving it drops the connection.
+    Leaving the context closes the connection.
     """
 
     loop = TrioLoop()

@@ -1,7 +1,7 @@
 """The JSON bodies of the Flight protocol, as the client sends and reads them.
 
-What we send leaves out what was not given, since the daemon refuses unknown and empty fields alike.
-What we read ignores unknown fields: a newer daemon may say more.
+Requests omit fields that were not given, because the daemon refuses unknown and empty fields.
+Answers may have unknown fields from a newer daemon, which are ignored.
 """
 
 import base64
@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from . import arguments
-from .checkpoints.checkpoint import CheckpointMessage
+from .checkpoints import CheckpointMessage
 from .errors import InvalidRequest
 
 Scope = Literal["all", "version", "buffered"]
@@ -24,10 +24,10 @@ TimestampUnit = Literal["us", "ns"]
 Term: TypeAlias = tuple[str, str] | tuple[str, str, Any]
 """``(column, operator, value)``, or ``(column, "is null")``."""
 Filter: TypeAlias = Sequence[tuple[Any, ...]] | Sequence[Sequence[tuple[Any, ...]]]
-"""Terms (:data:`Term`) that must all hold, or a list of such lists of which one must."""
+"""Terms (:data:`Term`) that must all hold, or a list of such lists, one of which must hold."""
 
 
-class BatchMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
+class SentMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """The metadata of a batch."""
 
     sequence: int | None = None
@@ -39,8 +39,8 @@ class Answer(msgspec.Struct, frozen=True):
     """The daemon's answer to one batch: it is on disk and visible.
 
     ``sequence`` and ``epoch`` are the daemon's own. ``memory_sequence`` is the origin's last
-    sequence that survives a crash of the process, ``durable_sequence`` its last one up to which
-    everything is committed in object storage; None where nothing is known.
+    sequence that survives a crash of the process. Everything up to ``durable_sequence`` is
+    committed in object storage. Both are None if unknown.
     """
 
     accepted: bool
@@ -51,11 +51,11 @@ class Answer(msgspec.Struct, frozen=True):
     durable_sequence: int | None = None
     first: bool = False
     traces: bool = False
-    """Whether batches of the stream may say which span they are of."""
+    """Whether batches of the stream may carry their span."""
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """The acknowledged part: counts of this writer, and the newest numbers of the daemon."""
+    """What was acknowledged: counts of this writer, and the newest numbers of the daemon."""
 
     rows: int = 0
     batches: int = 0
@@ -66,7 +66,7 @@ class WriteResult(msgspec.Struct, frozen=True):
     durable_sequence: int | None = None
 
 
-class Column(msgspec.Struct, frozen=True):
+class TableColumn(msgspec.Struct, frozen=True):
     """A column of a table; ``type`` in Arrow's notation."""
 
     name: str
@@ -90,8 +90,8 @@ class PersistedSize(msgspec.Struct, frozen=True):
     files: int = 0
 
 
-class UsedTransformer(msgspec.Struct, frozen=True, kw_only=True):
-    """A class that a table's batches go through, and the version before where there was one."""
+class DescribedTransformer(msgspec.Struct, frozen=True, kw_only=True):
+    """A class that transforms a table's batches; ``previous`` is its former version, if any."""
 
     name: str = msgspec.field(name="class")
     version: str
@@ -99,7 +99,7 @@ class UsedTransformer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableOwner(msgspec.Struct, frozen=True):
-    """The daemon that takes the writes of a table with a primary key, and where it is found."""
+    """The daemon that takes the writes of a table with a primary key, and its address."""
 
     ingester_id: str
     endpoint: str | None = None
@@ -110,12 +110,12 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     table: str
-    schema: list[Column]
+    schema: list[TableColumn]
     primary_key: list[str] | None = None
     partition_by: list[str] | None = None
     sort_by: list[str] | None = None
     timestamp_unit: str = "us"
-    transformers: list[UsedTransformer] = []
+    transformers: list[DescribedTransformer] = []
     manifest_version: int | None = None
     table_version: int = 1
     buffered: BufferedSize = BufferedSize()
@@ -124,7 +124,7 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableSummary(msgspec.Struct, frozen=True):
-    """A table in a listing; -1 where a count is not known."""
+    """A table in a listing; an unknown count is -1."""
 
     namespace: str
     table: str
@@ -133,9 +133,9 @@ class TableSummary(msgspec.Struct, frozen=True):
 
 
 class Persisted(msgspec.Struct, frozen=True):
-    """A table whose rows, acknowledged before the call, are all in this version or an earlier.
+    """The manifest version of a table that has all rows acknowledged before the call.
 
-    ``table_version`` is the version of the table whose manifest is meant.
+    ``table_version`` is the table version that the manifest belongs to.
     """
 
     namespace: str
@@ -147,10 +147,10 @@ class Persisted(msgspec.Struct, frozen=True):
 class OriginState(msgspec.Struct, frozen=True):
     """The progress of an origin, and whether it has an open stream.
 
-    Where a table was named, everything up to ``table_sequence`` is known to be in it, the last
-    sequence that is in it is ``table_newest`` (a table that was made anew does not know of all
-    before), the last that some of its partitions have and others do not is ``table_partly``, and
-    between two ``marks`` all sequences are judged alike: ``there`` says how.
+    If a table was named: everything up to ``table_sequence`` is known to be in it. ``table_newest``
+    is the last sequence in it (a recreated table does not know all earlier ones).
+    ``table_partly`` is the last sequence that only some of its partitions have. Between two
+    ``marks`` all sequences are alike: ``there`` says whether the table has them.
     """
 
     origin: str
@@ -164,9 +164,9 @@ class OriginState(msgspec.Struct, frozen=True):
     there: tuple[bool, ...] = ()
 
     def has(self, sequence: int) -> bool:
-        """Whether a sequence is in the table: it stands as the next mark does.
+        """Whether a sequence is in the table, as the next mark says.
 
-        A daemon of before says of none how it stands: there it is by what is known without a gap.
+        Older daemons send no marks; then only the sequences without a gap count.
         """
         if not self.there:
             return self.table_sequence is not None and sequence <= self.table_sequence
@@ -175,10 +175,10 @@ class OriginState(msgspec.Struct, frozen=True):
 
 
 class SnapshotInfo(msgspec.Struct, frozen=True):
-    """The moment that an answer shows. ``snapshot_sequence`` compares within an epoch only.
+    """The moment of an answer. ``snapshot_sequence`` is comparable within an epoch only.
 
-    That of several daemons has the version of its files, and the moment of each part in ``parts``;
-    ``missing`` are the endpoints of daemons whose rows it may lack, where that was allowed.
+    The answer of several daemons has the version of its files, and the moment of each part in
+    ``parts``. ``missing`` are the endpoints of daemons whose rows it may lack.
     """
 
     ingester_id: str | None = None
@@ -188,7 +188,7 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
     manifest_version: int | None = None
     table_version: int | None = None
     taken_version: int | None = None
-    """The manifest version since which rows of origins went to the daemon, or from it, last."""
+    """The last manifest version in which an origin moved to the daemon or from it."""
     store: str | None = None
     """The id of the daemon's store."""
     missing: tuple[str, ...] = ()
@@ -196,14 +196,14 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
 
 
 class BatchSource(msgspec.Struct, frozen=True):
-    """The source of a batch of an answer, ``buffer`` or ``file``, and its partition."""
+    """The source of a batch, ``buffer`` or ``file``, and its partition."""
 
     partition: str = ""
     source: str = ""
 
 
 class QueryRequest(msgspec.Struct, frozen=True):
-    """A query: which rows of which table, of which moment. Fields in ``Client.query``'s order."""
+    """A query, with its fields in the order of :meth:`Client.query`."""
 
     namespace: str
     table: str
@@ -218,13 +218,13 @@ class QueryRequest(msgspec.Struct, frozen=True):
         """The DoGet ticket. ``version`` alone means ``scope="version"``.
 
         Raises:
-            InvalidRequest: an argument is not of its form; the message says which is.
+            InvalidRequest: The message names the invalid argument.
         """
         arguments.one_of("scope", self.scope, get_args(Scope))
         version = arguments.integer("version", self.version, 0)
         scope = "version" if self.scope == "all" and version is not None else self.scope
         if scope == "version" and version is None:
-            raise InvalidRequest("scope='version' needs a version, as version=3")
+            raise InvalidRequest("scope='version' needs a version, such as version=3")
         body = {
             "namespace": arguments.text("namespace", self.namespace),
             "table": arguments.text("table", self.table),
@@ -260,7 +260,7 @@ def encode_schema(schema: pa.Schema) -> str:
 
 
 def snapshot_info(schema: pa.Schema) -> SnapshotInfo:
-    """The moment of an answer, from its schema's metadata; None where that says nothing."""
+    """The moment of an answer, from its schema's metadata."""
     texts = {k.decode(): v.decode() for k, v in (schema.metadata or {}).items()}
     names = [name for name in SnapshotInfo.__struct_fields__ if name not in ("missing", "parts")]
     known = {name: texts[name] for name in names if texts.get(name)}
@@ -271,15 +271,15 @@ def encode_filter(filter_: Any) -> list[list[list[Any]]]:
     """A filter in the protocol's form, from what pyarrow.parquet takes.
 
     Args:
-        filter_: a list of conjunctions, each a list of ``(column, operator, value)`` or
+        filter_: A list of conjunctions, each a list of ``(column, operator, value)`` or
             ``(column, "is null")``; or one such conjunction.
 
     Raises:
-        InvalidRequest: not of this form, or a value that has no JSON form.
+        InvalidRequest: It has another form, or a value has no JSON form.
     """
     if isinstance(filter_, str):
         raise InvalidRequest(
-            f"filter={filter_!r}: text is made into a filter by"
+            f"filter={filter_!r}: to make a filter from text, use"
             " ingester.client.filter_parser.parse_filter"
         )
     if not isinstance(filter_, list | tuple) or not filter_:
@@ -290,13 +290,13 @@ def encode_filter(filter_: Any) -> list[list[list[Any]]]:
     conjunctions = [filter_] if first and isinstance(first[0], str) else filter_
     if not all(isinstance(each, list | tuple) and each for each in conjunctions):
         raise InvalidRequest(
-            f"filter={filter_!r}: a list of no terms would hold for every row: leave the filter"
-            f" out for all rows, else name terms, {_AS_TERMS}"
+            f"filter={filter_!r}: an empty list of terms: leave the filter out for all rows, or"
+            f" name terms, {_AS_TERMS}"
         )
     return [[_encode_term(term) for term in conjunction] for conjunction in conjunctions]
 
 
-_AS_TERMS = "as [('host', '=', 'h1'), ('v', '>', 3)]"
+_AS_TERMS = "such as [('host', '=', 'h1'), ('v', '>', 3)]"
 
 
 def _encode_term(term: Any) -> list[Any]:
@@ -316,7 +316,7 @@ def _encode_value(value: Any) -> Any:
     elif hasattr(value, "item") and not isinstance(value, Iterable):
         value = value.item()  # a numpy scalar
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidRequest(f"filter: {value} has no place in a filter")
+        raise InvalidRequest(f"filter: {value} is not supported in a filter")
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, datetime.datetime | datetime.date):

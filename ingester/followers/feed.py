@@ -18,7 +18,7 @@ import pyarrow as pa
 from ingester.client import arguments
 from ingester.client.connection import Connection
 from ingester.client.errors import InvalidRequest
-from ingester.client.query_stream import QueryStream
+from ingester.client.streams import QueryStream
 from ingester.client.wire import encode, given
 from ingester.followers.place import Closed, Closing
 from ingester.followers.state import FeedPosition

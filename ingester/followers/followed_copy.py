@@ -23,7 +23,7 @@ from ingester.followers.applying import Applying, CopyProgress, Resync
 from ingester.followers.errors import FellBehind, StateOfAnother
 from ingester.followers.feed import Feed, LiveAnswer
 from ingester.followers.files import Files
-from ingester.followers.place import CopyPlace, RebuildNeeded, StateKeeper
+from ingester.followers.place import RebuildNeeded, SinkPlace, StateKeeper
 from ingester.followers.sink import FollowedTable
 from ingester.followers.state import (
     CopySelection,
@@ -58,7 +58,7 @@ class FollowedCopy:
         self,
         table: FollowedTable,
         source: CopySource,
-        place: CopyPlace,
+        place: SinkPlace,
         state: FollowState,
         ledger: Ledger,
     ) -> None:

@@ -240,7 +240,7 @@ def _prefix(version: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyPlace:
+class SinkPlace:
     """The sink of a copy and the store of its state.
 
     Attributes:
@@ -257,7 +257,7 @@ class CopyPlace:
 class StateKeeper:
     """The state of a copy and its ledger of groups, written with the rows. One thread."""
 
-    def __init__(self, place: CopyPlace, key: StateKey, state: FollowState, ledger: Ledger) -> None:
+    def __init__(self, place: SinkPlace, key: StateKey, state: FollowState, ledger: Ledger) -> None:
         self.state = state
         self.ledger = ledger
         self._sink, self._states = place.sink, place.states

@@ -20,7 +20,7 @@ from ingester.followers.errors import SinkFailed, StateDamaged, StateOfAnother, 
 from ingester.followers.feed import DaemonFeed, InterruptibleFeed
 from ingester.followers.files import READERS, FileReading, TableFiles, selected
 from ingester.followers.followed_copy import CopySource, FollowedCopy, other_daemon
-from ingester.followers.place import Closing, CopyPlace, DaemonStates, RebuildNeeded, SinkCalls
+from ingester.followers.place import Closing, DaemonStates, RebuildNeeded, SinkCalls, SinkPlace
 from ingester.followers.sink import FollowedTable, FollowerSink, StateKey
 from ingester.followers.state import CopySelection, FollowState, Ledger, decode_state
 from persist.manifest import Manifest, MomentNotKept, TableNotFound, TableState, known_versions
@@ -92,7 +92,7 @@ class CopyOpening:
     replaces: bool = False
 
 
-def open_copy_of(opening: CopyOpening, source: CopySource, place: CopyPlace) -> FollowedCopy:
+def open_copy_of(opening: CopyOpening, source: CopySource, place: SinkPlace) -> FollowedCopy:
     """The copy, ready to be advanced.
 
     Raises:
@@ -127,7 +127,7 @@ def open_copy_of(opening: CopyOpening, source: CopySource, place: CopyPlace) -> 
 
 
 def _continued(
-    opening: CopyOpening, source: CopySource, place: CopyPlace, state: FollowState, ledger: Ledger
+    opening: CopyOpening, source: CopySource, place: SinkPlace, state: FollowState, ledger: Ledger
 ) -> FollowedCopy:
     copy = FollowedCopy(opening.table, source, place, state, ledger)
     try:
@@ -181,7 +181,7 @@ class VersionCopy:
 
     table: FollowedTable
     feed: DaemonFeed
-    place: CopyPlace
+    place: SinkPlace
     copy: FollowedCopy
     others: Mapping[int, FollowState | None] = field(default_factory=dict)
 
@@ -280,7 +280,7 @@ class VersionCopies:
         if error is not None:
             raise error
 
-    def _place(self, table: FollowedTable) -> CopyPlace:
+    def _place(self, table: FollowedTable) -> SinkPlace:
         sink = self._sinks.get(table.table_version)
         if sink is None:
             observer = self.options.observer
@@ -292,7 +292,7 @@ class VersionCopies:
             self._sinks[table.table_version] = sink
         own = sink.own_store()
         states = DaemonStates(self.connection, self.options.name) if own is None else own
-        return CopyPlace(sink, states, own is not None, self.options.name)
+        return SinkPlace(sink, states, own is not None, self.options.name)
 
     def _made_sink(self, table: FollowedTable) -> FollowerSink:
         try:
@@ -329,7 +329,7 @@ class VersionCopies:
         )
 
     def _others(
-        self, table: FollowedTable, place: CopyPlace, *, is_sought: bool
+        self, table: FollowedTable, place: SinkPlace, *, is_sought: bool
     ) -> dict[int, FollowState | None]:
         """The states of other versions; None for an unreadable one.
 

@@ -1,4 +1,4 @@
-"""A program that forks with a client, a writer and an answer open: its child is told, and inert."""
+"""A program that forks with an open client, writer and answer; calls in the child raise Forked."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""The same client for asyncio."""
+"""The client for asyncio."""
 
 import asyncio
 import threading
@@ -99,7 +99,7 @@ def test_the_blocking_clients_acks_are_awaited_too(daemon: SmallDaemon, client: 
     with client.writer("ns", "t", SCHEMA) as writer:
         acks = [writer.write(batch(n)) for n in range(10)]
         assert asyncio.run(main(acks)) == list(range(1, 11))
-        with pytest.raises(InvalidRequest, match=r"a thread calls result\(\)"):
+        with pytest.raises(InvalidRequest, match=r"threads call result\(\)"):
             acks[0].__await__().send(None)
 
 

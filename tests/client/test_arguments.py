@@ -1,4 +1,4 @@
-"""What is passed wrongly is told at once, with what to pass instead."""
+"""Wrong arguments are refused immediately with a hint."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -13,24 +13,44 @@ from tests.client.small_daemon import SmallDaemon
 from tests.drivers.daemon import Daemon
 
 CALLS: list[tuple[str, Callable[[Any], object], str]] = [
-    ("columns", lambda c: c.query("ns", "t", "host"), r"expected a list, as columns=\['host'\]"),
-    ("columns", lambda c: c.query("ns", "t", [1]), r"a list of names, as columns=\['host', 'v'\]"),
-    ("filter", lambda c: c.query("ns", "t", filter=[[]]), "hold for every row: leave the filter"),
-    ("filter", lambda c: c.query("ns", "t", filter=[]), "expected a list of terms, as"),
+    ("columns", lambda c: c.query("ns", "t", "host"), r"a list, such as columns=\['host'\]"),
+    ("columns", lambda c: c.query("ns", "t", [1]), r"of names, such as columns=\['host', 'v'\]"),
+    (
+        "filter",
+        lambda c: c.query("ns", "t", filter=[[]]),
+        "an empty list of terms: leave the filter",
+    ),
+    ("filter", lambda c: c.query("ns", "t", filter=[]), "expected a list of terms, such as"),
     ("filter", lambda c: c.query("ns", "t", filter="v > 3"), "filter_parser.parse_filter"),
     ("filter", lambda c: c.query("ns", "t", filter=("v", ">", 3)), "one term: put it into a list"),
-    ("filter", lambda c: c.query("ns", "t", filter=[("v", "<", float("nan"))]), "nan has no place"),
+    (
+        "filter",
+        lambda c: c.query("ns", "t", filter=[("v", "<", float("nan"))]),
+        "nan is not supported",
+    ),
     ("scope", lambda c: c.query("ns", "t", scope="bufered"), "did you mean 'buffered'"),
-    ("scope", lambda c: c.query("ns", "t", scope="version"), "needs a version, as version=3"),
+    ("scope", lambda c: c.query("ns", "t", scope="version"), "needs a version, such as version=3"),
     ("limit", lambda c: c.query("ns", "t", limit=-1), "limit=-1: expected at least 0"),
     ("limit", lambda c: c.query_stream("ns", "t", limit="3"), "expected an integer"),
     ("version", lambda c: c.query("ns", "t", version=1.5), "expected an integer"),
     ("table", lambda c: c.query("ns", None), "table: expected a name, not None"),
     ("namespace", lambda c: c.write(5, "t", batch(1)), "namespace: expected a name, not 5"),
     ("origin", lambda c: c.write("ns", "t", batch(1), origin=5), "origin: expected a name"),
-    ("sequence", lambda c: c.write("ns", "t", batch(1), first_sequence=5), "needs an origin, as"),
-    ("sequence", lambda c: c.delete("ns", "t", batch(1), first_sequence=0), "needs an origin, as"),
-    ("sequence", lambda c: c.writer("ns", "t", SCHEMA, first_sequence=5), "needs an origin, as"),
+    (
+        "sequence",
+        lambda c: c.write("ns", "t", batch(1), first_sequence=5),
+        "needs an origin, such as",
+    ),
+    (
+        "sequence",
+        lambda c: c.delete("ns", "t", batch(1), first_sequence=0),
+        "needs an origin, such as",
+    ),
+    (
+        "sequence",
+        lambda c: c.writer("ns", "t", SCHEMA, first_sequence=5),
+        "needs an origin, such as",
+    ),
     (
         "sequence",
         lambda c: c.write("ns", "t", batch(1), origin="o", first_sequence="5"),
@@ -49,16 +69,16 @@ CALLS: list[tuple[str, Callable[[Any], object], str]] = [
         "not a Table: pass its .schema",
     ),
     ("schema", lambda c: c.create_table("ns", "t", {"v": "int64"}), r"pyarrow.schema\(\{'time'"),
-    ("schema", lambda c: c.create_table("ns", "t", ["v"]), "expected a pyarrow.Schema, as"),
+    ("schema", lambda c: c.create_table("ns", "t", ["v"]), "expected a pyarrow.Schema, such as"),
     (
         "partition_by",
         lambda c: c.create_table("ns", "t", SCHEMA, partition_by="day(time)"),
-        r"expected a list, as partition_by=\['day\(time\)'\]",
+        r"expected a list, such as partition_by=\['day\(time\)'\]",
     ),
     (
         "primary_key",
         lambda c: c.create_table("ns", "t", SCHEMA, primary_key="id"),
-        r"expected a list, as primary_key=\['id'\]",
+        r"expected a list, such as primary_key=\['id'\]",
     ),
     (
         "unit",
@@ -68,12 +88,12 @@ CALLS: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "retry",
         lambda c: Client(c.endpoint, retry=cast(Any, 5)),
-        "expected a RetryPolicy, as RetryPolicy",
+        "expected a RetryPolicy, such as RetryPolicy",
     ),
     (
         "timeout",
         lambda c: Client(c.endpoint, timeout_s=cast(Any, "3")),
-        "expected seconds, as timeout_s=30.0",
+        "expected seconds, such as timeout_s=30.0",
     ),
 ]
 
@@ -92,7 +112,7 @@ def test_a_wrong_checkpoint_is_told_and_the_writer_goes_on(
     daemon: SmallDaemon, client: Client, checkpoint: Any
 ) -> None:
     with client.writer("ns", "t", SCHEMA) as writer:
-        with pytest.raises(InvalidRequest, match="a source partition and its state, as"):
+        with pytest.raises(InvalidRequest, match="a source partition and its state, such as"):
             writer.write(batch(1), checkpoint)
         writer.write(batch(2))
     assert daemon.seen == 1
@@ -103,17 +123,17 @@ def test_a_wrong_checkpoint_is_told_and_the_writer_goes_on(
     [
         ("127.0.0.1", "names no port.*'grpc://127.0.0.1:8082'"),
         ("grpc+tls://daemon", r"names no port.*'grpc\+tls://daemon:8082'"),
-        ("http://127.0.0.1:8080", "speaks to the Flight port, not to the HTTP port: grpc://HOST"),
-        ("https://daemon:8080", r"not to the HTTP port: grpc\+tls://HOST:PORT"),
-        ("flight://daemon:8082", "the scheme is one of grpc,"),
-        ("::1:8082", "an IPv6 address stands in brackets"),
-        ("[::1:8082", "Invalid IPv6 URL, as in"),
+        ("http://127.0.0.1:8080", "uses the Flight port, not the HTTP port: grpc://HOST"),
+        ("https://daemon:8080", r"not the HTTP port: grpc\+tls://HOST:PORT"),
+        ("flight://daemon:8082", "the scheme must be one of grpc,"),
+        ("::1:8082", "an IPv6 address needs brackets"),
+        ("[::1:8082", "Invalid IPv6 URL: expected an address"),
         ("127.0.0.1:99999", "out of range 0-65535"),
         ("127.0.0.1:port", "'grpc://127.0.0.1:8082'"),
         ("", "names no host"),
         ("foo bar:1", "names no host"),
-        (5, "expected text, as in 'grpc://127.0.0.1:8082', not 5"),
-        (None, "expected text"),
+        (5, "expected an address such as 'grpc://127.0.0.1:8082', not 5"),
+        (None, "expected an address"),
     ],
 )
 def test_an_endpoint_that_is_none_is_told_at_once(endpoint: Any, said: str) -> None:
@@ -143,7 +163,10 @@ def test_another_port_of_the_daemon_is_told_at_once(tmp_path_factory: Any) -> No
                 with pytest.raises(InvalidRequest, match=r"use the port of `flight\.listen`"):
                     call()
         tls = daemon.flight.replace("grpc://", "grpc+tls://")
-        with Client(tls, retry=retry) as client, pytest.raises(InvalidRequest, match="no TLS"):
+        with (
+            Client(tls, retry=retry) as client,
+            pytest.raises(InvalidRequest, match="not speak TLS"),
+        ):
             client.tables()
 
 

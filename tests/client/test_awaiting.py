@@ -1,4 +1,4 @@
-"""The clients of both loops have what the blocking one has."""
+"""The asynchronous clients have the methods of the blocking one."""
 
 import inspect
 

@@ -1,11 +1,10 @@
-"""What ``write`` makes of what it is given."""
+"""How ``write`` divides data into batches."""
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.client.batches import cut_table
-from ingester.client.inputs import batches_of
+from ingester.client.inputs import batches_of, cut_table
 
 
 @given(st.lists(st.lists(st.binary(max_size=300), max_size=20), max_size=4), st.integers(1, 2000))

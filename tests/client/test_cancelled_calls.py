@@ -1,4 +1,4 @@
-"""A call that the daemon's side cancels is an error of that call; a real Ctrl-C interrupts."""
+"""A call that the daemon cancels is an error of that call; a real Ctrl-C interrupts."""
 
 from __future__ import annotations
 

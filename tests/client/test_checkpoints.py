@@ -1,4 +1,4 @@
-"""Checkpoints as the client sends them: checked, and bulky bytes once in a stream."""
+"""Checkpoints as the client sends them: validated, with shared bytes once per stream."""
 
 import hashlib
 from typing import Any
@@ -8,17 +8,16 @@ import trio
 
 from ingester.client import Checkpoint, Client, InvalidRequest
 from ingester.client.ack import Ack
-from ingester.client.checkpoints.checkpoint import (
+from ingester.client.checkpoints import (
     MAX_STATE_BYTES,
     Carried,
     CheckpointMessage,
     SentShared,
     shared_id,
 )
-from ingester.client.delivery import Delivery
+from ingester.client.delivery import Delivery, SendWindow, WindowLimits
 from ingester.client.retry import RetryPolicy, RetryState
 from ingester.client.trio_client import TrioClient
-from ingester.client.window import SendWindow, WindowLimits
 from tests.client.rows import SCHEMA, batch
 from tests.client.small_daemon import LostAnswer, SmallDaemon
 
@@ -80,9 +79,9 @@ def test_a_new_stream_sends_the_shared_bytes_again(daemon: SmallDaemon, client: 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("topic-0", "expected a source partition and its state, as ('topic-0', b'offset 17')"),
-        (("topic-0", "17"), "checkpoint: the checkpoint state is bytes, not str"),
-        ((b"topic-0", b"17"), "checkpoint: the partition is text, not b'topic-0'"),
+        ("topic-0", "expected a source partition and its state, such as ('topic-0', b'offset 17')"),
+        (("topic-0", "17"), "checkpoint: the checkpoint state must be bytes, not str"),
+        ((b"topic-0", b"17"), "checkpoint: the partition must be text, not b'topic-0'"),
         (("", b"17"), "checkpoint: a partition's name has 1 to 256 bytes, this one 0"),
         (("é" * 129, b"17"), "checkpoint: a partition's name has 1 to 256 bytes, this one 258"),
         (("a\nb", b"17"), "checkpoint: partition 'a\\nb' has control characters"),

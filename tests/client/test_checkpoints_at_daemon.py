@@ -1,4 +1,4 @@
-"""States at a real daemon, through the client library."""
+"""Checkpoints at a real daemon, through the client library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a client trusts and what it shows of itself: checked first, and read again when replaced."""
+"""Certificates and tokens of a client: validated first, and read again after a change."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_sent(
     cases: list[tuple[str, str, dict[str, Any]]] = [
         ("tls_cert and tls_key", local, {"tls_cert": str(pair.cert)}),
         ("token and token_file", local, {"token": "a", "token_file": "b"}),
-        ("one word of ASCII", local, {"token": "a\r\nauthorization: b"}),
+        ("printable ASCII", local, {"token": "a\r\nauthorization: b"}),
         ("tls_ca=b'x': expected a path", local, {"tls_ca": b"x"}),
-        ("speaks no TLS", "grpc://127.0.0.1:8082", {"tls_ca": ca}),
+        ("does not use TLS", "grpc://127.0.0.1:8082", {"tls_ca": ca}),
         ("in clear text", remote, {"token": "secret"}),
         ("in clear text", remote, {"token_file": str(empty)}),
         ("has no certificate in PEM", local, {"tls_ca": str(pair.key)}),
         ("No such file", local, {"tls_ca": str(tmp_path / "none")}),
-        ("with its key", local, {"tls_cert": str(pair.cert), "tls_key": str(other.key)}),
+        ("and its key", local, {"tls_cert": str(pair.cert), "tls_key": str(other.key)}),
     ]
     for expected, endpoint, given in cases:
         with pytest.raises(InvalidRequest, match=expected) as caught:
@@ -124,7 +124,7 @@ def test_each_call_has_the_token_that_its_file_has_now(guarded: Guarded, tmp_pat
         _replace(file, "two\n")
         client.action("origins", {})
         _replace(file, "two words\n")
-        with pytest.raises(InvalidRequest, match="one token in it") as caught:
+        with pytest.raises(InvalidRequest, match="exactly one token") as caught:
             client.action("origins", {})
         assert "words" not in str(caught.value)
         _replace(file, "two\n")
@@ -185,7 +185,7 @@ def test_replaced_certificates_are_those_of_the_next_call(tmp_path: Path) -> Non
     with Guarded(tls_certificates=pair) as guarded:
         options = ConnectionOptions(tls_ca=str(trusted), token="one")
         with Client(guarded.endpoint, options=options, retry=NEVER) as client:
-            with pytest.raises(InvalidRequest, match="signed by nobody whom") as caught:
+            with pytest.raises(InvalidRequest, match="does not trust the signer") as caught:
                 client.action("origins", {})
             assert caught.value.code == "tls"
             assert guarded.shown == []
@@ -196,7 +196,7 @@ def test_replaced_certificates_are_those_of_the_next_call(tmp_path: Path) -> Non
             with client.writer("n", "t", BATCH.schema, exactly_once=False) as writer:
                 writer.write(BATCH).result(10)
                 _replace(trusted, authority.path.read_text())
-                with pytest.raises(InvalidRequest, match="signed by nobody whom"):
+                with pytest.raises(InvalidRequest, match="does not trust the signer"):
                     client.action("origins", {})
                 gc.collect()
                 writer.write(BATCH).result(10)
@@ -230,7 +230,7 @@ def test_a_pair_that_is_half_replaced_breaks_no_call(
 def test_a_daemon_that_has_another_name_or_has_expired_is_not_asked(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     cases = {
-        "not for the name": authority.issue("elsewhere", names=["elsewhere.example"]),
+        "for another host name": authority.issue("elsewhere", names=["elsewhere.example"]),
         "has expired": authority.issue("late", days=-1),
     }
     options = ConnectionOptions(tls_ca=str(authority.path), token="one")

@@ -1,4 +1,4 @@
-"""What becomes of a batch, decided without a thread or a connection."""
+"""The outcome of batches, decided without threads or connections."""
 
 import pytest
 
@@ -15,10 +15,8 @@ from ingester.client import (
     WriteResult,
 )
 from ingester.client.ack import Ack
-from ingester.client.delivery import Delivery
-from ingester.client.origins import OriginLease
+from ingester.client.delivery import Delivery, OriginLease, SendWindow, WindowLimits
 from ingester.client.retry import RetryState
-from ingester.client.window import SendWindow, WindowLimits
 from tests.client.rows import batch
 
 POLICY = RetryPolicy(for_s=10, first_delay_s=1, max_delay_s=4)
@@ -111,7 +109,7 @@ def test_answers_that_nobody_read_are_counted_where_the_refusal_says_how_many_th
 def test_a_refusal_is_not_clear_where_answers_may_have_been_lost() -> None:
     for origin, said in (
         (None, "full; 1 batches had no origin and no answer"),
-        ("o", "full; 1 batches may have been taken before it"),
+        ("o", "full; 1 batches may have been applied"),
     ):
         one = delivery(origin)
         append(one, 1)

@@ -1,4 +1,4 @@
-"""Filters as text mean what SQL means by them, for every row, nulls included."""
+"""Filters from text have the meaning of SQL for every row, including nulls."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_the_grammar_by_example() -> None:
         ("a", "expected a comparison"),
         ("a =", "expected a value"),
         ("a = null", "use 'is null'"),
-        ("a = 'x", "never ends"),
+        ("a = 'x", "without an end"),
         ("a = 1 b = 2", "at 6: expected 'and', 'or'"),
         ("(a = 1", r"expected '\)'"),
         ("a in ()", "expected a value"),

@@ -1,4 +1,4 @@
-"""What ``write`` takes, and what a query's answer is read by: other libraries' data, both ways."""
+"""The forms of data that ``write`` takes, and the libraries that read answers."""
 
 import datetime
 import decimal
@@ -115,7 +115,7 @@ def test_a_large_table_is_cut_and_its_ack_stands_for_all_of_it(
         ack = writer.write(large, checkpoint=("p", b"s"))
         assert ack.result(30).memory_sequence == 3
         assert writer.acknowledged.batches == 3
-        with pytest.raises(InvalidRequest, match="fits one batch"):
+        with pytest.raises(InvalidRequest, match="one batch of up to 16 MiB"):
             writer.try_write(large)
     assert daemon.table("ns", "u").num_rows == 5 * MIB
     assert [("checkpoint" in (each or {})) for each in daemon.metadata[3:]] == [False, False, True]
@@ -123,9 +123,9 @@ def test_a_large_table_is_cut_and_its_ack_stands_for_all_of_it(
 
 def test_what_would_be_cut_has_no_first_sequence(daemon: SmallDaemon, client: Client) -> None:
     large = pa.table({"v": pa.array(range(3 * MIB), pa.int64())})
-    with pytest.raises(InvalidRequest, match="cut in the same way each time"):
+    with pytest.raises(InvalidRequest, match="divided in the same way each time"):
         client.write("ns", "t", large, origin="o", first_sequence=1)
-    with pytest.raises(InvalidRequest, match="cut in the same way each time"):
+    with pytest.raises(InvalidRequest, match="divided in the same way each time"):
         client.writer("ns", "t", SCHEMA, origin="o", first_sequence=1).write(large)
     assert daemon.seen == 0
     small = pa.concat_tables([pa.table({"v": [n]}) for n in range(100)])
@@ -158,35 +158,35 @@ def test_every_key_of_a_list_of_dicts_is_a_column() -> None:
         (5, "write takes a pyarrow RecordBatch or Table, .*; not a int"),
         ("text", "not a str"),
         (pl.LazyFrame({"v": [1]}), r"collect\(\)|LazyFrame"),
-        ({"v": 1}, "column 'v' is a int: a dict is taken as columns, each a list or an array; one"),
+        ({"v": 1}, "column 'v' is a int: a dict holds columns, each a list or an array; write a"),
         ({"v": [1], "w": [1, 2]}, r"the columns differ in length: \{'v': 1, 'w': 2\}"),
         ({"v": [1, "x"]}, "column 'v': .*give it one type"),
         ([{"v": 1}, 5], "row 1 is a int, not a dict"),
         ([{}], "every dict is empty"),
-        ([(1, 2)], "an iterable is taken of record batches or of dicts, not of a tuple: say the"),
-        ([1, 2], r"not of a int: say the columns' names, as \[\{'id': 1\}"),
-        ([pa.table({"v": [1]})], "not of a Table: write each by itself"),
-        (pa.array([1]), "one column: say its name"),
-        (pl.Series([1]), "one column: say its name"),
-        (pa.chunked_array([[1]]), "one column: say its name"),
+        ([(1, 2)], "an iterable must have record batches or dicts, not a tuple: name the"),
+        ([1, 2], r"not a int: name the columns, as in \[\{'id': 1\}"),
+        ([pa.table({"v": [1]})], "not a Table: write each separately"),
+        (pa.array([1]), "one column: name it"),
+        (pl.Series([1]), "one column: name it"),
+        (pa.chunked_array([[1]]), "one column: name it"),
         (pd.DataFrame({"v": [1]}, pd.DatetimeIndex(["2026-11-21"])), "no name: name it"),
-        (pd.DataFrame({"v": [1, "x"]}), "the DataFrame is not of one type in each column"),
+        (pd.DataFrame({"v": [1, "x"]}), "a column of the DataFrame has several types"),
         (
             [{"t": NOON}, {"t": NOON.replace(tzinfo=None)}],
             "'t' has times with a zone and times with",
         ),
-        (pd.DataFrame({"t": [NOON.replace(tzinfo=None), NOON]}, dtype=object), "the zone of each"),
+        (pd.DataFrame({"t": [NOON.replace(tzinfo=None), NOON]}, dtype=object), "give each a zone"),
         (
             pd.DataFrame({"p": pd.period_range("2026", periods=2)}),
-            r"'p': a pandas.period is no type",
+            r"'p': a pandas.period is not a type",
         ),
         (
             {"p": pd.Series(pd.interval_range(0, 2))},
-            r"'p': a pandas.interval is no type of a table",
+            r"'p': a pandas.interval is not a type of a table",
         ),
         (
             pl.DataFrame({"o": pl.Series([object()], dtype=pl.Object)}),
-            "'o' holds objects of Python",
+            "'o' holds Python objects",
         ),
         ([{"d": NOON.date()}, {"d": NOON}], "column 'd' has dates and times: make all of them"),
         (
@@ -194,7 +194,7 @@ def test_every_key_of_a_list_of_dicts_is_a_column() -> None:
             "column 's' has times with a zone",
         ),
         ({"t": [pd.Timestamp(1, unit="ns")]}, "column 't' has nanoseconds in a list of objects"),
-        ([{"v": 2**63}], "column 'v': .*give it one type that has room for all of its values"),
+        ([{"v": 2**63}], "column 'v': .*give it one type for all of its values"),
     ],
 )
 def test_what_is_not_taken_says_what_is(client: Client, data: Any, said: str) -> None:
@@ -319,7 +319,7 @@ def test_an_answer_is_read_batch_by_batch_and_once(daemon: SmallDaemon, client: 
     with client.query_stream("ns", "t") as stream:
         reader = pa.RecordBatchReader.from_stream(stream)
         assert reader.read_next_batch() == batch(0)
-        with pytest.raises(InvalidRequest, match="is there once: ask again"):
+        with pytest.raises(InvalidRequest, match="can be read once: call"):
             pa.table(stream)
     # What is left when the stream is closed must not look like the end.
     with pytest.raises(pa.ArrowException, match="closed before its end"):
@@ -337,7 +337,7 @@ def test_what_does_not_fit_is_found_before_anything_is_sent(
     numbers = np.zeros(6 * MIB, np.int64)
     numbers[-1] = 1 << 40
     for data in (pa.table({"v": numbers}), pl.DataFrame({"v": numbers})):
-        with pytest.raises(InvalidRequest, match="not every value is the same there"):
+        with pytest.raises(InvalidRequest, match="not every value can be converted exactly"):
             client.write("ns", "t", data)
     assert len(daemon.commands) == sent
 

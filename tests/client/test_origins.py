@@ -1,9 +1,9 @@
-"""Who writes, and how far they have come: origins given and made up."""
+"""Origins, named and made up, and their progress."""
 
 import pytest
 
 from ingester.client import Client, OriginClash, Unavailable
-from ingester.client.origins import OriginLease
+from ingester.client.delivery import OriginLease
 from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import SmallDaemon, unavailable
 

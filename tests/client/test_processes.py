@@ -1,4 +1,4 @@
-"""Forks and the end of a process: nothing hangs, nothing is lost without a word."""
+"""Forks and the end of a process: nothing hangs, and lost batches are reported."""
 
 import subprocess
 import sys

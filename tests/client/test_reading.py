@@ -1,4 +1,4 @@
-"""Queries, actions and the errors they raise."""
+"""Queries, actions and their errors."""
 
 import datetime
 import decimal

@@ -1,4 +1,4 @@
-"""The client against a real daemon that is killed under it."""
+"""The client with a real daemon that is killed."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Exactly once, whatever the connection does and the daemon refuses for now."""
+"""Exactly once, with lost connections and refusals."""
 
 import threading
 

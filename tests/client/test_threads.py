@@ -1,4 +1,4 @@
-"""Nobody waits for a thread that is not there: whatever fails in one ends the writer, with it."""
+"""A failing thread ends its writer with the error; no caller waits for ever."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -20,12 +20,11 @@ from ingester.client import (
 from ingester.client.connection import Connection
 from ingester.client.connection_options import ConnectionOptions
 from ingester.client.credentials import Credentials
-from ingester.client.delivery import Delivery
-from ingester.client.put_stream import PutStream
+from ingester.client.delivery import Delivery, Pending, SendWindow, WindowLimits
 from ingester.client.retry import NEVER, RetryState
-from ingester.client.route import ToOneDaemon, WayOf
-from ingester.client.send_loop import SendLoop
-from ingester.client.window import Pending, SendWindow, WindowLimits
+from ingester.client.route import RouteOf, ToOneDaemon
+from ingester.client.sender import BatchSender
+from ingester.client.streams import PutStream
 from ingester.client.wire import put_command
 from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import SmallDaemon
@@ -78,17 +77,17 @@ def test_a_thread_that_fails_fails_the_writer_and_every_ack(
                 stream.broken = where
                 return stream
 
-        way = WayOf(("ns", "t"), None, put_command("write", "ns", "t", None), SCHEMA, asks=False)
+        way = RouteOf(("ns", "t"), None, put_command("write", "ns", "t", None), SCHEMA, asks=False)
         route = Breaking(Connection(daemon.endpoint, 30.0, NEVER), way)
         window = SendWindow(WindowLimits())
-        send_loop = SendLoop(route, Delivery(window, None, RetryState(NEVER, lambda: 0.0)), 30.0)
+        sender = BatchSender(route, Delivery(window, None, RetryState(NEVER, lambda: 0.0)), 30.0)
         acks = []
         with pytest.raises(UnknownOutcome, match=f"thread failed: Boom: {where}") as caught:  # noqa: PT012
             for _ in range(3):  # the later ones may meet it already
-                ack = send_loop.append(batch(1), None)
+                ack = sender.append(batch(1), None)
                 assert ack is not None
                 acks.append(ack)
-            send_loop.wait_until_idle()
+            sender.wait_until_idle()
         assert isinstance(caught.value.__cause__, Boom)
         assert acks
         assert {ack.exception(10) for ack in acks} == {caught.value}

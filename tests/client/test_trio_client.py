@@ -1,4 +1,4 @@
-"""The same client for trio."""
+"""The client for trio."""
 
 import pyarrow as pa
 import pytest

@@ -1,11 +1,11 @@
-"""The window against a model: nothing is lost, doubled or reordered by any course of events."""
+"""The window compared with a model: no batch is lost, duplicated or reordered."""
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.client.ack import Ack
-from ingester.client.window import Pending, SendWindow, WindowLimits
+from ingester.client.delivery import Pending, SendWindow, WindowLimits
 from ingester.client.wire import OriginState
 
 BATCH = pa.record_batch({"v": pa.array([1], pa.int64())})

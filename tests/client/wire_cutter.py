@@ -1,4 +1,4 @@
-"""A TCP relay between client and daemon: cut, led to another daemon, or later than the client."""
+"""A TCP relay between client and daemon that can be cut, redirected, or started late."""
 
 import contextlib
 import socket

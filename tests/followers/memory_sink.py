@@ -1,4 +1,4 @@
-"""Sinks in memory: a bag of rows, or rows by key; with transactions, or plain."""
+"""Sinks in memory: a bag of rows, or rows by key; with or without transactions."""
 
 from __future__ import annotations
 

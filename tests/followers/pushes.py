@@ -1,4 +1,4 @@
-"""Pushes of a table's versions through a real region, and who reads a copy of it all the while."""
+"""Pushes of table versions through a real region, with concurrent readers of a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a follower is refused for: each names what was wrong, and what helps."""
+"""Invalid input of followers is refused with the cause and a remedy."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_table_that_is_dropped_under_the_follower(tmp_path: Path) -> None:
         with daemon.again() as again:
             error = failure(again, disk, ("n", "t"))
     assert isinstance(error, NotFound | TableReplaced)
-    assert content(disk, keyed=False).total() == 1, "the copy has what it had"
+    assert content(disk, keyed=False).total() == 1, "the copy keeps its last rows"
 
 
 def test_a_file_of_the_newest_version_that_is_gone(tmp_path: Path) -> None:

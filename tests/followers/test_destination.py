@@ -1,4 +1,4 @@
-"""Where copies go, as a user says it; classes of the user's own."""
+"""Destinations by name, and classes of users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A DuckDB file between its follower and its readers, and files that cannot be followed into."""
+"""A DuckDB file shared by its follower and readers, and files that are refused."""
 
 from __future__ import annotations
 

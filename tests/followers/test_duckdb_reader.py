@@ -1,4 +1,4 @@
-"""A reader of a DuckDB copy waits for its follower, and no longer than it is told."""
+"""A reader of a DuckDB copy waits for its follower, up to its timeout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies in a DuckDB file: what readers see, in which steps, and with which states."""
+"""Copies in a DuckDB file: visible rows, transactions and states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a table may hold is the same again after it was in DuckDB, or is refused by name."""
+"""Each value of a table stays equal in DuckDB, or its column is refused."""
 
 from __future__ import annotations
 

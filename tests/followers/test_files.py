@@ -1,4 +1,4 @@
-"""The rows of files as a copy reads them: columns and rows that are asked for, and no more."""
+"""Reading files for a copy: only requested columns and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that writes into a copy is killed at any moment: rows and state agree."""
+"""A process that writes a copy is killed at any moment: rows and state agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sink whose state is kept at the daemon, and the daemon loses its disk, the state with it."""
+"""The state of a sink is kept at the daemon, which loses its disk."""
 
 from __future__ import annotations
 

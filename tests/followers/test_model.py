@@ -1,4 +1,4 @@
-"""A copy beside a model of the table: whatever happens, and in whatever order, both are equal."""
+"""A copy compared with a model of the table, under random events in random order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from ingester.client.errors import ClientError
 from ingester.followers.followed_copy import CopySource, FollowedCopy
-from ingester.followers.place import CopyPlace, SinkCalls
+from ingester.followers.place import SinkCalls, SinkPlace
 from ingester.followers.sink import FollowedTable
 from ingester.followers.state import CopySelection
 from ingester.followers.version_copy import CopyOpening, open_copy_of
@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
         files = WorldFiles(self.world, self.filter)
         feed = WorldFeed(self.world, self.filter, says_buffers=self.says_buffers)
         guard = SinkCalls(sink, lambda *_: None)
-        place = CopyPlace(guard, OwnStates(self.disk))
+        place = SinkPlace(guard, OwnStates(self.disk))
         return open_copy_of(CopyOpening(table, CopySelection("s")), CopySource(files, feed), place)
 
     def _before_call(self, call: str) -> None:

@@ -1,4 +1,4 @@
-"""Copies as folders of Parquet files: what readers see, in which steps, and with which states."""
+"""Copies in Parquet folders: visible rows, transactions and states."""
 
 from __future__ import annotations
 

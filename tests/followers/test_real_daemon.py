@@ -1,4 +1,4 @@
-"""A follower of a real daemon: files, then the tail, then live, over restarts of both."""
+"""A follower of a real daemon: files, then the tail, then live, with restarts of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a copy begins: a state, a time, the tail, the beginning."""
+"""Start positions of a copy: a state, a time, the tail, the beginning."""
 
 from __future__ import annotations
 

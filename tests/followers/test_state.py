@@ -1,4 +1,4 @@
-"""States as bytes, and the groups that are in no file yet."""
+"""The encoding of states, and the groups that are not in a file yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Followers of tables that are pushed: prepared or not, back again, killed, slow or dead."""
+"""Followers of pushed tables: prepared or not, rolled back, killed, slow or stopped."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ingester.client.errors import InvalidRequest, Unavailable
 from ingester.followers.feed import OPERATION, GroupOf, LiveAnswer, LiveBatch
 from ingester.followers.files import FilePiece, fitted, selected
 from ingester.followers.followed_copy import CopySource, FollowedCopy
-from ingester.followers.place import CopyPlace, SinkCalls
+from ingester.followers.place import SinkCalls, SinkPlace
 from ingester.followers.sink import FileRows, FollowedTable
 from ingester.followers.state import CopySelection, FeedPosition
 from ingester.followers.version_copy import CopyOpening, Seek, open_copy_of
@@ -460,4 +460,4 @@ def copy_of(
     sink = SinkCalls(kind(table, disk), lambda *_: None)
     source = CopySource(files or WorldFiles(world), feed or WorldFeed(world))
     opening = CopyOpening(table, CopySelection("s"), seek)
-    return open_copy_of(opening, source, CopyPlace(sink, OwnStates(disk)))
+    return open_copy_of(opening, source, SinkPlace(sink, OwnStates(disk)))

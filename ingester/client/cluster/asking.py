@@ -1,10 +1,10 @@
-"""One daemon of several is asked, whichever answers, or all of them are.
+"""Calls at any one of several daemons, or at all of them.
 
     any_of   in the order of a key's preference, until one answers
-    all_of   at the same time; who is away makes the answer an error, or is named as missing
+    all_of   in parallel; an unreachable daemon causes an error, or is reported as missing
 
-Each call is repeated under the client's policy while that may help. A daemon that is away, or that
-refuses for now what another may do, is no reason to wait while there is another one.
+Calls are retried under the client's policy. Another daemon is tried before waiting for one that is
+unreachable or refuses.
 """
 
 import random
@@ -15,24 +15,18 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ..calls import Missing
 from ..connection import Connection
-from ..errors import ClientError, InvalidRequest, TimedOut, Unreachable
+from ..errors import ClientError, InvalidRequest, TimedOut, Unreachable, is_unavailable
 from ..retry import NEVER, RetryPolicy, RetryState, is_retryable
-from .health import GOING_CODES
 from .members import AT_ONCE, Members
 
 T = TypeVar("T")
 
 
 class Answers(NamedTuple, Generic[T]):
-    """What daemons answered, by their endpoint, and the endpoints of those that are away."""
+    """The answers by endpoint, and the endpoints of unreachable daemons."""
 
     of: dict[str, T]
     missing: tuple[str, ...] = ()
-
-
-def is_away(error: ClientError) -> bool:
-    """Whether the daemon is away, or about to go: others are asked in its place."""
-    return isinstance(error, Unreachable | TimedOut) or error.code in GOING_CODES
 
 
 class Asking:
@@ -51,15 +45,15 @@ class Asking:
         first: str | None = None,
         besides: Sequence[str] = (),
     ) -> T:
-        """The answer of the first daemon, by the key's preference, that gives one.
+        """The answer of the first daemon that gives one, in the key's order of preference.
 
         Args:
-            once: whether each daemon is asked once at most.
-            first: the daemon to ask before all others.
-            besides: those that are known to be away: they are not asked.
+            once: Ask each daemon once at most.
+            first: The daemon to ask before all others.
+            besides: Daemons known to be unreachable, which are not asked.
 
         Raises:
-            ClientError: what the last daemon said; or two write to different stores.
+            ClientError: The last daemon's error; or two daemons write to different stores.
         """
         retry = RetryState(NEVER if once else self._retry, random.random)
         while True:
@@ -86,13 +80,13 @@ class Asking:
         """The answers of all daemons.
 
         Args:
-            missing: whether those that are away may be left out.
-            about: what would be missing, for the error.
-            besides: those that are known to be away: they are not asked, and are missing.
+            missing: Whether unreachable daemons may be left out.
+            about: What would be missing, for the error.
+            besides: Daemons known to be unreachable, which are not asked and count as missing.
 
         Raises:
-            Unreachable: a daemon is away, and ``missing`` does not allow it; or all are.
-            ClientError: what a daemon said that is there; or two write to different stores.
+            Unreachable: A daemon is unreachable and ``missing`` is not "allow"; or all are.
+            ClientError: A daemon's error; or two daemons write to different stores.
         """
         endpoints = [each for each in self._members.of_one_store() if each not in besides]
         with ThreadPoolExecutor(min(AT_ONCE, len(endpoints) or 1), "ingester-asking") as pool:
@@ -111,7 +105,7 @@ class Asking:
             else:
                 raise error
         for error in failed.values():
-            if not is_away(error):
+            if not is_unavailable(error):
                 raise error
         if failed and (missing == "error" or not answers):
             raise _some_missing(failed, len(endpoints), about)
@@ -123,16 +117,16 @@ class Asking:
             try:
                 return self._asked(endpoint, call)
             except ClientError as exc:
-                if missing == "allow" and is_away(exc):
+                if missing == "allow" and is_unavailable(exc):
                     raise
                 self._pause(retry, exc)
 
     def _asked(self, endpoint: str, call: Callable[[Connection], T]) -> T:
-        """One call at one daemon; what it says of the daemon's health is noted."""
+        """One call at one daemon; its outcome updates the daemon's health."""
         try:
             answer = call(self._members.checked(endpoint))
         except InvalidRequest:
-            raise  # also of the client: closed, forked
+            raise  # possibly the client's own: closed, forked
         except ClientError as exc:
             if isinstance(exc, Unreachable | TimedOut):
                 self._members.failed(endpoint, exc)
@@ -140,7 +134,7 @@ class Asking:
         return answer
 
     def _pause(self, retry: RetryState, error: ClientError) -> None:
-        """Wait before the next try, or raise the error that stands."""
+        """Wait before the next try, or raise the error if there is none."""
         delay_s = retry.failed(error, time.monotonic())
         if delay_s is None:
             raise error
@@ -152,7 +146,7 @@ def _some_missing(failed: dict[str, ClientError], count: int, about: str) -> Cli
     lacking = f"; {about}" if about and len(failed) < count else ""
     first = next(iter(failed.values()))
     error = Unreachable(
-        f"{len(failed)} of {count} daemons cannot be asked ({told}){lacking}",
+        f"{len(failed)} of {count} daemons are unreachable ({told}){lacking}",
         details={"missing": list(failed)},
     )
     error.__cause__ = first

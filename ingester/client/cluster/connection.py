@@ -1,10 +1,10 @@
-"""The calls of a client of several daemons: which of them each one needs.
+"""The calls of a client of several daemons, and the daemons that each call needs.
 
-a stream of writes        one daemon, by its table and origin (:mod:`.route`)
-query                     all, as one snapshot each (:mod:`.union`)
-schema, create_table      whichever answers
-tables, describe, persist, origins, checkpoints   all, put together (:mod:`.merging`)
-status and the like       none: they are of one daemon, so ask each of ``Client.daemons()``
+a stream of writes        one daemon, by table and origin (:mod:`.route`)
+query                     all, one snapshot each (:mod:`.union`)
+schema, create_table      any
+tables, describe, persist, origins, checkpoints   all, merged (:mod:`.merging`)
+status and similar        refused: ask each of ``Client.daemons()``
 """
 
 import math
@@ -20,31 +20,29 @@ from .. import arguments
 from ..calls import Missing
 from ..connection import Connection
 from ..connection_options import ConnectionOptions
-from ..errors import ClientError, InvalidRequest, Unavailable
-from ..query_stream import QueryStream
+from ..errors import ClientError, InvalidRequest, Unavailable, is_unavailable
 from ..retry import NEVER, RetryPolicy, RetryState
-from ..route import Route, WayOf
+from ..route import Route, RouteOf
+from ..streams import QueryStream
 from ..wire import OriginState, QueryRequest, TableSummary
 from . import merging
-from .addresses import Lookup, addresses_of
-from .asking import Asking, is_away
+from .asking import Asking
+from .daemons import Lookup, addresses_of
 from .members import Members
-from .route import Places, ToMany
+from .route import SharedRoutes, ToMany
 from .union import Union
 
 ROWS_MISSING = (
     "rows that it has taken and that are in no file yet would be missing: missing='allow'"
-    " (--allow-missing) answers without them, and says so"
+    " (--allow-missing) answers without them and reports it"
 )
-COUNTS_MISSING = (
-    "what it alone knows would be missing: start it again, or make a client of the others alone"
-)
+COUNTS_MISSING = "what only it knows would be missing: restart it, or make a client without it"
 SEQUENCE_MISSING = (
-    "how far an origin has come is not known without it: start it again, or say first_sequence"
-    " (--first-sequence) with the write, which then goes on without it"
+    "the position of an origin is unknown without it: restart it, or pass first_sequence"
+    " (--first-sequence) with the write, which then continues without it"
 )
 OWNERS_DIFFER_S = 30.0
-"""A ``sync`` that has left a daemon for an owner does not go back within so long."""
+"""How long a ``sync`` that has left a daemon for an owner does not return to it."""
 _ONE_DAEMON = frozenset({"create_table", "checkpoint_put", "checkpoint_delete"})
 
 
@@ -57,16 +55,16 @@ class OneOfSeveral(Connection):
     follow_owner: FollowOwner
 
     def of_owner(self, error: ClientError, key: tuple[str, str]) -> Connection | None:
-        """The connection to the daemon that takes the writes that this one does not take."""
+        """The connection to the daemon that owns what this one refuses."""
         return self.follow_owner(error, self, key)
 
     def told(self, error: ClientError, what: str) -> ClientError:
-        """The error of a stream that lasts at this daemon: a new one goes to another daemon."""
-        if not is_away(error):
+        """The error of a stream that is bound to this daemon; a new stream may use another one."""
+        if not is_unavailable(error):
             return error
         message = (
-            f"{error}; it was at {self.endpoint}, which alone has what was begun: begin anew with"
-            f" client.{what}(…), which goes to a daemon that takes writes"
+            f"{error}; only {self.endpoint} has what was begun: start again with"
+            f" client.{what}(…), which uses a daemon that accepts writes"
         )
         return type(error)(message, code=error.code, details=error.details)
 
@@ -92,19 +90,19 @@ class ClusterConnection:
         self._lock = threading.Lock()
 
         def connect(each: str) -> Connection:
-            # It never repeats a call by itself: that is done here, at other daemons, too.
+            # It never retries: that is done here, also at other daemons.
             one = OneOfSeveral(each, timeout_s, NEVER, options, addresses.host)
             one.follow_owner = self._of_owner
             return one
 
         self._members = Members(addresses, connect, lookup)
         self._asking = Asking(self._members, self.retry)
-        self._places = Places(self._members)
+        self._routes = SharedRoutes(self._members)
         self._union = Union(self._asking, ROWS_MISSING)
         self._owners: dict[tuple[str, ...], str] = {}
-        """Where a ``sync`` goes on, by its namespace and origin, as a refusal has said."""
+        """The owner that a refusal has named, by the namespace and origin of a ``sync``."""
         self._left: dict[tuple[tuple[str, ...], str], float] = {}
-        """When a ``sync`` has last left a daemon for an owner."""
+        """When a ``sync`` last left a daemon for an owner."""
 
     def close(self) -> None:
         """Drop the connections."""
@@ -112,26 +110,26 @@ class ClusterConnection:
         self._members.close()
 
     def check(self) -> None:
-        """Raise :class:`InvalidRequest` where no call can be made: closed, or forked."""
+        """Raise :class:`InvalidRequest` if the client is closed, or the process was forked."""
         if self._closed:
             raise InvalidRequest("the client is closed: make another one, or close it later")
         for endpoint in self._members.known:
             self._members.connection(endpoint).check()
 
-    def route(self, way: WayOf) -> Route:
-        """A writer's way, which begins at the daemon that its table and origin prefer."""
-        return ToMany(self._places, way)
+    def route(self, of: RouteOf) -> Route:
+        """A writer's route, which begins at the daemon that its table and origin prefer."""
+        return ToMany(self._routes, of)
 
     def one(self, *key: str) -> Connection:
-        """A connection to the daemon that a key prefers of those that take writes now.
+        """A connection to the daemon that a key prefers among those that accept writes.
 
-        What a refusal has named as the owner goes before all others.
+        An owner that a refusal has named is tried first.
 
         Raises:
-            ClientError: none does, for as long as the client's policy tries.
+            ClientError: No daemon accepts writes, and the retry policy gave up.
         """
 
-        def there(one: Connection) -> Connection:
+        def accepting(one: Connection) -> Connection:
             error = self._members.error_now(one.endpoint, writes=True)
             if error is not None:
                 raise error
@@ -139,14 +137,14 @@ class ClusterConnection:
 
         with self._lock:
             owner = self._owners.get(key)
-        return self._asking.any_of(key, there, first=owner)
+        return self._asking.any_of(key, accepting, first=owner)
 
     def _of_owner(
         self, error: ClientError, now: Connection, key: tuple[str, str]
     ) -> Connection | None:
-        """The connection to the owner of a table that a ``sync`` is refused for, if any.
+        """The connection to the owner of the table for which a ``sync`` was refused, if any.
 
-        A stream whose tables have several owners would go to and fro: it stays, and has the error.
+        A stream whose tables have several owners would alternate between them: it gets the error.
         """
         named = error.details.get("endpoint")
         if error.code != "owner" or not isinstance(named, str):
@@ -164,7 +162,7 @@ class ClusterConnection:
         return self._members.connection(owner)
 
     def check_store(self) -> None:
-        """Raise :class:`InvalidRequest` where two daemons are known to be of different stores."""
+        """Raise :class:`InvalidRequest` if two daemons are known to have different stores."""
         self._members.of_one_store()
 
     def each(self) -> list[Connection]:
@@ -174,14 +172,13 @@ class ClusterConnection:
     def rows(self, request: QueryRequest, timeout_s: float | None, missing: Missing) -> pa.Table:
         """The whole answer to a query, within ``timeout_s``.
 
-        One that breaks off is asked for again: a daemon has gone, or its store, and nobody has seen
-        a part of it.
+        An answer that breaks off is requested again, because the caller has seen no part of it.
         """
         within_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
         give_up_at = math.inf if within_s is None else time.monotonic() + within_s
         retry = RetryState(self.retry, random.random)
         while True:
-            with self._own_too(request, missing, within_s) as stream:
+            with self._with_own_writes(request, missing, within_s) as stream:
                 try:
                     batches = [batch for batch, _ in stream]
                 except ClientError as exc:
@@ -194,34 +191,34 @@ class ClusterConnection:
 
     def stream_rows(self, request: QueryRequest, missing: Missing) -> QueryStream:
         """The answer to a query, batch by batch."""
-        return self._own_too(request, missing, None)
+        return self._with_own_writes(request, missing, None)
 
-    def _own_too(
+    def _with_own_writes(
         self, request: QueryRequest, missing: Missing, within_s: float | None
     ) -> QueryStream:
-        """An answer with everything that this client's own writers have acknowledged.
+        """An answer with everything that this client's own writers got acknowledged.
 
         Raises:
-            Unavailable: what a daemon has lost is still being sent again.
+            Unavailable: Rows that a daemon has lost are still being sent again.
         """
         if request.version is not None:
             return self._union.stream(request, missing, within_s)
         until = time.monotonic() + (self.retry.for_s if within_s is None else within_s)
         while True:
-            away = self._places.own_writes.wait((request.namespace, request.table), until)
+            unreachable = self._routes.own_writes.wait((request.namespace, request.table), until)
             stream = self._union.stream(request, missing, within_s)
-            if away <= {*stream.snapshot.missing}:
+            if unreachable <= {*stream.snapshot.missing}:
                 return stream
-            stream.close()  # it is back, maybe without what it had
+            stream.close()  # one is back, possibly without its rows
             if time.monotonic() >= until:
                 raise Unavailable(
-                    f"{', '.join(sorted(away))} may have rows that this client has written, and"
-                    " does not say whether it has them: ask again",
+                    f"{', '.join(sorted(unreachable))} may have rows that this client has written"
+                    " and does not report them: try again",
                     code="unavailable",
                 )
 
     def tables(self) -> list[TableSummary]:
-        """All tables that a daemon knows. Their sizes are not known: no daemon knows them."""
+        """All tables that a daemon knows, without sizes: no daemon knows those of all."""
         listed = self._asking.all_of(lambda one: one.tables(), about=COUNTS_MISSING)
         names = {(each.namespace, each.table) for found in listed.of.values() for each in found}
         return [TableSummary(*name, rows=-1, bytes=-1) for name in sorted(names)]
@@ -240,10 +237,10 @@ class ClusterConnection:
         *,
         once: bool = False,
     ) -> list[dict[str, Any]]:
-        """The JSON results of an action, put together from those of all daemons where need be.
+        """The JSON results of an action, merged from all daemons if necessary.
 
         Raises:
-            InvalidRequest: it is an action of one daemon.
+            InvalidRequest: The action concerns a single daemon.
         """
 
         def call(one: Connection) -> list[dict[str, Any]]:
@@ -255,8 +252,8 @@ class ClusterConnection:
         merged = merging.MERGED.get(kind)
         if merged is None:
             raise InvalidRequest(
-                f"{kind} is of one daemon, and this client has several: name one endpoint, as"
-                f" {self._members.endpoints()[0]}, or ask each of client.daemons()"
+                f"{kind} concerns one daemon and this client has several: name one endpoint, such"
+                f" as {self._members.endpoints()[0]}, or ask each of client.daemons()"
             )
         return merged([*self._asking.all_of(call, about=COUNTS_MISSING).of.values()])
 

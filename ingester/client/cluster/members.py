@@ -1,9 +1,8 @@
-"""The daemons of a client, each with its connection and what is known of its health.
+"""The daemons of a client, each with its connection and its health.
 
-A DNS name is looked up again every ``LOOK_UP_S``, and sooner when a daemon went away: those that
-are new get streams at once, and those whose record is gone get no new ones. Daemons that went away
-are asked in a thread of their own, when their circuit says so, until they are back: no caller waits
-for that.
+A DNS name is looked up every ``LOOK_UP_S``, and sooner after a daemon became unreachable. New
+daemons get streams immediately; those without a record get no new ones. Unreachable daemons are
+asked in a separate thread, as their circuits allow, until they answer; no caller waits for that.
 """
 
 import contextlib
@@ -17,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from .. import lifetime
 from ..connection import Connection
 from ..errors import (
+    GOING_CODES,
     ClientError,
     Forbidden,
     Unauthenticated,
@@ -24,18 +24,15 @@ from ..errors import (
     Unimplemented,
     Unreachable,
 )
-from .addresses import Addresses, Lookup, resolved
-from .health import GOING_CODES, Health
-from .placement import ranked
-from .stores import Stores
+from .daemons import Addresses, Health, Lookup, Stores, ranked, resolved
 
 LOOK_UP_S = 30.0
 LOOK_UP_AGAIN_S = 2.0
-"""The time between two look-ups when a daemon went away."""
+"""The interval of look-ups after a daemon became unreachable."""
 ASK_S = 2.0
-"""The time in which a daemon that was away, or is asked for its store, has to answer."""
+"""Timeout of health checks and of the question for a daemon's store."""
 AT_ONCE = 32
-"""The daemons that are asked at the same time."""
+"""The number of daemons that are asked at the same time."""
 
 Connect = Callable[[str], Connection]
 
@@ -46,7 +43,7 @@ class Members:
     def __init__(
         self, addresses: Addresses, connect: Connect, lookup: Lookup | None = None
     ) -> None:
-        """``connect`` makes a connection, and sends nothing."""
+        """``connect`` makes a connection without sending anything."""
         self._addresses = addresses
         self._connect = connect
         self._lookup = lookup
@@ -60,7 +57,7 @@ class Members:
         self._looked_at = float("-inf")
         self._watching = False
         self.changes = 0
-        """Rises whenever a daemon comes, goes or is back: routes look at their choice then."""
+        """Incremented when a daemon is added, removed, lost or back, so that routes check again."""
         if addresses.name is None:
             self._take(addresses.endpoints)
 
@@ -76,14 +73,14 @@ class Members:
         """The endpoints of all daemons.
 
         Raises:
-            Unreachable: a DNS name that was never looked up cannot be looked up now.
+            Unreachable: The DNS name was never resolved and cannot be resolved now.
         """
         if self._addresses.name is not None:
             self._look_up(self._addresses.name)
         return self._endpoints
 
     def connection(self, endpoint: str) -> Connection:
-        """The connection to a daemon, which may be one that an owner's name has led to."""
+        """The connection to a daemon of the client, or to one that a refusal named."""
         with self._lock:
             found = self._connections.get(endpoint)
             if found is None:
@@ -91,12 +88,12 @@ class Members:
             return found
 
     def known_as(self, endpoint: str) -> str:
-        """The endpoint of the daemon that has said it is there; of one that is not among ours, too.
+        """The endpoint for an address that a daemon reported; it may be unknown to the client.
 
-        It is dialled as ours are: by TLS where they are.
+        TLS is used if the client's own endpoints use it.
 
         Raises:
-            InvalidRequest: not an address, or options that are not for it.
+            InvalidRequest: It is not an address, or the options do not fit it.
         """
         with self._lock:
             if endpoint in self._connections:
@@ -108,25 +105,25 @@ class Members:
         return endpoint
 
     def order(self, key: Sequence[str], first: str | None = None) -> list[str]:
-        """All endpoints in the order in which to try them for a key.
+        """All endpoints in the order to try them for a key.
 
         Args:
-            first: goes before all others, as it owns what is asked for.
+            first: The endpoint of the owner, tried before all others.
 
         Raises:
-            InvalidRequest: as :meth:`of_one_store`.
+            InvalidRequest: As for :meth:`of_one_store`.
         """
         self.of_one_store()
         return self.order_known(key, first)
 
     def of_one_store(self) -> Sequence[str]:
-        """The endpoints of all daemons, which write to one store as far as they say.
+        """The endpoints of all daemons, after checking that they write to one store.
 
-        A daemon is asked when it is used first, and again when it was away.
+        A daemon is asked for its store at its first use, and again after it was unreachable.
 
         Raises:
-            InvalidRequest: two of them write to different stores.
-            Unreachable: as :meth:`endpoints`.
+            InvalidRequest: Two of them write to different stores.
+            Unreachable: As for :meth:`endpoints`.
         """
         endpoints = self.endpoints()
         if len(endpoints) > 1:
@@ -135,7 +132,7 @@ class Members:
                 with self._lock:
                     if self._stores.differ(endpoints) is not None:
                         for each in endpoints:
-                            self._stores.was_away(each)  # all may have another one by now
+                            self._stores.was_unreachable(each)  # all may have changed
                 self._ask_stores(endpoints)
                 with self._lock:
                     error = self._stores.differ(endpoints)
@@ -166,18 +163,18 @@ class Members:
             found = self.connection(endpoint).act("store", {}, within_s, once=True)
             store = found[0].get("store") if found else None
         except Unimplemented:
-            pass  # a daemon of before
+            pass  # an older daemon
         except (Forbidden, Unauthenticated):
-            return  # the call itself will say so
+            return  # the call itself will raise it
         with self._lock:
             self._stores.told(endpoint, store)
 
     def checked(self, endpoint: str) -> Connection:
-        """The connection to a daemon that has said its store, or does now.
+        """The connection to a daemon whose store is known or has been asked for.
 
         Raises:
-            InvalidRequest: as :meth:`of_one_store`.
-            ClientError: it cannot be asked.
+            InvalidRequest: As for :meth:`of_one_store`.
+            ClientError: The daemon does not answer.
         """
         endpoints = (*self._endpoints, endpoint)
         if len(set(endpoints)) > 1:
@@ -192,25 +189,25 @@ class Members:
         return self.connection(endpoint)
 
     def usable(self, endpoint: str) -> bool:
-        """Whether nothing speaks against a daemon."""
+        """Whether a daemon's circuit is closed."""
         with self._lock:
             return self._health.usable(endpoint)
 
     def error(self, endpoint: str) -> ClientError | None:
-        """The last error of a daemon that is away."""
+        """The last error of an unreachable daemon, or None."""
         with self._lock:
             return self._health.error(endpoint)
 
     def answered(self, endpoint: str) -> None:
-        """Note that a daemon does what it is asked."""
+        """Record that a daemon works."""
         with self._lock:
             if not self._health.usable(endpoint):
                 self._health.answered(endpoint)
-                self._stores.was_away(endpoint)
+                self._stores.was_unreachable(endpoint)
                 self.changes += 1
 
     def failed(self, endpoint: str, error: ClientError) -> None:
-        """Note that a daemon is away; it is asked from time to time whether it is back."""
+        """Record that a daemon is unreachable; it is checked in the background."""
         with self._lock:
             was_usable = self._health.usable(endpoint)
             self._health.failed(endpoint, error, time.monotonic(), random.random())
@@ -221,7 +218,7 @@ class Members:
         self.watch()
 
     def watch(self) -> None:
-        """See that daemons that are away are asked, and a DNS name is looked up, in a thread."""
+        """Start the thread that checks unreachable daemons and looks up the DNS name."""
         with self._lock:
             if self._watching or self.closed.is_set() or not lifetime.alive():
                 return
@@ -231,11 +228,11 @@ class Members:
 
     @property
     def known(self) -> Sequence[str]:
-        """The endpoints as they are known; nothing is looked up."""
+        """The known endpoints, without a look-up."""
         return self._endpoints
 
     def order_known(self, key: Sequence[str], first: str | None = None) -> list[str]:
-        """As :meth:`order`, of the endpoints that are known; nothing is looked up."""
+        """As :meth:`order`, without a look-up."""
         preferred = ranked(key, self._endpoints)
         with self._lock:
             order = self._health.order(preferred)
@@ -254,7 +251,7 @@ class Members:
                 with self._lock:
                     self._looked_at = float("-inf")
                 raise
-            return  # who was there before is still asked
+            return  # the known daemons are still used
         self._take(found)
 
     def _take(self, endpoints: Sequence[str]) -> None:
@@ -264,10 +261,10 @@ class Members:
                 self._health.keep(self._endpoints)
                 self.changes += 1
         for each in endpoints:
-            self.connection(each)  # what is wrong with an address or an option is told at once
+            self.connection(each)  # invalid addresses and options are refused here
 
     def ask_due(self) -> float | None:
-        """Ask the daemons whose time has come; seconds until the next, None where all are back."""
+        """Check the daemons that are due; seconds until the next check, None if all are usable."""
         with self._lock:
             due = self._health.due(time.monotonic())
         for endpoint in due:
@@ -288,10 +285,10 @@ class Members:
         return None if at is None else max(0.05, at - now)
 
     def error_now(self, endpoint: str, *, writes: bool = False) -> ClientError | None:
-        """The reason why a daemon is of no use now; None where it seems to be of use.
+        """The reason why a daemon is unusable now, or None.
 
         Args:
-            writes: whether it has to take writes, whatever was wrong with it before.
+            writes: The daemon must also accept writes.
         """
         before = self.error(endpoint)
         connection = self.connection(endpoint)
@@ -301,21 +298,21 @@ class Members:
                 return None
             status = connection.act("status", {}, ASK_S, once=True)[0]
         except (Forbidden, Unauthenticated, Unimplemented):
-            return None  # it is there; what it says to a stream will tell
+            return None  # it is reachable; a stream will get its error
         except ClientError as exc:
             return exc
         if (status.get("admission") or {}).get("accepts_writes", True):
             return None
-        return Unavailable(f"daemon {endpoint} takes no writes", code="unavailable")
+        return Unavailable(f"daemon {endpoint} accepts no writes", code="unavailable")
 
 
 def _watch(members: weakref.ref[Members]) -> None:
-    """Ask daemons that are away until all are back, or the client is gone."""
+    """Check unreachable daemons until all are back or the client no longer exists."""
     while True:
         found = members()
         if found is None or not lifetime.alive():
             return
         wait_s, closed = found.ask_due(), found.closed
-        del found  # a client that nobody has any more is not kept by its thread
+        del found  # the thread must not keep the client alive
         if wait_s is None or closed.wait(wait_s):
             return

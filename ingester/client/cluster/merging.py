@@ -1,7 +1,7 @@
-"""What several daemons know, put together. Pure.
+"""Merges the answers of several daemons into one. Pure.
 
-Law of this file: a claim is made only where no daemon contradicts it. So an origin's durable
-sequence is the lowest that a daemon knows of, and what is known to be written is the highest.
+A merged statement holds for all daemons: an origin's durable sequence is the lowest that a daemon
+reports, its memory sequence the highest. ``tests/client/cluster/test_rules.py`` checks the rules.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ Objects = list[dict[str, Any]]
 
 
 def described(answers: Sequence[Objects]) -> Objects:
-    """A table as the daemon with its newest version has it, and what all have in memory."""
+    """A table as described by the daemon with its newest version; buffered sizes are summed."""
     tables: list[dict[str, Any]] = [answer[0] for answer in answers]
     newest = max(tables, key=_place).copy()
     buffered: dict[str, int] = {}
@@ -31,7 +31,7 @@ def _place(table: dict[str, Any]) -> tuple[int, int]:
 
 
 def persisted(answers: Sequence[Objects]) -> Objects:
-    """The newest version of each table: it has what all daemons have persisted."""
+    """The newest version of each table, which has everything that the daemons persisted."""
     newest: dict[tuple[str, str], dict[str, Any]] = {}
     for table in (table for answer in answers for table in answer):
         name = (table["namespace"], table["table"])
@@ -41,7 +41,7 @@ def persisted(answers: Sequence[Objects]) -> Objects:
 
 
 def origins(answers: Sequence[Sequence[OriginState]]) -> list[OriginState]:
-    """The progress of each origin at all daemons that know it."""
+    """The progress of each origin over all daemons that know it."""
     known: dict[str, list[OriginState]] = {}
     for state in (state for answer in answers for state in answer):
         known.setdefault(state.origin, []).append(state)
@@ -49,7 +49,7 @@ def origins(answers: Sequence[Sequence[OriginState]]) -> list[OriginState]:
 
 
 def _origin(name: str, states: Sequence[OriginState]) -> OriginState:
-    # Who has nothing of it in memory says nothing of what is durable.
+    # A daemon without a memory sequence says nothing about durability.
     writing = [state for state in states if state.memory_sequence is not None]
     durable = [state.durable_sequence for state in writing if state.durable_sequence is not None]
     told = any(state.there for state in states)
@@ -74,8 +74,8 @@ def _highest(values: Any) -> int | None:
 def checkpoint(answers: Sequence[Objects]) -> Objects:
     """A source's state: that of the one daemon whose log has a newer one than the files.
 
-    Where several have, nobody here can tell the newest, and the state is the one in files: a
-    source that numbers its batches goes on from there, and what is known already is not written.
+    If several have one, the newest cannot be determined and the state in files is returned. A
+    source that numbers its batches continues from there, and known batches count as duplicates.
     """
     states = [answer[0] for answer in answers if answer]
     pending = [state for state in states if not state.get("durable", True)]
@@ -89,7 +89,7 @@ def checkpoint(answers: Sequence[Objects]) -> Objects:
 
 
 def checkpoints(answers: Sequence[Objects]) -> Objects:
-    """All states, each as it was put last."""
+    """The latest state of each partition."""
     newest: dict[tuple[str, str, str], dict[str, Any]] = {}
     for each in (each for answer in answers for each in answer):
         key = (each["namespace"], each["table"], each["partition"])
@@ -110,4 +110,4 @@ MERGED: Mapping[str, Callable[[Sequence[Objects]], Objects]] = {
     "checkpoint_get": checkpoint,
     "checkpoints": checkpoints,
 }
-"""The actions that ask all daemons, and how their answers become one."""
+"""The actions that ask all daemons, and the function that merges their answers."""

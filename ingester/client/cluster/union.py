@@ -1,35 +1,49 @@
-"""A query of several daemons: the files of one version, and what each daemon has beyond it.
+"""A query of several daemons: the files of one version, and what each daemon has after it.
 
     describe at all ──▶ version V, keyed or not
-      without a primary key   V's files, from one daemon, and of each daemon the tail of V
-      with a primary key      the owner's own answer: it alone has rows that are in no file;
-                              V's files where nobody owns it
-      of a version            files alone, from whichever daemon answers
+      without a primary key   V's files from one daemon, and the tail of V from each daemon
+      with a primary key      the owner's answer, which alone has rows that are in no file;
+                              V's files if there is no owner
+      of a version            files only, from any daemon
 
-Each daemon's tail has exactly what V's files lack of its rows, as one snapshot of it that is taken
-after the call: so everything acknowledged before it is in the answer, each row once. A daemon that
-is away may have rows that nobody else knows: that is an error, or they are said to be missing.
+Each daemon's tail has exactly the rows that V's files lack, as a snapshot taken after the call: the
+answer has everything acknowledged before it, each row once. An unreachable daemon may have rows
+that no other daemon knows: that is an error, or it is reported as missing.
 
-Rows of an origin that went from one daemon to another in the middle of the asking could come from
-both, or from neither. Whoever took it says since which version it has it, and whoever had it since
-which version it left rows out (``taken_version``); where that is after V everybody is asked again.
+Rows of an origin that moves between two daemons during the query could come from both or from
+neither. Both daemons report the version since which they have the origin or omit its rows
+(``taken_version``); if that is later than V, all are asked again.
+
+Batches come from the daemons in turn, so that none waits longer than ``query.client_timeout`` while
+another is read. A column that one answer lacks is null there.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
+from .. import lifetime
 from ..calls import Missing
 from ..connection import Connection
-from ..errors import Unavailable, Unreachable
-from ..query_stream import QueryStream
-from ..wire import QueryRequest
+from ..errors import ClientError, Unavailable, Unreachable
+from ..streams import QueryStream, ReadState
+from ..wire import QueryRequest, SnapshotInfo, encode
 from .asking import Answers, Asking
-from .stores import different
-from .union_stream import UnionStream
+from .daemons import different
 
 ATTEMPTS = 6
+_TOLD = (
+    "ingester_id",
+    "incarnation",
+    "epoch",
+    "store",
+    "snapshot_sequence",
+    "manifest_version",
+    "table_version",
+)
 
 
 class Newest(NamedTuple):
@@ -39,7 +53,7 @@ class Newest(NamedTuple):
     table_version: int
     keyed: bool
     owner: str | None
-    """The id of the daemon that takes a keyed table's writes; None where nobody does."""
+    """The id of the daemon that takes a keyed table's writes, or None."""
     endpoint: str | None
 
 
@@ -47,19 +61,19 @@ class Union:
     """Queries of the daemons of one client. Any thread."""
 
     def __init__(self, asking: Asking, lacking: str) -> None:
-        """``lacking`` says in an error what would be missing without a daemon."""
+        """``lacking`` is the error's text for what an answer without a daemon would lack."""
         self._asking = asking
         self._lacking = lacking
 
     def stream(
         self, request: QueryRequest, missing: Missing, within_s: float | None
     ) -> QueryStream:
-        """The answer, batch by batch; each daemon's part within ``within_s``."""
+        """The answer as a stream; each daemon's part within ``within_s``."""
         body = msgspec.json.decode(request.ticket())
         scope = body.get("scope", "all")
         if scope == "version":
             return self._files(request, (), within_s)
-        stale = Unavailable("origins go from daemon to daemon all the time: ask again")
+        stale = Unavailable("origins kept moving between daemons: try again")
         for _ in range(ATTEMPTS):
             newest, gone = self._newest(request, missing)
             if request.table_version not in (None, newest.table_version):
@@ -95,7 +109,7 @@ class Union:
     def _files(
         self, request: QueryRequest, gone: Sequence[str], within_s: float | None
     ) -> QueryStream:
-        """The answer of whichever daemon gives it: it is the same everywhere."""
+        """The answer of any daemon, which is the same everywhere."""
         return self._asking.any_of(
             (request.namespace, request.table),
             lambda one: one.stream(request.ticket(), within_s),
@@ -105,7 +119,7 @@ class Union:
     def _files_of(
         self, newest: Newest, request: QueryRequest, gone: Sequence[str], within_s: float | None
     ) -> QueryStream:
-        """What is in files of the newest version that a daemon knows, from whoever answers."""
+        """The files of the newest known version, from any daemon."""
         fields = {"version": newest.version, "table_version": newest.table_version}
         files = msgspec.structs.replace(request, scope="version", **fields)
         return UnionStream([self._files(files, gone, within_s)], request, gone)
@@ -118,13 +132,13 @@ class Union:
         gone: Sequence[str],
         within_s: float | None,
     ) -> QueryStream:
-        """The answer of a keyed table's owner, which is told by its id.
+        """The answer of a keyed table's owner, identified by its id.
 
-        Where none owns it, all is in the files of the newest version. What anybody answers by
-        itself is no better: it may not have seen that version yet.
+        Without an owner, all rows are in the files of the newest version. A daemon's own answer
+        would not do: it may not have seen that version yet.
 
         Raises:
-            Unreachable: the owner is none of the daemons that the client knows.
+            Unreachable: The client does not know the owner.
         """
         if newest.owner is None:
             return self._files_of(newest, request, gone, within_s)
@@ -142,10 +156,10 @@ class Union:
             if not owners and not answers.missing:
                 raise Unreachable(
                     f"daemon {newest.owner!r} at {newest.endpoint} takes the writes of"
-                    f" {request.namespace}/{request.table}, and is none of those that this client"
-                    " was given: name it, too"
+                    f" {request.namespace}/{request.table} and is not among the client's daemons:"
+                    " name it as well"
                 )
-            if not owners:  # it is away
+            if not owners:  # it is unreachable
                 _close(opened)
                 return self._files_of(newest, request, answers.missing, within_s)
             chosen = owners[0]
@@ -163,9 +177,9 @@ class Union:
         gone: Sequence[str],
         within_s: float | None,
     ) -> QueryStream | None:
-        """The tails of all daemons, and the version's files; None where an origin has moved.
+        """The tails of all daemons and the version's files; None if an origin has moved.
 
-        Who was away a moment ago is not asked: an answer has no time limit by default.
+        Daemons in ``gone`` are not asked, because an answer has no timeout by default.
         """
         replace = msgspec.structs.replace
         version = newest.version if request.version is None else request.version
@@ -194,7 +208,7 @@ class Union:
 
 
 def _check_one_store(answers: Mapping[str, QueryStream]) -> None:
-    """Raise InvalidRequest where two daemons, by their endpoints, answer from different stores."""
+    """Raise InvalidRequest if two daemons answer from different stores."""
     said = {endpoint: stream.snapshot.store for endpoint, stream in answers.items()}
     error = different({endpoint: store for endpoint, store in said.items() if store})
     if error is not None:
@@ -202,7 +216,7 @@ def _check_one_store(answers: Mapping[str, QueryStream]) -> None:
 
 
 def _of_each_daemon(streams: Sequence[QueryStream]) -> list[QueryStream]:
-    """One stream per daemon: some have two endpoints, as by IPv4 and IPv6."""
+    """One stream per daemon; a daemon may have two endpoints, for IPv4 and IPv6."""
     found: dict[tuple[str | None, str | None], QueryStream] = {}
     for stream in streams:
         daemon = (stream.snapshot.ingester_id, stream.snapshot.incarnation)
@@ -223,3 +237,91 @@ def _noted(opened: list[QueryStream], stream: QueryStream) -> QueryStream:
 def _close(streams: Sequence[QueryStream]) -> None:
     for stream in streams:
         stream.close()
+
+
+class UnionStream(QueryStream):
+    """The streams of several daemons as one. Its snapshot has those of its parts."""
+
+    def __init__(
+        self, streams: Sequence[QueryStream], request: QueryRequest, missing: Sequence[str]
+    ) -> None:
+        """``missing`` are the endpoints of daemons that were left out."""
+        self._streams = list(streams)
+        self._left: int | None = request.limit
+        parts = tuple(stream.snapshot for stream in streams)
+        self.snapshot = SnapshotInfo(
+            manifest_version=parts[-1].manifest_version,
+            table_version=parts[-1].table_version,
+            store=parts[-1].store,
+            missing=tuple(missing),
+            parts=parts,
+        )
+        if len(parts) == 1:
+            self.snapshot = _with(parts[0], missing)
+        self.schema = _schema([stream.schema for stream in streams], self.snapshot)
+        self._turn = itertools.count()
+        self._state = ReadState.NEW
+
+    def read_raw(self) -> tuple[pa.RecordBatch, bytes | None] | None:
+        """The next batch of one of the daemons, with its undecoded source."""
+        if not self._begin_read():
+            return None
+        try:
+            return self._next()
+        except ClientError:
+            self._end(ReadState.ENDED)
+            raise
+
+    def _next(self) -> tuple[pa.RecordBatch, bytes | None] | None:
+        while self._streams and self._left != 0:
+            stream = self._streams[next(self._turn) % len(self._streams)]
+            item = stream.read_raw()
+            if item is None:
+                self._streams.remove(stream)
+                continue
+            rows, source = item
+            if self._left is not None:
+                rows = rows.slice(0, self._left)
+                self._left -= rows.num_rows
+            return _aligned(rows, self.schema), source
+        self._end(ReadState.ENDED)
+        return None
+
+    def _end(self, state: ReadState) -> None:
+        self._enter(state)
+        for stream in self._streams:
+            stream.close()
+        self._streams = []
+
+    def close(self) -> None:
+        """Cancel the rest of the answer."""
+        if lifetime.alive():
+            self._end(ReadState.CLOSED)
+
+
+def _with(snapshot: SnapshotInfo, missing: Sequence[str]) -> SnapshotInfo:
+    fields = {name: getattr(snapshot, name) for name in snapshot.__struct_fields__}
+    return SnapshotInfo(**fields | {"missing": tuple(missing)})
+
+
+def _schema(schemas: Sequence[pa.Schema], snapshot: SnapshotInfo) -> pa.Schema:
+    """All columns of all answers, with the moment of the answer in the metadata."""
+    whole = pa.unify_schemas(
+        [schema.remove_metadata() for schema in schemas], promote_options="permissive"
+    )
+    told = {name: str(value) for name in _TOLD if (value := getattr(snapshot, name)) is not None}
+    if snapshot.missing:
+        told["missing"] = encode(list(snapshot.missing)).decode()
+    return whole.with_metadata(told)
+
+
+def _aligned(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if rows.schema.equals(schema):
+        return rows.replace_schema_metadata(schema.metadata)
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.schema.names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -210,7 +210,7 @@ def daemons_of(endpoint: str | Sequence[str], connection: ConnectionOptions | No
         TailUnavailable: A DNS name cannot be looked up.
     """
     from ingester.client import arguments
-    from ingester.client.cluster.addresses import addresses_of, names_several, resolved, sole
+    from ingester.client.cluster.daemons import addresses_of, names_several, resolved, sole
     from ingester.client.errors import InvalidRequest, Unreachable
 
     if not names_several(endpoint):

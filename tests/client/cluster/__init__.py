@@ -1,1 +1,1 @@
-"""One client of many daemons: pure rules, small servers, and three real daemons."""
+"""One client of several daemons: pure rules, small servers, and three real daemons."""

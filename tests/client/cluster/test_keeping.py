@@ -1,4 +1,4 @@
-"""A writer that keeps what is in no file, and moves: no answer lacks what was acknowledged."""
+"""Writers with keep_until_durable that move: no answer lacks acknowledged rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from ingester.client import Checkpoint, Client, RetryPolicy, Unavailable, Writer, stream_threads
-from ingester.client.cluster import aside, route
-from ingester.client.cluster.aside import Aside
-from ingester.client.cluster.placement import ranked
+from ingester.client import Checkpoint, Client, RetryPolicy, Unavailable, Writer, sender, undurable
+from ingester.client.cluster import route
+from ingester.client.cluster.daemons import ranked
+from ingester.client.undurable import UndurableBatches
 from tests.client.cluster.three import Three, three
 from tests.drivers.waiting import until
 
@@ -92,8 +92,8 @@ class Watching:
 
     def comes_home(self, writer: Writer, home: str) -> None:
         """Write until the stream is at ``home``; what others have acknowledged stays there."""
-        left = writer._route.aside
-        assert isinstance(left, Aside)
+        left = writer._route.undurable
+        assert isinstance(left, UndurableBatches)
         until(
             lambda: self.write(writer, 1) > 0 and bool({*left.endpoints()} - {home}),
             "the writer to be at home again",
@@ -182,7 +182,7 @@ def test_nothing_that_another_daemon_has_is_hidden_while_what_a_lost_disk_had_is
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(route, "BACK_S", 0.0)  # also before all is sent again
-    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 3600.0)  # it is asked when it is back
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)  # it is asked when it is back
     client.create_table("ns", "hidden", SCHEMA)
     first = home(daemons, "hidden")
     with Watching(daemons, "hidden") as watch, keeping(client, "hidden") as writer:
@@ -206,7 +206,7 @@ def test_nothing_that_another_daemon_has_is_hidden_while_what_a_lost_disk_had_is
 def test_what_a_daemon_had_that_does_not_come_back_is_sent_to_another(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aside, "AWAY_S", 0.5)
+    monkeypatch.setattr(undurable, "UNREACHABLE_S", 0.5)
     client.create_table("ns", "gone", SCHEMA)
     first = home(daemons, "gone")
     try:
@@ -226,7 +226,7 @@ def test_what_a_daemon_had_that_does_not_come_back_is_sent_to_another(
 def test_a_query_that_cannot_have_its_own_writers_rows_names_their_origin(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 3600.0)  # nobody looks before the end
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)  # nobody looks before the end
     client.create_table("ns", "waiting", SCHEMA)
     first = home(daemons, "waiting")
     with keeping(client, "waiting") as writer:
@@ -247,7 +247,7 @@ def test_a_query_that_cannot_have_its_own_writers_rows_names_their_origin(
 def test_what_a_lost_disk_had_of_a_keyed_table_is_sent_again_before_what_is_newer(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 3600.0)  # nobody looks before the end
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)  # nobody looks before the end
     schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("n", pa.int64())])
     client.create_table("ns", "keyed", schema, primary_key=["k"])
     options = {"origin": "o", "first_sequence": 1, "keep_until_durable": True}
@@ -323,7 +323,7 @@ def test_nothing_that_two_others_have_is_hidden_while_what_a_lost_disk_had_is_se
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(route, "BACK_S", 0.0)
-    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 3600.0)  # it is asked when it is back
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)  # it is asked when it is back
     in_order = _homes(daemons, client, "spread")
     first, second = map(daemons.number, in_order[:2])
     with Watching(daemons, "spread") as watch, keeping(client, "spread") as writer:
@@ -336,8 +336,8 @@ def test_nothing_that_two_others_have_is_hidden_while_what_a_lost_disk_had_is_se
         daemons.daemons[second].kill()
         watch.write(writer, 400)
         daemons.again(second)
-        left = writer._route.aside
-        assert isinstance(left, Aside)
+        left = writer._route.undurable
+        assert isinstance(left, UndurableBatches)
         until(
             lambda: watch.write(writer, 1) > 0 and in_order[2] in left.endpoints(),
             "the writer to be at the second one",
@@ -376,20 +376,20 @@ def test_nothing_that_a_late_daemon_has_is_hidden_while_what_a_lost_disk_had_is_
         daemons.daemons[first].kill()
         shutil.rmtree(daemons.folder / f"d{first}")
         watch.write(writer, 1500, at_once=100)
-        left = writer._route.aside
-        assert isinstance(left, Aside)
+        left = writer._route.undurable
+        assert isinstance(left, UndurableBatches)
         stands_still.send_signal(signal.SIGSTOP)
         try:
             watch.write(writer, 1)
             daemons.again(first, "--accept-lost-log")
-            until(lambda: left.owes or left.arrives, "the writer to see what is lost")
+            until(lambda: left.owes or left.sends_again, "the writer to see what is lost")
         finally:
             stands_still.send_signal(signal.SIGCONT)
         began = watch.looks
         watch.write(writer, 1)
         watch.looked()
         assert watch.looks > began
-        until(lambda: not (left.owes or left.arrives), "the writer to have sent all again")
+        until(lambda: not (left.owes or left.sends_again), "the writer to have sent all again")
         watch.first = 0
         watch.looked()
 
@@ -409,8 +409,8 @@ def test_nothing_is_hidden_where_the_daemon_that_what_is_lost_is_sent_to_is_late
         Watching(daemons, "late") as watch,
         keeping(client, "late") as writer,
     ):
-        left = writer._route.aside
-        assert isinstance(left, Aside)
+        left = writer._route.undurable
+        assert isinstance(left, UndurableBatches)
         watch.write(writer, 6000, at_once=100)
         watch.first = watch.acknowledged  # these are lost, and come again
         watch.looked()
@@ -418,17 +418,17 @@ def test_nothing_is_hidden_where_the_daemon_that_what_is_lost_is_sent_to_is_late
         shutil.rmtree(daemons.folder / f"d{first}")
         watch.write(writer, 500, at_once=100)
         daemons.again(first, "--accept-lost-log")
-        until(lambda: left.arrives, "what is lost to be sent")
+        until(lambda: left.sends_again, "what is lost to be sent")
         late.send_signal(signal.SIGSTOP)
         try:
             written = pool.submit(watch.write, writer, 1)
             until(lambda: writer._route.endpoint != in_order[1], "the writer to go elsewhere")
-            assert left.arrives
+            assert left.sends_again
         finally:
             late.send_signal(signal.SIGCONT)
         written.result()
         watch.looked()
-        until(lambda: not (left.owes or left.arrives), "the writer to have sent all again")
+        until(lambda: not (left.owes or left.sends_again), "the writer to have sent all again")
         watch.first = 0
         watch.looked()
 
@@ -453,7 +453,7 @@ def test_what_a_lost_disk_had_is_sent_again_also_while_another_daemon_is_away(
                 there = client.query("ns", "away", missing="allow", timeout_s=60)
                 return sorted(there["n"].to_pylist())
 
-            until(lambda: found() == [*range(30)], "all to be there", aside.AWAY_S / 2)
+            until(lambda: found() == [*range(30)], "all to be there", undurable.UNREACHABLE_S / 2)
     finally:
         daemons.again(second)
     until(lambda: client.query("ns", "away").num_rows == 30, "each row to be there once")

@@ -1,4 +1,4 @@
-"""Rows of a lost disk are adopted, however often their origin went from daemon to daemon since."""
+"""Rows of a lost disk are adopted, however often their origin has moved since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams among small servers that misbehave at an exact moment: where they go, and go back to."""
+"""Streams among small servers that fail at an exact moment: where they move and return."""
 
 from __future__ import annotations
 
@@ -11,12 +11,20 @@ from functools import partial
 
 import pytest
 
-from ingester.client import Client, RetryPolicy, Unavailable, UnknownOutcome, Unreachable, send_loop
-from ingester.client.cluster import ClusterConnection, aside, members, route
-from ingester.client.cluster.placement import ranked
+from ingester.client import (
+    Client,
+    RetryPolicy,
+    Unavailable,
+    UnknownOutcome,
+    Unreachable,
+    sender,
+    undurable,
+)
+from ingester.client.cluster import ClusterConnection, members, route
+from ingester.client.cluster.daemons import ranked
 from ingester.client.connection import Connection
-from ingester.client.put_stream import PutStream
 from ingester.client.retry import NEVER
+from ingester.client.streams import PutStream
 from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import Fault, LostAnswer, SmallDaemon, unavailable
 from tests.drivers.ports import free_port
@@ -99,8 +107,8 @@ def test_what_is_owed_while_nobody_is_there_is_tried_again_after_pauses(
     pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that was acknowledged is lost, nothing newer waits, and no daemon can be reached."""
-    monkeypatch.setattr(aside, "AWAY_S", 0.1)
-    monkeypatch.setattr(send_loop, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(undurable, "UNREACHABLE_S", 0.1)
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 0.05)
     opened, open_one = 0, route.ToMany.open
 
     def open_next(way: route.ToMany) -> PutStream:
@@ -130,8 +138,8 @@ def test_who_closes_is_told_what_a_daemon_says_in_place_of_what_it_has(
     pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As that its store is away: it does not go, and nobody knows when it will know more."""
-    monkeypatch.setattr(aside, "AWAY_S", 0.1)
-    monkeypatch.setattr(send_loop, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(undurable, "UNREACHABLE_S", 0.1)
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 0.05)
     asked = 0
 
     def away(body: object) -> list[dict[str, object]]:
@@ -178,8 +186,8 @@ def test_only_a_keyed_tables_next_daemon_is_sent_what_the_one_before_had_before_
 def test_a_process_that_runs_on_has_what_it_acknowledged_and_needs_no_store_to_say_so(
     pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch, many: bool, restarted: bool
 ) -> None:
-    monkeypatch.setattr(aside, "AWAY_S", 0.1)
-    monkeypatch.setattr(send_loop, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(undurable, "UNREACHABLE_S", 0.1)
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 0.05)
     home, other = pair.values()
     process = {"ingester_id": "a", "incarnation": "1", "epoch": 1}
 

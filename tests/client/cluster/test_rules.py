@@ -1,4 +1,4 @@
-"""The pure rules: who prefers which daemon, what a caller names, when a daemon is asked again."""
+"""The pure rules: order of preference, addresses, circuit breakers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 
 from ingester.client import Client, InvalidRequest, OriginState, Unreachable
 from ingester.client.cluster import merging
-from ingester.client.cluster.addresses import Addresses, addresses_of, names_several, resolved
-from ingester.client.cluster.health import FIRST_S, MOST_S, Health
-from ingester.client.cluster.placement import ranked
+from ingester.client.cluster.daemons import (
+    FIRST_S,
+    MOST_S,
+    Addresses,
+    Health,
+    addresses_of,
+    names_several,
+    ranked,
+    resolved,
+)
 
 MEMBERS = st.lists(st.text("abcdef0123:.", min_size=1, max_size=12), min_size=1, unique=True)
 KEYS = st.tuples(st.text(max_size=8), st.text(max_size=8), st.text(max_size=8))
@@ -58,11 +65,11 @@ def test_what_a_caller_names_is_told_apart() -> None:
     ("endpoint", "says"),
     [
         ([], "names no daemon"),
-        ("a:1,", "names no daemon in one of its places"),
-        (["a:1", 5], "expected text"),
-        ("a:1,http://b:8080", "not to the HTTP port"),
-        ("dns+grpc://a:1,b:2", "a DNS name stands alone"),
-        (["dns+grpc://a:1", "b:2"], "a DNS name stands alone"),
+        ("a:1,", "names no daemon in one of its parts"),
+        (["a:1", 5], "expected an address"),
+        ("a:1,http://b:8080", "not the HTTP port"),
+        ("dns+grpc://a:1,b:2", "a DNS name must be the only endpoint"),
+        (["dns+grpc://a:1", "b:2"], "a DNS name must be the only endpoint"),
         ("dns+grpc://a", "names no port"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Daemons of different stores are no cluster: whatever would mix them is refused, by name."""
+"""Daemons of different stores are refused by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ingester.client import Client, InvalidRequest, RetryPolicy
-from ingester.client.cluster.stores import ASK_AGAIN_S, Stores
+from ingester.client.cluster.daemons import ASK_AGAIN_S, Stores
 from ingester.spark.errors import RequestRefused
 from ingester.spark.read.tail import TailRequest, daemons_of, tails_of
 from persist.manifest import Manifest
@@ -65,7 +65,7 @@ def test_every_read_and_write_of_both_is_refused_and_names_them(
         with Client(endpoints, retry=PATIENT) as client, pytest.raises(InvalidRequest) as refused:
             call(client)
         assert all(endpoint in str(refused.value) for endpoint in endpoints), name
-        assert "Name those of one store" in str(refused.value), name
+        assert "Name daemons of one store" in str(refused.value), name
     asked = run_command("query", "ns", "t", "--endpoint", ",".join(endpoints), cwd=tmp_path)
     check_refused(asked, 1, "writes to store")
     asked = run_command("tail", "ns", "t", "--endpoint", ",".join(endpoints), cwd=tmp_path)
@@ -113,8 +113,8 @@ def test_what_is_known_of_stores() -> None:
     stores.told("b", None)  # a daemon of before
     assert stores.differ(both) is None
     stores.told("b", "2")
-    assert "a writes to store 1, and b to store 2" in str(stores.differ(both))
+    assert "a writes to store 1 and b to store 2" in str(stores.differ(both))
     assert stores.differ(("b",)) is None, "a is none of the endpoints any more"
-    stores.was_away("b")
+    stores.was_unreachable("b")
     assert stores.due(both, 0.0) == ["b"]
     assert stores.differ(both) is not None, "what it said holds until it says something else"

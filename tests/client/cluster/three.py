@@ -1,4 +1,4 @@
-"""Three real daemons on one store, at ports that they keep when they are started again."""
+"""Three real daemons on one store that keep their ports across restarts."""
 
 from __future__ import annotations
 

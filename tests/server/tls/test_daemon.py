@@ -113,9 +113,9 @@ def test_flight_lets_in_who_shows_a_certificate_and_tells_others_what_helps(
     refused = {
         # No hint: a plain connection that is closed.
         "may speak TLS": (f"grpc://127.0.0.1:{port}", ConnectionOptions()),
-        "may ask for a certificate": (trusted.flight, ConnectionOptions(tls_ca=ca)),
-        "that its client_ca signs": (trusted.flight, trusted.options(strangers)),
-        "signed by nobody whom": (
+        "may require a client certificate": (trusted.flight, ConnectionOptions(tls_ca=ca)),
+        "signed by its client_ca": (trusted.flight, trusted.options(strangers)),
+        "does not trust the signer": (
             trusted.flight,
             ConnectionOptions(tls_ca=str(trusted.stranger.path)),
         ),
@@ -312,4 +312,4 @@ def test_every_client_of_ours_comes_in_by_its_certificate(trusted: Trusted, tmp_
     done = command("--tls-key", key, cert=cert)
     assert (done.returncode, done.stdout.count(b"\n")) == (0, 6)
     check_refused(command(cert=cert), 1, "tls_cert and tls_key")
-    check_refused(command(), 3, "may ask for a certificate")
+    check_refused(command(), 3, "may require a client certificate")

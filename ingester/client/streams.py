@@ -1,0 +1,251 @@
+"""The Flight streams of a client: :class:`PutStream` for writing, :class:`QueryStream` for answers.
+
+A ``PutStream`` has one thread that sends and one that reads. The reader learns only that the stream
+ended; the reason comes from ``end``, which must not run beside ``send``. pyarrow cannot cancel a
+DoPut: an abandoned stream lives in its threads until the daemon answers or the connection breaks.
+
+A ``QueryStream`` is an Arrow stream for libraries that use the C data interface:
+``polars.DataFrame(stream)``, ``duckdb.sql("from stream")`` and ``pyarrow.table(stream)`` read it
+without a copy of the whole. The daemon holds one small part per stream; a reader that makes no
+progress for ``query.client_timeout`` gets :class:`TimedOut`.
+"""
+
+import contextlib
+import enum
+from collections.abc import Iterator
+from typing import Self
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from . import lifetime
+from .checkpoints import SentShared
+from .credentials import Credentials
+from .delivery import Pending
+from .errors import ClientError, InvalidRequest, Unauthenticated, Unreachable, from_arrow
+from .tracing import NO_SPAN, CallSpan
+from .wire import Answer, BatchSource, SentMetadata, SnapshotInfo, encode, snapshot_info
+
+
+class ReadState(enum.Enum):
+    """The state of a :class:`QueryStream`."""
+
+    NEW = "nothing was read"
+    READING = "batches remain"
+    ENDED = "read to the end, or broken off"
+    CLOSED = "closed before the end"
+
+
+READ_STATES = {
+    ReadState.NEW: {ReadState.READING, ReadState.CLOSED},
+    ReadState.READING: {ReadState.ENDED, ReadState.CLOSED},
+    ReadState.ENDED: set[ReadState](),
+    ReadState.CLOSED: set[ReadState](),
+}
+"""The legal changes; any other is ignored, as another thread may close a stream."""
+
+
+class PutStream:
+    """A stream of batches and, in the same order, their answers."""
+
+    def __init__(
+        self,
+        client: flight.FlightClient,
+        command: bytes,
+        schema: pa.Schema,
+        credentials: Credentials,
+        traceparent: str | None = None,
+    ) -> None:
+        """Open the stream, as part of a trace if there is one.
+
+        Raises:
+            ClientError: No connection.
+        """
+        descriptor = flight.FlightDescriptor.for_command(command)
+        self._credentials, self._token = credentials, credentials.token_number()
+        try:
+            headers = [] if traceparent is None else [(b"traceparent", traceparent.encode())]
+            options = credentials.call_options(headers=headers)
+            writer, reader = client.do_put(descriptor, schema, options)
+        except (pa.ArrowException, OSError) as exc:
+            raise credentials.explained(from_arrow(exc)) from exc
+        self._writer, self._reader = lifetime.held(writer), lifetime.held(reader)
+        self.ended = False  # set by the reading thread, under the writer's lock
+        self._traces = False
+        """Whether the daemon accepts spans in a batch's metadata; older ones would refuse them."""
+        self.answered = 0
+        """The number of answers read."""
+        self._sent_shared = SentShared()
+
+    def send(self, pending: Pending) -> None:
+        """Send a batch. Blocks while the daemon does not read."""
+        sequence, carried = pending.sequence, pending.checkpoint
+        traceparent = pending.traceparent if self._traces else None
+        if sequence is None and carried is None and traceparent is None:
+            self._writer.write_batch(pending.batch)
+            return
+        checkpoint = None if carried is None else self._sent_shared.message(carried)
+        metadata = encode(SentMetadata(sequence, checkpoint, traceparent))
+        self._writer.write_with_metadata(pending.batch, metadata)
+
+    def send_batch(self, batch: pa.RecordBatch) -> None:
+        """Send a batch without metadata. Blocks while the daemon does not read."""
+        self._writer.write_batch(batch)
+
+    def answers(self) -> Iterator[Answer]:
+        """The answers as they arrive, until the stream ends for any reason."""
+        while True:
+            try:
+                raw = self._reader.read()
+            except (pa.ArrowException, OSError):
+                return  # the reason is in end()
+            if not raw:  # the end, or the empty answer that announces it to a waiting client
+                return
+            self.answered += 1
+            answer = msgspec.json.decode(raw.to_pybytes(), type=Answer)
+            self._traces = self._traces or answer.traces
+            yield answer
+
+    def finish_sending(self) -> None:
+        """Tell the daemon that no batch follows; it answers the rest and ends the stream."""
+        with contextlib.suppress(pa.ArrowException, OSError):  # the reason is in end()
+            self._writer.done_writing()
+
+    def end(self) -> ClientError | None:
+        """The reason why the stream ended; None if the daemon ended it normally."""
+        try:
+            self._writer.close()
+        except (pa.ArrowException, OSError) as exc:
+            return self._credentials.explained(self._reason(from_arrow(exc)))
+        return None
+
+    def _reason(self, error: ClientError) -> ClientError:
+        """The error; a retryable one if the token was replaced since the stream was opened."""
+        if not isinstance(error, Unauthenticated):
+            return error
+        try:
+            replaced = self._token != self._credentials.token_number()
+        except ClientError:
+            return error
+        return Unreachable(f"{error}; the token was replaced since") if replaced else error
+
+
+class QueryStream:
+    """The answer to a query: iterates ``(batch, source)``, all of one snapshot.
+
+    A context manager: leaving it early cancels the query. ``schema`` is the answer's schema and
+    ``snapshot`` its moment.
+    """
+
+    def __init__(self, reader: flight.FlightStreamReader, span: CallSpan = NO_SPAN) -> None:
+        """Raises a :class:`ClientError` if the query is refused."""
+        self._reader = lifetime.held(reader)
+        self._span = span
+        try:
+            self.schema: pa.Schema = reader.schema
+        except (pa.ArrowException, OSError) as exc:
+            raise from_arrow(exc) from exc
+        self.snapshot: SnapshotInfo = snapshot_info(self.schema)
+        self._state = ReadState.NEW
+        lifetime.end_at_exit(self)
+
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, BatchSource]]:
+        """Iterate over batches, each with its partition and its source, a buffer or a file.
+
+        Raises:
+            ClientError: The answer broke off; the batches so far are a part of the snapshot.
+        """
+        while (item := self.read()) is not None:
+            yield item
+
+    def read(self) -> tuple[pa.RecordBatch, BatchSource] | None:
+        """The next batch with its source, or None at the end.
+
+        Raises:
+            InvalidRequest: The stream was closed before its end.
+        """
+        item = self.read_raw()
+        if item is None:
+            return None
+        rows, raw = item
+        return rows, BatchSource() if raw is None else msgspec.json.decode(raw, type=BatchSource)
+
+    def read_raw(self) -> tuple[pa.RecordBatch, bytes | None] | None:
+        """The next batch with its undecoded source, or None at the end."""
+        if not self._begin_read():
+            return None
+        try:
+            with lifetime.calls:
+                chunk = self._reader.read_chunk()
+        except StopIteration:
+            self._enter(ReadState.ENDED)
+            self._span.end()
+            return None
+        except (pa.ArrowException, OSError) as exc:
+            self._enter(ReadState.ENDED)
+            error = from_arrow(exc)
+            self._span.end(error)
+            raise error from exc
+        raw = chunk.app_metadata
+        return chunk.data, raw.to_pybytes() if raw is not None and raw.size else None
+
+    def _enter(self, state: ReadState) -> bool:
+        """Change the state if the change is legal."""
+        if state not in READ_STATES[self._state]:
+            return False
+        self._state = state
+        return True
+
+    def _begin_read(self) -> bool:
+        """Whether batches may remain. Raises :class:`InvalidRequest` after :meth:`close`."""
+        lifetime.check()
+        if self._state is ReadState.CLOSED:
+            raise InvalidRequest(
+                "the answer was closed before its end: read it before it is closed"
+            )
+        self._enter(ReadState.READING)
+        return self._state is ReadState.READING
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The batches without their sources, as an Arrow reader.
+
+        Raises:
+            InvalidRequest: Batches have been read already, or the stream is closed.
+        """
+        lifetime.check()
+        if not self._enter(ReadState.READING):
+            raise InvalidRequest(
+                "the answer has been read or closed already, and can be read once: call"
+                " query_stream again, or keep the rows with query"
+            )
+        batches = (batch for batch, _ in self)
+        return pa.RecordBatchReader.from_batches(self.schema, batches)
+
+    def __arrow_c_schema__(self) -> object:
+        """The schema, for Arrow's C data interface."""
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The batches, for Arrow's C data interface; as :meth:`reader`."""
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def close(self) -> None:
+        """Cancel the rest of the answer. No-op in a forked process: the parent owns the stream."""
+        if lifetime.alive() and self._enter(ReadState.CLOSED):
+            self._span.end()
+            with contextlib.suppress(pa.ArrowException, OSError):
+                self._reader.cancel()
+
+    def leave(self) -> None:
+        """Cancel at the end of the process; see :mod:`.lifetime`."""
+        self.close()
+
+    def left(self, within_s: float) -> None:
+        """No-op: a cancelled stream ends by itself."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
