@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from ingester.buffer.handle import BufferHandle
 from ingester.buffer.write_latch import WriteLatch
 from ingester.errors import MadeAnew
-from ingester.observability.status import Buffered, Persisted, TableStatus, TransformerStatus
+from ingester.observability.status import Buffered, PersistedRows, TableStatus, TransformerStatus
 from ingester.observability.table_detail import BufferedPartition, TableView
 from ingester.quotas.use import NamespaceUse
 from persist.manifest import PartitionKey, TableState
@@ -148,7 +148,7 @@ class TableBuffer:
             manifest_version=self.state.version,
             table_version=self.state.table_version,
             buffered=Buffered(rows=self.rows, bytes=self.nbytes, partitions=len(self.partitions)),
-            persisted=Persisted(
+            persisted=PersistedRows(
                 rows=self.state.rows, bytes=self.state.bytes, files=self.state.file_count
             ),
             oldest_buffered_s=None if opened is None else round(time.monotonic() - opened, 3),

@@ -32,7 +32,7 @@ DAEMONS = "daemons"
 """The key of the list of answers, when several daemons are watched."""
 
 
-class Look(msgspec.Struct, frozen=True):
+class StatusLook(msgspec.Struct, frozen=True):
     """The result of the last request."""
 
     status: Mapping[str, Any] | None
@@ -45,7 +45,9 @@ class Look(msgspec.Struct, frozen=True):
     """The code of that error."""
 
 
-def screen(look: Look, rates: deque[float], now: float, width: int = WIDE) -> list[RenderableType]:
+def screen(
+    look: StatusLook, rates: deque[float], now: float, width: int = WIDE
+) -> list[RenderableType]:
     """Return the parts of the screen, the most urgent first.
 
     Args:

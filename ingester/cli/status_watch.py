@@ -24,7 +24,7 @@ from .connecting import connect, connections
 from .exits import USAGE, CommandFailed, stopped_by_signals
 from .printing import print_json, print_line
 from .status_of_many import ANSWERED_WITHIN_S, ask_all
-from .status_screen import DAEMONS, Look, rate_of, screen
+from .status_screen import DAEMONS, StatusLook, rate_of, screen
 
 EVERY_S, LEAST_S, MOST_S = 2.0, 0.2, 3600.0
 KEPT = 60
@@ -77,13 +77,13 @@ class _Looks:
         self._number = 0
         self._refusal: BaseException | None = None
         self.late_s = every_s + LATE_S
-        self.last = Look(None, 0.0, "no answer yet")
+        self.last = StatusLook(None, 0.0, "no answer yet")
 
     def begin(self) -> None:
         """Start asking."""
         threading.Thread(target=self._ask, name="ingester-status", daemon=True).start()
 
-    def each(self) -> Iterator[Look]:
+    def each(self) -> Iterator[StatusLook]:
         """Yield each result as it arrives, until the end."""
         seen = 0
         while not self._stopped.is_set():
@@ -115,11 +115,11 @@ class _Looks:
     def _repeat(self, ask: Callable[[], Mapping[str, Any]]) -> None:
         while not self._stopped.is_set():
             try:
-                look = Look(ask(), time.time(), "")
+                look = StatusLook(ask(), time.time(), "")
             except ClientError as exc:
                 if self.last.status is None or isinstance(exc, FINAL):
                     raise
-                look = Look(self.last.status, self.last.at, str(exc), exc.code)
+                look = StatusLook(self.last.status, self.last.at, str(exc), exc.code)
             with self._came:
                 self.last = look
                 self._number += 1
@@ -127,7 +127,7 @@ class _Looks:
             self._stopped.wait(self._every_s)
 
 
-def _print_json(endpoint: str, look: Look) -> None:
+def _print_json(endpoint: str, look: StatusLook) -> None:
     status = look.status or {}
     if look.problem:
         # The form of several daemons. The last status was printed when it was current.
@@ -137,7 +137,7 @@ def _print_json(endpoint: str, look: Look) -> None:
         print_json(status.get(DAEMONS, status), indent=-1)
 
 
-def _print_block(look: Look) -> None:
+def _print_block(look: StatusLook) -> None:
     from rich.console import Console
 
     # A pipe has no width, so nothing is wrapped.
@@ -160,7 +160,7 @@ def _show(looks: _Looks, stopped: threading.Event) -> None:
                 seen = look.at
                 rates.append(rate_of(look.status))
             if look.status is not None and not look.problem and now > look.at + looks.late_s:
-                look = Look(look.status, look.at, "no answer yet")
+                look = StatusLook(look.status, look.at, "no answer yet")
             live.update(Group(*screen(look, rates, now, console.width)), refresh=True)
             # The age of an old answer keeps counting.
             stopped.wait(0.5)

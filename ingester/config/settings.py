@@ -458,7 +458,7 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError(f"transformers {self.transformers} contain a class twice")
 
 
-class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+class LoggingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -542,7 +542,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     transform: TransformSettings = TransformSettings()
     quotas: QuotasSettings = QuotasSettings()
     limits: LimitsSettings = LimitsSettings()
-    log: LogSettings = LogSettings()
+    log: LoggingSettings = LoggingSettings()
     tracing: TracingSettings = TracingSettings()
     tables: dict[str, TableSettings] = {}
     """Settings of single tables: a section ``[tables."namespace/table"]`` with ``transformers =

@@ -41,7 +41,7 @@ _FOREIGN_SECRETS = (
 )  # fmt: skip
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedSettings(msgspec.Struct, frozen=True):
     """The effective settings, and the source of each dotted key."""
 
     settings: Settings
@@ -64,7 +64,7 @@ def load(
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
     file: Path | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """Return the effective settings and their sources.
 
     Args:
@@ -102,7 +102,7 @@ def load(
             except (ValueError, msgspec.ValidationError) as exc:
                 raise ConfigError(key, f"{exc} ({origin})") from exc
             origins[key] = origin
-    return Loaded(_build(values), origins)
+    return LoadedSettings(_build(values), origins)
 
 
 def endpoint(environ: Mapping[str, str] | None = None) -> str:

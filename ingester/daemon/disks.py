@@ -26,7 +26,7 @@ _OF_ITSELF = (errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EDQUOT)
 """Errors of a touch that do not mean that files in the folder cannot be written."""
 
 
-class Room(NamedTuple):
+class DiskSpace(NamedTuple):
     """The space of one file system; ``free_files`` is None without a limit."""
 
     free_bytes: int
@@ -44,13 +44,13 @@ class Disks:
             "spill": settings.data_dir / "spill",
             "store": Path(url.removeprefix("file://")) if url.startswith("file://") else None,
         }
-        self._found: dict[str, Room | None] = {}
+        self._found: dict[str, DiskSpace | None] = {}
         self._limiter = trio.CapacityLimiter(1)
         self._touched_at, self._was_there = -math.inf, False
         self.log_problem: str | None = None
         """Why the log's file system accepts no writes, by the last touch; None if it does."""
 
-    def room(self, name: str) -> Room | None:
+    def room(self, name: str) -> DiskSpace | None:
         """Return the space of ``log``, ``spill`` or ``store``; None if unknown."""
         return self._found.get(name)
 
@@ -92,7 +92,7 @@ def _touch(folder: Path | None) -> str | None:
     return None
 
 
-def _rooms(folders: dict[str, Path | None], made: bool) -> dict[str, Room | None]:
+def _rooms(folders: dict[str, Path | None], made: bool) -> dict[str, DiskSpace | None]:
     """The space by name; before the log's folder is ``made``, that of its parent."""
     found = {name: None if at is None else _room(at) for name, at in folders.items()}
     log = folders["log"]
@@ -110,7 +110,7 @@ def _is_gone(folder: Path) -> bool:
     return False
 
 
-def _room(folder: Path) -> Room | None:
+def _room(folder: Path) -> DiskSpace | None:
     """The space where the folder is or will be."""
     for at in (folder, *folder.parents):
         try:
@@ -120,5 +120,5 @@ def _room(folder: Path) -> Room | None:
         except OSError:
             return None
         files = found.f_favail if found.f_files else None
-        return Room(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, files)
+        return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, files)
     return None

@@ -46,9 +46,8 @@ def exit_code(error: BaseException, data_dir: Path) -> int:
 
 def _after_fencing(data_dir: Path) -> str:
     return (
-        "do not start it again while the other one runs; what it had acknowledged and not persisted"
-        f" is in its log: ingester wal adopt {data_dir.absolute()} brings"
-        " that into the tables, once, also while the other one runs"
+        "do not restart it while the other process runs; its unflushed rows are in its log, and"
+        f" ingester wal adopt {data_dir.absolute()} commits them, even while the other one runs"
     )
 
 

@@ -60,7 +60,7 @@ class Told(NamedTuple):
         return self.age_s + time.monotonic() - self.read_at
 
 
-class Look(NamedTuple):
+class PushLook(NamedTuple):
     """The result of one read of the store."""
 
     told: tuple[Told, ...] = ()
@@ -78,7 +78,7 @@ class PushReader:
         self._store = store
         self._known: dict[str, Told] = {}
 
-    def look(self) -> Look:
+    def look(self) -> PushLook:
         """Return the pushes published last, the newest first.
 
         Raises:
@@ -99,7 +99,7 @@ class PushReader:
                 if not _is_known(known[info.path], info):
                     known[info.path] = self._read(info, now, at)
         self._known = {path: told for path, told in known.items() if told is not None}
-        return Look(tuple(self._known.values()), count - len(newest))
+        return PushLook(tuple(self._known.values()), count - len(newest))
 
     def _read(self, info: ObjectInfo, now: datetime, at: float) -> Told | None:
         try:
@@ -129,7 +129,7 @@ class PushWatch:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._reader = PushReader(store)
-        self._seen = Look()
+        self._seen = PushLook()
         self._read_at: str | None = None
         self._failure: str | None = None
 

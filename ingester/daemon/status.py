@@ -37,7 +37,7 @@ from ingester.memory.machine import resident_bytes
 from ingester.observability.alarms import STALL_S, Alarms
 from ingester.observability.facts import Facts
 from ingester.observability.gauges import GaugeCollector, Scrape
-from ingester.observability.history import STEP_S, Growth, HistoryRing, quantile
+from ingester.observability.history import STEP_S, HistoryRing, TotalGrowth, quantile
 from ingester.observability.log_levels import LogLevels
 from ingester.observability.logs import RecentProblems
 from ingester.observability.metrics import Metrics
@@ -46,6 +46,7 @@ from ingester.observability.status import (
     Alarm,
     Buffered,
     CheckpointStatus,
+    DaemonStatus,
     DiskStatus,
     DrainStatus,
     History,
@@ -54,7 +55,6 @@ from ingester.observability.status import (
     Memory,
     Reason,
     SecurityStatus,
-    Status,
     StoreState,
 )
 from ingester.observability.status_lists import TOP, PageRequest, StatusPage, page_of, top_of
@@ -324,7 +324,7 @@ class StatusPublisher:
 
     # Status
 
-    def status(self, sees: Sees | None = None) -> Status:
+    def status(self, sees: Sees | None = None) -> DaemonStatus:
         """Return the whole status.
 
         Args:
@@ -335,7 +335,7 @@ class StatusPublisher:
             runtime.wal.catch_up()
         facts = self.facts()
         self._judge(facts)
-        status = Status(
+        status = DaemonStatus(
             identity=facts.identity,
             alarms=self._alarms.raised(),
             store_state=facts.store,
@@ -392,7 +392,7 @@ class _Figures:
 
     def __init__(self, problems: RecentProblems) -> None:
         self._problems = problems
-        self._growth = Growth()
+        self._growth = TotalGrowth()
         self._problem_count = problems.count
         self._ack_counts: list[int] | None = None
 
@@ -434,7 +434,9 @@ class _Figures:
         }
 
 
-def _with_lists(status: Status, runtime: Runtime, facts: Facts, sees: Sees | None) -> Status:
+def _with_lists(
+    status: DaemonStatus, runtime: Runtime, facts: Facts, sees: Sees | None
+) -> DaemonStatus:
     """Add the first entries of each list that the caller sees."""
     parts, checkpoints = runtime.tables, runtime.tables.tree.checkpoints.statistics()
     origins = parts.known_origins.statistics(sees)

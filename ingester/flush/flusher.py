@@ -29,7 +29,7 @@ from ingester.flush.file_writer import CannotEncode, FileWriter, Upload
 from ingester.flush.worker_pool import Begun, WorkerPool, lanes, step
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.metrics import Metrics
-from ingester.observability.status import Persisted, PersistRun, PersistStatus
+from ingester.observability.status import PersistedRows, PersistRun, PersistStatus
 from ingester.tables.catalog import Catalog
 from ingester.tables.commit_schedule import CommitSchedule, FinishedFlush, FlushState
 from persist.backoff import Backoff
@@ -45,7 +45,7 @@ class FlushCounts:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._persisted = Persisted()
+        self._persisted = PersistedRows()
         self._failed_attempts = 0
         self.last_failure: tuple[float, str] | None = None
         """When a flush last failed, by the monotonic clock, and why; None once that buffer is
@@ -63,7 +63,7 @@ class FlushCounts:
         if _first_row(job) == self._failed_first_row:
             self.last_failure = self._failed_first_row = None
         before = self._persisted
-        self._persisted = Persisted(
+        self._persisted = PersistedRows(
             rows=before.rows + rows, bytes=before.bytes + nbytes, files=before.files + len(adds)
         )
         run = PersistRun(

@@ -83,7 +83,7 @@ class HistoryRing:
         )
 
 
-class Growth:
+class TotalGrowth:
     """Turns growing totals into rates per second since the previous call."""
 
     def __init__(self) -> None:

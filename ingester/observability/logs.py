@@ -96,7 +96,7 @@ def configure_logs(
         The last errors for ``/api/status``. The newest call wins.
     """
     out = stream if stream is not None else sys.stderr
-    recent, lines = RecentProblems(), _Lines(out)
+    recent, lines = RecentProblems(), _NamedLoggers(out)
     levels = level if isinstance(level, LogLevels) else LogLevels(level)
     structlog.configure(
         processors=[
@@ -234,7 +234,7 @@ class _LineLogger(structlog.WriteLogger):
     debug = info = warning = warn = error = critical = fatal = failure = err = exception = log = msg
 
 
-class _Lines:
+class _NamedLoggers:
     """The loggers by name, each created once."""
 
     def __init__(self, out: TextIO) -> None:

@@ -71,7 +71,7 @@ _CLASS = ("class",)
 Labels = tuple[str, str]
 
 
-class Written:
+class WrittenCounts:
     """Acknowledged operations, rows and bytes of one table."""
 
     __slots__ = ("nbytes", "operations", "rows")
@@ -91,12 +91,12 @@ class WrittenTables(Collector):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register with ``registry``."""
-        self._tables: dict[Labels, Written] = {}
+        self._tables: dict[Labels, WrittenCounts] = {}
         registry.register(self)
 
-    def of(self, namespace: str, table: str) -> Written:
+    def of(self, namespace: str, table: str) -> WrittenCounts:
         """Return the counts of a table, the same object each time. Any thread."""
-        return self._tables.setdefault((namespace, table), Written())
+        return self._tables.setdefault((namespace, table), WrittenCounts())
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """Yield the counters with their values."""
@@ -203,7 +203,7 @@ class TableMetrics:
     __slots__ = ("_answered", "_persisted", "queried", "saw_duplicate", "wrote")
 
     def __init__(
-        self, written: Written, counters: Mapping[str, Counter], namespace: str, table: str
+        self, written: WrittenCounts, counters: Mapping[str, Counter], namespace: str, table: str
     ) -> None:
         child = {name: counter.labels(namespace, table) for name, counter in counters.items()}
         self.wrote = written.add

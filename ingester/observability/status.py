@@ -150,7 +150,7 @@ class Buffered(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 0
 
 
-class Persisted(msgspec.Struct, frozen=True, kw_only=True):
+class PersistedRows(msgspec.Struct, frozen=True, kw_only=True):
     """Rows in committed files."""
 
     rows: int = 0
@@ -194,7 +194,7 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     table_version: int = 1
     """The table's current generation."""
     buffered: Buffered
-    persisted: Persisted
+    persisted: PersistedRows
     oldest_buffered_s: float | None = None
     """Age of the oldest unflushed row; null if nothing is buffered."""
     checkpoints: CheckpointStatus = CheckpointStatus()
@@ -222,7 +222,7 @@ class PersistStatus(msgspec.Struct, frozen=True, kw_only=True):
     queued_jobs: int = 0
     queued_bytes: int = 0
     active: int = 0
-    persisted: Persisted = Persisted()
+    persisted: PersistedRows = PersistedRows()
     failed_attempts: int = 0
     last: list[PersistRun] = []
     """The last flushes, newest first."""
@@ -448,7 +448,7 @@ class AdoptionStatus(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
     identity: Identity
@@ -508,6 +508,6 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 _encoder = msgspec.json.Encoder()
 
 
-def encode_status(status: Status) -> bytes:
+def encode_status(status: DaemonStatus) -> bytes:
     """Return the JSON (UTF-8) of ``/api/status`` and of the Flight action ``status``."""
     return _encoder.encode(status)

@@ -18,7 +18,7 @@ from functools import partial
 import msgspec
 
 from ingester.errors import InvalidRequest
-from ingester.observability.status import Buffered, Persisted
+from ingester.observability.status import Buffered, PersistedRows
 from ingester.observability.status_lists import PageRequest, StatusPage, page_of
 from persist.manifest import Add, PartitionKey, TableState
 from persist.partitioning import folder_of
@@ -54,7 +54,7 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     """``time_day=2026-11-21``; empty for a table without partitions."""
     buffered: BufferedPartition
-    persisted: Persisted
+    persisted: PersistedRows
 
 
 class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class TableDetail(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     """The number of partitions with rows in memory or in files."""
     buffered: Buffered
-    persisted: Persisted
+    persisted: PersistedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class TableView:
                 bytes=sum(each.bytes for each in in_memory),
                 partitions=len(self.buffered),
             ),
-            persisted=Persisted(rows=state.rows, bytes=state.bytes, files=state.file_count),
+            persisted=PersistedRows(rows=state.rows, bytes=state.bytes, files=state.file_count),
         )
 
     def page(self, asked: PageRequest, partition: str | None = None) -> StatusPage:
@@ -164,7 +164,7 @@ class TableView:
             key=self._name(key),
             folder=self.folder(key),
             buffered=self.buffered.get(key, BufferedPartition()),
-            persisted=Persisted(
+            persisted=PersistedRows(
                 rows=sum(each.rows for each in files),
                 bytes=sum(each.bytes for each in files),
                 files=len(files),

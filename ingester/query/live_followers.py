@@ -40,7 +40,7 @@ class Coming(msgspec.Struct, frozen=True):
     push_id: str
 
 
-class FollowerStatus(msgspec.Struct, frozen=True):
+class KnownFollower(msgspec.Struct, frozen=True):
     """A follower of a table.
 
     Attributes:
@@ -125,14 +125,14 @@ class LiveFollowers:
             left = tuple(each for each in there if each.table_version != table_version)
             self._coming[table] = left
 
-    async def listed(self, table: TableKey) -> list[FollowerStatus]:
+    async def listed(self, table: TableKey) -> list[KnownFollower]:
         """Return a table's followers by name, once all of them can have called."""
         await trio.sleep(max(0.0, self._begin() + SETTLE_S - self._now()))
         callers = self._callers.get(table, {})
         self._forget(callers)
         return self._told(callers)
 
-    def known(self) -> Iterator[tuple[TableKey, FollowerStatus]]:
+    def known(self) -> Iterator[tuple[TableKey, KnownFollower]]:
         """Yield the known followers by table and name."""
         for table, callers in sorted(self._callers.items()):
             self._forget(callers)
@@ -141,10 +141,10 @@ class LiveFollowers:
             for each in self._told(callers):
                 yield table, each
 
-    def _told(self, callers: dict[str, _Caller]) -> list[FollowerStatus]:
+    def _told(self, callers: dict[str, _Caller]) -> list[KnownFollower]:
         now = self._now()
         return [
-            FollowerStatus(
+            KnownFollower(
                 name,
                 _is_alive(each, now),
                 each.said.table_version,

@@ -14,7 +14,7 @@ from ingester.buffer import TableBuffer
 from ingester.copies.copies import Copies
 from ingester.observability.log_levels import LogLevels
 from ingester.observability.metrics import Metrics
-from ingester.observability.status import DrainStatus, Status
+from ingester.observability.status import DaemonStatus, DrainStatus
 from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.query.live_feed import LiveFeed
 from ingester.query.queries import Queries
@@ -59,7 +59,7 @@ class Services:
     """Everything that is traced; None where nothing is."""
     persist: Callable[[str | None, str | None, float], Awaitable[list[TableBuffer]]]
     """Commits all that was acknowledged; takes namespace, table and a timeout in seconds."""
-    status: Callable[[Sees | None], Status]
+    status: Callable[[Sees | None], DaemonStatus]
     """Tells of everything, or of the namespaces that a caller sees."""
     status_page: Callable[[PageRequest, Sees | None], StatusPage]
     answered: Callable[[AnswerStream], None]

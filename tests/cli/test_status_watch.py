@@ -23,7 +23,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from ingester.cli.status_screen import DAEMONS, Look, screen, sparks
+from ingester.cli.status_screen import DAEMONS, StatusLook, screen, sparks
 from ingester.observability.status import Alarm
 from tests.cli.conftest import ROOT, Run, check_refused
 from tests.drivers.daemon import Daemon
@@ -40,7 +40,7 @@ def environment(daemon: Daemon) -> dict[str, str]:
     }
 
 
-def drawn(look: Look, width: int, now: float = 0.0) -> list[str]:
+def drawn(look: StatusLook, width: int, now: float = 0.0) -> list[str]:
     """The lines of a screen of this width."""
     output = io.StringIO()
     console = Console(file=output, width=width, highlight=False, color_system=None)
@@ -59,7 +59,7 @@ def test_alarms_stand_on_top_in_words_and_nothing_is_wider_than_a_narrow_termina
     evil = msgspec.convert(told | {"name": "store-away", "message": "\x1b[2Jgone\u202e"}, Alarm)
     reasons = [{"code": "memory", "message": "over the high watermark"}]
     admission = status()["admission"] | {"accepts_writes": False, "reasons": reasons}
-    look = Look(status(alarms=[msgspec.to_builtins(evil)], admission=admission), 100.0, "")
+    look = StatusLook(status(alarms=[msgspec.to_builtins(evil)], admission=admission), 100.0, "")
     lines = drawn(look, 44)
     assert all(len(line) <= 44 for line in lines)
     text = " ".join(" ".join(lines).split())
@@ -67,16 +67,16 @@ def test_alarms_stand_on_top_in_words_and_nothing_is_wider_than_a_narrow_termina
     assert text.index("pod-0: ready") < text.index("CRITICAL") < text.index("writes are refused")
     assert text.index("writes are refused: memory") < text.index("1,200,000/s ▂▅█")
     assert "no alarms" not in text
-    assert "no alarms" in " ".join(drawn(Look(status(), 100.0, ""), 80))
+    assert "no alarms" in " ".join(drawn(StatusLook(status(), 100.0, ""), 80))
 
 
 def test_old_figures_are_said_to_be_old_and_fields_of_a_newer_daemon_are_not_needed() -> None:
-    text = " ".join(drawn(Look(status(), 100.0, "connection refused"), 120, now=112.0))
+    text = " ".join(drawn(StatusLook(status(), 100.0, "connection refused"), 120, now=112.0))
     assert "Unreachable for 12 s; showing last known values: connection refused" in text
     for name in ("alarms", "disk", "store_state", "oldest_unpersisted_s"):
         older = status()
         del older[name]
-        assert "sensors/readings" in " ".join(drawn(Look(older, 100.0, ""), 120))
+        assert "sensors/readings" in " ".join(drawn(StatusLook(older, 100.0, ""), 120))
     assert sparks(deque([0.0, 0.0])) == "▁▁"
 
 
@@ -84,7 +84,7 @@ def test_of_several_daemons_each_has_a_line_and_its_alarms_above() -> None:
     alarm = {"name": "disk-full", "severity": "critical", "since": "-", "runbook": "disk-full"}
     away = {"endpoint": "grpc://b:1", "error": {"code": "unreachable", "message": "no route"}}
     ill = {"endpoint": "grpc://a:1", "status": status(alarms=[{**alarm, "message": "full"}])}
-    text = " ".join(drawn(Look({DAEMONS: [ill, away]}, 100.0, ""), 160))
+    text = " ".join(drawn(StatusLook({DAEMONS: [ill, away]}, 100.0, ""), 160))
     assert text.index("2 daemons, 1 unreachable") < text.index("CRITICAL disk-full")
     assert text.index("Unreachable: grpc://b:1: no route") < text.index("rows per s")
     assert "no answer: unreachable" in text

@@ -8,7 +8,7 @@ from datetime import datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.observability.history import FIGURES, KEPT, Growth, HistoryRing, quantile
+from ingester.observability.history import FIGURES, KEPT, HistoryRing, TotalGrowth, quantile
 
 BOUNDS = (0.001, 0.01, 0.1, 1.0)
 
@@ -35,7 +35,7 @@ def test_a_clock_that_was_set_moves_all_moments_along() -> None:
 
 
 def test_growth_is_a_rate_from_the_second_look_on() -> None:
-    growth = Growth()
+    growth = TotalGrowth()
     assert growth.rates(10.0, {"a": 100.0}) == {}
     assert growth.rates(15.0, {"a": 150.0, "b": 5.0}) == {"a": 10.0, "b": 1.0}
     assert growth.rates(15.0, {"a": 150.0}) == {}

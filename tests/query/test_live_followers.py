@@ -69,7 +69,7 @@ def test_the_list_waits_until_those_who_are_there_have_called() -> None:
 
 async def _one_is_late() -> None:
     registry = LiveFollowers(trio.current_time)
-    found: list[live_followers.FollowerStatus] = []
+    found: list[live_followers.KnownFollower] = []
 
     async def ask() -> None:
         found.extend(await registry.listed(KEY))

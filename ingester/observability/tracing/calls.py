@@ -26,8 +26,8 @@ from ingester.observability.tracing.tracer import (
 )
 from ingester.observability.tracing.writes import (
     FlushTrace,
-    GroupCommit,
     StreamTraces,
+    TracedGroup,
     WriteTrace,
     group_committed,
 )
@@ -73,7 +73,7 @@ class Traces:
         nbytes: int,
     ) -> None:
         """Record that the traced batches of one group are in the log and applied."""
-        group_committed(self._tracer, writes, GroupCommit(between_ns, operations, nbytes))
+        group_committed(self._tracer, writes, TracedGroup(between_ns, operations, nbytes))
 
 
 class CallTrace:
@@ -136,7 +136,7 @@ class CallTrace:
             yield
 
 
-class Part(Protocol):
+class TracedPart(Protocol):
     """A part of an answer."""
 
     @property
@@ -152,7 +152,7 @@ class Part(Protocol):
         """Where the rows come from: ``buffer`` or ``file``."""
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=TracedPart)
 
 
 class QueryTrace:
@@ -192,7 +192,7 @@ class QueryTrace:
         failed(self._span, error)
         self._span.end()
 
-    def _scanned(self, part: Part) -> None:
+    def _scanned(self, part: TracedPart) -> None:
         began_ns = self._at_ns
         self._parts += 1
         rows = part.batch.num_rows

@@ -33,7 +33,7 @@ MAX_STEPS = 64
 """The most steps of a flush that are kept: an unreachable store causes many."""
 
 
-class GroupCommit(NamedTuple):
+class TracedGroup(NamedTuple):
     """One group of the log, written and synced together."""
 
     between_ns: tuple[int, int]
@@ -66,7 +66,7 @@ class WriteTrace:
         between = (self.began_ns, self._submitted_ns)
         self._tracer.past("prepare", between, {}, parent=self.context)
 
-    def logged(self, group: GroupCommit, applied_ns: int, commit: SpanContext | None) -> None:
+    def logged(self, group: TracedGroup, applied_ns: int, commit: SpanContext | None) -> None:
         """Note the batch's group commit, once it is applied."""
         began_ns, self.stored_ns = group.between_ns
         waited_s = max(0, began_ns - self._submitted_ns) / 1e9
@@ -132,7 +132,7 @@ class StreamTraces:
         return remote
 
 
-def group_committed(tracer: Tracer, writes: Sequence[WriteTrace], group: GroupCommit) -> None:
+def group_committed(tracer: Tracer, writes: Sequence[WriteTrace], group: TracedGroup) -> None:
     """Record the group commit, and note it in each traced batch of the group."""
     attributes = {
         "ingester.group.operations": group.operations,

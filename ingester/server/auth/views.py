@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from ingester.observability.status import Status, TokenStatus
+from ingester.observability.status import DaemonStatus, TokenStatus
 
 _UNTOLD = "told to those who have '*'"
 Sees = Callable[[str], bool]
@@ -32,7 +32,7 @@ def seen(placed: Iterable[P], sees: Sees | None) -> list[P]:
     return [each for each in placed if sees is None or sees(each.namespace)]
 
 
-def status_seen(status: Status, sees: Sees | None) -> Status:
+def status_seen(status: DaemonStatus, sees: Sees | None) -> DaemonStatus:
     """Cut a status to what its caller sees; None is everything.
 
     Tables, origins, followers, replications and namespaces are those by :func:`seen` already.

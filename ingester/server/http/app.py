@@ -8,10 +8,10 @@
 | ... ?for=write      | and writes are taken    | the same, or writes are refused for now    |
 |                     | (while the store is away to open tables: ``limited`` says so)        |
 | GET /metrics        | Prometheus, OpenMetrics |                                            |
-| GET /api/status     | ``status.Status``       |                                            |
+| GET /api/status     | ``DaemonStatus``        |                                            |
 | GET /api/status/X   | ``StatusPage`` of list X, with ``?after=KEY&limit=N&match=TEXT``    |
 | GET /api/tables/N/T | ``table_detail.TableDetail``; behind it ``/partitions``, ``/files``  |
-| GET /api/history    | ``standing.History``    |                                            |
+| GET /api/history    | ``History``             |                                            |
 | GET /               | the operator's page     |                                            |
 
 Law: HEAD answers as GET does, without a body. Everything but the page and the metrics is a JSON
@@ -38,7 +38,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ingester.errors import InvalidRequest, UnknownTable
-from ingester.observability.status import Alarm, History, Status, encode_status
+from ingester.observability.status import Alarm, DaemonStatus, History, encode_status
 from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.server.auth.views import Sees
 from ingester.server.http.entrance import Entrance, Handler, TurnedAway
@@ -88,7 +88,7 @@ class StatusSource(TableSource, Protocol):
     def answered(self, route: str, status: int) -> None:
         """Count an answer; a path or a method that there is not is of ``OTHER_ROUTE``."""
 
-    def status(self, sees: Sees | None) -> Status:
+    def status(self, sees: Sees | None) -> DaemonStatus:
         """Describe the daemon as it is now, or what of it a caller sees."""
 
     def page(self, asked: PageRequest, sees: Sees | None) -> StatusPage:

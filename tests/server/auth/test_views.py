@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from ingester.observability.status import Status
+from ingester.observability.status import DaemonStatus
 from ingester.server.auth.views import status_seen
 
 THEIRS = "theirs"
@@ -49,20 +49,20 @@ def filled(kind: Any) -> Any:
     return {str: THEIRS, int: 1, float: 1.0, bool: True, datetime: datetime.now(UTC)}[kind]
 
 
-def texts(status: Status) -> set[str]:
+def texts(status: DaemonStatus) -> set[str]:
     """The fields that have a text of somebody else's."""
     return {f for f in status.__struct_fields__ if THEIRS in str(getattr(status, f))}
 
 
 def test_each_field_of_the_status_is_for_everybody_or_cut() -> None:
-    whole = filled(Status)
+    whole = filled(DaemonStatus)
     assert status_seen(whole, None) is whole
     assert {"errors", "pushes", "persist", "transform"} <= texts(whole)
     assert texts(status_seen(whole, lambda _: False)) == TOLD
 
 
 def test_problems_are_told_to_others_without_their_words() -> None:
-    cut = status_seen(filled(Status), lambda _: False)
+    cut = status_seen(filled(DaemonStatus), lambda _: False)
     assert cut.push_reading.failure == "told to those who have '*'"
     problems = [cut.drain.problem, cut.store_state.last_error, cut.adoptions[0].problem]
     assert problems == [None, None, None]

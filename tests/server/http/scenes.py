@@ -19,17 +19,17 @@ from ingester.observability.logs import Problem
 from ingester.observability.status import (
     Alarm,
     Buffered,
+    DaemonStatus,
     DiskStatus,
     LogStatus,
     NamespaceStatus,
     OriginStatus,
-    Persisted,
+    PersistedRows,
     PersistRun,
     PersistStatus,
     Rates,
     RateSpans,
     Reason,
-    Status,
     StoreState,
     StreamStatus,
     TableStatus,
@@ -155,7 +155,7 @@ def _alarm(name: str, severity: str, message: str) -> Alarm:
     return msgspec.convert(told, Alarm)
 
 
-def _status(tables: int) -> Status:
+def _status(tables: int) -> DaemonStatus:
     example, told = example_status(), _tables(tables)
     memory = msgspec.structs.replace(
         example.admission.memory,
@@ -185,7 +185,7 @@ def _status(tables: int) -> Status:
             queued_jobs=1,
             queued_bytes=14 * MIB,
             active=2,
-            persisted=Persisted(rows=41_000_000_000, bytes=1900 * GIB, files=61_200),
+            persisted=PersistedRows(rows=41_000_000_000, bytes=1900 * GIB, files=61_200),
             last=[_run(n) for n in range(5)],
         ),
         log=LogStatus(
@@ -245,7 +245,9 @@ def _table(number: int, draw: random.Random) -> TableStatus:
         table=f"{NAMES[number % len(NAMES)]}_{number:03}",
         manifest_version=draw.randrange(100, 9000),
         buffered=Buffered(rows=rows, bytes=rows * 80, partitions=draw.randrange(1, 5)),
-        persisted=Persisted(rows=rows * 900, bytes=rows * 20_000, files=draw.randrange(40, 900)),
+        persisted=PersistedRows(
+            rows=rows * 900, bytes=rows * 20_000, files=draw.randrange(40, 900)
+        ),
         oldest_buffered_s=draw.uniform(1, 31),
     )
 

@@ -23,19 +23,19 @@ from ingester.observability.status import (
     Admission,
     Alarm,
     Buffered,
+    DaemonStatus,
     History,
     Identity,
     LogStatus,
     Memory,
     OriginStatus,
-    Persisted,
+    PersistedRows,
     PersistRun,
     PersistStatus,
     Rates,
     RateSpans,
     Reason,
     State,
-    Status,
     StreamStatus,
     TableStatus,
 )
@@ -50,7 +50,7 @@ MIB = 1 << 20
 IDLE_S = 2.0
 
 
-def example_status(state: State = "ready", reasons: list[Reason] | None = None) -> Status:
+def example_status(state: State = "ready", reasons: list[Reason] | None = None) -> DaemonStatus:
     """Give a status in which every field is filled."""
     refused = reasons or []
     identity = Identity(
@@ -84,7 +84,7 @@ def example_status(state: State = "ready", reasons: list[Reason] | None = None) 
         active_s=1.4,
         total_s=1.42,
     )
-    return Status(
+    return DaemonStatus(
         identity=identity,
         admission=Admission(accepts_writes=not refused, reasons=refused, memory=memory),
         rates=RateSpans(
@@ -97,7 +97,7 @@ def example_status(state: State = "ready", reasons: list[Reason] | None = None) 
                 table="readings",
                 manifest_version=41,
                 buffered=Buffered(rows=250_000, bytes=30 * MIB, partitions=2),
-                persisted=Persisted(rows=90_000_000, bytes=900 * MIB, files=41),
+                persisted=PersistedRows(rows=90_000_000, bytes=900 * MIB, files=41),
                 oldest_buffered_s=12.5,
             )
         ],
@@ -120,7 +120,7 @@ class TurnableSource:
     away: list[str] = field(default_factory=list)
     ring: HistoryRing = field(default_factory=HistoryRing)
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
-    shown: Status = field(default_factory=example_status)
+    shown: DaemonStatus = field(default_factory=example_status)
     tables: list[TableStatus] = field(default_factory=list)
     """All tables, where there are more than the status has."""
     failure: Exception | None = None
@@ -141,7 +141,7 @@ class TurnableSource:
     def history(self) -> History:
         return self.ring.history(0.0, 0.0)  # moments are given as seconds since 1970
 
-    def status(self, sees: Sees | None = None) -> Status:
+    def status(self, sees: Sees | None = None) -> DaemonStatus:
         if self.failure is not None:
             raise self.failure
         return self.shown

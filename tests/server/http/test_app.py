@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ingester.observability.metrics import Metrics
-from ingester.observability.status import Alarm, Reason, Status
+from ingester.observability.status import Alarm, DaemonStatus, Reason
 from tests.server.http.serving import RunningServer, TurnableSource, example_status, serving
 
 
@@ -95,7 +95,7 @@ def test_status_is_the_struct_as_json(server: RunningServer, source: TurnableSou
     source.shown = example_status("ready", [reason])
     answer = server.request("/api/status")
     assert answer.headers["content-type"] == "application/json"
-    assert msgspec.json.decode(answer.body, type=Status) == source.shown
+    assert msgspec.json.decode(answer.body, type=DaemonStatus) == source.shown
     body = json.loads(answer.body)
     assert body["admission"]["reasons"] == [
         {"code": "memory", "message": "over the high watermark", "retry_after_s": 1.5}
