@@ -1,7 +1,7 @@
-"""A checkpoint on its way: a client's opaque state for one partition of its source.
+"""A checkpoint: a client's opaque state for one partition of its source.
 
-Law of this file: pure; nobody looks into a state. Bytes that many checkpoints share are one object
-in the process, whoever sent them, and are kept once. Any thread.
+Bytes that many checkpoints share are one object in the process and stored once. Pure and thread-
+safe.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from persist.manifest.actions import SharedState
 from persist.manifest.origins import Process
 
 MAX_STATE_BYTES = 1 << 20
-"""The limit of a state, and of the bytes that it shares with others."""
+"""Size limit of a state, and of its shared bytes."""
 
 
 @dataclass(frozen=True, eq=False)
 class SharedBytes:
-    """Bytes that states of several partitions share, by content."""
+    """Bytes shared by the states of several partitions, identified by their content."""
 
     id: str
-    """The SHA-256 of the bytes, in hex."""
+    """SHA-256 of the bytes, in hex."""
     state: bytes
 
     @classmethod
     def of(cls, state: bytes) -> SharedBytes:
-        """Find the object for these bytes, or make it."""
+        """Return the object for these bytes, created on first use."""
         found_id = hashlib.sha256(state).hexdigest()
-        # Two threads that make one at the same time make two, which costs no more than memory.
+        # Two threads may create one each, which only costs memory.
         known = _interned.get(found_id)
         if known is None:
             known = cls(found_id, state)
@@ -47,16 +47,16 @@ _interned: weakref.WeakValueDictionary[str, SharedBytes] = weakref.WeakValueDict
 
 
 class Checkpoint(NamedTuple):
-    """A state for a partition of a client's source; without a state the partition's is deleted."""
+    """A state for a partition of a client's source; None as state deletes the partition's."""
 
     partition: str
     state: bytes | None
     shared: SharedBytes | None = None
     at: str | None = None
-    """The time when it came, ISO 8601 by the daemon's clock."""
+    """When it arrived, ISO 8601 by the daemon's clock."""
 
     def filled(self, stamp: CheckpointAction) -> CheckpointAction:
-        """Make the action that commits it, of its stamp."""
+        """Return the action that commits it, from its stamp."""
         if self.state is None:
             return stamp
         state = base64.b64encode(self.state).decode()
@@ -66,12 +66,12 @@ class Checkpoint(NamedTuple):
     def stamp(
         self, process: Process, seq: int, origin: str | None, sequence: int | None
     ) -> CheckpointAction:
-        """Make the action without a state: it tells which of two is the newer one.
+        """Return the action without a state, which tells which of two is newer.
 
         Args:
-            process: the ingester id and the epoch under which the log has it.
+            process: the ingester id and epoch under which the log has it.
             seq: the operation that brought it.
-            origin: the client's name, with its ``sequence`` of the operation; None without one.
+            origin: the client's origin name and sequence; None without one.
         """
         return CheckpointAction(
             partition=self.partition,
@@ -86,12 +86,12 @@ class Checkpoint(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the state, without those that it shares."""
+        """Size of the state without its shared bytes."""
         return len(self.state or b"")
 
 
 def shared_actions(checkpoints: Iterable[Checkpoint]) -> list[SharedState]:
-    """Make the actions that have to come before those of the checkpoints: one for each bytes."""
+    """Return the actions that must precede the checkpoints' own: one per shared bytes."""
     shared = {
         each.shared.id: each.shared.state
         for each in checkpoints

@@ -1,14 +1,14 @@
-"""The states of sources that are in the log and not yet in a manifest, table by table.
+"""Checkpoints that are in the log and in no manifest yet, table by table.
 
     applied with its batch ──▶ pending ──▶ claimed by a commit ──▶ settled: an installed version
                                   │                                 has it, or a newer one
                                   └──▶ lost: another process has taken its origin over
 
-Law of this file: a state never shows without the rows that it came with, and never outlives them.
-Of a partition the newest pending state is the one that counts. At most :data:`MOST_PENDING` wait
-for each partition: between the first and the newest every second one goes, so that of any age one
-is left that is not much older. Pure. Loop only, but for
-:meth:`Checkpoints.room`.
+A checkpoint is never visible without the rows it came with, and never outlives them
+(tests/origins). Of a partition's pending checkpoints the newest counts. At most
+:data:`MOST_PENDING` wait per partition: every second one between the first and the newest is
+dropped, so that for any age one remains that is not much older. Pure. Event loop only, except
+:meth:`Checkpoints.room` and :class:`Growth`'s reads.
 """
 
 from __future__ import annotations
@@ -17,82 +17,133 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ingester.origins.checkpoint_growth import Growth
-from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
 from ingester.origins.tenure import Tenure
 from persist.manifest.actions import Checkpoint as CheckpointAction
-from persist.manifest.actions import decoded_size
+from persist.manifest.actions import SharedState, decoded_size
 from persist.manifest.origins import NO_END
 from persist.manifest.state import TableState
 from persist.table import TableKey
 
+
+class Growth:
+    """The bytes that pending checkpoints will add to their version; shared bytes count once."""
+
+    def __init__(
+        self,
+        committed: Mapping[str, CheckpointAction] | None = None,
+        shared: Mapping[str, SharedState] | None = None,
+    ) -> None:
+        self._shared_bytes = 0
+        self._state_bytes = 0
+        self._committed = committed or {}
+        self._shared = shared or {}
+        self._references: Counter[str] = Counter()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes added; negative if states are deleted."""
+        return self._state_bytes + self._shared_bytes
+
+    def note(self, before: Checkpoint | None, given: Checkpoint) -> None:
+        """Count a checkpoint after ``before``, its partition's last pending one."""
+        self._state_bytes += given.nbytes - self._size(before, given.partition)
+        if (new := given.shared) is not None and new.id not in self._shared:
+            self._shared_bytes += 0 if self._references[new.id] else len(new.state)
+            self._references[new.id] += 1
+        if before is not None and (old := before.shared) is not None:
+            self._let_go(old)
+
+    def by(self, before: Checkpoint | None, given: Checkpoint) -> int:
+        """Return how many bytes a further checkpoint would add. Thread-safe."""
+        grows = given.nbytes - self._size(before, given.partition)
+        new = given.shared
+        if new is None or new.id in self._shared or self._references.get(new.id):
+            return grows
+        return grows + len(new.state)
+
+    def _size(self, before: Checkpoint | None, partition: str) -> int:
+        if before is not None:
+            return before.nbytes
+        there = self._committed.get(partition)
+        return 0 if there is None else decoded_size(there.state)
+
+    def _let_go(self, old: SharedBytes) -> None:
+        if old.id in self._shared:
+            return
+        self._references[old.id] -= 1
+        if not self._references[old.id]:
+            del self._references[old.id]
+            self._shared_bytes -= len(old.state)
+
+
 MOST_PENDING = 16
-"""The number of states of one partition that wait for their rows to be in files."""
+"""Limit on pending checkpoints per partition."""
 
 
 @dataclass(slots=True, eq=False)
 class PendingCheckpoint:
-    """A state in the log, with the operation that brought it."""
+    """A checkpoint in the log, with its operation."""
 
     given: Checkpoint
     stamp: CheckpointAction
-    """The operation that brought it, as the action will say."""
+    """Stamp of the operation that brought it."""
     segment: int
     tenure: Tenure | None
-    """The share that the operation's sequence belongs to; None without a sequence."""
+    """The tenure that the operation's sequence belongs to; None without a sequence."""
     noted_at: float
-    """The time when it came, on the monotonic clock."""
+    """When it arrived, by the monotonic clock."""
     missing: bool = False
-    """Whether rows below it, that the log has, are another process's to bring."""
+    """Whether rows below it in the log are another process's to flush."""
     committed_in: tuple[int, int] | None = None
-    """The place of the version that has it, or a newer one; it counts until that is installed."""
+    """The version that contains it or a newer one; it counts until that is installed."""
 
     @property
     def position(self) -> tuple[int, int]:
-        """The operation's place in the order of the daemon's log."""
+        """The operation's position in the daemon's log."""
         return self.stamp.epoch, self.stamp.seq
 
     @property
     def sequence(self) -> int | None:
-        """The number that its origin gave the operation."""
+        """The operation's sequence at its origin."""
         return self.stamp.sequence
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the state, without those that it shares."""
+        """Size of the state without its shared bytes."""
         return self.given.nbytes
 
     @property
     def lost(self) -> bool:
-        """Whether another process has taken over the sequence that it came with, or one below."""
+        """Whether another process took over its sequence, or one below it."""
         sequence = self.stamp.sequence
         if sequence is None or self.tenure is None:
             return False
         return self.missing or sequence >= self.tenure.end
 
     def action(self) -> CheckpointAction:
-        """Make the action that commits it."""
+        """Return the action that commits it."""
         return self.given.filled(self.stamp)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTotals:
-    """The numbers of a table's checkpoints, or of all tables'."""
+    """Checkpoint statistics of one table or of all tables."""
 
     count: int = 0
     bytes: int = 0
-    """Bytes of states, and of those that they share."""
+    """Bytes of states and of their shared bytes."""
     pending: int = 0
-    """Partitions whose newest state is in the log only."""
+    """Partitions whose newest state is only in the log."""
 
 
 class _Table:
-    """The checkpoints of one table."""
+    """The pending checkpoints of one table."""
 
     def __init__(self) -> None:
         self.pending: dict[str, list[PendingCheckpoint]] = {}
         self.pending_bytes = 0
-        """Bytes of memory of all that wait; what several share counts once."""
+        """Bytes of memory of the pending checkpoints; shared bytes count once."""
         self._shared: Counter[str] = Counter()
         self.committed: Mapping[str, CheckpointAction] = {}
         self.growth = Growth()
@@ -100,14 +151,14 @@ class _Table:
         self.committed_count = 0
 
     def hold(self, pending: PendingCheckpoint) -> None:
-        """Count the bytes of one that waits."""
+        """Count the bytes of a pending checkpoint."""
         self.pending_bytes += pending.nbytes
         if (shared := pending.given.shared) is not None:
             self.pending_bytes += 0 if self._shared[shared.id] else len(shared.state)
             self._shared[shared.id] += 1
 
     def keep(self, partition: str, kept: list[PendingCheckpoint]) -> None:
-        """Let these alone go on waiting in a partition."""
+        """Keep only these pending checkpoints of a partition."""
         for each in kept:
             self.hold(each)
         for each in self.pending[partition]:
@@ -127,18 +178,18 @@ class _Table:
 
 
 class Checkpoints:
-    """All states that the daemon has applied and no installed version has."""
+    """All checkpoints that are applied and in no installed version."""
 
     def __init__(self, most_in_table: int = 1 << 31) -> None:
-        """``most_in_table``: the partitions of sources that a table may keep the states of."""
+        """``most_in_table``: limit on source partitions with checkpoints per table."""
         self.most_in_table = most_in_table
         self._tables: dict[TableKey, _Table] = {}
 
     def note(self, table: TableKey, pending: PendingCheckpoint) -> bool:
-        """Note a state that was applied with its operation; positions rise.
+        """Record a checkpoint that was applied with its operation; positions rise.
 
         Returns:
-            Whether it is the only one that waits in the table.
+            Whether it is the only pending one of the table.
         """
         known = self._tables.setdefault(table, _Table())
         first = not known.pending
@@ -153,26 +204,30 @@ class Checkpoints:
     def newest(
         self, table: TableKey, partition: str, state: TableState
     ) -> PendingCheckpoint | None:
-        """Find the state that is newer than the version's; None where the version's counts."""
+        """Return the checkpoint that is newer than the version's; None if the version's is
+        current.
+        """
         known = self._tables.get(table)
         waiting = [] if known is None else known.pending.get(partition, [])
         return _newest(waiting, state.checkpoints.get(partition))
 
     def pending(self, table: TableKey) -> Mapping[str, list[PendingCheckpoint]]:
-        """List what waits in a table, by partition, each in log order."""
+        """Return a table's pending checkpoints by partition, each in log order."""
         known = self._tables.get(table)
         return {} if known is None else known.pending
 
     def waiting_tables(self) -> list[TableKey]:
-        """List the tables in which something waits."""
+        """Return the tables with pending checkpoints."""
         return [key for key, known in self._tables.items() if known.pending]
 
     def oldest(self, table: TableKey) -> float | None:
-        """Find the time at which the oldest one that waits in a table came; None without any."""
+        """Return when a table's oldest pending checkpoint arrived; None without any."""
         return min((waiting[0].noted_at for waiting in self.pending(table).values()), default=None)
 
     def forget_from(self, table: TableKey, origin: str, sequence: int) -> None:
-        """Let go of the states of an origin from a sequence on: rows that they need are missing."""
+        """Drop an origin's checkpoints from a sequence on, because rows that they need are
+        missing.
+        """
         known = self._tables.get(table)
         for waiting in () if known is None else list(known.pending.values()):
             for each in waiting:
@@ -181,9 +236,9 @@ class Checkpoints:
                     each.missing = True
 
     def settle(self, table: TableKey, state: TableState) -> None:
-        """Let go of what an installed version has, of what it has newer ones of, and of the lost.
+        """Drop what an installed version contains or supersedes, and what is lost.
 
-        Everything that stands before such a one in its partition goes with it.
+        Earlier checkpoints of the partition are dropped with it.
         """
         known = self._tables.get(table)
         if known is None:
@@ -207,15 +262,15 @@ class Checkpoints:
         known.growth = growth
 
     def first_needed_segment(self, default: int) -> int:
-        """Find the oldest log segment that has a state which no version has."""
+        """Return the oldest log segment with a checkpoint that no version has."""
         return min(
             (each.segment for each in self._all() if each.segment < default), default=default
         )
 
     def room(self, table: TableKey, given: Checkpoint) -> tuple[int, int]:
-        """Tell how many bytes a table's states have, and by how many another makes them grow.
+        """Return the size of a table's checkpoints, and how much another one would add.
 
-        Those that wait count, and so does what they share. Any thread.
+        Pending ones and shared bytes count. Thread-safe.
         """
         known = self._tables.get(table) or _Table()
         waiting = known.pending.get(given.partition)
@@ -223,25 +278,27 @@ class Checkpoints:
         return known.committed_bytes + known.growth.nbytes, known.growth.by(before, given)
 
     def is_full_for(self, table: TableKey, given: Checkpoint) -> bool:
-        """Whether a state of a further partition finds no room in its table. Any thread."""
+        """Return whether the table cannot take a checkpoint for a further partition. Thread-
+        safe.
+        """
         known = self._tables.get(table)
         if known is None or given.state is None or given.partition in known.pending:
             return False
         there = known.committed.get(given.partition)
         if there is not None and there.state is not None:
             return False
-        # Most tables are far from it: exactly counted are those alone that may be full.
+        # Counted exactly only near the limit.
         if known.committed_count + len(known.pending) < self.most_in_table:
             return False
         return self.statistics(table).count >= self.most_in_table
 
     @property
     def nbytes(self) -> int:
-        """The bytes of memory that states of all tables take."""
+        """Bytes of memory of the checkpoints of all tables."""
         return sum(known.pending_bytes + known.committed_bytes for known in self._tables.values())
 
     def statistics(self, table: TableKey | None = None) -> CheckpointTotals:
-        """The numbers of one table, or of all that are open."""
+        """Return the statistics of one table, or of all open tables."""
         if table is None:
             return _sum(self.statistics(key) for key in self._tables)
         known = self._tables.get(table)
@@ -265,7 +322,7 @@ class Checkpoints:
 
 
 def newest_of(pending: Iterable[PendingCheckpoint]) -> PendingCheckpoint | None:
-    """Find the newest of one partition's states, which come in log order."""
+    """Return the newest of one partition's checkpoints, given in log order."""
     found: PendingCheckpoint | None = None
     for each in pending:
         if found is None or each.stamp.replaces(found.stamp):
@@ -274,16 +331,16 @@ def newest_of(pending: Iterable[PendingCheckpoint]) -> PendingCheckpoint | None:
 
 
 class MissingSequences:
-    """The sequences of a log that are in no file and are not brought into one: others have them.
+    """Sequences of a log that are in no file and will not be flushed, because others have them.
 
-    A state belongs to all rows up to it, so none counts that stands above one of these.
+    A checkpoint covers all rows up to it, so none after such a sequence is valid.
     """
 
     def __init__(self) -> None:
         self._missing: dict[tuple[TableKey, str], set[int]] = {}
 
     def note(self, table: TableKey, origin: str, sequence: int, *, there: bool) -> bool:
-        """Note an operation of the log, in its order; whether all of the log up to it is there."""
+        """Record an operation of the log, in order; return whether the log is complete up to it."""
         missing = self._missing.setdefault((table, origin), set())
         if there:
             missing.discard(sequence)
@@ -300,7 +357,7 @@ def _newest(
 
 
 def _sizes(state: TableState) -> tuple[int, int]:
-    """The bytes and the number of a version's states."""
+    """Return bytes and number of a version's checkpoints."""
     states = [each.state for each in state.checkpoints.values() if each.state is not None]
     shared = [each.state for each in state.shared_states.values()]
     return sum(map(decoded_size, (*states, *shared))), len(states)

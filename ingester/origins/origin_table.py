@@ -1,22 +1,27 @@
-"""One origin's sequences into one table: which are new, durable, or another daemon's.
+"""One origin's sequences in one table: which are new, durable, or another daemon's.
 
-    UNCLAIMED ──claim──▶ OURS ──lose──▶ LOST       claim: a version says that we take what comes
-        ▲                │  ▲             │        lose: a version says that another daemon does
-        └─────expire─────┘  └────claim────┘        expire: a version knows the origin no more
+    UNCLAIMED ──claim──▶ OURS ──lose──▶ LOST       claim: a version gives new sequences to this
+    daemon
+        ▲                │  ▲             │        lose: a version gives them to another daemon
+        └─────expire─────┘  └────claim────┘        expire: a version no longer knows the origin
 
-Law of this file: sequences of an origin rise. What is not above the highest applied one is a
-duplicate; beyond that :func:`persist.manifest.origins.verdict_of` decides by the manifest, which
-comes in by :meth:`OriginTable.load`. What is under way is in :mod:`ingester.origins.fates`. Loop
-only, but for :meth:`OriginTable.verdict`.
+    begin ──▶ under way ──end──▶ applied ──▶ waiting repeats are told at once
+                       └──end──▶ failed ───▶ told when nothing is under way any more
+
+Sequences of an origin rise. A sequence up to the highest applied one is a duplicate; beyond that
+:func:`persist.manifest.origins.verdict_of` decides by the manifest, which
+:meth:`OriginTable.load` supplies. A sequence under way is neither applied nor unknown, and its
+repeat waits for the outcome. After a failure, repeats go in by sequence, and none passes a
+failed one that is not repeated, because that one could never follow it (tests/origins). Event
+loop only, except :meth:`OriginTable.verdict`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Collection, Hashable
 from enum import Enum
 
 from ingester.errors import OwnedElsewhere
-from ingester.origins.fates import Fates
 from ingester.origins.tenure import Tenure
 from persist.manifest.actions import Origin as OriginAction
 from persist.manifest.actions import PartitionKey
@@ -37,26 +42,91 @@ from persist.manifest.origins import (
 )
 from persist.table import TableKey
 
+Fate = Callable[[BaseException | None], None]
+
+
+class Fates:
+    """Sequences on their way into the log, in rising order, and the repeats that wait for them."""
+
+    __slots__ = ("_again", "_failed", "_waiting", "missing")
+
+    def __init__(self) -> None:
+        self.missing: int | None = None
+        """Lowest failed sequence that is not repeated: nothing above it may be written."""
+        self._waiting: dict[int, list[Fate]] = {}
+        self._failed: set[int] = set()
+        self._again: list[tuple[int, Fate]] = []
+
+    @property
+    def under_way(self) -> Collection[int]:
+        """Sequences with an unknown outcome."""
+        return self._waiting.keys()
+
+    @property
+    def newest(self) -> int:
+        """Highest sequence under way; -1 for none."""
+        return next(reversed(self._waiting), -1)
+
+    def begin(self, sequence: int) -> bool:
+        """Record a sequence under way; return False if it, or one above it, already is."""
+        if self._waiting and sequence <= self.newest:
+            return False
+        self._waiting[sequence] = []
+        return True
+
+    def await_first(self, sequence: int, fate: Fate) -> None:
+        """Call ``fate`` when the copy under way, or the next one above, is durable or has
+        failed.
+        """
+        waited_for = sequence
+        if sequence not in self._waiting:
+            waited_for = min(seq for seq in self._waiting if seq > sequence)
+        self._waiting[waited_for].append(fate)
+
+    def end(self, sequence: int, error: BaseException | None) -> list[Fate]:
+        """Record that an operation is durable (``error`` is None) or never will be.
+
+        Returns:
+            The repeats to be told now, by sequence. After a failure that is when nothing is
+            under way any more, because the log refuses
+            everything queued behind a refused operation.
+
+        Raises:
+            KeyError: the sequence is not under way.
+        """
+        waiting = self._waiting.pop(sequence)
+        if error is None:
+            return waiting
+        self._failed.add(sequence)
+        self._again += [(sequence, fate) for fate in waiting]
+        if self._waiting:
+            return []
+        again, failed = sorted(self._again, key=lambda one: one[0]), self._failed
+        self._again, self._failed = [], set()
+        self.missing = min(failed - {seq for seq, _ in again}, default=None)
+        return [fate for _, fate in again]
+
+
 NOBODY: frozenset[Hashable] = frozenset()
 
 
 class Claim(Enum):
-    """The state of an origin: who takes its writes into the table, as far as the daemon knows."""
+    """Which daemon takes an origin's writes to the table, as far as this daemon knows."""
 
     UNCLAIMED = "unclaimed"
-    """No version gives the origin's writes to this daemon, or the one that did has expired."""
+    """No version gives the origin to this daemon, or that claim has expired."""
     OURS = "ours"
     """This daemon takes the origin's writes."""
     LOST = "lost"
-    """Another daemon has taken the origin over, and its writes are refused here."""
+    """Another daemon took the origin over; writes are refused here."""
 
 
 LOST = Claim.LOST
-"""The member by itself: every write asks for it, and an enum's look-up takes longer."""
+"""A plain attribute, because every write reads it and an enum look-up is slower."""
 
 
 class Event(Enum):
-    """News that a manifest version brings of the origin."""
+    """What a manifest version reports about an origin."""
 
     CLAIM = "claim"
     LOSE = "lose"
@@ -70,45 +140,45 @@ TRANSITIONS: dict[tuple[Claim, Event], Claim] = {
     (Claim.OURS, Event.LOSE): Claim.LOST,
     (Claim.OURS, Event.EXPIRE): Claim.UNCLAIMED,
 }
-"""The state after each event that may come in a state."""
+"""The state after each allowed event."""
 
 
 class IllegalTransition(Exception):
-    """An event came in a state that has no transition for it."""
+    """An event that the state does not allow."""
 
 
 class OriginTable:
-    """Decides about the sequences of one origin into one table."""
+    """Decides about the sequences of one origin in one table."""
 
     def __init__(self, name: str, table: TableKey) -> None:
         self.name = name
         self.table = table
         self.state = Claim.UNCLAIMED
         self.process: Process | None = None
-        """This daemon while the state is ``OURS``, else None."""
+        """This daemon in state ``OURS``, otherwise None."""
         self.tenures: tuple[Tenure, ...] = ()
-        """The shares of the processes that have applied sequences, by rising first sequence."""
+        """The tenures of processes that applied sequences, by rising first sequence."""
         self.runs: list[Run] = []
-        """The runs of the version that was loaded last; empty where it does not know the origin."""
+        """The runs of the last loaded version; empty if it does not know the origin."""
         self.owner: Process | None = None
-        """The process that takes the origin's writes, by the version that was loaded last."""
+        """The process that takes the origin's writes, by the last loaded version."""
         self.fates = Fates()
         self.touched = 0.0
         self.spec_id: int | None = None
-        """The partition spec that the newest operation was laid out by."""
+        """The partition spec of the newest operation."""
 
     @property
     def refusal(self) -> OwnedElsewhere | None:
-        """The error that refuses all writes here, where another daemon has the origin by now."""
+        """The error for all writes after another daemon took the origin over."""
         if self.state is not LOST:
             return None
         return OwnedElsewhere(
-            f"origin {self.name!r} writes to {'/'.join(self.table)} through another daemon by now;"
+            f"origin {self.name!r} now writes to {'/'.join(self.table)} through another daemon;"
             " a new stream here takes it back"
         )
 
     def is_new(self, sequence: int) -> bool:
-        """Tell whether a sequence is to be written; False for a duplicate of a durable one.
+        """Return whether to write a sequence; False for a duplicate of a durable one.
 
         Raises:
             OwnedElsewhere: another daemon has the origin, or this sequence of it.
@@ -119,55 +189,57 @@ class OriginTable:
         if verdict is FOREIGN:
             raise OwnedElsewhere(
                 f"origin {self.name!r}: sequence {sequence} belongs to a daemon that had this"
-                " origin before; a stream that begins there takes it over"
+                " origin before; a stream that starts with it takes it over"
             )
         return verdict is NEW
 
     def verdict(self, sequence: int) -> Verdict:
-        """Tell where a sequence stands that is not under way. Any thread."""
+        """Return the status of a sequence that is not under way. Thread-safe."""
         tenure = _tenure_at(self.tenures, sequence)
         if tenure is not None:
             if sequence <= tenure.last:
                 return DUPLICATE
             if sequence < tenure.end and self.process in (None, tenure.process):
                 return NEW
-        # As for a process without a share: what this one may write is in a tenure of its own, also
-        # where runs of several were merged into one of its name.
+        # As for a process without a run: what this one may write is in a tenure, even if runs of
+        # several processes were merged into one under its name.
         verdict = verdict_of(self.runs, sequence, None)
         if verdict is FOREIGN and any(h.first <= sequence <= h.last for h in self.held()):
             return DUPLICATE
         return verdict
 
     def covered(self, sequence: int) -> frozenset[PartitionKey]:
-        """Find the partitions whose files have a new sequence, although we never had it."""
+        """Return the partitions whose files have a new sequence that this daemon never had."""
         tenure = _tenure_at(self.tenures, sequence)
         if tenure is None or not tenure.ahead:
             return frozenset()
         return frozenset(key for key, last in tenure.ahead.items() if sequence <= last)
 
     def forget_partitions(self) -> None:
-        """Forget what single partitions have: a copy has made the table anew, with others."""
+        """Forget what single partitions have: a copy has replaced the table, with other
+        partitions.
+        """
         self.spec_id = None
         self.runs = [run._replace(ahead={}) for run in self.runs]
         for tenure in self.tenures:
             tenure.ahead = {}
 
     def begin(self, sequence: int, spec_id: int) -> bool:
-        """Note an operation under way; False if it, or one above it, already is."""
+        """Record a sequence under way; return False if it, or one above it, already is."""
         begun = self.fates.begin(sequence)
         if begun:
             self.spec_id = spec_id
         return begun
 
     def owns(self, first: int) -> bool:
-        """Tell whether everything from ``first`` on is ours, or durable."""
+        """Return whether everything from ``first`` on is this daemon's or durable."""
         return self.process is not None and self.first_foreign(first, self.process) is None
 
     def first_foreign(self, first: int, process: Process) -> int | None:
-        """Find the first sequence from ``first`` on that another process has, and no file.
+        """Return the first sequence from ``first`` on that another process has outside of files.
 
         Returns:
-            None where all is the process's own, a duplicate of what we have, or in files.
+            None if all are the process's own, duplicates, or in files.
         """
         for run, end in with_ends(self.runs):
             start = max(first, run.first, run.upto + 1)
@@ -178,28 +250,28 @@ class OriginTable:
         return None
 
     def tenure_of(self, sequence: int, process: Process) -> Tenure:
-        """Find the tenure that a process's sequence belongs to, or make it."""
+        """Return the tenure that a process's sequence belongs to, created if necessary."""
         run = run_at(self.runs, sequence)
         for tenure in reversed(self.tenures):
             if tenure.first <= sequence < tenure.end and tenure.process[1] == process[1]:
                 if run is not None and tenure.first < run.first:
-                    break  # what was another's in between begins a share of its own
+                    break  # another process's sequences in between start a new tenure
                 tenure.process = process
                 return tenure
         if not self.runs:
-            # No manifest knows it: what an earlier epoch of ours has lies below.
+            # No manifest knows the origin: an earlier epoch of this daemon has what lies below.
             return self._add(sequence if self.tenures else 0, process)
         tenure = self._add(0 if run is None else run.first, process)
-        # A process may have several runs, with those of others in between; what came too late for
-        # its run has none.
+        # A process may have several runs with others' in between; what came too late for its run
+        # has none.
         tenure.end = tenure.end_in(self.runs)
         return tenure
 
     def restore(self, sequence: int, upto: Process) -> bool:
-        """Note that ``upto``, or an earlier epoch of it, had applied all up to a sequence.
+        """Record that ``upto``, or an earlier epoch of it, applied everything up to a sequence.
 
         Returns:
-            False where that is known, or the sequence is of another process by now.
+            False if that is known, or if the sequence is another process's by now.
         """
         writer = upto
         if self.runs:
@@ -215,7 +287,9 @@ class OriginTable:
         return True
 
     def unknown_origin(self, process: Process) -> OriginAction:
-        """Make what to start from where no version knows the origin: what is in buffers is ours."""
+        """Return the starting point if no version knows the origin: what is buffered is this
+        daemon's.
+        """
         found: OriginAction | None = None
         live = self.live()
         for tenure in self.tenures:
@@ -225,7 +299,9 @@ class OriginTable:
         return found or fresh(self.name, process)
 
     def load(self, known: OriginAction | None, ingester_id: str) -> None:
-        """Adopt a manifest version's view; for :meth:`ingester.origins.registry.Origins.load`."""
+        """Load a manifest version's view; called by
+        :meth:`ingester.origins.registry.Origins.load`.
+        """
         if known is None:
             self.runs, self.owner = [], None
             return
@@ -236,15 +312,16 @@ class OriginTable:
             run = run_at(self.runs, max(tenure.applied, tenure.first))
             if tenure.carried and not tenure.adjust(run, ingester_id):
                 continue
-            # What was taken away stays so: later versions may not name it any more.
+            # What was taken over stays so; later versions may no longer name it.
             tenure.end = min(tenure.end, tenure.end_in(self.runs))
             kept.append(tenure)
         self.tenures = tuple(kept)
 
     def loses(self, known: OriginAction) -> bool:
-        """Tell whether a version gives away sequences that are in buffers here.
+        """Return whether a version gives away sequences that are buffered here.
 
-        That it may do while the origin's owner stays who it was: which takes older ones over, too.
+        That can happen without a change of owner, when another daemon takes older sequences
+        over.
         """
         there = [(run.first, (run.owner_id, run.owner_epoch)) for run in known.runs]
         if there == [(run.first, run.owner) for run in self.runs]:
@@ -257,7 +334,7 @@ class OriginTable:
         )
 
     def claim(self, known: OriginAction, process: Process) -> None:
-        """Adopt a version that gives the origin to this daemon; for ``Origins.claim``."""
+        """Load a version that gives the origin to this daemon; called by ``Origins.claim``."""
         self.load(known, process[0])
         for run in self.runs:
             if run.owner == process and not any(
@@ -270,13 +347,13 @@ class OriginTable:
         self.move(Event.CLAIM, process)
 
     def move(self, event: Event, process: Process | None = None) -> None:
-        """Change the state as :data:`TRANSITIONS` says.
+        """Change the state according to :data:`TRANSITIONS`.
 
         Args:
-            process: this daemon, where it claims the origin.
+            process: this daemon, if it claims the origin.
 
         Raises:
-            IllegalTransition: the event cannot come in this state.
+            IllegalTransition: the state does not allow the event.
         """
         following = TRANSITIONS.get((self.state, event))
         if following is None:
@@ -288,17 +365,17 @@ class OriginTable:
 
     @property
     def next_sequence(self) -> int:
-        """The sequence above all that this daemon has applied and nobody took over since."""
+        """The highest sequence that this daemon applied and no other took over since."""
         return max((tenure.last for tenure in self.tenures), default=-1) + 1
 
     def live(self, besides: frozenset[Hashable] = NOBODY) -> set[Process]:
-        """List the processes whose operations are in buffers other than these."""
+        """Return the processes whose operations are in buffers other than these."""
         return {
             tenure.process for tenure in self.tenures if tenure.first_waiting(besides) is not None
         }
 
     def held(self) -> list[Held]:
-        """List what this daemon has from its log, of whichever epoch."""
+        """Return what this daemon has from its log, of any epoch."""
         found = []
         for run, end in with_ends(self.runs):
             last = _held_to(self.tenures, run, end)
@@ -308,7 +385,7 @@ class OriginTable:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is in buffers or on its way."""
+        """Whether nothing is buffered or under way."""
         return not self.fates.under_way and not self.live()
 
     def _add(self, first: int, process: Process) -> Tenure:
@@ -327,7 +404,7 @@ def _tenure_at(tenures: tuple[Tenure, ...], sequence: int) -> Tenure | None:
 
 
 def _held_to(tenures: tuple[Tenure, ...], run: Run, end: int) -> int | None:
-    """Find up to where a run is in our log, or lies below what we have of a later one."""
+    """Return up to where a run is in this daemon's log, or below a later run's part of it."""
     of_run = [
         one
         for one in tenures
@@ -336,7 +413,7 @@ def _held_to(tenures: tuple[Tenure, ...], run: Run, end: int) -> int | None:
     if not of_run:
         return None
     own = max(min(one.last, end - 1) for one in of_run)
-    # Only what was begun afterwards shows that nothing was to come in between.
+    # Only what was begun afterwards shows that nothing could come in between.
     skipped = any(
         one.first == end <= one.last and one.process[1] > of_run[0].process[1] for one in tenures
     )

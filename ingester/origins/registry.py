@@ -4,9 +4,9 @@
              │                             └── Tenure
              └── OriginTable …
 
-Law of this file: an origin's durable sequence is the highest one such that it and everything before
-it has left the buffers for committed files. Loop only, but for :meth:`Origins.is_applied`. Two
-integers are kept per operation of an origin until its rows, and all before them, are in files.
+An origin's durable sequence is the highest one such that it and everything before it left the
+buffers for committed files (tests/origins). Two integers are kept per operation until its rows,
+and all before them, are in files. Event loop only, except :meth:`Origins.is_applied`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOM_RETRY_S = 10.0
 
 
 class Origin:
-    """One origin over all tables, and how far its writes have come."""
+    """One origin over all tables, and its progress."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -40,31 +40,31 @@ class Origin:
 
     @property
     def durable_sequence(self) -> int | None:
-        """The highest sequence up to which everything is in object storage."""
+        """Highest sequence up to which everything is in object storage."""
         if self._stale:
             self._settle()
         return self._durable
 
     def note_applied(self, sequence: int, waits: bool) -> None:
-        """Note an operation, which is in buffers if it ``waits`` for files."""
+        """Record an operation; ``waits`` if it is buffered."""
         if self.memory_sequence is None or sequence > self.memory_sequence:
             self.memory_sequence = sequence
         if not waits or (self._durable is not None and sequence <= self._durable):
             self._stale = True
 
     def note_settled(self) -> None:
-        """Note that rows have left a buffer for committed files."""
+        """Record that rows left a buffer for committed files."""
         self._stale = True
 
     def note_known(self, durable: int | None) -> None:
-        """Note that a manifest says that all up to this sequence is in files."""
+        """Record that a manifest says everything up to this sequence is in files."""
         if durable is None:
             return
         self._durable = durable if self._durable is None else max(durable, self._durable)
         self.note_applied(durable, waits=False)
 
     def first_waiting(self, besides: frozenset[Hashable] = NOBODY) -> int:
-        """Find the lowest sequence that is in a buffer other than these, over all tables."""
+        """Return the lowest sequence in a buffer other than these, over all tables."""
         waiting = (tenure.first_waiting(besides) for tenure in self._tenures())
         return min((first for first in waiting if first is not None), default=NO_END)
 
@@ -76,7 +76,7 @@ class Origin:
         limit = self.first_waiting()
         tenures = self._tenures()
         found = [tenure.last_below(limit) for tenure in tenures]
-        # What is known of one table says nothing of rows that wait in another, or came again.
+        # Knowledge about one table says nothing about rows buffered for another, or repeated rows.
         below = [each for each in (*found, self._durable) if each is not None and each < limit]
         self._durable = max(below, default=None)
         if self._durable is not None:
@@ -85,56 +85,56 @@ class Origin:
 
 
 class Origins:
-    """All origins the daemon knows."""
+    """All origins known to the daemon."""
 
     def __init__(
         self, clock: Callable[[], float] = lambda: 0.0, most_origins: int = sys.maxsize
     ) -> None:
-        """``most_origins``: how many are remembered before :meth:`check_room` refuses new ones."""
+        """``most_origins``: limit that :meth:`check_room` enforces for new origins."""
         self._clock = clock
         self._most = most_origins
         self.replaying = False
-        """Whether the log may have operations that no buffer has yet."""
+        """Whether the log may have operations that are in no buffer yet."""
         self.log_since = 0
-        """The first epoch whose log was here: rows of earlier ones may be on a lost disk."""
+        """First epoch whose log was present: rows of earlier ones may be on a lost disk."""
         self._told: dict[tuple[str, TableKey], int] | None = None
         self._origins: dict[str, Origin] = {}
         self._of_table: dict[TableKey, dict[str, OriginTable]] = {}
 
     def check_room(self, name: str) -> None:
-        """Raise :class:`LimitReached` for an origin that is new and has no room."""
+        """Raise :class:`LimitReached` for a new origin beyond the limit."""
         found = len(self._origins)
         if found >= self._most and name not in self._origins:
             raise LimitReached(
-                f"origin {shown_name(name)} is new, and {found} are remembered; limits.origins is"
-                f" {self._most}. They are forgotten origins.expire_after after their last write:"
-                " have each writer use one name for as long as it lives",
+                f"origin {shown_name(name)} is new, and {found} are known; limits.origins is"
+                f" {self._most}. Origins are forgotten origins.expire_after after their last write:"
+                " use one name per writer for its whole life",
                 retry_after_s=ROOM_RETRY_S,
                 details=limit_facts("limits.origins", self._most, found + 1),
             )
 
     def get(self, name: str) -> Origin:
-        """Find the origin, or make it."""
+        """Return the origin, created if necessary."""
         origin = self._origins.get(name)
         if origin is None:
             origin = self._origins[name] = Origin(name)
         return origin
 
     def forget_unused(self, name: str) -> None:
-        """Forget an origin that has written to no table, and has nothing open."""
+        """Forget an origin that has written to no table and has no open stream."""
         origin = self._origins.get(name)
         if origin is not None and not origin.tables and not origin.open_streams:
             del self._origins[name]
 
     def find(self, name: str) -> Origin | None:
-        """Find the origin, if it ever wrote."""
+        """Return the origin if it ever wrote."""
         return self._origins.get(name)
 
     def __iter__(self) -> Iterator[Origin]:
         return iter(list(self._origins.values()))
 
     def table(self, name: str, key: TableKey) -> OriginTable:
-        """Find the origin's sequences into the table, or make them."""
+        """Return the origin's sequences in the table, created if necessary."""
         of_table = self._of_table.get(key)
         if of_table is None:
             of_table = self._of_table[key] = {}
@@ -145,11 +145,11 @@ class Origins:
         return found
 
     def of_table(self, key: TableKey) -> list[OriginTable]:
-        """List every origin that has written to a table."""
+        """Return every origin that has written to a table."""
         return list(self._of_table.get(key, {}).values())
 
     def is_applied(self, name: str, key: TableKey, sequence: int) -> bool:
-        """Tell whether this sequence is a duplicate of something durable. Any thread."""
+        """Return whether this sequence duplicates something durable. Thread-safe."""
         found = self._of_table.get(key, {}).get(name)
         if found is None or found.state is LOST or not (found.tenures or found.runs):
             return False
@@ -165,7 +165,7 @@ class Origins:
         process: Process = ("", 0),
         spec_id: int | None = None,
     ) -> Tenure:
-        """Note an operation that is applied to the buffers ``holders`` (none: in files)."""
+        """Record an operation applied to the buffers ``holders`` (none: it is in files)."""
         found = self.table(name, key)
         found.touched = self._clock()
         if spec_id is not None:
@@ -176,31 +176,33 @@ class Origins:
         return tenure
 
     def note_released(self, holder: Hashable, tenures: Iterable[Tenure]) -> None:
-        """Note that the rows of a buffer, which are of these tenures, are in committed files."""
+        """Record that a buffer's rows of these tenures are in committed files."""
         for tenure in tenures:
             tenure.note_released(holder)
             self.get(tenure.origin).note_settled()
 
     def load(self, found: OriginTable, known: OriginAction | None, ingester_id: str) -> None:
-        """Adopt what a manifest version says of an origin in a table."""
+        """Load what a manifest version says about an origin in a table."""
         found.load(known, ingester_id)
         if known is not None:
             self.get(found.name).note_known(durable_of(known))
 
     def claim(self, found: OriginTable, known: OriginAction, process: Process) -> None:
-        """Adopt a version that gives what comes of an origin to ``process``, which is us."""
+        """Load a version that gives an origin's new sequences to ``process``, which is this
+        daemon.
+        """
         found.claim(known, process)
         self.get(found.name).note_known(durable_of(known))
 
     def restore(self, name: str, key: TableKey, sequence: int, process: Process) -> None:
-        """Note what the head of a segment says that ``process`` wrote."""
+        """Record what the head of a log segment says that ``process`` wrote."""
         if self.table(name, key).restore(sequence, process):
             self.get(name).note_applied(sequence, waits=False)
 
     def restore_all(self, carried: Iterable[tuple[str, str, str, int]], process: Process) -> None:
-        """Note what the newest head of a segment says, when all operations are replayed.
+        """Record what the newest segment head says, after everything is replayed.
 
-        Older heads do not count: what they speak of may have gone elsewhere since.
+        Older heads do not count, because origins may have moved since.
         """
         self._told = {}
         for name, namespace, table, sequence in carried:
@@ -208,11 +210,11 @@ class Origins:
             self.restore(name, (namespace, table), sequence, process)
 
     def carried(self) -> list[tuple[str, str, str, int]] | None:
-        """List (origin, namespace, table, applied sequence) for the head of a new segment.
+        """Return (origin, namespace, table, applied sequence) for the head of a new segment.
 
         Returns:
-            None where there is nothing to tell, and never was: an empty list takes back what older
-            segments say.
+            None if there never was anything to record; an empty list revokes what older segments
+            say.
         """
         found = {
             (name, key): of_origin.next_sequence - 1
@@ -226,9 +228,10 @@ class Origins:
         return [(name, *key, sequence) for (name, key), sequence in found.items()]
 
     def is_told(self, found: OriginTable, first: int) -> bool:
-        """Tell whether the newest head of a segment says that ``first``, or more, was applied.
+        """Return whether the newest segment head says that ``first``, or more, was applied.
 
-        That has to be taken back before they are taken over anew: they were not applied since.
+        That must be revoked before the sequences are taken over again, because they were not
+        applied since.
         """
         return (self._told or {}).get((found.name, found.table), -1) >= first
 
@@ -239,14 +242,14 @@ class Origins:
         writers: Mapping[str, Writer],
         besides: frozenset[Hashable] = NOBODY,
     ) -> Done:
-        """Make the judge of which processes have nothing left to commit of an origin.
+        """Return a function that tells which processes have nothing left to commit of an origin.
 
         Args:
-            process: this daemon, whose log has all that epochs of its id from :attr:`log_since` on
-                may still have.
-            writers: what a version says of others: who has closed has all in files. It says nothing
-                of earlier epochs of its id, whose log may have been lost, or is being adopted: what
-                of their rows is in files, the runs themselves say.
+            process: this daemon, whose log has everything that epochs of its id from
+                :attr:`log_since` on may have.
+            writers: a version's writers; a closed one has everything in files. This says nothing
+                about earlier epochs of its id, whose log may
+                be lost or under adoption; the runs themselves say what of their rows is in files.
             besides: buffers that count as in files.
         """
         live = found.live(besides)
@@ -261,7 +264,7 @@ class Origins:
         return is_done
 
     def forget_idle(self, for_s: float) -> None:
-        """Forget what has not been written to for so long, unless it is in buffers."""
+        """Forget origins without writes for this long, unless they are buffered."""
         for name in list(self._origins):
             self.forget_unused(name)
         before = self._clock() - for_s

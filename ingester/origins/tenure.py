@@ -1,7 +1,7 @@
-"""The tenure of one process: the sequences of an origin into a table that are its own.
+"""One process's tenure of an origin in a table: the sequences that are its own.
 
-Law of this file: they rise in log order, so a position in the log divides those in files from those
-in buffers. Pure.
+They rise in log order, so a position in the log separates those in files from those in buffers.
+Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TRIM_FROM = 4096
 
 
 class Tenure:
-    """Knows what its process has applied, and which buffers still hold it."""
+    """What a process has applied, and which buffers still contain it."""
 
     __slots__ = (
         "_head",
@@ -41,13 +41,14 @@ class Tenure:
         self.table = table
         self.first = first
         self.end = NO_END
-        """The first sequence above that belongs to another process."""
+        """First sequence above that belongs to another process."""
         self.process = process
         self.applied = -1
         self.ahead: dict[PartitionKey, int] = {}
-        """The last sequence, per partition, in files beyond ``applied`` that we never had."""
+        """Per partition, the last sequence in files beyond ``applied`` that this daemon never
+        had."""
         self.carried = False
-        """Whether only a segment's head tells of it: its epoch is that or an earlier one."""
+        """Whether only a segment head reports it: its epoch is that one or an earlier one."""
         self._sequences = array("q")
         self._op_seqs = array("Q")
         self._head = 0
@@ -56,16 +57,16 @@ class Tenure:
 
     @property
     def last(self) -> int:
-        """The highest applied sequence that is still this process's; -1 where nothing of it is."""
+        """Highest applied sequence that is still this process's; -1 if none is."""
         last = min(self.applied, self.end - 1)
         return last if last >= self.first else -1
 
     def end_in(self, runs: list[Run]) -> int:
-        """Find the first sequence that is not the process's any more, by a version's runs."""
+        """Return the first sequence that is no longer the process's, by a version's runs."""
         return end_of(runs, self.first, self.process)
 
     def note_applied(self, sequence: int, op_seq: int, holders: Sequence[Hashable]) -> None:
-        """Note an operation that is in the buffers ``holders`` (none: already in files)."""
+        """Record an operation in the buffers ``holders`` (none: already in files)."""
         self.applied = max(self.applied, sequence)
         self._sequences.append(sequence)
         self._op_seqs.append(op_seq)
@@ -75,23 +76,24 @@ class Tenure:
             self.ahead = {}
 
     def restore(self, sequence: int) -> None:
-        """Note that all up to this sequence was in files when a segment was begun."""
+        """Record that everything up to this sequence was in files when a segment began."""
         self.carried = not self._op_seqs
         self.note_applied(sequence, self._op_seqs[-1] if self._op_seqs else 0, ())
 
     def note_released(self, holder: Hashable) -> None:
-        """Note that the rows of a buffer are in committed files."""
+        """Record that a buffer's rows are in committed files."""
         self._holders.pop(holder, None)
 
     def first_waiting(self, besides: Collection[Hashable] = ()) -> int | None:
-        """Find the lowest sequence that is in a buffer other than these."""
+        """Return the lowest sequence in a buffer other than these."""
         index = self._waiting_from(besides)
         return self._sequences[index] if index < len(self._sequences) else None
 
     def last_below(self, limit: int, besides: Collection[Hashable] = ()) -> int | None:
-        """Find the highest sequence below ``limit`` that is in files with all before it.
+        """Return the highest sequence below ``limit`` that is in files with all before it.
 
-        What another process has by now was left out of our files, and is none of them.
+        Sequences that another process took over were left out of this daemon's files and do not
+        count.
 
         Args:
             besides: buffers that count as in files.
@@ -101,16 +103,17 @@ class Tenure:
         return self._sequences[index - 1] if index > self._head else self._trimmed
 
     def op_seqs(self, from_sequence: int, first_seq: int, last_seq: int) -> list[int]:
-        """Find the log's sequences, within bounds, of the origin's from ``from_sequence`` on.
+        """Return the log sequences, within bounds, of the origin's sequences from ``from_sequence``
+        on.
 
-        Complete for operations that are in buffers.
+        Complete for operations that are buffered.
         """
         start = bisect_left(self._sequences, from_sequence, self._head)
         found = self._op_seqs[start:]
         return [seq for seq in found if first_seq <= seq <= last_seq]
 
     def trim(self, durable: int) -> None:
-        """Forget the operations up to ``durable``, which nobody asks about any more."""
+        """Forget operations up to ``durable``, which are not asked about any more."""
         end = self._waiting_from(())
         while self._head < end and self._sequences[self._head] <= durable:
             self._trimmed = self._sequences[self._head]
@@ -120,7 +123,7 @@ class Tenure:
             self._head = 0
 
     def adjust(self, run: Run | None, ingester_id: str) -> bool:
-        """Find out the epoch of a carried tenure; False where the run is not ours."""
+        """Determine the epoch of a carried tenure; False if the run is not this daemon's."""
         self.carried, epoch = False, self.process[1]
         if run is not None and run.owner is not None:
             if run.owner[0] != ingester_id or run.owner[1] > epoch:

@@ -1,7 +1,7 @@
-"""Rows of any age in the columns of one schema.
+"""Bringing rows of any age to the columns of one schema.
 
-Law of this file: a column that the rows lack is null, a type that differs is cast (the types of a
-table never change; files only lack what Parquet has no type for), and order follows the schema.
+A missing column becomes null, a differing type is cast (a table's types never change; files only
+lack types that Parquet lacks), and the order follows the schema.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,11 @@ from persist.parquet.sparse_rows import null_bytes, rows_alone
 
 VALIDITY_BYTES = 0.125
 NODE_BYTES, BUFFER_BYTES = 16, 24
-"""The bytes on the wire of a column's description and of each of its buffers', with what fills it
-up to a multiple of 8."""
+"""Bytes on the wire for a column's description and for each of its buffers, with padding to 8."""
 
 
 class Aligner:
-    """Brings batches to the columns of one schema. Those that a batch lacks share their nulls."""
+    """Brings batches to the columns of one schema. A batch's missing columns share their nulls."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -30,11 +29,13 @@ class Aligner:
         self._null_bytes = [null_bytes(kind) + VALIDITY_BYTES for kind in self._kinds]
         self._beside = [_described_bytes(kind) for kind in self._kinds]
         self.beside_bytes = sum(self._beside)
-        """The bytes on the wire of a batch with all columns, beside its rows."""
+        """Bytes on the wire of a batch with all columns, besides its rows."""
         self._last: tuple[list[str] | None, tuple[float, int]] = (None, (0.0, 0))
 
     def absent_bytes(self, schema: pa.Schema) -> tuple[float, int]:
-        """The bytes on the wire that batches of this schema lack: of a row, and beside the rows."""
+        """Return the bytes on the wire that batches of this schema lack: per row, and besides
+        the rows.
+        """
         names = schema.names
         if names != self._last[0]:
             absent = self._places.keys() - set(names)
@@ -44,7 +45,7 @@ class Aligner:
         return self._last[1]
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with exactly the schema's columns; no copy where it has them already."""
+        """Return the batch with exactly the schema's columns; no copy if it has them already."""
         if batch.schema.equals(self.schema):
             return batch
         if not self._kinds:
@@ -65,7 +66,7 @@ class Aligner:
 
 
 def align_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """All batches as one table with the schema's columns."""
+    """Return all batches as one table with the schema's columns."""
     return pa.Table.from_batches([*map(Aligner(schema), batches)], schema)
 
 
@@ -76,7 +77,7 @@ def _described_bytes(kind: pa.DataType) -> int:
 
 
 def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.Schema:
-    """The answer's columns; with ``marks`` also ``_op``."""
+    """Return the answer's columns; with ``marks`` also ``_op``."""
     if columns is None:
         if not marks:
             return schema
@@ -90,7 +91,7 @@ def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.S
             )
         fields = [schema.field(name) for name in columns]
     if marks:
-        # A delete has its key alone.
+        # A deletion has only its key.
         fields = [field.with_nullable(True) for field in fields]
         fields.append(pa.field("_op", pa.string(), nullable=False))
     return pa.schema(fields)

@@ -1,7 +1,7 @@
-"""Table definitions, made by a client's request or from the batch that it first sends.
+"""Table definitions from a client's request or from a first batch.
 
-Law of this file: pure; a definition that comes out can be kept by every part of the daemon, and
-what cannot be is refused here with the name of the culprit.
+Every resulting definition can be stored by all parts of the daemon; anything else is refused
+here, naming the culprit. Pure.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,9 @@ _KEYABLE = (
 
 
 def automatic_definition(sent: pa.Schema) -> TableDefinition:
-    """The definition that a first write makes: all nullable, ``day(time)`` if there is one."""
+    """Return the definition for a first write: all nullable, ``day(time)`` if that column
+    exists.
+    """
     kept = kept_schema(sent, "us", ())
     fields = [field.with_nullable(True) for field in kept]
     if not fields:
@@ -51,17 +53,17 @@ def automatic_definition(sent: pa.Schema) -> TableDefinition:
 
 
 def keyed_definition(sent: pa.Schema, primary_key: Sequence[str]) -> TableDefinition:
-    """The definition that a replicated table's first changes make: all but the key is nullable."""
+    """Return the definition for a replicated table's first changes: all but the key nullable."""
     kept = kept_schema(sent, "us", ())
     fields = [field.with_nullable(True) for field in kept]
     return define_table(pa.schema(fields), primary_key=primary_key, partition_by=[])
 
 
 def draft_definition(have: TableDefinition | None, sent: pa.Schema) -> TableDefinition | None:
-    """The definition that a write of this schema leads to; None where the table has it.
+    """Return the definition that a write of this schema leads to; None if the table has it.
 
     Raises:
-        InvalidRequest: names, types or columns that the table cannot take.
+        InvalidRequest: names, types or columns that the table cannot have.
     """
     if have is None:
         return automatic_definition(sent)
@@ -70,7 +72,7 @@ def draft_definition(have: TableDefinition | None, sent: pa.Schema) -> TableDefi
 
 
 def widened(definition: TableDefinition, sent: pa.Schema) -> TableDefinition:
-    """The definition with the columns that a batch has and the table lacks."""
+    """Return the definition with the batch's columns that the table lacks."""
     missing = missing_columns(definition, sent)
     if not missing:
         return definition
@@ -89,10 +91,10 @@ def define_table(
     timestamp_unit: str = "us",
     limits: ShapeLimits = LARGEST,
 ) -> TableDefinition:
-    """A definition from what a client asks for.
+    """Return the definition that a client requests.
 
     Raises:
-        InvalidRequest: a name, type, key, spec or order that cannot be.
+        InvalidRequest: an invalid name, type, key, partition spec or sort order.
     """
     if timestamp_unit not in ("us", "ns"):
         raise InvalidRequest(f"timestamp_unit {timestamp_unit!r} is neither 'us' nor 'ns'")
@@ -126,7 +128,7 @@ def define_table(
 
 def _check_listed(kind: str, names: Sequence[str], schema: pa.Schema) -> None:
     if len(set(names)) != len(names):
-        raise InvalidRequest(f"{kind} {list(names)} names a column twice")
+        raise InvalidRequest(f"{kind} {list(names)} has a column twice")
     for name in names:
         index = schema.get_field_index(name)
         if index < 0:
@@ -138,10 +140,9 @@ def _check_listed(kind: str, names: Sequence[str], schema: pa.Schema) -> None:
 
 
 def check_same(state: TableState, asked: TableDefinition, key: tuple[str, str]) -> None:
-    """Raise :class:`InvalidRequest` where a table was not made by this definition.
+    """Raise :class:`InvalidRequest` if a table was not created with this definition.
 
-    Columns that were added since and partition specs that it has got do not count: the same
-    definition again is fine.
+    Columns and partition specs added since do not count: repeating the definition succeeds.
     """
     have = TableDefinition.of_state(state)
     if asked.spec in dict(have.other_specs).values():

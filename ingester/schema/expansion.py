@@ -1,17 +1,15 @@
-"""Columns in their plain form, at any depth, and how large that is, known before it is made.
+"""Converting columns to their plain form, at any depth, and computing its size beforehand.
 
-The plain form has no dictionaries, views and extension types. Arrow's own casts know some of these
-and not others: a dictionary of string views has no kernel, nor has a list of dictionaries of
-structs, and list views with nulls come out invalid. A few bytes can stand for many: every row of a
-dictionary, of views or of lists may refer to the same large value, and a null column has rows
-without any bytes.
+The plain form has no dictionaries, views or extension types. Arrow's casts handle only some of
+them: there is no kernel for dictionaries of string views or lists of dictionaries of structs,
+and list views with nulls come out invalid. A few bytes can represent many: every row of a
+dictionary, view or list may refer to the same large value, and a null column has rows without
+bytes.
 
-Law of this file: pure. Columns must have been validated in full, but for :func:`shown_bytes`:
-offsets and indices are followed.
-To reckon makes some 8 bytes per row and per inner value, whatever the column stands for. In the
-plain form values and nulls stay what they are, and nothing becomes a Python object; it has only
-what a row refers to, and the values of dictionaries and of list views once, whole, as they are
-reckoned.
+Columns must have been fully validated, except for :func:`shown_bytes`, because offsets and
+indices are followed. Computing the size takes about 8 bytes per row and per inner value. The
+conversion changes no value and no null, and creates no Python objects; the result has only what
+rows refer to, plus the values of dictionaries and list views once (tests/schema). Pure.
 """
 
 from typing import Any
@@ -23,33 +21,33 @@ import pyarrow.compute as pc
 
 Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.float64]
-"""Bytes of each row. Floats, because what a hostile column stands for may overflow any integer."""
+"""Bytes of each row. Floats, because the represented size may overflow any integer."""
 MOST_VALUES = 1 << 24
-"""The most values of a nested or encoded column at one level; a batch of more is refused unseen."""
+"""Limit on values of a nested or encoded column at one level; larger batches are refused unseen."""
 _ENCODED = {
     getattr(pa.lib, f"Type_{name}")
     for name in ("DICTIONARY", "STRING_VIEW", "BINARY_VIEW", "LIST_VIEW", "LARGE_LIST_VIEW")
 }
-"""The types whose values are referred to, and may stand in several rows."""
+"""Types whose values are referred to and may appear in several rows."""
 _TEXTS = {
     getattr(pa.lib, f"Type_{size}{name}{view}")
     for name in ("STRING", "BINARY")
     for size, view in (("", ""), ("LARGE_", ""), ("", "_VIEW"))
 }
-"""The types whose values have a length in bytes of their own."""
+"""Types whose values have a length of their own."""
 _OFFSET_BYTES = 4.0
 _NULL_BYTES = 8.0
 _VIEW_BYTES = 16
 
 
 class _TooMany(Exception):
-    """More values than :data:`MOST_VALUES`."""
+    """More than :data:`MOST_VALUES` values."""
 
 
 def plain_bytes(column: pa.Array, kept: pa.DataType) -> float:
-    """The bytes, about, that ``column`` takes once it is of the type that the table keeps.
+    """Return the approximate size of ``column`` in the table's type.
 
-    Infinite where there are more inner values than can be looked at.
+    Infinite if there are more inner values than can be examined.
     """
     rows = len(column)
     while isinstance(column.type, pa.BaseExtensionType):
@@ -65,7 +63,7 @@ def plain_bytes(column: pa.Array, kept: pa.DataType) -> float:
 
 
 def shows_text(kind: pa.DataType) -> bool:
-    """Whether values of this type, or some within them, are string views."""
+    """Return whether values of this type, or inside them, are string views."""
     if isinstance(kind, pa.BaseExtensionType):
         return shows_text(kind.storage_type)
     if pa.types.is_dictionary(kind):
@@ -76,10 +74,10 @@ def shows_text(kind: pa.DataType) -> bool:
 
 
 def shown_bytes(array: Any) -> float:
-    """The bytes of text that string views show, at any depth, also where no row refers to them.
+    """Return the bytes of text behind string views, at any depth, even if no row refers to them.
 
-    Arrow's full validation looks at the text of each view, and all may show the same. The column
-    must have been validated, not in full.
+    Arrow's full validation reads the text of each view, and all views may show the same text.
+    The column must have been validated, but not fully.
     """
     kind, t = array.type, pa.types
     if not shows_text(kind):
@@ -98,7 +96,7 @@ def shown_bytes(array: Any) -> float:
 
 
 def expands(kind: pa.DataType) -> bool:
-    """Whether values of this type may be larger in their plain form than as they were sent."""
+    """Return whether values of this type may be larger in plain form."""
     t = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return expands(kind.storage_type)
@@ -111,7 +109,7 @@ def expands(kind: pa.DataType) -> bool:
 
 
 def fixed_bytes(kind: pa.DataType) -> float:
-    """Bytes of each row whatever its value is, nulls included."""
+    """Bytes of each row regardless of its value, nulls included."""
     if pa.types.is_struct(kind):
         return sum(fixed_bytes(kind.field(i).type) for i in range(kind.num_fields))
     try:
@@ -121,7 +119,7 @@ def fixed_bytes(kind: pa.DataType) -> float:
 
 
 def _row_bytes(array: Any) -> Bytes:
-    """The bytes of each row's value in plain form."""
+    """Bytes of each row's value in plain form."""
     kind, t = array.type, pa.types
     if len(array) > MOST_VALUES:
         raise _TooMany
@@ -150,7 +148,7 @@ def _row_bytes(array: Any) -> Bytes:
 
 
 def _whole_bytes(array: Any) -> float:
-    """The bytes of values that are made plain themselves, whole, whatever rows refer to."""
+    """Bytes of values that are converted whole, whatever rows refer to."""
     kind, t = array.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return _whole_bytes(array.storage)
@@ -169,19 +167,19 @@ def _whole_bytes(array: Any) -> float:
 
 
 def _lengths(array: Any) -> Bytes:
-    """Bytes of each text; a null has none."""
+    """Bytes of each string; 0 for nulls."""
     if not (pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type)):
         return _integers(pc.fill_null(pc.binary_length(array), 0)).astype(np.float64)
-    # Views have no such kernel: 16 bytes each, the length first.
+    # Views have no such kernel: 16 bytes each, starting with the length.
     views = memoryview(array.buffers()[1] or b"")
-    words = np.frombuffer(views[: len(views) // 4 * 4], "<i4")  # a buffer may be longer than needed
+    words = np.frombuffer(views[: len(views) // 4 * 4], "<i4")  # the buffer may be longer
     lengths = words[array.offset * 4 : (array.offset + len(array)) * 4 : 4].astype(np.float64)
     found: Bytes = lengths * array.is_valid().to_numpy(zero_copy_only=False)
     return found
 
 
 def _ranges(array: Any) -> tuple[Integers, Integers]:
-    """The places where the inner values of each row of lists start and stop."""
+    """Return where the inner values of each list start and stop."""
     kind, t = array.type, pa.types
     if t.is_fixed_size_list(kind):
         starts = (np.arange(len(array), dtype=np.int64) + array.offset) * kind.list_size
@@ -210,16 +208,16 @@ def _integers(array: pa.Array) -> Integers:
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Whether :func:`plain` has nothing to do for this type."""
+    """Return whether :func:`plain` would do nothing for this type."""
     if isinstance(kind, pa.BaseExtensionType) or kind.id in _ENCODED:
         return False
     return all(is_plain(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def plain(array: Any) -> Any:
-    """The same values: a dictionary's, an extension type's storage, texts and lists in a row.
+    """Return the same values in plain form.
 
-    Lists that had to be made anew are large ones.
+    Rebuilt lists are large lists.
     """
     kind, t = array.type, pa.types
     if is_plain(kind):
@@ -235,7 +233,7 @@ def plain(array: Any) -> Any:
     if t.is_binary_view(kind):
         return _with_empty_nulls(array).cast(pa.binary())
     if t.is_struct(kind):
-        # Flattened: what lies under a null of the struct is null, too.
+        # Flattened, so that values under a null of the struct are null as well.
         fields = [plain(field) for field in array.flatten()]
         names = [kind.field(i).name for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(fields, names, mask=array.is_null())
@@ -254,10 +252,10 @@ def plain(array: Any) -> Any:
 
 
 def _with_empty_nulls(views: Any) -> Any:
-    """Texts with an empty view in the place of each null.
+    """Replace the views of null strings by empty ones.
 
-    Anything may stand there, and Arrow's validation passes over it; its cast follows it all the
-    same, and a length below zero ended the whole process (seen with pyarrow 26).
+    The view of a null may be anything; Arrow's validation ignores it but its cast follows it,
+    and a negative length crashed the process (seen with pyarrow 26).
     """
     if not views.null_count:
         return views
@@ -269,7 +267,7 @@ def _with_empty_nulls(views: Any) -> Any:
 
 
 def _from_views(array: Any) -> Any:
-    """Values in the order of their lists: views may overlap, and leave some out."""
+    """Return values in the order of their lists: views may overlap and skip some."""
     sizes = _integers(array.sizes) * array.is_valid().to_numpy(zero_copy_only=False)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     before = np.repeat(_integers(array.offsets) - offsets[:-1], sizes)

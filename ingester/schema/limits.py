@@ -1,15 +1,14 @@
-"""The shape that a schema may have: its fields, their depth, names and metadata; a table's columns.
+"""Limits on a schema: fields, depth, names, metadata; and on a table's columns.
 
-    a sent schema ──▶ ``check_sent``, for its number of columns alone ──▶ ``check_schema``
+    a sent schema ──▶ ``check_sent``, only its number of columns ──▶ ``check_schema``
     a table that would grow ──▶ ``check_columns``
 
-Law of this file: pure, and linear in the fields, of which no more are looked at than may be. What a
-limit refuses names the setting, its value and what was found. A sent schema is checked in the
-thread that reads it, before anybody else looks at it. Whoever replays a log asks nothing here: what
-was taken once stays.
+Pure, and linear in the fields, of which no more are examined than allowed. A refusal names the
+setting, its value and what was found. A sent schema is checked in the thread that reads it,
+before anything else. Replay does not check: what was accepted once stays.
 
-A field costs about a kilobyte in every plan, footer and answer that has it. What a dictionary or an
-extension type has inside counts as well.
+A field costs about a kilobyte in every plan, footer and answer. Fields inside dictionaries and
+extension types count as well.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from ingester.errors import InvalidRequest, limit_facts
 from ingester.shown_text import shown_name
 
 MAX_FIELDS = 10_000
-"""The most fields of a schema, with what is nested in them."""
+"""Limit on the fields of a schema, including nested ones."""
 
 
 _MAY_HAVE_NONE = {pa.lib.Type_NA, pa.lib.Type_DICTIONARY, pa.uuid().id}
-"""Types that are kept as another one, which may be null."""
+"""Types stored as another type, which may be null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeLimits:
-    """The settings of ``[limits]`` that a schema is held to; the largest by themselves."""
+    """The ``[limits]`` for schemas; the defaults are the largest values."""
 
     columns: int = MAX_FIELDS
     dictionaries: int = MAX_FIELDS
@@ -42,11 +41,11 @@ class ShapeLimits:
 
 
 LARGEST = ShapeLimits()
-"""The limits that no setting goes beyond: for what is in a table already, or checked by theirs."""
+"""Limits that no setting exceeds: for columns that a table has, or that were checked before."""
 
 
 class _Walk:
-    """Counts what a schema has, and stops at the first thing that is too much."""
+    """Counts the parts of a schema and stops at the first limit."""
 
     def __init__(self, what: str, columns: int, limits: ShapeLimits) -> None:
         self._what = what
@@ -55,7 +54,7 @@ class _Walk:
         self._fields = self._dictionaries = self.metadata_bytes = 0
 
     def field(self, field: pa.Field, depth: int, column: str | None) -> None:
-        """Count a field; ``column`` is the one that it is inside of, or None for a column."""
+        """Count a field; ``column`` is the column that contains it, or None for a column itself."""
         self._fields += 1
         if self._fields > MAX_FIELDS:
             raise InvalidRequest(
@@ -69,7 +68,7 @@ class _Walk:
         self.kind(field.type, depth, name if column is None else column)
 
     def kind(self, kind: pa.DataType, depth: int, column: str) -> None:
-        """Count what a type has inside."""
+        """Count the inner fields of a type."""
         while isinstance(kind, pa.BaseExtensionType):
             kind = kind.storage_type
         if pa.types.is_dictionary(kind):
@@ -98,7 +97,7 @@ class _Walk:
 
     def _check_name(self, name: str, column: str | None) -> None:
         most = self._limits.name_bytes
-        # No character has more than four bytes: no look at each of most names.
+        # A character has at most four bytes, so most names need no encoding.
         if len(name) * 4 <= most:
             return
         nbytes = len(name.encode(errors="surrogatepass"))
@@ -120,10 +119,10 @@ class _Walk:
 
 
 def check_schema(what: str, schema: pa.Schema, limits: ShapeLimits) -> None:
-    """Raise :class:`InvalidRequest` for a schema of a shape that is not taken.
+    """Raise :class:`InvalidRequest` for a schema beyond a limit.
 
     Args:
-        what: the schema's name in an error, as "the stream's schema".
+        what: the schema's name in errors, for example "the stream's schema".
     """
     most = limits.metadata_bytes
     _check_metadata(what, _metadata_bound(schema, most), most)
@@ -139,9 +138,9 @@ def check_schema(what: str, schema: pa.Schema, limits: ShapeLimits) -> None:
 
 
 def _metadata_bound(schema: pa.Schema, most: int) -> int:
-    """Bytes of the metadata of a schema and its columns where they are far beyond ``most``, else 0.
+    """Return the size of a schema's metadata if it is far beyond ``most``, otherwise 0.
 
-    Arrow hands metadata out as a copy, with the interpreter held: nobody else goes on meanwhile.
+    Arrow copies metadata while holding the GIL, which blocks every other thread.
     """
     nbytes = schema.serialize().size
     if nbytes <= 2 * most:
@@ -161,26 +160,26 @@ def _check_metadata(what: str, found: int, most: int) -> None:
 
 
 def check_columns(key: tuple[str, str], had: int, columns: int, limits: ShapeLimits) -> None:
-    """Raise :class:`InvalidRequest` for a table that would get more columns than it may have.
+    """Raise :class:`InvalidRequest` if a table would have too many columns.
 
     Args:
-        had: the table's columns now, 0 where it is to be made.
-        columns: those that it would have then.
+        had: the table's columns now, 0 for a new table.
+        columns: the columns it would have.
     """
     most = limits.columns
     if columns > max(most, had):
         raise InvalidRequest(
-            f"table {key[0]}/{key[1]} would have {columns} columns; limits.columns is {most}: put"
-            " values of one kind into rows, or into a map, or have the operator raise it",
+            f"table {key[0]}/{key[1]} would have {columns} columns; limits.columns is {most}: store"
+            " values of one kind as rows or as a map, or ask the operator to raise the limit",
             details=limit_facts("limits.columns", most, columns),
         )
 
 
 def check_sent(key: tuple[str, str], had: int, sent: pa.Schema, limits: ShapeLimits) -> None:
-    """Do as :func:`check_columns` with the columns of a schema that was sent, at a look.
+    """As :func:`check_columns`, quickly, for the columns of a sent schema.
 
-    Those that may turn out to have no type are left out: a draft of the table, which takes ten
-    times as long, knows them all.
+    Columns that may turn out to have no type do not count: drafting the table, which takes ten
+    times as long, counts them.
     """
     most = max(limits.columns, had)
     if most < len(sent) <= MAX_FIELDS:

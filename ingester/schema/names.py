@@ -1,8 +1,7 @@
-"""The names that namespaces, tables and columns may have.
+"""Valid names for namespaces, tables and columns.
 
-Law of this file: pure. A name that passes is safe as a folder name, as a Spark column, in a log
-line and in a terminal; a column that a table has from before the rule of hidden characters keeps
-its name.
+A valid name is safe as a folder name, as a Spark column, in a log line and in a terminal.
+Columns that predate the rule on hidden characters keep their names. Pure.
 """
 
 import re
@@ -18,7 +17,7 @@ _COLUMN_BYTES = 255
 
 
 def check_table_name(kind: str, name: object) -> str:
-    """The name itself, or :class:`InvalidRequest` naming it; ``kind`` is "namespace" or "table"."""
+    """Return the name, or raise :class:`InvalidRequest`; ``kind`` is "namespace" or "table"."""
     if not isinstance(name, str) or not _TABLE.fullmatch(name):
         raise InvalidRequest(
             f"{kind} {shown_name(name)} is not a name: letters, digits, '_', '.' and '-', the first"
@@ -31,7 +30,7 @@ def check_column_names(names: Iterable[str], reserved: Iterable[str]) -> None:
     """Raise :class:`InvalidRequest` for the first name that a table cannot have.
 
     Args:
-        names: all columns of the table, or of a batch, in order.
+        names: all columns of the table or batch, in order.
         reserved: names of the table's partition columns.
     """
     partition_columns = {name.casefold(): name for name in reserved}
@@ -56,10 +55,10 @@ def check_column_names(names: Iterable[str], reserved: Iterable[str]) -> None:
 
 
 def check_shown(what: str, name: str) -> None:
-    """Raise :class:`InvalidRequest` for a name with characters that act, turn text or do not show.
+    """Raise :class:`InvalidRequest` for a name with control or invisible characters.
 
     Args:
-        what: what the name is of, for the error.
+        what: what the name belongs to, for the error.
         name: any text.
     """
     if has_hidden(name):
@@ -67,7 +66,7 @@ def check_shown(what: str, name: str) -> None:
 
 
 def check_shown_columns(fields: Iterable[pa.Field]) -> None:
-    """Check the names of new columns, and of the fields in them, by :func:`check_shown`."""
+    """Check the names of new columns and of their inner fields with :func:`check_shown`."""
     for field in fields:
         check_shown("column", field.name)
         if field.type.num_fields:

@@ -1,8 +1,13 @@
-"""A stream's batches brought to its table's columns and types, or refused with the reason.
+"""Converting a stream's batches to its table's columns and types, or refusing them.
 
-Law of this file: what comes out fits the table exactly, so that nothing behind it can fail on a
-value; what cannot be kept without loss is refused here, before the log.
+The result fits the table exactly, so nothing later can fail on a value; values that cannot be
+stored exactly are refused here, before the log (tests/schema). A batch of keys to delete becomes
+rows with the key and a deletion mark.
 """
+
+from __future__ import annotations
+
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,22 +16,22 @@ from ingester.errors import InvalidRequest
 from ingester.schema.expansion import expands, fixed_bytes, plain, plain_bytes, shows_text
 from ingester.schema.names import check_column_names
 from ingester.schema.types import clash_remedy, has_no_type, table_type, widens
-from persist.table import TableDefinition
+from persist.table import DELETED, TableDefinition
 
 
 def kept_schema(sent: pa.Schema, unit: str, reserved: tuple[str, ...]) -> pa.Schema:
-    """The columns of a sent schema as a table would keep them.
+    """Return a sent schema's columns in their stored form.
 
-    Columns whose type is null, in whole or in part, are left out: a batch that has values in one is
-    refused by :class:`Normaliser`.
+    Columns whose type is wholly or partly null are omitted; :class:`Normaliser` refuses batches
+    with values in them.
 
     Raises:
-        InvalidRequest: a name or a type that no table takes.
+        InvalidRequest: an invalid name or type.
     """
     try:
         check_column_names(sent.names, reserved)
         kinds = [(f, table_type(f.name, f.type, unit)) for f in sent]
-        # A schema that was sent may have a null column that is not nullable; Arrow makes none.
+        # A sent null column may be declared not nullable, which Arrow cannot represent.
         fields = [pa.field(f.name, kind, f.nullable or kind == pa.null()) for f, kind in kinds]
     except UnicodeDecodeError as exc:
         raise InvalidRequest(f"the schema has a name that is not UTF-8: {exc.reason}") from exc
@@ -34,7 +39,7 @@ def kept_schema(sent: pa.Schema, unit: str, reserved: tuple[str, ...]) -> pa.Sch
 
 
 def missing_columns(definition: TableDefinition, sent: pa.Schema) -> list[pa.Field]:
-    """Columns of a batch that the table does not have yet, as nullable fields of its types."""
+    """Return a batch's columns that the table lacks, as nullable fields of stored types."""
     kept = kept_schema(sent, definition.timestamp_unit, definition.spec.names)
     folded = {name.casefold(): name for name in definition.schema.names}
     new = []
@@ -50,17 +55,17 @@ def missing_columns(definition: TableDefinition, sent: pa.Schema) -> list[pa.Fie
 
 
 class Normaliser:
-    """Turns batches of one sent schema into batches of one table definition.
+    """Converts batches of one schema to one table definition.
 
-    The columns that come out are the table's columns that the batch has, in the table's order; what
-    the batch lacks is null by its absence.
+    The result has those of the table's columns that the batch has, in the table's order; missing
+    columns are null.
     """
 
     def __init__(self, definition: TableDefinition, sent: pa.Schema) -> None:
-        """Plan the way from ``sent`` to the table.
+        """Plan the conversion from ``sent`` to the table.
 
         Raises:
-            InvalidRequest: unknown or clashing column, or a required one that is missing.
+            InvalidRequest: an unknown or clashing column, or a missing required one.
         """
         self.definition = definition
         self._unit = definition.timestamp_unit
@@ -71,7 +76,7 @@ class Normaliser:
             for index, field in enumerate(sent)
             if field.name not in known and self._is_partly_typed(field)
         ]
-        """The fields that the table has no column for: a part of their type is not known."""
+        """The fields without a table column, because part of their type is unknown."""
         fields: list[pa.Field] = []
         self._sources: list[tuple[int, pa.Field]] = []
         for field in definition.schema:
@@ -80,25 +85,25 @@ class Normaliser:
                 self._check_absent(field)
                 if field.name not in definition.spec.columns:
                     continue
-                # Its nulls say which partition the rows belong to.
+                # Its nulls determine the rows' partition.
             else:
                 self._check_type(field, sent.field(index).type)
             self._sources.append((index, field))
             fields.append(field)
         if not fields:
-            # Rows without any value are rows all the same.
+            # Rows without any value are still rows.
             self._sources.append((-1, definition.schema.field(0)))
             fields.append(definition.schema.field(0))
         self._kept = pa.schema(fields)
         self.schema = self._kept
-        """The schema of the batches that come out."""
+        """The schema of converted batches."""
         self._required = any(not field.nullable for field in fields)
         self._same = self._kept.equals(pa.schema([f.with_nullable(True) for f in sent]))
         self.keeps_types = all(
             index >= 0 and sent.field(index).type == field.type for index, field in self._sources
         )
-        """Whether the columns come out as they went in, apart from what is refused."""
-        # Asked of types once, not of each batch.
+        """Whether columns are passed through unchanged, unless refused."""
+        # Depends only on types, so computed once.
         self._sizes = [
             (
                 index,
@@ -117,19 +122,20 @@ class Normaliser:
         )
 
     def most_bytes(self, batch: pa.RecordBatch) -> float | None:
-        """A bound of :meth:`plain_bytes`, from sizes alone, of a batch that may be not valid.
+        """Return an upper bound of :meth:`plain_bytes` from sizes alone, for a batch that may be
+        invalid.
 
-        None where values decide: dictionaries and the like.
+        None if it depends on values, as for dictionaries.
         """
         if self._fixed_row is None:
             return None
         return float(batch.get_total_buffer_size() + batch.num_rows * self._fixed_row)
 
     def plain_bytes(self, batch: pa.RecordBatch, enough: float = 0.0) -> float:
-        """The size, about, that a valid batch will have in the table's form, before it is made so.
+        """Return the approximate converted size of a valid batch.
 
         Args:
-            enough: a bound of the size that is no larger than this is returned as it is.
+            enough: an upper bound up to this size is returned as it is.
         """
         total, rows = 0.0, batch.num_rows
         most = self.most_bytes(batch)
@@ -145,12 +151,12 @@ class Normaliser:
         return total
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the table's types.
+        """Convert a batch to the table's types.
 
         Raises:
-            InvalidRequest: values that cannot be kept: nulls in a required column, nanoseconds
-                that are not whole microseconds, times out of range, values of a type that is
-                not known in all its parts.
+            InvalidRequest: values that cannot be stored: nulls in a required column, nanoseconds
+                that are not whole microseconds, times out of range,
+                values of a type that is partly unknown.
         """
         if self._same and not self._required:
             return batch
@@ -230,7 +236,44 @@ def _check_says_nothing(column: pa.Array, field: pa.Field) -> None:
     column = plain(column)
     if column.null_count < len(column):
         raise InvalidRequest(
-            f"column {field.name!r}: a part of its type {field.type} is null, so that no column can"
-            f" be made for its {len(column) - column.null_count} values; send it with the type that"
-            " it is to have"
+            f"column {field.name!r}: part of its type {field.type} is null, so its"
+            f" {len(column) - column.null_count} values cannot be stored; send it with its"
+            " final type"
         )
+
+
+_MARK = pa.field(DELETED, pa.bool_(), nullable=False)
+
+
+class DeleteNormaliser(Normaliser):
+    """Converts batches of keys to rows that delete them."""
+
+    def __init__(self, definition: TableDefinition, sent: pa.Schema) -> None:
+        """Plan the conversion from ``sent`` to the table.
+
+        Raises:
+            InvalidRequest: the table has no key, or columns outside of the key were sent.
+        """
+        if not definition.keyed:
+            raise InvalidRequest("delete: the table has no primary key, so rows cannot be deleted")
+        strangers = [name for name in sent.names if name not in definition.primary_key]
+        if strangers:
+            raise InvalidRequest(
+                f"delete: column {strangers[0]!r} is not in the primary key"
+                f" {list(definition.primary_key)}"
+            )
+        super().__init__(replace(definition, schema=definition.key_schema), sent)
+        self.schema = self._kept.append(_MARK)
+
+    def most_bytes(self, batch: pa.RecordBatch) -> float | None:
+        """See :meth:`Normaliser.most_bytes`."""
+        most = super().most_bytes(batch)
+        return None if most is None else most + batch.num_rows
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the keys with deletion marks. Raises InvalidRequest as
+        :meth:`Normaliser.__call__`.
+        """
+        keys = super().__call__(batch)
+        marks = pa.repeat(pa.scalar(True), keys.num_rows)
+        return pa.RecordBatch.from_arrays([*keys.columns, marks], schema=self.schema)

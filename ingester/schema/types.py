@@ -1,12 +1,21 @@
-"""The Arrow types that tables keep, and the form in which each sent type is kept.
+"""The stored form of each Arrow type, and the types in which Spark sees columns.
 
-Law of this file: a pure mapping. Strings, binaries and lists are kept in their plain form, whatever
-form was sent; a dictionary is kept as its values, an extension type as its storage (bool8 as bool),
-a decimal of up to 38 digits as decimal128; timestamps take the table's unit.
+Strings, binaries and lists are stored in their plain form, a dictionary as its values, an
+extension type as its storage (bool8 as bool), a decimal of up to 38 digits as decimal128;
+timestamps take the table's unit. Spark has fewer types:
+
+    uint8, uint16, uint32, uint64       int16, int32, int64, decimal(20, 0)
+    timestamp[us or ns, any time zone]  timestamp[us, UTC]: an instant
+    timestamp[us or ns]                 timestamp[us]: a wall clock
+
+What Spark writes back may have the type it saw, or one whose values fit the table's type one by
+one (:func:`takes`). Pure.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
@@ -20,8 +29,8 @@ _LISTS = {
 }
 _MAX_DEPTH = 32
 _MAX_DIGITS = 38
-"""The most digits of a decimal that Parquet's readers know, Spark among them."""
-# Java's offsets, and so Spark's, end at 18 hours; Python does not read "+0100".
+"""Most digits of a decimal that Parquet readers such as Spark support."""
+# Java's offsets, and so Spark's, end at 18 hours. Python does not parse "+0100".
 _OFFSET = re.compile(r"[+-](0\d|1[0-7]):[0-5]\d|[+-]18:00")
 _REMEDIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_float16, "cast it to float32"),
@@ -35,19 +44,19 @@ _REMEDIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (lambda kind: isinstance(kind, pa.BaseExtensionType), "send its storage, {kind.storage_type}"),
 )
 _LOCAL_ZONE = "localtime"
-"""The one name of the IANA database that means another zone on another machine."""
+"""The one IANA name that means a different zone on each machine."""
 _LONGEST_ZONE = 64
-"""A length that no name of the database has, though a text that somebody sends may."""
+"""Longer than any IANA name."""
 
 
 def table_type(column: str, kind: pa.DataType, unit: str) -> pa.DataType:
-    """The type a table keeps for a sent type.
+    """Return the stored type for a sent type.
 
     Args:
         unit: the table's timestamp unit, ``us`` or ``ns``.
 
     Raises:
-        InvalidRequest: the type cannot be kept; the message names column and type.
+        InvalidRequest: the type cannot be stored; the message names column and type.
     """
     return _kept(column, kind, kind, unit, 0)
 
@@ -118,8 +127,8 @@ def _kept_decimal(column: str, sent: pa.DataType, kind: pa.DataType) -> pa.DataT
 def _check_zone(column: str, kind: pa.DataType) -> None:
     if kind.tz and not is_zone(kind.tz):
         raise InvalidRequest(
-            f"column {column!r}: {kind.tz!r} is no time zone that Arrow, Spark and DuckDB know; use"
-            " 'UTC', an offset as '+01:00', or a name of the IANA database as 'Europe/Berlin'"
+            f"column {column!r}: {kind.tz!r} is not a zone that Arrow, Spark and DuckDB know; use"
+            " 'UTC', an offset like '+01:00', or an IANA name like 'Europe/Berlin'"
         )
 
 
@@ -132,17 +141,17 @@ def _check_struct(column: str, fields: list[pa.Field]) -> None:
 
 
 def has_no_type(kind: pa.DataType) -> bool:
-    """Whether a type, or one inside it, is null: nothing is known of its values yet."""
+    """Return whether a type, or one inside it, is null, so that its values' type is unknown."""
     if not (inside := kind.num_fields):
         return bool(kind.id == pa.lib.Type_NA)
     return any(has_no_type(kind.field(i).type) for i in range(inside))
 
 
 def widens(sent: pa.DataType, kept: pa.DataType) -> bool:
-    """Whether every value of ``sent`` is a value of ``kept`` without loss.
+    """Return whether every value of ``sent`` is a value of ``kept`` without loss.
 
-    A narrower integer or float into a wider one, a decimal into more digits at the same scale, null
-    into anything; nothing between integers and floats, and no change of time zone.
+    A narrower integer or float into a wider one, a decimal into more digits at the same scale,
+    null into anything. Nothing between integers and floats, and no change of time zone.
     """
     t = pa.types
     if sent.equals(kept) or t.is_null(sent):
@@ -169,11 +178,11 @@ def widens(sent: pa.DataType, kept: pa.DataType) -> bool:
 
 
 def is_zone(name: str) -> bool:
-    """Whether everybody who reads a table knows this zone.
+    """Return whether every reader of a table knows this time zone.
 
-    A type may have any text for a zone, and nothing looks at it until somebody reads: then Arrow's
-    kernels, Python and Spark each end in an error of their own, for ever. A name counts that Arrow
-    finds in the machine's IANA database, and an offset in the form that all of them read.
+    A type may name any text as its zone, which nothing checks until it is read; then Arrow,
+    Python and Spark each fail for ever. Valid are names in the machine's IANA database and
+    offsets in the common format.
     """
     if name[:1] in ("+", "-"):
         return _OFFSET.fullmatch(name) is not None
@@ -190,13 +199,13 @@ def _is_found(name: str) -> bool:
 
 
 def _remedy(kind: pa.DataType) -> str:
-    """A hint what to send instead of a type that no table keeps; empty where nothing helps."""
+    """Return a hint what to send instead of an unsupported type, or ""."""
     found = next((text for is_kind, text in _REMEDIES if is_kind(kind)), "")
     return found and f"; {found.format(kind=kind)}"
 
 
 def clash_remedy(sent: pa.DataType, kept: pa.DataType) -> str:
-    """Say what makes ``sent`` a type that the table's ``kept`` takes, in Arrow's terms."""
+    """Return a hint how to convert ``sent`` to the table's type."""
     t = pa.types
     if t.is_timestamp(sent) and t.is_timestamp(kept):
         if sent.tz and kept.tz:
@@ -204,4 +213,86 @@ def clash_remedy(sent: pa.DataType, kept: pa.DataType) -> str:
         if kept.tz:
             return "; say in which zone its times are (pyarrow.compute.assume_timezone)"
         return "; send local times (pyarrow.compute.local_timestamp), as the table has no zone"
-    return f"; cast it to {kept} before sending, or write it as a column of another name"
+    return f"; cast it to {kept} before sending, or use another column name"
+
+
+_UNSIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
+
+
+def carrier(kind: pa.DataType) -> pa.DataType:
+    """Return the Arrow type in which a column's values go to Spark; every value fits."""
+    if kind in _UNSIGNED:
+        return _UNSIGNED[kind]
+    if is_nanoseconds(kind):
+        return pa.int64()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_list(kind):
+        return pa.list_(carrier(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(carrier(kind.key_type), carrier(kind.item_type))
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return pa.struct([pa.field(f.name, carrier(f.type)) for f in fields])
+    return kind
+
+
+def seen_type(kind: pa.DataType) -> pa.DataType:
+    """Return the Arrow type that Spark users see for a column; nanoseconds appear as a
+    timestamp.
+    """
+    if is_nanoseconds(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    return carrier(kind)
+
+
+def is_nanoseconds(kind: pa.DataType) -> bool:
+    """Return whether a timestamp has nanoseconds, which Spark cannot represent."""
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
+
+
+def takes(kind: pa.DataType, given: pa.DataType) -> bool:
+    """Return whether values can be converted to the table's type one by one without change.
+
+    Whether each value fits is decided by the conversion.
+    """
+    if kind == given or same_type(seen_type(kind), given) or pa.types.is_null(given):
+        return True
+    t = pa.types
+    narrower: Sequence[bool] = (
+        t.is_integer(kind) and t.is_integer(given),
+        t.is_integer(kind) and t.is_decimal(given) and given.scale == 0,
+        t.is_float64(kind) and t.is_float32(given),
+        t.is_decimal(kind) and t.is_decimal(given) and given.scale <= kind.scale,
+    )
+    return any(narrower)
+
+
+def same_type(kind: pa.DataType, given: pa.DataType) -> bool:
+    """Return whether types are equal, ignoring list field names and large variants."""
+    t = pa.types
+    if t.is_list(kind):
+        return (t.is_list(given) or t.is_large_list(given)) and same_type(
+            kind.value_type, given.value_type
+        )
+    if t.is_map(kind):
+        return (
+            t.is_map(given)
+            and same_type(kind.key_type, given.key_type)
+            and same_type(kind.item_type, given.item_type)
+        )
+    if t.is_struct(kind):
+        if not t.is_struct(given) or kind.num_fields != given.num_fields:
+            return False
+        pairs = [(kind.field(i), given.field(i)) for i in range(kind.num_fields)]
+        return all(mine.name == its.name and same_type(mine.type, its.type) for mine, its in pairs)
+    if t.is_string(kind):
+        return bool(t.is_string(given) or t.is_large_string(given))
+    if t.is_binary(kind):
+        return bool(t.is_binary(given) or t.is_large_binary(given))
+    return bool(kind == given)

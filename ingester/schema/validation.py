@@ -1,13 +1,11 @@
-"""Arrow's full validation of batches that somebody sent, sooner done where text is plain ASCII.
+"""Arrow's full validation of received batches, faster for plain ASCII text.
 
-Arrow looks at every string by itself to see whether it is UTF-8, which takes most of the time that
-a validation has. Bytes that are all below 128 are UTF-8 wherever they are cut; so columns of such
-strings are validated as binary, for their offsets, and their bytes are looked at in one go.
+Arrow checks every string separately for valid UTF-8, which takes most of the validation's time.
+Bytes below 128 are valid UTF-8 wherever they are cut, so such columns are validated as binary,
+for their offsets, and their bytes are checked in one pass.
 
-Each call of Arrow or numpy lets go of the interpreter and, among many threads, waits for it longer
-than it has worked: there is one for a whole batch.
-
-Law of this file: pure; what is refused, and why, is what Arrow says.
+Each call into Arrow or numpy releases the GIL and waits to get it back, so there is one for a
+whole batch. What is refused, and why, is what Arrow says (tests/schema). Pure.
 """
 
 import struct
@@ -17,19 +15,19 @@ import numpy as np
 import pyarrow as pa
 
 _MANY_ROWS = 2000
-"""The rows from which on this is faster than Arrow's own validation."""
+"""From this many rows on, this is faster than Arrow's own validation."""
 _HELD_BYTES = 256 << 10
-"""The bytes of text that are looked at without letting go of the interpreter."""
-# Types are compared by number: to hash one takes longer than to look at a column.
+"""Text up to this size is checked without releasing the GIL."""
+# Types are compared by id, because hashing one takes longer than checking a column.
 _BINARY = {pa.lib.Type_STRING: pa.binary(), pa.lib.Type_LARGE_STRING: pa.large_binary()}
 _OFFSET = {pa.lib.Type_STRING: struct.Struct("<i"), pa.lib.Type_LARGE_STRING: struct.Struct("<q")}
 
 
 def validate_fully(batches: Sequence[pa.RecordBatch]) -> None:
-    """See that everything in batches of one schema is as Arrow wants it, in few calls.
+    """Validate batches of one schema in few calls.
 
     Raises:
-        pa.ArrowInvalid: one of them is not good.
+        pa.ArrowInvalid: one of them is invalid.
     """
     rows = sum(batch.num_rows for batch in batches)
     if rows >= _MANY_ROWS * len(batches) and all(map(_is_known_valid, batches)):
@@ -37,12 +35,12 @@ def validate_fully(batches: Sequence[pa.RecordBatch]) -> None:
     if len(batches) == 1:
         batches[0].validate(full=True)
     else:
-        # That each column has as many rows as its batch was seen when Arrow read the message.
+        # Arrow checked each column's row count when it read the message.
         pa.Table.from_batches(batches).validate(full=True)
 
 
 def _is_known_valid(batch: pa.RecordBatch) -> bool:
-    """Whether a batch is known to be valid; False says that nothing is known."""
+    """Return whether a batch is known to be valid; False means unknown."""
     columns, texts = [], []
     try:
         for column in batch.columns:
@@ -52,23 +50,23 @@ def _is_known_valid(batch: pa.RecordBatch) -> bool:
             columns.append(column)
         looked_at = pa.RecordBatch.from_arrays(columns, batch.schema.names)
         looked_at.validate(full=True)
-    except (pa.ArrowInvalid, ValueError):  # the latter where columns are not of one length
+    except (pa.ArrowInvalid, ValueError):  # ValueError: columns of different lengths
         return False
     return looked_at.num_rows == batch.num_rows and all(map(_is_ascii, texts))
 
 
 def _as_binary(strings: pa.Array, binary: pa.DataType) -> pa.Array:
-    """An array of binary over the same buffers, of which nothing is known."""
+    """Return an unvalidated binary array over the same buffers."""
     buffers = strings.buffers()
     if buffers[0] is not None:
-        # Long enough to be counted: how many nulls there are may not have been told.
+        # Counted now, because the null count may be unknown.
         strings.validate()
     nulls, at = strings.null_count, strings.offset
     return pa.Array.from_buffers(binary, len(strings), buffers, nulls, at)
 
 
 def _is_ascii(strings: pa.Array) -> bool:
-    """Whether all bytes between the first and the last offset, which are good, are ASCII."""
+    """Return whether all bytes between the first and last offset (both valid) are ASCII."""
     _, offsets, data = strings.buffers()
     if not len(strings) or offsets is None or data is None:
         return True

@@ -1,11 +1,10 @@
-"""The interface of record transformers: what a class is that changes batches on their way in.
+"""The interface of transformers: user classes that change batches before they are logged.
 
-It is for people who write such classes, and has nothing of the daemon: it imports pyarrow alone.
-The daemon runs them (:mod:`ingester.write.transform`); ``docs/transformers.md`` says how.
+For authors of such classes. It imports pyarrow only and nothing of the daemon, which runs the
+classes (:mod:`ingester.write.transform`); ``docs/transformers.md`` describes them.
 
-    ``interface``   :class:`Transformer`, which gets a batch and answers with one, with ``SKIP`` or
-                    with ``UNCHANGED``
-    ``rows``        :class:`RowTransformer`, which gets a row as a dict
+    ``interface``   :class:`Transformer`: receives a batch; returns one, ``SKIP`` or ``UNCHANGED``
+    ``rows``        :class:`RowTransformer`: receives each row as a dict
 
 Start reading at ``interface``.
 """

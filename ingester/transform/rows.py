@@ -1,11 +1,11 @@
-"""A transformer of single rows: for what Arrow's functions cannot say, and at a price.
+"""A transformer of single rows, for what Arrow's functions cannot express.
 
-A row is made of Python's objects and back, some microseconds for each value: a hundred times the
-price of Arrow's functions.
+Each value is converted to a Python object and back, which takes some microseconds: about a
+hundred times as long as Arrow's functions.
 
-Law of this file: a value that a row has comes out as it went in, or as the row says, or the batch
-is refused. Nothing is cut off: a column that the schema lacks, a fraction for a column of integers
-and a time for a column of dates are errors. (Floats are rounded to the column's precision.)
+A value comes out unchanged or as the class returned it, or the batch is refused
+(tests/transform). Nothing is cut off: a column that the schema lacks, a fraction for an integer
+column and a time for a date column are errors. (Floats are rounded to the column's precision.)
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ Row = dict[str, Any]
 
 
 class RowTransformer(Transformer):
-    """A transformer that gets each row as a dict.
+    """A transformer that receives each row as a dict.
 
-    Times with a zone come in UTC. Times and durations of nanoseconds come as integers, as Python
-    has no type for them.
+    Times with a zone are in UTC. Nanosecond times and durations are integers, because Python has
+    no type for them.
     """
 
     _schemas: tuple[pa.Schema, pa.Schema] | None = None
 
     @abstractmethod
     def transform_row(self, row: Row) -> Row | Signal:
-        """Return what is written instead of a row: ``SKIP``, ``UNCHANGED``, or another dict.
+        """Return what to write instead of a row: ``SKIP``, ``UNCHANGED``, or another dict.
 
-        A column that the dict lacks is null. One that the output schema lacks is an error.
+        A column that the dict lacks becomes null; one that the output schema lacks is an error.
         """
 
     def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
-        """Transform row by row; ``UNCHANGED`` and ``SKIP`` where all rows are."""
+        """Transform row by row; ``UNCHANGED`` or ``SKIP`` if all rows are."""
         schema = self._output(batch.schema)
         made: list[Row] = []
         unchanged: list[int] = []
-        order: list[tuple[bool, int]] = []  # whether a row is as it came, and where it is
+        order: list[tuple[bool, int]] = []  # per row: whether it is unchanged, and its index
         for index, row in enumerate(_plain_rows(batch)):
             before = dict(row)
             answer = self.transform_row(row)
@@ -72,7 +72,7 @@ class RowTransformer(Transformer):
         return both.take(pa.array(places, pa.int64()))
 
     def _output(self, schema: pa.Schema) -> pa.Schema:
-        """The output schema, asked for once. (A subclass may have an ``__init__`` of its own.)"""
+        """The output schema, requested once. (A subclass may define ``__init__``.)"""
         if self._schemas is None or not self._schemas[0].equals(schema):
             self._schemas = (schema, self.output_schema(schema))
         return self._schemas[1]
@@ -85,7 +85,7 @@ def _plain_rows(batch: pa.RecordBatch) -> list[Row]:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """A column in a type whose values Python keeps exactly."""
+    """Return the column in a type whose values Python represents exactly."""
     kind = column.type
     if _is_nanoseconds(kind):
         return column.cast(pa.int64())
@@ -116,7 +116,7 @@ def _check_names(row: Row, schema: pa.Schema) -> None:
 
 
 def _as_they_came(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows that are unchanged, in the output's columns."""
+    """Return unchanged rows with the output's columns."""
     strangers = [name for name in batch.schema.names if schema.get_field_index(name) < 0]
     if strangers and batch.num_rows:
         raise ValueError(
@@ -157,7 +157,7 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _may_lose(kind: pa.DataType) -> bool:
-    """Whether pyarrow may cut something off a value on its way into a type."""
+    """Return whether pyarrow might truncate a value when converting it to a type."""
     t = pa.types
     whole = (t.is_string, t.is_large_string, t.is_binary, t.is_large_binary, t.is_boolean)
     return not (
@@ -166,7 +166,7 @@ def _may_lose(kind: pa.DataType) -> bool:
 
 
 def _is_kept(value: Any, kept: Any) -> bool:
-    """Whether a column's value is that which it was made of."""
+    """Return whether a column's value equals the value it was made from."""
     if value is None or kept is None:
         return value is kept
     if isinstance(kept, dict):
@@ -186,5 +186,5 @@ def _is_kept(value: Any, kept: Any) -> bool:
 
 
 def _in_utc(moment: dt.datetime) -> dt.datetime:
-    """A moment without its zone; one that has none is taken to be in UTC, as pyarrow does."""
+    """Return a moment without its zone; a naive one is taken as UTC, as in pyarrow."""
     return moment if moment.tzinfo is None else moment.astimezone(dt.UTC).replace(tzinfo=None)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ingester.dml.operation import Operation
 from ingester.observability.metrics import Metrics
-from ingester.origins.fates import Fate, Fates
+from ingester.origins.origin_table import Fate, Fates
 from wal import Entry
 
 

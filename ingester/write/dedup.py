@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ingester.dml.operation import Operation, Part
 from ingester.errors import OwnedElsewhere
-from ingester.origins.fates import Fates
+from ingester.origins.origin_table import Fates
 from ingester.origins.registry import Origins
 from ingester.write.acknowledgement import Acknowledgement
 from persist.manifest import PartitionKey

@@ -133,7 +133,7 @@ def test_rows_that_a_lost_disk_takes_while_a_file_is_written_are_named(tmp_path:
                 send(running, 1, 16)
                 with lost(second) as third:
                     send(running, 17, 20)
-                    with pytest.raises(CommandFailed, match="rows 5 to 16 were there"):
+                    with pytest.raises(CommandFailed, match="rows 5 to 16 were known"):
                         running.close()
                     write(third, rows, 7)
                     assert seen(third) == all_to(20)

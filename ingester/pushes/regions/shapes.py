@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from ingester.errors import InvalidRequest
 from ingester.pushes.record import PushPlan
-from ingester.schema.carried import is_nanoseconds, takes
 from ingester.schema.definition import define_table, widened
+from ingester.schema.types import is_nanoseconds, takes
 from persist.manifest import Add, ColumnStats
 from persist.manifest.actions import Values
 from persist.table import TableDefinition

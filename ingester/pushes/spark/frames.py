@@ -25,7 +25,7 @@ from ingester.pushes.record import PushPlan
 from ingester.pushes.regions.shapes import ShapeClash, plan_schema, with_schema
 from ingester.pushes.regions.tables import Tables, plan_for, without_folders
 from ingester.pushes.spark.result import PushRefused
-from ingester.schema.carried import takes
+from ingester.schema.types import takes
 from ingester.spark.versions import arrow_schema
 from persist.partitioning import PartitionField, PartitionSpec, partition_values
 from persist.table import TableDefinition

@@ -22,9 +22,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ingester.schema.carried import carrier as carrier
-from ingester.schema.carried import is_nanoseconds as is_nanoseconds
-from ingester.schema.carried import seen_type as seen_type
+from ingester.schema.types import carrier as carrier
+from ingester.schema.types import is_nanoseconds as is_nanoseconds
+from ingester.schema.types import seen_type as seen_type
 
 _PLAIN = {
     pa.null(): T.NullType(),

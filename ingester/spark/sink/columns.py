@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from ingester.schema.carried import takes
+from ingester.schema.types import takes
 from ingester.spark.errors import WriteRefused
 from ingester.spark.versions import arrow_schema
 from persist.parquet.sparse_rows import rows_alone
