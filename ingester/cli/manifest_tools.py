@@ -26,11 +26,11 @@ from persist.manifest import (
     ManifestError,
     Remove,
     Retention,
-    Step,
     TableNotFound,
     TableState,
     TableVersion,
     Verification,
+    VersionStep,
     check_kept,
     clean_up,
     kept_versions,
@@ -312,7 +312,7 @@ def _cell(name: str, value: object) -> object:
     return shown(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
-def version_facts(step: Step) -> dict[str, Any]:
+def version_facts(step: VersionStep) -> dict[str, Any]:
     """One version in the log: its writer, its actions, and the table after it."""
     actions = step.changelog.actions
     added = sum(action.rows for action in actions if isinstance(action, Add))

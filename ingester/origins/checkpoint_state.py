@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from persist.manifest.actions import Checkpoint as CheckpointAction
+from persist.manifest.actions import CheckpointAction as CheckpointAction
 from persist.manifest.actions import SharedState
 from persist.manifest.origins import Process
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
 from ingester.origins.tenure import Tenure
-from persist.manifest.actions import Checkpoint as CheckpointAction
+from persist.manifest.actions import CheckpointAction as CheckpointAction
 from persist.manifest.actions import SharedState, decoded_size
 from persist.manifest.origins import NO_END
 from persist.manifest.state import TableState

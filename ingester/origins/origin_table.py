@@ -23,16 +23,16 @@ from enum import Enum
 
 from ingester.errors import OwnedElsewhere
 from ingester.origins.tenure import Tenure
-from persist.manifest.actions import Origin as OriginAction
+from persist.manifest.actions import OriginAction as OriginAction
 from persist.manifest.actions import PartitionKey
 from persist.manifest.origins import (
     DUPLICATE,
     FOREIGN,
     NEW,
-    Held,
+    HeldSequences,
+    OriginVerdict,
     Process,
-    Run,
-    Verdict,
+    SequenceRun,
     fresh,
     owned,
     run_at,
@@ -158,7 +158,7 @@ class OriginTable:
         """This daemon in state ``OURS``, otherwise None."""
         self.tenures: tuple[Tenure, ...] = ()
         """The tenures of processes that applied sequences, by rising first sequence."""
-        self.runs: list[Run] = []
+        self.runs: list[SequenceRun] = []
         """The runs of the last loaded version; empty if it does not know the origin."""
         self.owner: Process | None = None
         """The process that takes the origin's writes, by the last loaded version."""
@@ -193,7 +193,7 @@ class OriginTable:
             )
         return verdict is NEW
 
-    def verdict(self, sequence: int) -> Verdict:
+    def verdict(self, sequence: int) -> OriginVerdict:
         """Return the status of a sequence that is not under way. Thread-safe."""
         tenure = _tenure_at(self.tenures, sequence)
         if tenure is not None:
@@ -374,13 +374,13 @@ class OriginTable:
             tenure.process for tenure in self.tenures if tenure.first_waiting(besides) is not None
         }
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldSequences]:
         """Return what this daemon has from its log, of any epoch."""
         found = []
         for run, end in with_ends(self.runs):
             last = _held_to(self.tenures, run, end)
             if last is not None and run.owner is not None:
-                found.append(Held(run.first, last, run.owner))
+                found.append(HeldSequences(run.first, last, run.owner))
         return found
 
     @property
@@ -403,7 +403,7 @@ def _tenure_at(tenures: tuple[Tenure, ...], sequence: int) -> Tenure | None:
     return None
 
 
-def _held_to(tenures: tuple[Tenure, ...], run: Run, end: int) -> int | None:
+def _held_to(tenures: tuple[Tenure, ...], run: SequenceRun, end: int) -> int | None:
     """Return up to where a run is in this daemon's log, or below a later run's part of it."""
     of_run = [
         one

@@ -18,8 +18,8 @@ from ingester.errors import LimitReached, limit_facts
 from ingester.origins.origin_table import LOST, NOBODY, OriginTable
 from ingester.origins.tenure import Tenure
 from ingester.shown_text import shown_name
-from persist.manifest.actions import Origin as OriginAction
-from persist.manifest.actions import Writer
+from persist.manifest.actions import OriginAction as OriginAction
+from persist.manifest.actions import WriterAction
 from persist.manifest.origins import NO_END, Done, Process, durable_of
 from persist.table import TableKey
 
@@ -239,7 +239,7 @@ class Origins:
         self,
         found: OriginTable,
         process: Process,
-        writers: Mapping[str, Writer],
+        writers: Mapping[str, WriterAction],
         besides: frozenset[Hashable] = NOBODY,
     ) -> Done:
         """Return a function that tells which processes have nothing left to commit of an origin.

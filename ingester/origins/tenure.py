@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Hashable, Sequence
 
 from persist.manifest.actions import PartitionKey
-from persist.manifest.origins import NO_END, Process, Run, end_of
+from persist.manifest.origins import NO_END, Process, SequenceRun, end_of
 from persist.table import TableKey
 
 _TRIM_FROM = 4096
@@ -61,7 +61,7 @@ class Tenure:
         last = min(self.applied, self.end - 1)
         return last if last >= self.first else -1
 
-    def end_in(self, runs: list[Run]) -> int:
+    def end_in(self, runs: list[SequenceRun]) -> int:
         """Return the first sequence that is no longer the process's, by a version's runs."""
         return end_of(runs, self.first, self.process)
 
@@ -122,7 +122,7 @@ class Tenure:
             del self._op_seqs[: self._head], self._sequences[: self._head]
             self._head = 0
 
-    def adjust(self, run: Run | None, ingester_id: str) -> bool:
+    def adjust(self, run: SequenceRun | None, ingester_id: str) -> bool:
         """Determine the epoch of a carried tenure; False if the run is not this daemon's."""
         self.carried, epoch = False, self.process[1]
         if run is not None and run.owner is not None:

@@ -31,7 +31,7 @@ from ingester.query.stream import AnswerStream
 from ingester.query.ticket import DEFAULT_WAIT_S, Ticket
 from ingester.query.version_tail import check_table_version
 from ingester.tables.catalog import Catalog
-from persist.manifest import Manifest, Origin, VersionNotKept
+from persist.manifest import Manifest, OriginAction, VersionNotKept
 
 
 def may_have_moved(manifest: Manifest, ingester_id: str, since: int, until: int) -> bool:
@@ -50,7 +50,7 @@ def may_have_moved(manifest: Manifest, ingester_id: str, since: int, until: int)
         ours = {name for name, origin in origins.items() if origin.owner_id == ingester_id}
         for change in manifest.changes(since, until):
             for action in change.actions:
-                if not isinstance(action, Origin):
+                if not isinstance(action, OriginAction):
                     continue
                 if action.owner_id == ingester_id:
                     ours.add(action.name)

@@ -54,7 +54,7 @@ from persist.manifest import (
     Rebase,
     TableState,
     UploadExpired,
-    Writer,
+    WriterAction,
     WriterIdentity,
     check_replaced,
     commit,
@@ -62,7 +62,7 @@ from persist.manifest import (
     undisturbed,
     unmoved,
 )
-from persist.manifest import Checkpoint as CheckpointAction
+from persist.manifest import CheckpointAction as CheckpointAction
 from persist.store import StoreRetry, StoreUnavailable, retry
 from persist.table import TableDefinition
 
@@ -276,7 +276,7 @@ class TableAdoption:
         # keyed table is nobody else's before all is in: of two rows of a key the newer one counts.
         holds = self._keyed and successor.incarnation.startswith(ADOPTION)
         state: Literal["open", "closed"] = "open" if holds else "closed"
-        fence = Writer(old.ingester_id, successor.incarnation, successor.epoch, state)
+        fence = WriterAction(old.ingester_id, successor.incarnation, successor.epoch, state)
         proposal = Proposal([fence])
         try:
             call = partial(commit, self._manifest, self._state, proposal, successor, if_older(old))
@@ -370,7 +370,7 @@ def patiently(call: Callable[[], T]) -> T:
     return retry(call, ADOPTION_RETRY)
 
 
-def if_still(held: Writer) -> Rebase:
+def if_still(held: WriterAction) -> Rebase:
     """The usual rule, and nothing is left where the manifest has another word of the writer."""
 
     def guarded(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.origins.checkpoint_state import Checkpoint, shared_actions
-from persist.manifest import Action, Origin, PartitionKey, TableState, Values, WriterIdentity
-from persist.manifest import Checkpoint as CheckpointAction
-from persist.manifest.origins import Verdict, completed, fresh, further, runs_of, verdict_of
+from persist.manifest import Action, OriginAction, PartitionKey, TableState, Values, WriterIdentity
+from persist.manifest import CheckpointAction as CheckpointAction
+from persist.manifest.origins import OriginVerdict, completed, fresh, further, runs_of, verdict_of
 
 ADOPTION = "adoption-"
 """How the incarnations of adoptions begin. Nothing is written under their epochs."""
@@ -152,7 +152,7 @@ def _is_to_adopt(state: TableState, key: OrphanKey, part: OrphanPart) -> bool:
     Another does where it took the origin over at this sequence or below: whoever wrote the
     operation sends it to that one.
     """
-    return _standing(state, key, part) is Verdict.NEW
+    return _standing(state, key, part) is OriginVerdict.NEW
 
 
 def taken_over(state: TableState, share: Pending) -> list[list[OrphanPart]]:
@@ -164,25 +164,27 @@ def taken_over(state: TableState, share: Pending) -> list[list[OrphanPart]]:
             [
                 part
                 for part in parts
-                if (verdict := _standing(state, key, part)) is Verdict.FOREIGN
+                if (verdict := _standing(state, key, part)) is OriginVerdict.FOREIGN
                 or (part.seq > upto and not verdict.own)
             ]
         )
     return taken
 
 
-def _standing(state: TableState, key: OrphanKey, part: OrphanPart) -> Verdict:
+def _standing(state: TableState, key: OrphanKey, part: OrphanPart) -> OriginVerdict:
     if part.origin is None or part.origin_sequence is None:
-        return Verdict.NEW
+        return OriginVerdict.NEW
     runs = runs_of(state.origins.get(part.origin))
     process = (key.writer.ingester_id, key.writer.epoch)
     return verdict_of(runs, part.origin_sequence, process, (key.spec_id, key.values))
 
 
-def origins_of(state: TableState, left: Pending) -> tuple[list[Origin], dict[str, Origin | None]]:
+def origins_of(
+    state: TableState, left: Pending
+) -> tuple[list[OriginAction], dict[str, OriginAction | None]]:
     """The origins that a commit of these operations claims, and those that it was made from."""
-    changed: dict[str, Origin] = {}
-    seen: dict[str, Origin | None] = {}
+    changed: dict[str, OriginAction] = {}
+    seen: dict[str, OriginAction | None] = {}
     for key, parts in left.items():
         process = (key.writer.ingester_id, key.writer.epoch)
         last = {p.origin: p.origin_sequence for p in parts if p.origin_sequence is not None}
@@ -211,14 +213,14 @@ def is_brought(
     for partition in partitions:
         verdict = verdict_of(runs, found.origin_sequence, process, partition)
         upto = state.applied_to(*process, *partition)
-        if not verdict.durable and (verdict is not Verdict.NEW or found.seq <= upto):
+        if not verdict.durable and (verdict is not OriginVerdict.NEW or found.seq <= upto):
             return False
     return True
 
 
 def checkpoints_of(
     state: TableState, found: Iterable[OrphanCheckpoint]
-) -> tuple[list[Action], dict[str, Origin | None]]:
+) -> tuple[list[Action], dict[str, OriginAction | None]]:
     """The actions that commit a log's newest state of each partition, once its rows are in files.
 
     A state whose sequence another process has taken over is passed over: its rows are not there.
@@ -232,8 +234,8 @@ def checkpoints_of(
         older = newest.get(each.checkpoint.partition)
         if _is_own(state, each) and (older is None or each.stamp.replaces(older.stamp)):
             newest[each.checkpoint.partition] = each
-    seen: dict[str, Origin | None] = {}
-    complete: dict[str, Origin] = {}
+    seen: dict[str, OriginAction | None] = {}
+    complete: dict[str, OriginAction] = {}
     actions: list[Action] = []
     for each in newest.values():
         writer, _, name, sequence, checkpoint = each

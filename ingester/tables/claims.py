@@ -29,7 +29,7 @@ from ingester.origins.tenure import Tenure
 from persist.manifest import (
     Action,
     Add,
-    Origin,
+    OriginAction,
     OriginExpired,
     PartitionKey,
     TableState,
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 EXPIRED_AT_ONCE = 1000
 EXPIRE_AFTER_S = 7 * 86400.0
 
-Seen = dict[str, Origin | None]
+Seen = dict[str, OriginAction | None]
 
 NO_SHARES: Mapping[Tenure, int] = {}
 
@@ -212,12 +212,12 @@ class OriginClaims:
     def _advanced(
         self,
         origin_table: OriginTable,
-        base: Origin,
+        base: OriginAction,
         marks: list[_Mark],
         besides: frozenset[BufferHandle],
         at: str | None,
         done: Done,
-    ) -> Origin:
+    ) -> OriginAction:
         runs = owned(base)
         limit = self._origins.get(origin_table.name).first_waiting(besides)
         further: dict[int, dict[PartitionKey, int]] = {}
@@ -312,7 +312,7 @@ def covered(
     ready: Sequence[PendingCheckpoint], origins: Collection[Action]
 ) -> list[PendingCheckpoint]:
     """Drop checkpoints beyond what the commit says is complete of their origin."""
-    runs = {each.name: owned(each) for each in origins if isinstance(each, Origin)}
+    runs = {each.name: owned(each) for each in origins if isinstance(each, OriginAction)}
 
     def is_complete(pending: PendingCheckpoint) -> bool:
         if pending.tenure is None or pending.sequence is None:

@@ -31,7 +31,7 @@ from persist.manifest import (
     TableNotFound,
     TableState,
     VersionSealed,
-    Writer,
+    WriterAction,
     WriterIdentity,
     live_owner,
     tables_of,
@@ -312,8 +312,8 @@ class TableSteps:
         self._commits.tell_followers(table)
         return table
 
-    def _writer_action(self, state: Literal["open", "closed"]) -> Writer:
-        return Writer(
+    def _writer_action(self, state: Literal["open", "closed"]) -> WriterAction:
+        return WriterAction(
             ingester_id=self._writer.ingester_id,
             incarnation=self._writer.incarnation,
             epoch=self._writer.epoch,

@@ -25,7 +25,7 @@ from ingester.tables.ddl import TableSteps
 from persist.manifest import (
     Action,
     Add,
-    Checkpoint,
+    CheckpointAction,
     CommitUnclear,
     Fenced,
     Manifest,
@@ -64,7 +64,7 @@ class WholeTable:
     claim: str
     definition: TableDefinition
     adds: Sequence[Add]
-    checkpoint: Checkpoint
+    checkpoint: CheckpointAction
     proposal: Proposal | None = None
     """The same object for every attempt: a second one would be another commit."""
 

@@ -19,7 +19,7 @@ from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origin, Origins
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_takeover import store_asked_of
-from persist.manifest import Origin as OriginAction
+from persist.manifest import OriginAction as OriginAction
 from persist.manifest import TableNotFound
 from persist.manifest.origins import NO_END, durable_of, runs_of, verdict_of
 from persist.table import TableKey

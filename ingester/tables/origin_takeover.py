@@ -24,7 +24,7 @@ from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.tables.claims import Claims
 from ingester.tables.commits import Commits
-from persist.manifest import Origin, OriginMoved, TableState, VersionSealed, WriterIdentity
+from persist.manifest import OriginAction, OriginMoved, TableState, VersionSealed, WriterIdentity
 from persist.manifest.origins import MOST_RUNS, Process, origin_of, owned, taken_over, with_ends
 from persist.table import TableKey
 
@@ -173,14 +173,14 @@ class OriginTakeover:
         foreign = one.first_foreign(first, self._process)
         return first if foreign is None else foreign
 
-    def _claim(self, state: TableState, one: OriginTable, begin: int, now: str) -> Origin:
+    def _claim(self, state: TableState, one: OriginTable, begin: int, now: str) -> OriginAction:
         """Return the action that takes an origin from a sequence on."""
         known = state.origins.get(one.name) or one.unknown_origin(self._process)
         done = self.origins.done(one, self._process, state.writers)
         return taken_over(known, self._process, begin, now, done, one.held())
 
 
-def _takes_from_others(known: Origin | None, begin: int, process: Process) -> bool:
+def _takes_from_others(known: OriginAction | None, begin: int, process: Process) -> bool:
     """Return whether another daemon had some of an origin's sequences from ``begin`` on.
 
     This daemon may own the newest ones while another owns older ones.

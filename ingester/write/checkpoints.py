@@ -26,7 +26,7 @@ from ingester.tables.catalog import Catalog
 from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.metadata import SharedStates, fitted
 from ingester.write.stream import WritePath
-from persist.manifest import Checkpoint as CheckpointAction
+from persist.manifest import CheckpointAction as CheckpointAction
 from persist.manifest import SharedState, TableState
 from persist.table import TableKey
 

@@ -41,12 +41,12 @@ from persist.manifest.actions import Action as Action
 from persist.manifest.actions import Add as Add
 from persist.manifest.actions import Applied as Applied
 from persist.manifest.actions import AppliedKey as AppliedKey
-from persist.manifest.actions import Checkpoint as Checkpoint
+from persist.manifest.actions import CheckpointAction as CheckpointAction
 from persist.manifest.actions import ColumnStats as ColumnStats
 from persist.manifest.actions import EpochComplete as EpochComplete
 from persist.manifest.actions import Horizon as Horizon
 from persist.manifest.actions import Imported as Imported
-from persist.manifest.actions import Origin as Origin
+from persist.manifest.actions import OriginAction as OriginAction
 from persist.manifest.actions import OriginAhead as OriginAhead
 from persist.manifest.actions import OriginExpired as OriginExpired
 from persist.manifest.actions import OriginRun as OriginRun
@@ -61,7 +61,7 @@ from persist.manifest.actions import Spec as Spec
 from persist.manifest.actions import Txn as Txn
 from persist.manifest.actions import Unsealed as Unsealed
 from persist.manifest.actions import Values as Values
-from persist.manifest.actions import Writer as Writer
+from persist.manifest.actions import WriterAction as WriterAction
 from persist.manifest.actions import WriterIdentity as WriterIdentity
 from persist.manifest.actions import push_mark as push_mark
 from persist.manifest.claims import EpochClaim as EpochClaim
@@ -91,8 +91,8 @@ from persist.manifest.errors import UploadExpired as UploadExpired
 from persist.manifest.errors import VersionNotKept as VersionNotKept
 from persist.manifest.errors import VersionSealed as VersionSealed
 from persist.manifest.gc import CleanUp as CleanUp
+from persist.manifest.gc import CleanUpPlan as CleanUpPlan
 from persist.manifest.gc import Deleted as Deleted
-from persist.manifest.gc import Plan as Plan
 from persist.manifest.gc import Retention as Retention
 from persist.manifest.gc import carry_out as carry_out
 from persist.manifest.gc import clean_up as clean_up
@@ -100,7 +100,7 @@ from persist.manifest.gc import janitor as janitor
 from persist.manifest.gc import plan_clean_up as plan_clean_up
 from persist.manifest.gc import write_due_snapshot as write_due_snapshot
 from persist.manifest.history import Removals as Removals
-from persist.manifest.history import Step as Step
+from persist.manifest.history import VersionStep as VersionStep
 from persist.manifest.history import kept_versions as kept_versions
 from persist.manifest.history import version_as_of as version_as_of
 from persist.manifest.history import walk as walk
@@ -124,11 +124,11 @@ from persist.manifest.state import EMPTY as EMPTY
 from persist.manifest.state import NOTHING_APPLIED as NOTHING_APPLIED
 from persist.manifest.state import Lineage as Lineage
 from persist.manifest.state import TableState as TableState
-from persist.manifest.table_versions import Claim as Claim
-from persist.manifest.table_versions import Gone as Gone
+from persist.manifest.table_versions import GivenUp as GivenUp
 from persist.manifest.table_versions import NumberedSwitch as NumberedSwitch
 from persist.manifest.table_versions import Switch as Switch
 from persist.manifest.table_versions import TableVersion as TableVersion
+from persist.manifest.table_versions import VersionClaim as VersionClaim
 from persist.manifest.table_versions import check_kept as check_kept
 from persist.manifest.table_versions import claim_of as claim_of
 from persist.manifest.table_versions import claim_version as claim_version

@@ -1,12 +1,11 @@
-"""The actions that a manifest version consists of.
+"""The actions of a manifest version: plain values, one JSON object per line of a changelog.
 
-Law of this file: plain values, one JSON object a line in a changelog, told apart by ``action``.
-Fields are never renamed or reused; an unknown field or action is refused, because a reader that
-skipped it would show a table that nobody committed.
+The key ``action`` names the kind. Fields are never renamed or reused. An unknown field or action is
+refused, because a reader that skipped it would show a table that nobody committed.
 
 Paths of data files are relative to the table version's folder (``data/time_day=…/….parquet``).
-Partition values stand in the order of the spec's fields. Sequences are inclusive. Times are ISO
-8601 by the store's clock.
+Partition values follow the order of the spec's fields. Sequences are inclusive. Times are ISO 8601
+by the store's clock.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ AppliedKey = tuple[str, int, int, Values]
 
 
 class ColumnStats(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """Bounds of one column of one file; a bound of None is unknown, and prunes nothing.
+    """Bounds of one column of one file. A bound of None is unknown and prunes nothing.
 
-    What JSON has no form for (timestamps, decimals, binary) is written as text by the encoder of
-    the file. Infinities and NaN become None on the way through JSON.
+    Values without a JSON form (timestamps, decimals, binary) are converted by the encoder of the
+    file. Infinities and NaN become None in JSON.
     """
 
     min: str | int | float | bool | None = None
@@ -35,15 +34,15 @@ class ColumnStats(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=T
     nulls: int | None = None
 
 
-# gc=False: a state holds as many of these as there are files, none of them can be part of a cycle,
-# and without it each collection would walk them all.
+# gc=False: a state holds one of these per file. They cannot be part of a cycle, and each garbage
+# collection would walk them all.
 class Add(
     msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="action", tag="add"
 ):
     """A data file becomes part of the table.
 
-    ``footer_crc32c``: the checksum of the file from the first byte of its Parquet footer to its
-    last byte; None in entries that are older than this field.
+    ``footer_crc32c``: the checksum from the first byte of the Parquet footer to the end of the
+    file; None in entries older than this field.
     """
 
     path: str
@@ -63,17 +62,17 @@ class Add(
 
     @property
     def partition(self) -> PartitionKey:
-        """The partition that the file belongs to: (spec id, values)."""
+        """The file's partition: (spec id, values)."""
         return (self.spec_id, self.values)
 
     @property
     def applied_key(self) -> AppliedKey:
-        """The key of :class:`Applied` for the operations that the file holds."""
+        """The key of :class:`Applied` for the file's operations."""
         return (self.writer, self.epoch, self.spec_id, self.values)
 
 
 class _Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="action"):
-    """The root of all other actions: immutable, strict, tagged."""
+    """The base of all other actions: immutable, strict, tagged."""
 
 
 class Remove(_Action, frozen=True, tag="remove"):
@@ -84,31 +83,31 @@ class Remove(_Action, frozen=True, tag="remove"):
 
 
 class Schema(_Action, frozen=True, tag="schema"):
-    """This schema is the current one. ``arrow``: base64 of the schema as an Arrow IPC message."""
+    """The current schema. ``arrow``: base64 of the schema as an Arrow IPC message."""
 
     schema_id: int
     arrow: str
 
 
 class Spec(_Action, frozen=True, tag="spec"):
-    """This partition spec is the current one, ``("day(time)",)``; files keep the one they have."""
+    """The current partition spec, as ``("day(time)",)``; existing files keep theirs."""
 
     spec_id: int
     fields: tuple[str, ...]
 
 
 TRANSFORMERS = "transformers"
-"""The one property that changes in a table's life: the classes that its batches go through."""
+"""The one property that can change: the classes that transform the table's batches."""
 
 
 class Properties(_Action, frozen=True, tag="properties"):
-    """All properties of the table from now on: primary_key, sort_by, timestamp_unit, …"""
+    """All properties of the table: primary_key, sort_by, timestamp_unit, …"""
 
     values: dict[str, Any]
 
 
-class Writer(_Action, frozen=True, tag="writer"):
-    """The newest process under this id; it fences those with lower epochs."""
+class WriterAction(_Action, frozen=True, tag="writer"):
+    """The newest process of this ingester id; it fences those with lower epochs."""
 
     ingester_id: str
     incarnation: str
@@ -117,7 +116,7 @@ class Writer(_Action, frozen=True, tag="writer"):
 
 
 class Owner(_Action, frozen=True, tag="owner"):
-    """The one daemon that takes writes of a keyed table, and where clients find it."""
+    """The one daemon that takes writes of a keyed table, and its address for clients."""
 
     ingester_id: str
     epoch: int
@@ -135,12 +134,14 @@ class Applied(_Action, frozen=True, tag="applied"):
 
     @property
     def key(self) -> AppliedKey:
-        """The ingester, epoch and partition: everything but the sequence."""
+        """Ingester, epoch and partition: everything but the sequence."""
         return (self.ingester_id, self.epoch, self.spec_id, self.values)
 
 
 class EpochComplete(_Action, frozen=True, tag="epoch_complete"):
-    """All that the ingester logged under this epoch is in files; replaces its ``applied``."""
+    """Everything that the ingester logged under this epoch is in files; replaces its
+    ``applied``.
+    """
 
     ingester_id: str
     epoch: int
@@ -155,10 +156,10 @@ class OriginAhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OriginRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The sequences of an origin from ``first`` up to the next run's, and whose they are.
+    """The owner of an origin's sequences from ``first`` up to the next run's.
 
-    No other process commits them. Of the first run ``complete`` and ``ahead`` are those of
-    the :class:`Origin` itself.
+    No other process commits them. ``complete`` and ``ahead`` of the first run are those of the
+    :class:`OriginAction` itself.
     """
 
     first: int
@@ -168,11 +169,11 @@ class OriginRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ahead: tuple[OriginAhead, ...] = ()
 
 
-class Origin(_Action, frozen=True, tag="origin"):
-    """An origin's progress in files: all up to ``complete``, and further per partition.
+class OriginAction(_Action, frozen=True, tag="origin"):
+    """An origin's progress in files: everything up to ``complete``, and further per partition.
 
-    ``runs``: the sequences of each process, where the origin went from one to another; those below
-    the first run are in files. ``at``: the time of the last write, by the store's clock.
+    ``runs``: the sequences of each process, if the origin moved between processes; those below the
+    first run are in files. ``at``: the time of the last write, by the store's clock.
     """
 
     name: str
@@ -185,25 +186,25 @@ class Origin(_Action, frozen=True, tag="origin"):
 
 
 class OriginExpired(_Action, frozen=True, tag="origin_expired"):
-    """An origin that was last written at this time, and not since, is forgotten."""
+    """An origin whose last write was at this time is forgotten, unless it was written since."""
 
     name: str
     at: str | None
 
 
 class SharedState(_Action, frozen=True, tag="shared_state"):
-    """Bytes (base64) that checkpoints refer to by their SHA-256; kept while one of them does."""
+    """Bytes (base64) that checkpoints refer to by SHA-256; kept while one of them does."""
 
     id: str
     state: str
 
 
-class Checkpoint(_Action, frozen=True, tag="checkpoint"):
-    """A client's own state (base64) for a partition of its source; None says that it is deleted.
+class CheckpointAction(_Action, frozen=True, tag="checkpoint"):
+    """A client's own state (base64) for a partition of its source; None if it was deleted.
 
-    The operation that brought it is (``ingester_id``, ``epoch``, ``seq``), at the time ``at`` by
-    that daemon's clock. ``origin`` and ``sequence`` are the client's name and number of it, where
-    it had any. ``shared``: the id of a :class:`SharedState` that belongs to it.
+    The operation that carried it is (``ingester_id``, ``epoch``, ``seq``), at the time ``at`` by
+    that daemon's clock. ``origin`` and ``sequence`` are the client's name and number of it, if any.
+    ``shared``: the id of its :class:`SharedState`.
     """
 
     partition: str
@@ -216,11 +217,11 @@ class Checkpoint(_Action, frozen=True, tag="checkpoint"):
     sequence: int | None = None
     at: str | None = None
 
-    def replaces(self, other: Checkpoint | None) -> bool:
-        """Tell whether this one is the newer of two of a partition; True where there is no other.
+    def replaces(self, other: CheckpointAction | None) -> bool:
+        """Whether this is the newer of two checkpoints of a partition; True without another one.
 
         Of one origin the higher sequence counts, of one daemon the later operation. Between two
-        daemons and no common origin the clock has to tell.
+        daemons without a common origin the clock decides.
         """
         if other is None:
             return True
@@ -237,12 +238,12 @@ class Checkpoint(_Action, frozen=True, tag="checkpoint"):
 
 
 def decoded_size(state: str | None) -> int:
-    """Count the bytes of a state that is base64; 0 where there is none."""
+    """The size in bytes of a base64 state; 0 for None."""
     return 0 if state is None else len(state) // 4 * 3 - state[-2:].count("=")
 
 
 class Horizon(_Action, frozen=True, tag="horizon"):
-    """Clean-up may delete unlisted files uploaded before this time."""
+    """Garbage collection may delete unlisted files uploaded before this time."""
 
     at: str
 
@@ -258,26 +259,26 @@ _PUSHES = "_push/"
 
 
 def push_mark(push_id: str, name: str) -> str:
-    """The ``app_id`` under which a push says something of the table version that it makes."""
+    """The ``app_id`` under which a push records something about the table version that it makes."""
     return f"{_PUSHES}{push_id}/{name}"
 
 
 def is_push_mark(app_id: str) -> bool:
-    """Whether a :class:`Txn` says something of its table version alone."""
+    """Whether a :class:`Txn` concerns only its own table version."""
     return app_id.startswith(_PUSHES)
 
 
 Why = Literal["swap", "rollback"]
 
 
-# What has its usual value is left out: an older reader knows it so.
+# Default values are left out, so that an older reader accepts the action.
 class Sealed(_Action, frozen=True, tag="sealed", omit_defaults=True):
-    """This table version takes nothing any more: the table version ``next`` takes its place.
+    """This table version takes no more commits: the table version ``next`` replaces it.
 
-    ``switch``: the number under ``_current/`` that says so next. ``carry``: whether the rows that
-    were streamed into this version since it came from ``next`` go back there with it. ``since``:
-    those that came after this version of its manifest go along to a version that is new.
-    ``reshape``: ``next`` has columns, partitions and a key of its own, and none of these.
+    ``switch``: the number of the switch under ``_current/``. ``carry``: whether the rows streamed
+    into this version since it came from ``next`` go back there. ``since``: rows that came after
+    this version of its manifest go to a new table version. ``reshape``: ``next`` has its own
+    columns, partitions and key.
     """
 
     next: int
@@ -290,16 +291,17 @@ class Sealed(_Action, frozen=True, tag="sealed", omit_defaults=True):
 
 
 class Unsealed(_Action, frozen=True, tag="unsealed"):
-    """This table version is the one that counts again, by the switch of this number."""
+    """This table version is current again, by the switch of this number."""
 
     switch: int
 
 
 class Imported(_Action, frozen=True, tag="imported", rename={"table_version": "from"}):
-    """All that the table version ``from`` knew of its writers when it was sealed is known here.
+    """This version knows all that the table version ``from`` knew of its writers when it was
+    sealed.
 
     ``manifest_version`` and ``uid`` are those of the seal; ``into``: the version of this manifest
-    that the action itself is in.
+    that contains this action.
     """
 
     table_version: int
@@ -314,14 +316,14 @@ OtherAction = (
     | Schema
     | Spec
     | Properties
-    | Writer
+    | WriterAction
     | Owner
     | Applied
     | EpochComplete
-    | Origin
+    | OriginAction
     | OriginExpired
     | SharedState
-    | Checkpoint
+    | CheckpointAction
     | Horizon
     | Txn
     | Imported
@@ -332,7 +334,7 @@ Action = Add | OtherAction
 
 
 class WriterIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The process that commits: its name, this one run of it, and its claimed epoch."""
+    """The process that commits: its name, this run of it, and its claimed epoch."""
 
     ingester_id: str
     incarnation: str
@@ -340,10 +342,10 @@ class WriterIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_time(text: str) -> datetime | None:
-    """The moment that ``text`` names, in UTC; None where it names none.
+    """The time that ``text`` names, in UTC, or None.
 
-    Times are ISO 8601 by the store's clock, compared as moments and not as text: stores differ in
-    how fine their clocks are, so the same moment has more than one spelling.
+    Times are compared as instants and not as text, because stores differ in their clocks'
+    precision.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -358,6 +360,6 @@ def _moment(text: str | None) -> datetime:
 
 
 def is_before(text: str, horizon: str) -> bool:
-    """Whether the time ``text`` is before ``horizon``, or cannot be told not to be."""
+    """Whether the time ``text`` is before ``horizon``, or unknown."""
     at, limit = parse_time(text), parse_time(horizon)
     return at is None or limit is None or at < limit

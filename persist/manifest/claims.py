@@ -1,9 +1,9 @@
 """Epochs: each start of an ingester claims one that is higher than all before.
 
-Law of this file: a claim is an object that only one process can create, so no epoch is ever given
-out twice. Epochs may have gaps: a claim whose answer was lost is simply never used. A claim with
-``tells_stop`` is of a daemon that says so here once it has stopped with all of its rows in files;
-where that word is missing, its log may have rows that are nowhere else.
+A claim is an object that only one process can create, so no epoch is given out twice
+(tests/persist/manifest/test_around.py). Epochs may have gaps: a claim whose answer was lost is
+never used. A daemon that claims with ``tells_stop`` records here when it has stopped with all its
+rows in files; without that record, its log may hold rows that exist nowhere else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from persist.store import AlreadyExists, NotFound, ObjectStore
 
 
 class EpochClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """An epoch as its claim has it. Claims of before marks, and of adoptions, tell no stop."""
+    """An epoch's claim. Older claims, and those of adoptions, have no ``tells_stop``."""
 
     epoch: int = 0
     incarnation: str = ""
@@ -25,21 +25,21 @@ class EpochClaim(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     tells_stop: bool = False
     stopped: bool = False
-    """Whether it has told that it stopped cleanly. Not in the claim itself."""
+    """Whether a clean stop is recorded. Not part of the claim itself."""
 
     @property
     def left_open(self) -> bool:
-        """Whether its log may have rows that are in no file: it runs, or has died."""
+        """Whether its log may hold rows that are in no file: the daemon runs, or died."""
         return self.tells_stop and not self.stopped
 
 
 def claim_epoch(
     store: ObjectStore, ingester_id: str, at_least: int, body: Mapping[str, object]
 ) -> int:
-    """EpochClaim a new epoch of ``ingester_id``, at least ``at_least`` (and 1), above any claimed.
+    """Claim a new epoch of ``ingester_id``, at least ``at_least`` (and 1), above any claimed.
 
     Args:
-        body: What to keep in the claim, for an operator who looks (incarnation, host, time, …).
+        body: Content of the claim, for an operator (incarnation, host, time, …).
 
     Raises:
         ValueError: The id cannot be part of a path.
@@ -57,13 +57,13 @@ def claim_epoch(
         try:
             store.create(claim_path(ingester_id, epoch), data)
         except AlreadyExists:
-            epoch += 1  # somebody was faster, so this ends
+            epoch += 1  # another process was faster
         else:
             return epoch
 
 
 def last_claim(store: ObjectStore, ingester_id: str, at_least: int = 1) -> EpochClaim | None:
-    """The newest claim of ``ingester_id``; None where no epoch from ``at_least`` on was claimed.
+    """The newest claim of ``ingester_id``; None if no epoch from ``at_least`` on was claimed.
 
     Raises:
         StoreUnavailable: Try again.
@@ -77,15 +77,15 @@ def last_claim(store: ObjectStore, ingester_id: str, at_least: int = 1) -> Epoch
     try:
         found = msgspec.json.decode(store.get(claim_path(ingester_id, epoch)), type=EpochClaim)
     except (NotFound, msgspec.DecodeError):
-        found = EpochClaim()  # somebody's who writes claims as he likes: it tells nothing
+        found = EpochClaim()  # written by another program: it says nothing
     stopped = store.exists(stopped_path(ingester_id, epoch)) is not None
     return msgspec.structs.replace(found, epoch=epoch, stopped=stopped)
 
 
 def tell_stop(store: ObjectStore, ingester_id: str, epoch: int, body: Mapping[str, object]) -> None:
-    """Say that this epoch has stopped, and that all of its rows are in files. Twice is fine.
+    """Record that this epoch has stopped with all its rows in files. May be repeated.
 
     Raises:
-        StoreUnavailable: It may or may not have been said.
+        StoreUnavailable: It may or may not have been recorded.
     """
     store.put(stopped_path(ingester_id, epoch), msgspec.json.encode(body))

@@ -1,24 +1,24 @@
-"""One new version of a table: changelog, then a commit that only one writer can create.
+"""Commits one new version of a table: a changelog, then a commit that only one writer can create.
 
-    changelog V_uid put ── create V.commit ──┬─ created            the parent is there: committed
+    changelog V_uid put ── create V.commit ──┬─ created            the parent exists: committed
                  ▲                           ├─ exists, our uid    an answer was lost: committed
                  │                           ├─ exists, another's  lost for ever: rebase, V+1
                  │                           └─ no answer          create the same again
                  └───────────── rebase ──────────┘
 
-Law of this file: a proposal is committed at most once, whatever happens and however often it is
-tried. While it is not known what became of an attempt, only that very attempt (the same version,
-uid and bytes) may be made again: then a first request that arrives late does no harm. A new attempt
-is made only after another's commit holds the name, which the old one can never get any more.
+A proposal is committed at most once, however often it is tried (test_commit_unclear.py). While the
+outcome of an attempt is unknown, only that very attempt (version, uid and bytes) is repeated, so a
+request that arrives late does no harm. A new attempt is made only after another commit holds the
+name, which the old attempt can then never get.
 
-That holds as long as the caller keeps the ``Proposal`` object and tries with it again; what comes
-of a process that dies meanwhile is told by ``applied`` (flushes), by the files to remove
-(rewrites), by ``txn`` (foreign writers).
+The caller keeps the ``Proposal`` object and retries with it. If the process dies meanwhile, the
+outcome shows in ``applied`` (flushes), in the files to remove (rewrites) or in ``txn`` (foreign
+writers).
 
-Where others commit to the table, too, the newest version is looked for before an attempt, which
-would be lost else. Who has lost several in a row waits a moment: hundreds who begin at once would
-ask for more requests a second than a store gives one prefix, S3 3,500 writes and 5,500 reads, and
-pay twice as much. ``make simulation`` shows both.
+If other processes commit to the table, the newest version is loaded before an attempt, which would
+otherwise be lost. A writer that has lost several attempts in a row pauses: hundreds of writers that
+begin at once would exceed the requests per second that a store allows for one prefix (on S3 3,500
+writes and 5,500 reads). ``make simulation`` shows both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from random import Random
 from persist.manifest.actions import Action, WriterIdentity
 from persist.manifest.errors import ActionRefused, CommitUnclear, ManifestDamaged, TableNotFound
 from persist.manifest.files import (
-    Commit,
+    CommitRecord,
     DamagedFile,
     decode_changelog,
     encode_commit,
@@ -50,17 +50,17 @@ Fence = Callable[[TableState, WriterIdentity], None]
 
 
 PATIENCE = StoreRetry(first_s=0.1, cap_s=2.0, attempts=5)
-"""The time for which one call goes on asking a store that gives no clear answer."""
+"""How long one call retries a store that gives no clear answer."""
 
 LOSSES_IN_A_ROW = 8
-"""The lost attempts after which a writer waits before the next one."""
+"""After this many lost attempts a writer pauses before the next one."""
 PAUSE_S = 1.0
-"""The longest such wait; it is drawn anew each time. About six versions are committed in it."""
+"""The longest pause, drawn at random. About six versions are committed in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    commit: Commit
+    commit: CommitRecord
     state: TableState  # what the table is if this attempt is committed
     data: bytes  # of the commit: created again, it is the same to the byte
 
@@ -73,11 +73,11 @@ class Proposal:
     """
 
     def __init__(self, actions: Sequence[Action]) -> None:
-        """Raises ``ValueError`` when there is nothing to commit."""
+        """Raises ``ValueError`` if there are no actions."""
         if not actions:
             raise ValueError("a proposal needs at least one action")
         self.actions = tuple(actions)
-        # Set before a commit is first created, and cleared only once another's holds its name.
+        # Set before a commit is first created; cleared only once another commit holds its name.
         self._attempt: _Attempt | None = None
 
     @property
@@ -101,28 +101,29 @@ def commit(
     """The state with the proposal in it. Blocks; repeating it with the same proposal is safe.
 
     Args:
-        base: The newest state one has; None to look whether the table exists.
-        rebase: Told each state before the proposal is tried on it, the first one included; returns
-            what is still to be committed. When that is nothing, no version is made and the state
-            that holds everything already is returned. It may raise to give up.
-        fence: Told each state, too; raises when this writer must not commit to it. Whoever adopts
-            a fenced writer's operations passes ``check_replaced``.
-        pause: Lets seconds pass, for who has lost :data:`LOSSES_IN_A_ROW` attempts.
+        base: The newest known state; None to find out whether the table exists.
+        rebase: Called with each state before the proposal is tried on it, including the first;
+            returns the actions still to be committed. If there are none, no version is made, and
+            the
+            state that holds them is returned. It may raise to give up.
+        fence: Called with each state; raises if this writer must not commit to it. An adoption of a
+            fenced writer's operations passes ``check_replaced``.
+        pause: Waits for seconds, after :data:`LOSSES_IN_A_ROW` lost attempts.
 
     Raises:
         Fenced: A newer process has the writer's identity.
         RewriteVoid, PartlyCovered, UploadExpired, ProposalConflict: From ``rebase``; nothing was
             committed.
-        TableNotFound: What ``base`` is of was deleted.
-        VersionSealed: Another table version takes this one's place; nothing was committed.
-        ActionRefused: The actions make no sense; nothing was committed.
+        TableNotFound: The table of ``base`` was deleted.
+        VersionSealed: Another table version replaces this one; nothing was committed.
+        ActionRefused: The actions are inconsistent; nothing was committed.
         CommitUnclear: Try again with the same proposal.
-        StoreUnavailable: Likewise.
+        StoreUnavailable: Try again with the same proposal.
     """
     if proposal._attempt is not None:
         if (done := _finish_attempt(manifest, proposal, patience)) is not None:
             return done
-        base = _newest(manifest, base)  # whose commit took the name is not in it yet
+        base = _newest(manifest, base)  # includes the commit that took the name
     state = base if base is not None else _newest(manifest, None)
     if base is not None and manifest.contended:
         state = _newest(manifest, base)
@@ -135,7 +136,7 @@ def commit(
             return _existing(manifest, state)
         check_sealed(state, actions)
         attempt = _prepare(manifest, state, actions, writer)
-        # From here on the commit may exist, also when this thread ends or the answer is lost.
+        # From here on the commit may exist, even if this thread ends or the answer is lost.
         proposal._attempt = attempt
         if (done := _finish_attempt(manifest, proposal, patience)) is not None:
             return done
@@ -151,11 +152,11 @@ def _prepare(
 ) -> _Attempt:
     """Write the changelog of a new attempt on top of ``base``; nothing is visible yet.
 
-    Nonsense is refused before it is anywhere: committed, it would be there for ever.
+    Inconsistent actions are refused before anything is written, because a commit is for ever.
     """
     version = base.version + 1
     uid, data = encode_new_changelog(base.lineage, version, actions)
-    # From the bytes and not from the actions: what a writer holds is what readers will read.
+    # Decoded from the bytes, so that the writer holds what readers will read.
     try:
         changelog = decode_changelog(data)
     except DamagedFile as exc:
@@ -165,7 +166,7 @@ def _prepare(
     except ManifestDamaged as exc:
         raise ActionRefused(exc.reason) from exc
     info = manifest.store.put(changelog_path(manifest.folder, version, uid), data)
-    record = Commit(
+    record = CommitRecord(
         version=version,
         uid=uid,
         parent=base.parent_uid,
@@ -178,10 +179,10 @@ def _prepare(
 def _finish_attempt(
     manifest: Manifest, proposal: Proposal, patience: StoreRetry
 ) -> TableState | None:
-    """Make the pending attempt, again if need be; return its state, or None once it is lost.
+    """Create the pending attempt, repeatedly if needed; return its state, or None once it is lost.
 
     Raises:
-        CommitUnclear: The store does not say; the attempt stays pending.
+        CommitUnclear: The store gives no clear answer; the attempt stays pending.
     """
     attempt = proposal._attempt
     assert attempt is not None
@@ -211,11 +212,12 @@ def _create(manifest: Manifest, attempt: _Attempt) -> bool:
     return _counts(manifest, attempt.commit)
 
 
-def _counts(manifest: Manifest, made: Commit) -> bool:
+def _counts(manifest: Manifest, made: CommitRecord) -> bool:
     """Whether a commit of ours is in the table's history.
 
-    A writer that slept through the clean-up of its parent could create a name that was in use
-    before. Clean-up ascends, so as long as the parent is there, that cannot have happened.
+    A writer that was paused during the deletion of its parent could create a name that was used
+    before. Commits are deleted in ascending order, so while the parent exists that has not
+    happened.
     """
     if made.version == 1:
         return counts(manifest.store, manifest.folder, made)
@@ -230,7 +232,7 @@ def _newest(manifest: Manifest, known: TableState | None) -> TableState:
         return manifest.load(known=known)
     except TableNotFound:
         if known is not None and known.version > 0:
-            raise  # deleted since: whatever is committed on top of nothing is another table
+            raise  # deleted since: a commit would create another table
         return replace(EMPTY, table_version=manifest.table_version)
 
 

@@ -1,11 +1,10 @@
-"""The next state of a table, from a state and actions.
+"""Applies actions to a state. Pure.
 
-Law of this file: pure. Applying costs as much as the actions, not as the table, except for
-``epoch_complete`` (walks ``applied``), for removals (walk the partition they are in) and for
-checkpoints (walk all of them where shared states are known). An action
-that makes no sense raises ``ActionRefused`` and leaves the state that one has as it was. A commit
-is applied before it is written: a nonsense that got committed would make the table unreadable for
-ever.
+The cost is that of the actions, not of the table, except for ``epoch_complete`` (walks
+``applied``), removals (walk their partition) and checkpoints (walk all of them if shared states
+exist). An inconsistent action raises ``ActionRefused`` and leaves the given state unchanged.
+Actions are applied before they are committed: a committed inconsistency would make the table
+unreadable (tests/persist/manifest/test_draft.py).
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from persist.manifest.actions import (
     Action,
     Add,
     Applied,
-    Checkpoint,
+    CheckpointAction,
     EpochComplete,
     Horizon,
     Imported,
-    Origin,
+    OriginAction,
     OriginExpired,
     Owner,
     PartitionKey,
@@ -37,7 +36,7 @@ from persist.manifest.actions import (
     Spec,
     Txn,
     Unsealed,
-    Writer,
+    WriterAction,
 )
 from persist.manifest.errors import ActionRefused
 from persist.manifest.state import FileRuns, Lineage, TableState
@@ -45,25 +44,26 @@ from persist.manifest.state import FileRuns, Lineage, TableState
 _NO_FILES = FileRuns()
 
 MOST_DELETED = 1000
-"""The deleted checkpoints of which a table keeps that they are: an older one in the log of another
-daemon would bring them back."""
+"""The number of deleted checkpoints that a table remembers: an older checkpoint in the log of
+another daemon would otherwise come back.
+"""
 
 
 def apply(state: TableState, actions: Iterable[Action]) -> TableState:
-    """The state after ``actions``, still under the version and lineage of ``state``.
+    """The state after ``actions``, with the version and lineage of ``state``.
 
     Raises:
-        ActionRefused: An action makes no sense here; the message names it.
+        ActionRefused: An action is inconsistent; the message names it.
     """
-    draft = Draft(state)
+    draft = StateDraft(state)
     draft.apply(actions)
     return draft.finish()
 
 
-class Draft:
-    """A state in the making: the one mutable thing here, used by one thread and thrown away.
+class StateDraft:
+    """A state being built: mutable, used by one thread and thrown away.
 
-    One draft takes the actions of any number of versions, which is cheaper than a state for each.
+    One draft takes the actions of many versions, which is cheaper than a state for each.
     """
 
     def __init__(self, state: TableState) -> None:
@@ -72,24 +72,24 @@ class Draft:
         self._bytes = state.bytes
         self._files = state.files.mutate()
         self._applied = state.applied.mutate()
-        # Files added by this draft, by path and by partition; a dict takes them faster than a Map.
+        # Files added by this draft, by path and by partition; a dict is faster than a Map.
         self._new: dict[str, Add] = {}
         self._added: dict[PartitionKey, dict[str, Add]] = {}
-        # Pairs of schema and spec that were found to be known; they never become unknown.
+        # Pairs of schema and spec that are known; they never become unknown.
         self._known: set[tuple[int, int]] = set()
         self._removed: dict[PartitionKey, set[str]] = {}
-        # Everything else changes seldom and is small: field name to new value.
+        # Other fields are small and change seldom: field name to new value.
         self._changed: dict[str, Any] = {}
 
     def apply(self, actions: Iterable[Action]) -> None:
-        """Take over ``actions`` in order, or raise :class:`ActionRefused`; then drop the draft."""
+        """Apply ``actions`` in order, or raise :class:`ActionRefused`; then drop the draft."""
         for action in actions:
             _HANDLERS[type(action)](self, action)
 
     def finish(
         self, version: int | None = None, uid: str = "", lineage: Lineage = ()
     ) -> TableState:
-        """The state, as of ``version`` where one is given; the draft is used up."""
+        """The state, as of ``version`` if given; the draft is used up."""
         changed = dict(self._changed)
         self._files.update(self._new)
         if "shared_states" in changed or "checkpoints" in changed:
@@ -123,7 +123,7 @@ class Draft:
     def _get(self, name: str) -> Any:
         return self._changed[name] if name in self._changed else getattr(self._state, name)
 
-    # Opening a table calls this once for each of its files.
+    # Called once per file when a table is opened.
     def _add(self, add: Add) -> None:
         if (add.schema_id, add.spec_id) not in self._known:
             self._check_known(add)
@@ -177,7 +177,7 @@ class Draft:
     def _properties(self, properties: Properties) -> None:
         self._changed["properties"] = properties.values
 
-    def _writer(self, writer: Writer) -> None:
+    def _writer(self, writer: WriterAction) -> None:
         known = self._get("writers").get(writer.ingester_id)
         if known is not None and known.epoch > writer.epoch:
             raise ActionRefused(
@@ -207,30 +207,30 @@ class Draft:
             if key[:2] == epoch:
                 del self._applied[key]
 
-    def _origin(self, origin: Origin) -> None:
+    def _origin(self, origin: OriginAction) -> None:
         self._changed["origins"] = self._get("origins").set(origin.name, origin)
 
     def _origin_expired(self, expired: OriginExpired) -> None:
         known = self._get("origins")
         if expired.name in known:
             self._changed["origins"] = known.delete(expired.name)
-        checkpoints: Map[str, Checkpoint] = self._get("checkpoints")
+        checkpoints: Map[str, CheckpointAction] = self._get("checkpoints")
         for partition, checkpoint in checkpoints.items():
             if checkpoint.origin == expired.name and checkpoint.sequence is not None:
-                # Its sequences begin anew: they say nothing of those before.
+                # A new origin of this name numbers from the start: old sequences do not compare.
                 kept = structs.replace(checkpoint, sequence=None)
                 self._changed["checkpoints"] = self._get("checkpoints").set(partition, kept)
 
     def _shared_state(self, shared: SharedState) -> None:
         self._changed["shared_states"] = self._get("shared_states").set(shared.id, shared)
 
-    def _checkpoint(self, checkpoint: Checkpoint) -> None:
+    def _checkpoint(self, checkpoint: CheckpointAction) -> None:
         if checkpoint.shared is not None and checkpoint.shared not in self._get("shared_states"):
             raise ActionRefused(
                 f"checkpoint {checkpoint.partition!r} refers to shared state {checkpoint.shared},"
-                " which is not there"
+                " which does not exist"
             )
-        known: Map[str, Checkpoint] = self._get("checkpoints")
+        known: Map[str, CheckpointAction] = self._get("checkpoints")
         known = known.set(checkpoint.partition, checkpoint)
         if checkpoint.state is None:
             deleted = [each for each in known.values() if each.state is None]
@@ -240,7 +240,7 @@ class Draft:
         self._changed["checkpoints"] = known
 
     def _referred_to(self) -> Map[str, SharedState]:
-        """The shared states that a checkpoint refers to; the others go."""
+        """The shared states that a checkpoint refers to."""
         known: Map[str, SharedState] = self._get("shared_states")
         if not known:
             return known
@@ -276,23 +276,23 @@ class Draft:
         self._changed["imports"] = self._get("imports").set(imported.table_version, imported)
 
 
-_HANDLERS: dict[type, Callable[[Draft, Any], None]] = {
-    Add: Draft._add,
-    Remove: Draft._remove,
-    Schema: Draft._schema,
-    Spec: Draft._spec,
-    Properties: Draft._properties,
-    Writer: Draft._writer,
-    Owner: Draft._owner,
-    Applied: Draft._apply_seq,
-    EpochComplete: Draft._epoch_complete,
-    Origin: Draft._origin,
-    OriginExpired: Draft._origin_expired,
-    SharedState: Draft._shared_state,
-    Checkpoint: Draft._checkpoint,
-    Horizon: Draft._horizon,
-    Txn: Draft._txn,
-    Imported: Draft._import,
-    Sealed: Draft._seal,
-    Unsealed: Draft._unseal,
+_HANDLERS: dict[type, Callable[[StateDraft, Any], None]] = {
+    Add: StateDraft._add,
+    Remove: StateDraft._remove,
+    Schema: StateDraft._schema,
+    Spec: StateDraft._spec,
+    Properties: StateDraft._properties,
+    WriterAction: StateDraft._writer,
+    Owner: StateDraft._owner,
+    Applied: StateDraft._apply_seq,
+    EpochComplete: StateDraft._epoch_complete,
+    OriginAction: StateDraft._origin,
+    OriginExpired: StateDraft._origin_expired,
+    SharedState: StateDraft._shared_state,
+    CheckpointAction: StateDraft._checkpoint,
+    Horizon: StateDraft._horizon,
+    Txn: StateDraft._txn,
+    Imported: StateDraft._import,
+    Sealed: StateDraft._seal,
+    Unsealed: StateDraft._unseal,
 }

@@ -1,16 +1,15 @@
-"""The errors of a manifest, by who must act.
+"""The manifest's errors, by who must act.
 
-The caller plans anew: ``RewriteVoid``, ``PartitionsChanged``, ``PartlyCovered``, ``UploadExpired``,
-``OriginMoved``, ``ProposalConflict``, ``ActionRefused``; ``VersionSealed``, ``SwitchedMeanwhile``:
-on the table version that counts by now.
-The caller asks for something that is not there: ``TableNotFound``, ``VersionNotKept``,
-``MomentNotKept``, ``TableVersionNotKept``, ``SwitchRefused``.
-The caller tries the same again later: ``CommitUnclear``.
-An adoption takes the identity over first: ``NotReplaced``.
-The process stops: ``Fenced``. An operator looks: ``ManifestDamaged``.
+The caller plans again: ``RewriteVoid``, ``PartitionsChanged``, ``PartlyCovered``,
+``UploadExpired``, ``OriginMoved``, ``ProposalConflict``, ``ActionRefused``; on the current table
+version for ``VersionSealed`` and ``SwitchedMeanwhile``. The caller asked for something that does
+not exist: ``TableNotFound``, ``VersionNotKept``, ``MomentNotKept``, ``TableVersionNotKept``,
+``SwitchRefused``. The caller tries the same again later: ``CommitUnclear``. An adoption takes the
+identity over first: ``NotReplaced``. The process stops: ``Fenced``. An operator looks:
+``ManifestDamaged``.
 
-A store that cannot be reached raises its own ``StoreUnavailable``, never one of these, except where
-a commit may or may not have happened: that is ``CommitUnclear``.
+An unreachable store raises its own ``StoreUnavailable``, except if a commit may or may not have
+happened, which is ``CommitUnclear``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from persist.manifest.state import TableState
 
 
 class ManifestError(Exception):
-    """Root of everything that this package raises by itself."""
+    """The base of this package's errors."""
 
 
 class TableNotFound(ManifestError):
@@ -35,7 +34,7 @@ class TableNotFound(ManifestError):
 
 
 class VersionNotKept(ManifestError):
-    """The version is older than what is kept, or newer than the newest."""
+    """The version is older than the kept ones, or newer than the newest."""
 
     def __init__(self, version: int, oldest: int, newest: int) -> None:
         super().__init__(f"version {version} is not kept: the kept versions are {oldest}..{newest}")
@@ -45,43 +44,43 @@ class VersionNotKept(ManifestError):
 
 
 class MomentNotKept(ManifestError):
-    """The table had no version then, or only such as are not kept any more."""
+    """The table had no version at that time, or none that is still kept."""
 
     def __init__(self, moment: str, oldest: int, at: str) -> None:
         super().__init__(
-            f"no version of {moment} is kept: the oldest kept one, {oldest}, is of {at}"
+            f"no version of {moment} is kept: the oldest kept version, {oldest}, is of {at}"
         )
         self.oldest = oldest
 
 
 class TableVersionNotKept(ManifestError):
-    """The table has no such table version: it was never made, was given up, or is deleted."""
+    """The table version was never made, was given up, or is deleted."""
 
     def __init__(self, namespace: str, table: str, version: int, kept: Collection[int]) -> None:
         known = ", ".join(map(str, sorted(kept))) or "none"
         super().__init__(
-            f"table {namespace}/{table} has no table version {version}: there are {known}"
+            f"table {namespace}/{table} has no table version {version}; existing versions: {known}"
         )
         self.table_version = version
 
 
 class VersionSealed(ManifestError):
-    """Another table version takes this one's place: plan the commit anew on that one."""
+    """Another table version replaces this one: plan the commit again on that one."""
 
     def __init__(self, sealed: Sealed) -> None:
         super().__init__(
-            f"the table version is sealed: table version {sealed.next} takes its place"
+            f"the table version is sealed: table version {sealed.next} replaces it"
             f" (push {sealed.push_id}, {sealed.why})"
         )
         self.sealed = sealed
 
 
 class SwitchedMeanwhile(ManifestError):
-    """Somebody else has switched the table to another version since this switch began."""
+    """Another process has switched the table since this switch began."""
 
     def __init__(self, namespace: str, table: str, switch: int) -> None:
         super().__init__(
-            f"table {namespace}/{table} was switched by somebody else: switch {switch} is over"
+            f"another process has switched table {namespace}/{table}: switch {switch} is over"
         )
         self.switch = switch
 
@@ -90,12 +89,14 @@ class SwitchRefused(ManifestError):
     """The table cannot be switched to this version; nothing was changed."""
 
     def __init__(self, namespace: str, table: str, version: int, reason: str) -> None:
-        super().__init__(f"table {namespace}/{table} cannot go to version {version}: {reason}")
+        super().__init__(
+            f"table {namespace}/{table} cannot be switched to version {version}: {reason}"
+        )
         self.table_version = version
 
 
 class ManifestDamaged(ManifestError):
-    """A file that a version needs is missing or does not check out, and nothing else covers it."""
+    """A file that a version needs is missing or damaged, and nothing else covers it."""
 
     def __init__(self, path: str, version: int, uid: str, reason: str) -> None:
         super().__init__(f"manifest file {path} (version {version}, uid {uid}): {reason}")
@@ -106,11 +107,11 @@ class ManifestDamaged(ManifestError):
 
 
 class ActionRefused(ManifestError):
-    """An action makes no sense on the state that it is applied to; the state is unchanged."""
+    """An action is inconsistent with the state, which is unchanged."""
 
 
 class Fenced(ManifestError):
-    """Another process took this ingester's identity over: commit nothing more, and stop."""
+    """Another process took over this ingester's identity: commit nothing more, and stop."""
 
     def __init__(self, ingester_id: str, epoch: int, by_epoch: int, by_incarnation: str) -> None:
         super().__init__(
@@ -124,7 +125,7 @@ class Fenced(ManifestError):
 
 
 class NotReplaced(ManifestError):
-    """Nobody has taken the identity over: its operations are not for others to commit."""
+    """No process has taken over the identity, so others may not commit its operations."""
 
     def __init__(self, ingester_id: str, epoch: int) -> None:
         super().__init__(
@@ -147,17 +148,18 @@ class RewriteVoid(ManifestError):
 
 
 class PartlyCovered(ManifestError):
-    """Some operations in these adds are in other files already: encode them without those.
+    """Some operations in these adds are committed already: encode them without those.
 
     Attributes:
-        adds: The adds of the proposal that hold covered and other operations.
-        covered: Per (ingester id, epoch, spec id, partition values) the last covered sequence:
-            whatever is above it is still to be committed.
+        adds: The proposal's adds that hold both covered and other operations.
+        covered: Per (ingester id, epoch, spec id, partition values) the last covered sequence;
+            higher
+            ones are still to be committed.
     """
 
     def __init__(self, adds: tuple[Add, ...], covered: Mapping[AppliedKey, int]) -> None:
         super().__init__(
-            f"{len(adds)} files hold operations that are committed already,"
+            f"{len(adds)} files contain operations that are already committed,"
             f" the first is {adds[0].path}"
         )
         self.adds = adds
@@ -165,11 +167,11 @@ class PartlyCovered(ManifestError):
 
 
 class UploadExpired(ManifestError):
-    """Files were uploaded before the newest horizon: clean-up may have them, upload them again."""
+    """Files were uploaded before the newest horizon and may be deleted: upload them again."""
 
     def __init__(self, adds: tuple[Add, ...], horizon: str) -> None:
         super().__init__(
-            f"{len(adds)} files were uploaded before the horizon {horizon} of the table's clean-up,"
+            f"{len(adds)} files were uploaded before the garbage collection horizon {horizon},"
             f" the first is {adds[0].path} ({adds[0].at})"
         )
         self.adds = adds
@@ -188,15 +190,15 @@ class PartitionsChanged(ManifestError):
 
 
 class OriginMoved(ManifestError):
-    """Somebody else has written to an origin of the proposal; ``state`` is what is there now."""
+    """Another process has written to an origin of the proposal; ``state`` is the current state."""
 
     def __init__(self, name: str, state: TableState) -> None:
-        super().__init__(f"origin {name!r} is another in version {state.version}")
+        super().__init__(f"origin {name!r} has changed in version {state.version}")
         self.state = state
 
 
 class ProposalConflict(ManifestError):
-    """Somebody else defined the table otherwise meanwhile; ``state`` is what is there now."""
+    """Another process changed the table's definition meanwhile; ``state`` is the current state."""
 
     def __init__(self, reason: str, state: TableState) -> None:
         super().__init__(reason)
@@ -210,6 +212,6 @@ class CommitUnclear(ManifestError):
     """
 
     def __init__(self, version: int, uid: str, reason: str) -> None:
-        super().__init__(f"commit of version {version} (uid {uid}) got no answer: {reason}")
+        super().__init__(f"commit of version {version} (uid {uid}) was not answered: {reason}")
         self.version = version
         self.uid = uid

@@ -1,8 +1,23 @@
-"""Files of a snapshot whose statistics wait in its bytes until somebody asks for them.
+"""The bytes of the three kinds of manifest files. Pure.
 
-Law of this file: pure. A snapshot of 100,000 files with twenty columns has two million bounds, and
-opening the table needs none of them: they stay msgpack, checked by the snapshot's checksum, and
-are decoded file by file. Whoever holds such a file sees the same values as in a changelog's.
+    changelog   {"lineage": [[38, "uid"], …, [41, "uid"]]}     one JSON object a line
+                {"action": "add", "path": …}
+                …
+                {"end": 1}                                     number of actions; none: damaged
+    commit      {"version": 41, "uid": …, "parent": …, "writer": {…}, "at": …}
+    snapshot    "INGSNAP1" | CRC-32C of all that follows (4, little-endian)
+                | uncompressed bytes (8) | zstd of msgpack {version, uid, actions}
+
+Encoded values decode to the same values; any other bytes raise ``DamagedFile`` and nothing else,
+however broken they are (tests/persist/manifest/test_files.py, tests/fuzz). A snapshot holds the
+shortest actions that make its state, so the same rules read both kinds.
+
+A changelog's checksum is in its uid: a UUID of version 8 whose last 32 bits are the CRC-32C of the
+lineage before it and of all lines after the first. A lineage therefore fixes the content of its
+changelogs. Uids of other versions carry no checksum.
+
+Statistics of a snapshot stay undecoded until they are read: a snapshot of 100,000 files with twenty
+columns has two million bounds, and opening the table needs none of them.
 """
 
 from __future__ import annotations
@@ -16,7 +31,7 @@ import msgspec
 from crc32c import crc32c
 
 from persist.manifest.actions import Action, Add, ColumnStats, OtherAction, Values, WriterIdentity
-from persist.manifest.draft import Draft
+from persist.manifest.draft import StateDraft
 from persist.manifest.errors import ActionRefused
 from persist.manifest.state import EMPTY, Lineage, TableState
 
@@ -26,14 +41,14 @@ _stats = msgspec.msgpack.Decoder(dict[str, ColumnStats])
 class LazyStats(Mapping[str, ColumnStats]):
     """Bounds by column, equal to a dict of the same.
 
-    Threads may share it: who comes first decodes, and decoding twice gives the same.
+    Threads may share it: decoding twice gives the same result.
     """
 
     __slots__ = ("_found", "encoded")
 
     def __init__(self, encoded: msgspec.Raw) -> None:
         self.encoded = encoded
-        """Msgpack; keeps the bytes that it is a part of."""
+        """Msgpack; keeps the snapshot's bytes alive."""
         self._found: dict[str, ColumnStats] | None = None
 
     def _decoded(self) -> dict[str, ColumnStats]:
@@ -58,7 +73,7 @@ class LazyStats(Mapping[str, ColumnStats]):
 class LazyAdd(
     msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="action", tag="add"
 ):
-    """An ``Add`` on its way out of a snapshot: the same fields in the same order."""
+    """An ``Add`` read from a snapshot: the same fields in the same order."""
 
     path: str
     kind: Literal["persist", "rewrite", "push"]
@@ -76,7 +91,7 @@ class LazyAdd(
     footer_crc32c: int | None = None
 
     def add(self) -> Add:
-        """The file, without a look at its statistics."""
+        """The ``Add``, with its statistics undecoded."""
         return Add(
             self.path,
             self.kind,
@@ -96,26 +111,26 @@ class LazyAdd(
 
 
 def decode_lazy(value: object) -> object:
-    """The JSON form of statistics that were not decoded yet; a hook of an encoder."""
+    """The JSON form of undecoded statistics; a hook of an encoder."""
     if isinstance(value, LazyStats):
         return dict(value)
     raise NotImplementedError(f"{type(value)} is no part of an action")
 
 
 def encode_lazy(value: object) -> object:
-    """The msgpack form of statistics that were not decoded yet; a hook of an encoder."""
+    """The msgpack form of undecoded statistics; a hook of an encoder."""
     if isinstance(value, LazyStats):
         return value.encoded
     raise NotImplementedError(f"{type(value)} is no part of an action")
 
 
 MAGIC = b"INGSNAP1"
-# A state of a million files is below 1 GiB; a header that says more was not written by us.
+# A state of a million files is below 1 GiB; a header that claims more is damaged.
 MAX_SNAPSHOT_BYTES = 16 << 30
 
 _PIECE_BYTES = 4 << 20
 
-# Where a UUID says its version, from the low end, and the one whose bits are the maker's own.
+# The position of a UUID's version, from the low end, and the version for custom content.
 _UUID_VERSION_BIT, _BOUND = 76, 8
 _CHECKSUM_BITS = 32
 
@@ -124,14 +139,15 @@ _CRC_FROM = 12  # behind the magic and the checksum itself
 
 
 class DamagedFile(Exception):
-    """Bytes that are not what this module writes; the message says why.
+    """Bytes that this module did not write; the message says why.
 
-    Inside this package alone: whoever knows the file's name raises ``ManifestDamaged`` from it.
+    Internal to this package: the caller that knows the file's name raises ``ManifestDamaged`` from
+    it.
     """
 
 
-class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The one thing that makes a version: its uid for ever, and whose version came before."""
+class CommitRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The record that makes a version: its uid, and the parent's."""
 
     version: int
     uid: str
@@ -141,7 +157,7 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Changelog(NamedTuple):
-    """One decoded changelog: where it stands, what it does, and how large it is."""
+    """A decoded changelog: its lineage, its actions, and its size."""
 
     lineage: Lineage
     actions: tuple[Action, ...]
@@ -163,7 +179,7 @@ class _Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _ReadSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a snapshot on its way in."""
+    """The body of a snapshot being decoded."""
 
     version: int
     uid: str
@@ -174,7 +190,7 @@ _json = msgspec.json.Encoder(enc_hook=decode_lazy)
 _lineage_line = msgspec.json.Decoder(_LineageLine)
 _end_line = msgspec.json.Decoder(_EndLine)
 _action_lines = msgspec.json.Decoder(Action)
-_commit = msgspec.json.Decoder(Commit)
+_commit = msgspec.json.Decoder(CommitRecord)
 _msgpack = msgspec.msgpack.Encoder(enc_hook=encode_lazy)
 _snapshot = msgspec.msgpack.Decoder(_ReadSnapshot)
 
@@ -187,9 +203,9 @@ def encode_changelog(lineage: Lineage, actions: Sequence[Action]) -> bytes:
 def encode_new_changelog(
     before: Lineage, version: int, actions: Sequence[Action]
 ) -> tuple[str, bytes]:
-    """A fresh uid for the next ``version``, bound to what its changelog says, and that changelog.
+    """A new uid for the next ``version``, bound to its changelog, and that changelog.
 
-    ``before`` is the lineage of the version that it is made on top of.
+    ``before`` is the lineage of the version below.
     """
     rest = _encode_rest(actions)
     fresh = uuid.uuid4().int >> _CHECKSUM_BITS << _CHECKSUM_BITS
@@ -250,12 +266,12 @@ def _check_lineage(lineage: Lineage) -> None:
         raise DamagedFile(f"its lineage begins at version {first}")
 
 
-def encode_commit(commit: Commit) -> bytes:
-    """Encode a commit as one JSON object, for one conditional create."""
+def encode_commit(commit: CommitRecord) -> bytes:
+    """A commit as one JSON object."""
     return _json.encode(commit)
 
 
-def decode_commit(data: bytes) -> Commit:
+def decode_commit(data: bytes) -> CommitRecord:
     """The commit that :func:`encode_commit` was given, or :class:`DamagedFile`."""
     try:
         return _commit.decode(data)
@@ -265,7 +281,7 @@ def decode_commit(data: bytes) -> Commit:
 
 def encode_snapshot(state: TableState) -> bytes:
     """The whole of ``state``, self-contained."""
-    import pyarrow as pa  # here alone in this package, for its zstd
+    import pyarrow as pa  # only for zstd
 
     plain = _msgpack.encode(
         _Snapshot(version=state.version, uid=state.uid, actions=list(state.actions()))
@@ -276,10 +292,10 @@ def encode_snapshot(state: TableState) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> TableState:
-    """The state that :func:`encode_snapshot` was given, with a lineage of itself alone.
+    """The state that :func:`encode_snapshot` was given, with a lineage of itself only.
 
     Raises:
-        DamagedFile: The bytes do not check out.
+        DamagedFile: The bytes fail their checks.
     """
     import pyarrow as pa
 
@@ -295,7 +311,7 @@ def decode_snapshot(data: bytes) -> TableState:
         raise DamagedFile(f"it claims {plain_bytes} bytes uncompressed")
     try:
         body = _snapshot.decode(_decompressed(data, plain_bytes))
-        draft = Draft(EMPTY)
+        draft = StateDraft(EMPTY)
         draft.apply(a.add() if isinstance(a, LazyAdd) else a for a in body.actions)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ActionRefused) as exc:
         raise DamagedFile(str(exc)) from exc
@@ -305,13 +321,13 @@ def decode_snapshot(data: bytes) -> TableState:
 
 
 def _decompressed(data: bytes, plain_bytes: int) -> bytearray:
-    """A snapshot's body; takes the memory that it needs, and not what its header claims."""
+    """A snapshot's body; allocates what it needs, not what its header claims."""
     import pyarrow as pa
 
     packed = pa.BufferReader(pa.py_buffer(data).slice(_HEADER.size))
     plain = bytearray()
     with pa.CompressedInputStream(packed, "zstd") as stream:
-        # Not `read`: what that has allocated stays allocated where it fails.
+        # Not `read`, which keeps its allocation if it fails.
         while len(plain) <= plain_bytes and (piece := stream.read_buffer(_PIECE_BYTES)).size:
             plain += piece
     if len(plain) != plain_bytes:

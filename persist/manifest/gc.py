@@ -1,13 +1,24 @@
-"""The plan of one table's clean-up: what it may delete.
+"""Garbage collection of one table: deletes what no kept version needs.
 
     commits       … ─ 38 ─ 39 ─┊─ oldest=40 ─ 41 ─ … ─ head     ┊ kept: young, or of the last ten
     changelogs     base=36 ─ 37 ─ 38 ─ 39 ─ 40 ─ …              reading 40 begins at a snapshot: 36
     other uids     of these versions lost, and are garbage; above the head one may still win
-    data           what no kept version lists, from before the horizon
+    data           listed by no kept version, older than the horizon
 
-Law of this file: reads only. What is needed is decided by the committed lineage and never by a
-version's number: a stray snapshot of version 39 is not what version 40 is read from. Commits below
-a gap, which a writer made that slept through a clean-up, are garbage too.
+The plan only reads. The committed lineage decides what is needed, never a version number alone: a
+stray snapshot of version 39 is not what version 40 is read from. Then, in this order:
+
+    snapshot of the oldest kept version, if reading it takes long; read back
+    horizon, committed: files uploaded before it must be uploaded again from now on
+    floor, raised            nothing below it counts from now on
+    commits, ascending       these versions can no longer be read
+    changelogs, snapshots    of versions that are gone, and of uids that lost
+    data files               that no kept version lists, from before the horizon
+
+It may stop at any step and be run again from the start, by any process, also by two at once
+(test_gc_interrupted.py). No kept or later version can come to need what is deleted. The versions of
+a sealed table version are all kept. Commits below a gap, made by a writer that was paused during a
+collection, are garbage too.
 """
 
 from __future__ import annotations
@@ -26,10 +37,10 @@ import msgspec
 from persist.manifest.actions import Horizon, WriterIdentity, parse_time
 from persist.manifest.committing import Proposal, commit
 from persist.manifest.errors import ManifestDamaged, VersionNotKept
-from persist.manifest.files import Commit, DamagedFile, decode_snapshot
+from persist.manifest.files import CommitRecord, DamagedFile, decode_snapshot
 from persist.manifest.head import raise_floor, read_commit
 from persist.manifest.history import Removals, committed_lineage
-from persist.manifest.lineage import Loader
+from persist.manifest.lineage import VersionLoader
 from persist.manifest.paths import parse_entry, snapshot_path
 from persist.manifest.reading import Manifest, snapshot_due, write_snapshot
 from persist.manifest.state import Lineage, TableState
@@ -37,8 +48,8 @@ from persist.store import ObjectInfo
 
 KEEP_VERSIONS = 10
 
-# A store may date an object by the start of its upload, while its add says when the answer came. So
-# what is deleted is a little older than what is refused: a sixth of the grace, this at most.
+# A store may date an object by the start of its upload, while its add has the time of the answer.
+# Deleted files are therefore older than refused ones: by a sixth of the grace, at most this.
 LONGEST_UPLOAD_S = 600.0
 
 _READERS = 8
@@ -46,8 +57,8 @@ _AT_ONCE = 64
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """Limits of what is kept: versions younger than ``retain_s``, at least ``keep_versions`` of
-    them, and files that no version lists for ``orphan_grace_s``.
+    """What is kept: versions younger than ``retain_s``, at least ``keep_versions`` of them, and
+    unlisted files for ``orphan_grace_s``.
     """
 
     retain_s: float = 86400.0
@@ -64,15 +75,15 @@ class ManifestFiles(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The steps of one clean-up; ``cleaning.carry_out`` does it.
+class CleanUpPlan:
+    """The plan of one collection; :func:`carry_out` executes it.
 
     Attributes:
         state: The head that the plan was made for.
-        first: The oldest version that could be asked for before.
-        oldest: The oldest one afterwards.
-        horizon: To be committed before any of ``data`` is deleted; None where nothing has to be.
-        snapshot: The state of ``oldest``, when its snapshot has to be written before all else.
+        first: The oldest readable version before.
+        oldest: The oldest readable version afterwards.
+        horizon: To be committed before any of ``data`` is deleted; None if not needed.
+        snapshot: The state of ``oldest``, if its snapshot must be written first.
         commits: To be deleted in this order, one after another.
     """
 
@@ -94,16 +105,16 @@ def plan_clean_up(
     *,
     known: TableState | None = None,
     removals: Removals | None = None,
-) -> Plan:
-    """Plan a clean-up: what of the table may go now.
+) -> CleanUpPlan:
+    """Plan a collection of what may be deleted now.
 
     Args:
-        known: A state that one has; the head is found from there.
-        removals: What an earlier plan of the same table has learnt.
+        known: A known state, from which the head is found.
+        removals: Knowledge from an earlier plan of the same table.
 
     Raises:
-        TableNotFound: There is no such table.
-        ManifestDamaged: Something that is kept cannot be read: nothing is deleted then.
+        TableNotFound: The table does not exist.
+        ManifestDamaged: Something that is kept cannot be read; nothing is deleted.
     """
     now = manifest.store.now()
     state = manifest.load(known=known)
@@ -112,7 +123,7 @@ def plan_clean_up(
     oldest = first
     if state.sealed is None:
         oldest = _oldest(manifest, first, state.version, now, retention)
-    # else: whoever finishes the switch has to be told what came, however long that takes.
+    # else: the process that finishes the switch needs all versions, however long it takes.
     lineage = committed_lineage(manifest, oldest, state)
     base, needed, snapshot = _what_oldest_needs(manifest, oldest, lineage)
     grace = timedelta(seconds=retention.orphan_grace_s)
@@ -127,7 +138,7 @@ def plan_clean_up(
     removals.follow(manifest, lineage)
     margin = timedelta(seconds=min(retention.orphan_grace_s / 6, LONGEST_UPLOAD_S))
     data = tuple(_unlisted(manifest, state, removals, now - grace - margin))
-    return Plan(
+    return CleanUpPlan(
         state=state,
         first=first,
         oldest=oldest,
@@ -142,7 +153,7 @@ def plan_clean_up(
 
 
 def list_manifest(manifest: Manifest) -> ManifestFiles:
-    """The objects in the manifest's folder by kind; foreign files are left out."""
+    """The objects in the manifest's folder by kind, without foreign files."""
     files = ManifestFiles({}, {}, {})
     for info in manifest.store.list(manifest.folder):
         entry = parse_entry(info.path)
@@ -158,7 +169,7 @@ def list_manifest(manifest: Manifest) -> ManifestFiles:
 
 
 def list_data(manifest: Manifest) -> Iterator[ObjectInfo]:
-    """The data files in the table's folder, listed by a version or not, with full paths."""
+    """All data files in the table's folder, with full paths."""
     for info in manifest.store.list(f"{manifest.root}/data/"):
         if info.path.endswith(".parquet"):
             yield info
@@ -183,7 +194,7 @@ def _unlisted(
 def _horizon(
     state: TableState, data: tuple[ObjectInfo, ...], horizon: datetime, margin: timedelta
 ) -> str | None:
-    """The horizon to commit; None where the committed one covers all that is to go."""
+    """The horizon to commit; None if the committed one covers everything to be deleted."""
     committed = parse_time(state.horizon) if state.horizon is not None else None
     if all(committed is not None and info.at + margin < committed for info in data):
         return None
@@ -198,20 +209,20 @@ def _first_of_run(commits: dict[int, ObjectInfo], head: int) -> int:
 
 
 def _oldest(manifest: Manifest, first: int, head: int, now: datetime, retention: Retention) -> int:
-    """The lowest version that counts and is young, or one of the last that are kept anyway."""
+    """The lowest version that counts and is young, or one of the last that are always kept."""
     limit = max(head - max(retention.keep_versions, 1) + 1, first)
     cutoff = now - timedelta(seconds=retention.retain_s)
     commits = _read_commits(manifest, first, min(limit + 1, head))
     for made, following in pairwise(commits):
         if made is None or following is None or following.parent != made.uid:
-            continue  # deleted meanwhile by another clean-up, or made by one that slept through it
+            continue  # deleted meanwhile, or made by a writer that was paused during a collection
         at = parse_time(made.at)
         if made.version >= limit or at is None or at > cutoff:
             return made.version
     return min(limit + 1, head)
 
 
-def _read_commits(manifest: Manifest, first: int, last: int) -> Iterator[Commit | None]:
+def _read_commits(manifest: Manifest, first: int, last: int) -> Iterator[CommitRecord | None]:
     read = partial(read_commit, manifest.store, manifest.folder)
     with ThreadPoolExecutor(_READERS, thread_name_prefix="clean-up") as pool:
         for start in range(first, last + 1, _AT_ONCE):
@@ -221,14 +232,15 @@ def _read_commits(manifest: Manifest, first: int, last: int) -> Iterator[Commit 
 def _what_oldest_needs(
     manifest: Manifest, oldest: int, lineage: Lineage
 ) -> tuple[int, set[tuple[int, str]], TableState | None]:
-    """The snapshot's version that reading begins at, all that is read then, and what to write.
+    """The version of the snapshot that reading begins at, everything read from there, and what to
+    write.
 
-    Reading the oldest version proves that it can be read; what comes later reads the same and more.
+    Loading the oldest version proves that it can be read; later versions read the same and more.
     """
     made = read_commit(manifest.store, manifest.folder, oldest)
     if made is None or (made.version, made.uid) != lineage[0]:
         raise VersionNotKept(oldest, oldest + 1, lineage[-1][0])
-    loader = Loader(manifest.store, manifest.folder)
+    loader = VersionLoader(manifest.store, manifest.folder)
     state = loader.load(made)
     if loader.base != lineage[0] and (state.damaged_snapshots or snapshot_due(state)):
         return oldest, set(lineage), state
@@ -239,26 +251,25 @@ _DELETERS = 8
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """The number of objects of one kind that went, and the sum of their sizes in bytes."""
+    """How many objects of one kind were deleted, and the sum of their sizes in bytes."""
 
     files: int = 0
     bytes: int = 0
 
     @classmethod
     def of(cls, infos: Iterable[ObjectInfo]) -> Deleted:
-        """The number of these objects, and their size."""
         sizes = [info.bytes for info in infos]
         return cls(len(sizes), sum(sizes))
 
 
 class CleanUp(msgspec.Struct, frozen=True):
-    """The outcome of a clean-up, or with ``dry_run`` the one that it would have.
+    """The outcome of a collection, or with ``dry_run`` the expected one.
 
     Attributes:
-        oldest_before: The oldest version that could be asked for before; ``oldest``: afterwards.
-        newest: The table's newest version at its end.
-        horizon: The horizon that it committed; None where it needed none.
-        snapshot_version: The version whose snapshot it wrote; None where it needed none.
+        oldest_before: The oldest readable version before; ``oldest``: afterwards.
+        newest: The table's newest version at the end.
+        horizon: The horizon that was committed, if any.
+        snapshot_version: The version whose snapshot was written, if any.
     """
 
     namespace: str
@@ -276,7 +287,7 @@ class CleanUp(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> int:
-        """Number of objects of all kinds that went."""
+        """The number of deleted objects of all kinds."""
         return sum(kind.files for kind in self._kinds())
 
     @property
@@ -289,7 +300,7 @@ class CleanUp(msgspec.Struct, frozen=True):
 
 
 def janitor() -> WriterIdentity:
-    """An identity to commit horizons under that no daemon can have, and that fences nobody."""
+    """An identity for horizon commits that no daemon has and that fences nobody."""
     return WriterIdentity(ingester_id="_manifest_gc", incarnation=uuid.uuid4().hex[:16], epoch=0)
 
 
@@ -300,13 +311,13 @@ def clean_up(
     writer: WriterIdentity | None = None,
     dry_run: bool = False,
 ) -> CleanUp:
-    """Clean one table; with ``dry_run`` only say what that would be. Blocks.
+    """Collect one table's garbage, or only report with ``dry_run``. Blocks.
 
     Raises:
-        TableNotFound: There is no such table.
-        ManifestDamaged: Something that is kept cannot be read: nothing is deleted then.
-        VersionNotKept: Another clean-up was faster; run it again.
-        StoreUnavailable, CommitUnclear: Run it again: whatever was done stays done.
+        TableNotFound: The table does not exist.
+        ManifestDamaged: Something that is kept cannot be read; nothing is deleted.
+        VersionNotKept: Another collection was faster; run it again.
+        StoreUnavailable, CommitUnclear: Run it again; completed steps stay done.
     """
     plan = plan_clean_up(manifest, retention)
     if dry_run:
@@ -319,11 +330,11 @@ def clean_up(
     return carry_out(manifest, plan, state)
 
 
-def write_due_snapshot(manifest: Manifest, plan: Plan) -> None:
-    """Write the snapshot that the plan relies on, and see that it can be read.
+def write_due_snapshot(manifest: Manifest, plan: CleanUpPlan) -> None:
+    """Write the snapshot that the plan relies on, and read it back.
 
     Raises:
-        ManifestDamaged: What was written does not read back; nothing was deleted.
+        ManifestDamaged: It does not read back; nothing was deleted.
     """
     if plan.snapshot is None:
         return
@@ -338,29 +349,28 @@ def write_due_snapshot(manifest: Manifest, plan: Plan) -> None:
         raise ManifestDamaged(path, state.version, state.uid, "it does not hold what was written")
 
 
-def carry_out(manifest: Manifest, plan: Plan, state: TableState) -> CleanUp:
-    """Delete what the plan says, and return what went.
+def carry_out(manifest: Manifest, plan: CleanUpPlan, state: TableState) -> CleanUp:
+    """Execute the plan, and return what was deleted.
 
     Args:
-        state: A state with the plan's horizon in it, after :func:`write_due_snapshot`.
+        state: A state that contains the plan's horizon, after :func:`write_due_snapshot`.
 
     Raises:
         ManifestDamaged, StoreUnavailable: As :func:`clean_up`.
     """
     if plan.commits and manifest.load(known=state).sealed is not None:
-        # Whoever finishes the switch has to be told what came. The next run plans anew.
+        # The process that finishes the switch needs all versions. The next run plans again.
         plan = replace(plan, oldest=plan.first, commits=(), changelogs=(), snapshots=(), data=())
     data = plan.data
     if plan.horizon is not None:
-        # Versions of between plan and horizon may list what nobody listed before; later ones
-        # cannot any more.
+        # Versions between plan and horizon may list files that were unlisted; later ones cannot.
         plan.removals.follow(manifest, committed_lineage(manifest, plan.oldest, state))
         data = tuple(i for i in data if still_unlisted(manifest, state, plan.removals, i))
     if plan.commits:
         raise_floor(manifest.store, manifest.folder, plan.oldest)
     for info in plan.commits:
-        # Invariant: ascending, each gone before the next. Whoever creates a commit again finds its
-        # parent missing and knows that it does not count.
+        # Invariant: ascending, each deleted before the next. A writer that creates a commit again
+        # finds its parent missing and knows that it does not count.
         manifest.store.delete(info.path)
     with ThreadPoolExecutor(_DELETERS, thread_name_prefix="clean-up") as pool:
         for kind in (plan.changelogs, plan.snapshots, data):
@@ -371,7 +381,7 @@ def carry_out(manifest: Manifest, plan: Plan, state: TableState) -> CleanUp:
 
 def _report(
     manifest: Manifest,
-    plan: Plan,
+    plan: CleanUpPlan,
     state: TableState,
     data: tuple[ObjectInfo, ...],
     *,

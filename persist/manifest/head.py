@@ -1,19 +1,19 @@
-"""The versions that there are: the head, what follows a version, and what does not count.
+"""Finds the versions of a table: the head, what follows a version, and which commits count.
 
-Law of this file: only commits count, and they are contiguous from the oldest kept one to the head.
-Clean-up deletes them in ascending order, so a commit below a gap was made by a writer that slept
-through the clean-up of its parent; it does not count, and everything above the gap does.
+Commits are contiguous from the oldest kept version to the head. They are deleted in ascending
+order, so a commit below a gap was made by a writer that was paused during the deletion of its
+parent; it does not count.
 
-The head is found in requests that grow with the logarithm of what is unknown: strides that double
-over names that exist, then halve. What they end at may lie below a gap: one listing that starts
-after it tells. A store that reads a whole folder for that is asked for the floor instead, of which
-clean-up is below; and in case somebody else deleted a commit, for a few names behind it.
+The head is found with a logarithmic number of requests: strides over existing names double, then
+halve. The result may lie below a gap, which one listing that starts after it shows. On a store that
+reads a whole folder for a listing, the floor is read instead, and a few names above are looked up
+in case a commit was deleted by another program.
 
 The floor is a small folder beside the manifest's: from its version on no commit has been deleted.
-Clean-up raises it before it deletes the first commit below it, and the highest counts, so that of
-two who raise it the lower does no harm. So a commit that is not below the floor, and that nothing
-follows, is the head; and the commit at the floor is there. What is below it may be there again,
-made by a writer that slept, or come back after a power loss.
+Garbage collection raises it before it deletes the first commit below it. The highest value counts,
+so two concurrent raises do no harm. A commit at or above the floor that nothing follows is
+therefore the head, and the commit at the floor exists. Commits below the floor may reappear, made
+by a paused writer or after a power loss (tests/persist/manifest/test_floor.py).
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from __future__ import annotations
 import posixpath
 
 from persist.manifest.errors import ManifestDamaged
-from persist.manifest.files import Commit, DamagedFile, decode_commit
+from persist.manifest.files import CommitRecord, DamagedFile, decode_commit
 from persist.manifest.paths import DIGITS, after_version, commit_path, parse_entry
 from persist.store import NotFound, ObjectStore
 
 _LOOK_AHEAD = 20
-"""A hole is seen unless it is longer than what lies above it, or than a million versions."""
+"""A gap is seen unless it is longer than the commits above it, or than a million versions."""
 _FLOORS_KEPT = 8
-"""A listing leaves out what goes while it is made: so many clean-ups have to end meanwhile."""
+"""A listing omits objects deleted while it runs; this many collections would have to end
+meanwhile.
+"""
 
 
-def read_commit(store: ObjectStore, folder: str, version: int) -> Commit | None:
-    """The commit of ``version``, or None where there is none.
+def read_commit(store: ObjectStore, folder: str, version: int) -> CommitRecord | None:
+    """The commit of ``version``, or None.
 
     Raises:
-        ManifestDamaged: There is one that cannot be read.
+        ManifestDamaged: It exists but cannot be read.
     """
     path = commit_path(folder, version)
     try:
@@ -52,7 +54,7 @@ def read_commit(store: ObjectStore, folder: str, version: int) -> Commit | None:
 
 
 def next_version(store: ObjectStore, folder: str, after: int) -> int | None:
-    """The lowest committed version above ``after``; None where there is none."""
+    """The lowest committed version above ``after``, or None."""
     for info in store.list(folder, after_version(folder, after)):
         entry = parse_entry(info.path)
         if entry is not None and entry.kind == "commit":
@@ -61,10 +63,10 @@ def next_version(store: ObjectStore, folder: str, after: int) -> int | None:
 
 
 def find_head(store: ObjectStore, folder: str, hint: int) -> int | None:
-    """The newest committed version, or None where there is none at all.
+    """The newest committed version, or None.
 
     Args:
-        hint: A version that was committed once, the nearer to the head the cheaper; 0 for none.
+        hint: A version that was committed once; cheaper the nearer it is to the head. 0 for none.
     """
     found: int | None = hint
     if hint == 0 or store.exists(commit_path(folder, hint)) is None:
@@ -81,7 +83,7 @@ def find_head(store: ObjectStore, folder: str, hint: int) -> int | None:
 
 
 def _first_known(store: ObjectStore, folder: str, hint: int) -> int | None:
-    """A version to search from, where that of the hint is not there."""
+    """A version to search from if that of the hint does not exist."""
     if not store.listing_seeks:
         floor = max(1, read_floor(store, folder))
         if store.exists(commit_path(folder, floor)) is not None:
@@ -90,9 +92,9 @@ def _first_known(store: ObjectStore, folder: str, hint: int) -> int | None:
 
 
 def _is_last(store: ObjectStore, folder: str, version: int) -> bool:
-    """Whether certainly no commit is above ``version``; to be asked when none follows it.
+    """Whether certainly no commit is above ``version``, if none follows it.
 
-    What was deleted by clean-up before that was seen was below the floor that is read now.
+    Everything deleted before that was seen lies below the floor read now.
     """
     floor = read_floor(store, folder)
     if version < floor or store.exists(commit_path(folder, max(1, floor))) is None:
@@ -116,7 +118,7 @@ def _end_of_run(store: ObjectStore, folder: str, start: int) -> int:
     return last
 
 
-def counts(store: ObjectStore, folder: str, commit: Commit) -> bool:
+def counts(store: ObjectStore, folder: str, commit: CommitRecord) -> bool:
     """Whether a commit that was read is part of the table's history, and not below a gap."""
     following = next_version(store, folder, commit.version)
     if following is None:
@@ -124,14 +126,14 @@ def counts(store: ObjectStore, folder: str, commit: Commit) -> bool:
     return following == commit.version + 1 and is_parent(store, folder, commit)
 
 
-def is_parent(store: ObjectStore, folder: str, commit: Commit) -> bool:
-    """Whether there is a next version and it was made on top of ``commit``."""
+def is_parent(store: ObjectStore, folder: str, commit: CommitRecord) -> bool:
+    """Whether the next version exists and was made on top of ``commit``."""
     following = read_commit(store, folder, commit.version + 1)
     return following is not None and following.parent == commit.uid
 
 
 def kept_range(store: ObjectStore, folder: str, head: int) -> tuple[int, int]:
-    """The oldest and the newest version that can be asked for."""
+    """The oldest and the newest readable version."""
     oldest = head
     found = next_version(store, folder, 0)
     while found is not None and found < head:
@@ -149,14 +151,14 @@ def floor_folder(folder: str) -> str:
 
 
 def read_floor(store: ObjectStore, folder: str) -> int:
-    """The floor; 0 where nothing was ever cleaned up."""
+    """The floor; 0 if nothing was ever deleted."""
     return max((version for version, _ in _floors(store, folder)), default=0)
 
 
 def raise_floor(store: ObjectStore, folder: str, version: int) -> None:
-    """Say that commits below ``version`` will be deleted. Durable when it returns."""
+    """Record that commits below ``version`` will be deleted. Durable when it returns."""
     known = sorted(_floors(store, folder))
-    # Again where it is there: whoever wrote it may not have lived to make it durable.
+    # Written again if it exists: its writer may have died before it was durable.
     highest = max([version, *(floor for floor, _ in known)])
     store.put(f"{floor_folder(folder)}{highest:0{DIGITS}d}", b"")
     for _, path in known[:-_FLOORS_KEPT]:

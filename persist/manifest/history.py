@@ -1,8 +1,8 @@
-"""The versions of a table one after another, each with its state, and which took which file out.
+"""Walks the versions of a table with their states, and tracks which version removed which file.
 
-Law of this file: reads only, and each changelog once: the state of a version is that of the one
-before with its actions on it. A file that the head does not list is listed by a version from
-``oldest`` on if, and only if, it was removed after ``oldest``.
+Each changelog is read once: a version's state is the previous one with its actions applied. A file
+that the head does not list is listed by a version from ``oldest`` on if and only if it was removed
+after ``oldest``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from persist.manifest.actions import Add, Remove, parse_time
 from persist.manifest.errors import ManifestDamaged, MomentNotKept, VersionNotKept
-from persist.manifest.files import Changelog, Commit
+from persist.manifest.files import Changelog, CommitRecord
 from persist.manifest.head import is_parent, kept_range, read_commit
 from persist.manifest.lineage import read_changelog, read_changelogs, replay
 from persist.manifest.reading import Manifest
@@ -22,21 +22,21 @@ from persist.manifest.state import Lineage, TableState
 _AT_ONCE = 256
 
 
-class Step(NamedTuple):
-    """One version: who committed it, what it did, and the table after it.
+class VersionStep(NamedTuple):
+    """One version: its commit, its changes, and the table after it.
 
-    ``rows_removed`` counts the rows of the files that it took out; None where those are known only
-    to the version before, and that is not kept.
+    ``rows_removed`` counts the rows of removed files; None if only a version that is not kept knows
+    it.
     """
 
-    commit: Commit
+    commit: CommitRecord
     changelog: Changelog
     state: TableState
     rows_removed: int | None
 
 
 def kept_versions(manifest: Manifest) -> tuple[int, int]:
-    """The oldest and the newest version that can be asked for.
+    """The oldest and the newest readable version.
 
     Raises:
         TableNotFound: There is none.
@@ -45,7 +45,7 @@ def kept_versions(manifest: Manifest) -> tuple[int, int]:
     oldest, _ = kept_range(manifest.store, manifest.folder, head)
     while oldest < head:
         commit = read_commit(manifest.store, manifest.folder, oldest)
-        # A writer that slept through a clean-up may have made a commit right below what is kept.
+        # A writer that was paused during a collection may have made the commit right below.
         if commit is not None and is_parent(manifest.store, manifest.folder, commit):
             break
         oldest += 1
@@ -53,17 +53,17 @@ def kept_versions(manifest: Manifest) -> tuple[int, int]:
 
 
 def version_as_of(manifest: Manifest, moment: datetime) -> int:
-    """The newest kept version that was committed at a moment or before it, by the store's clock.
+    """The newest kept version committed at or before a moment, by the store's clock.
 
-    Where that clock went back, it may be another one of the versions around that point. Reads a few
-    commits, however many are kept.
+    If that clock went back, it may be a neighbouring version. Reads few commits, however many are
+    kept.
 
     Args:
         moment: with a time zone.
 
     Raises:
-        MomentNotKept: The oldest kept one is newer.
-        TableNotFound: There is none.
+        MomentNotKept: The oldest kept version is newer.
+        TableNotFound: There is no version.
         ValueError: The moment has no time zone.
     """
     if moment.tzinfo is None:
@@ -86,14 +86,12 @@ def _committed_at(manifest: Manifest, version: int) -> datetime:
         raise VersionNotKept(version, *kept_versions(manifest))
     at = parse_time(commit.at)
     if at is None:
-        raise ManifestDamaged(
-            manifest.folder, version, commit.uid, f"{commit.at!r} is no time of a commit"
-        )
+        raise ManifestDamaged(manifest.folder, version, commit.uid, f"{commit.at!r} is not a time")
     return at
 
 
-def walk(manifest: Manifest, from_version: int, to_version: int) -> Iterator[Step]:
-    """The versions from one to another, in order, both included.
+def walk(manifest: Manifest, from_version: int, to_version: int) -> Iterator[VersionStep]:
+    """The versions from one to another, in order, both inclusive.
 
     Raises:
         VersionNotKept: One of them is not kept, or does not exist.
@@ -115,17 +113,17 @@ def walk(manifest: Manifest, from_version: int, to_version: int) -> Iterator[Ste
         removed = None if rows_before is None else rows_before + added - state.rows
         if not any(isinstance(action, Remove) for action in changelog.actions):
             removed = 0
-        yield Step(commit, changelog, state, removed)
+        yield VersionStep(commit, changelog, state, removed)
         rows_before = state.rows
 
 
 def committed_lineage(manifest: Manifest, from_version: int, state: TableState) -> Lineage:
     """The (version, uid) of all versions from ``from_version`` up to that of ``state``.
 
-    Takes one read for each snapshot that was written in between, and none below it.
+    Reads one changelog for each snapshot written in between.
 
     Raises:
-        ManifestDamaged: A changelog on the way is missing or broken.
+        ManifestDamaged: A changelog is missing or broken.
     """
     places = state.lineage
     while places[0][0] > from_version:
@@ -135,7 +133,7 @@ def committed_lineage(manifest: Manifest, from_version: int, state: TableState) 
 
 
 class Removals:
-    """The files that were removed, and when. Used by one thread at a time."""
+    """The removed files, and when they were removed. Used by one thread at a time."""
 
     def __init__(self) -> None:
         self._removed_in: dict[str, int] = {}
@@ -149,7 +147,7 @@ class Removals:
         """
         oldest = lineage[0][0]
         if any(self._read.get(version, uid) != uid for version, uid in lineage):
-            self._removed_in, self._read = {}, {}  # of another history
+            self._removed_in, self._read = {}, {}  # it was another history
         self._read = {version: uid for version, uid in self._read.items() if version > oldest}
         self._removed_in = {path: v for path, v in self._removed_in.items() if v > oldest}
         unread = [place for place in lineage[1:] if place[0] not in self._read]
@@ -163,5 +161,5 @@ class Removals:
                 self._read[version] = uid
 
     def __contains__(self, path: object) -> bool:
-        """Whether the file left the table after the oldest version that was asked about."""
+        """Whether the file was removed after the oldest version of :meth:`follow`."""
         return path in self._removed_in

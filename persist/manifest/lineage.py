@@ -1,13 +1,13 @@
-"""From the uid of a committed version to its state, by lineage.
+"""Reads one version: from the uid of its commit to its state, by lineage.
 
     snapshot of (V, uid)?  that is the state
     else the lineage in V's changelog:  (38,a) (39,b) (40,c) (41,uid)
-         the highest snapshot in it that checks out, then the changelogs above, in order
-         none checks out?  the changelog of (38,a) has a lineage too: further back, to version 1
+         the highest valid snapshot in it, then the changelogs above, in order
+         none valid?  the changelog of (38,a) has a lineage too: further back, to version 1
 
-Law of this file: a file is read only under a (version, uid) that the lineage names. Other uids of
-the same version, which lost their commit or never tried, are never looked at. A damaged snapshot is
-read around; a damaged or missing changelog that no snapshot covers ends in ``ManifestDamaged``.
+A file is read only under a (version, uid) that the lineage names; other uids of the same version
+are never read (test_reading_cases.py). A damaged snapshot is read around. A damaged or missing
+changelog that no snapshot covers raises ``ManifestDamaged`` (test_reading_damage.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from persist.manifest.draft import Draft
+from persist.manifest.draft import StateDraft
 from persist.manifest.errors import ActionRefused, ManifestDamaged
 from persist.manifest.files import (
     Changelog,
-    Commit,
+    CommitRecord,
     DamagedFile,
     decode_changelog,
     decode_snapshot,
@@ -29,17 +29,16 @@ from persist.manifest.paths import before_version, changelog_path, parse_entry, 
 from persist.manifest.state import EMPTY, Lineage, TableState
 from persist.store import NotFound, ObjectStore
 
-# Reading a changelog is mostly waiting for the store. Files that are local gain nothing from it,
-# and few of them are not worth starting threads for.
+# Reading a changelog is mostly waiting for the store. A few are not worth starting threads.
 _READERS = 8
 _FEW = 4
 
 
 def read_changelog(store: ObjectStore, folder: str, version: int, uid: str) -> Changelog:
-    """The changelog of exactly (version, uid), its place in its own lineage checked.
+    """The changelog of exactly (version, uid), with its own lineage checked.
 
     Raises:
-        ManifestDamaged: It is missing or does not check out.
+        ManifestDamaged: It is missing or damaged.
     """
     path = changelog_path(folder, version, uid)
     try:
@@ -47,7 +46,7 @@ def read_changelog(store: ObjectStore, folder: str, version: int, uid: str) -> C
         if changelog.lineage[-1] != (version, uid):
             raise DamagedFile(f"its lineage ends at {changelog.lineage[-1]}")
         if version > 1 and len(changelog.lineage) == 1:
-            raise DamagedFile("its lineage does not say what came before")
+            raise DamagedFile("its lineage does not name its parent")
     except NotFound as exc:
         raise ManifestDamaged(path, version, uid, "it is missing") from exc
     except DamagedFile as exc:
@@ -56,10 +55,10 @@ def read_changelog(store: ObjectStore, folder: str, version: int, uid: str) -> C
 
 
 def read_changelogs(store: ObjectStore, folder: str, lineage: Lineage) -> list[Changelog]:
-    """The changelogs of ``lineage``, in order, each made on top of the one before.
+    """The changelogs of ``lineage``, in order, each made on top of the previous one.
 
     Raises:
-        ManifestDamaged: One is missing, does not check out, or names another predecessor.
+        ManifestDamaged: One is missing, damaged, or names another predecessor.
     """
     if len(lineage) <= _FEW:
         found = [read_changelog(store, folder, *place) for place in lineage]
@@ -84,9 +83,9 @@ def replay(
     """The state at the end of ``lineage``, which follows ``base`` without a gap.
 
     Raises:
-        ManifestDamaged: An action makes no sense where it stands.
+        ManifestDamaged: An action is inconsistent.
     """
-    draft = Draft(base)
+    draft = StateDraft(base)
     for (version, uid), changelog in zip(lineage, changelogs, strict=True):
         try:
             draft.apply(changelog.actions)
@@ -97,17 +96,17 @@ def replay(
     state = draft.finish(version, uid, changelogs[-1].lineage)
     start = state.lineage[0][0]
     above = sum(log.bytes for log in changelogs if log.lineage[-1][0] > start)
-    # Where a snapshot was made in between, the lineage begins anew, and so does the count.
+    # If a snapshot was made in between, the lineage and the count start there.
     kept = base.changelog_bytes if start <= base.version else 0
     return replace(state, changelog_bytes=kept + above)
 
 
-class Loader:
-    """One full load of one version; remembers what it found damaged. Used once.
+class VersionLoader:
+    """One full load of one version; remembers damaged snapshots. Used once.
 
     Attributes:
         base: The snapshot that the load began with; (0, "") for none.
-        replayed: The changelogs that it read on top of that.
+        replayed: The changelogs read on top of that.
     """
 
     def __init__(self, store: ObjectStore, folder: str) -> None:
@@ -117,11 +116,11 @@ class Loader:
         self.base: tuple[int, str] = (0, "")
         self.replayed: Lineage = ()
 
-    def load(self, commit: Commit) -> TableState:
+    def load(self, commit: CommitRecord) -> TableState:
         """The state that ``commit`` made.
 
         Raises:
-            ManifestDamaged: A changelog that no good snapshot covers is missing or damaged.
+            ManifestDamaged: A changelog that no valid snapshot covers is missing or damaged.
         """
         target = (commit.version, commit.uid)
         state = self._snapshot(*target)
@@ -132,14 +131,14 @@ class Loader:
             base, lineage = self._base(own.lineage)
             self.base, self.replayed = (base.version, base.uid), lineage
             state = base
-            if lineage:  # else the snapshot came after the first look
+            if lineage:  # else the snapshot was written after the first look
                 logs = read_changelogs(self._store, self._folder, lineage)
                 state = replay(base, self._folder, lineage, logs)
-            # A newer snapshot than the changelogs knew of shortens what later readers replay.
+            # A newer snapshot than the changelogs know of shortens later reads.
             state = state.after_snapshot(base.version, base.uid)
         return replace(state, damaged_snapshots=tuple(self._damaged))
 
-    def _changelog_of_target(self, commit: Commit) -> Changelog:
+    def _changelog_of_target(self, commit: CommitRecord) -> Changelog:
         own = read_changelog(self._store, self._folder, commit.version, commit.uid)
         parent = own.lineage[-2][1] if len(own.lineage) > 1 else None
         if parent != commit.parent:
@@ -149,7 +148,7 @@ class Loader:
         return own
 
     def _base(self, lineage: Lineage) -> tuple[TableState, Lineage]:
-        """The state to start from, and the lineage to replay on it; walks back as far as needed."""
+        """The state to start from, and the lineage to replay on it; goes back as far as needed."""
         tail: Lineage = ()
         while True:
             for place in self._snapshots_in(lineage):
@@ -161,7 +160,7 @@ class Loader:
             lineage = read_changelog(self._store, self._folder, *lineage[0]).lineage
 
     def _snapshots_in(self, lineage: Lineage) -> Lineage:
-        """The places in ``lineage`` that have a snapshot not yet found damaged, newest first."""
+        """The places in ``lineage`` that have a snapshot not known to be damaged, newest first."""
         places = set(lineage)
         found = []
         for info in self._store.list(self._folder, before_version(self._folder, lineage[0][0])):

@@ -1,30 +1,30 @@
-"""An origin's writes: which are in a table's files, and who may still commit others.
+"""Which of an origin's writes are in a table's files, and which process may commit the others.
+Pure.
 
     0 ─────── run 1 ───────┬─────── run 2 ───────┬─── run 3 ──▶        sequences of one origin
       taken by (a, 3)      │ taken by (b, 1)     │ taken by (b, 2)
       ├─ complete ─┤       ├─ complete ──┤       │
       ├─ ahead in one partition ─┤               └ first: the sequence it began with
 
-Law of this file: pure. ``complete`` and ``ahead`` are facts for ever: the rows are in files that
-were committed with them. Whoever opens an origin's stream with sequence ``n`` takes ``n`` and all
-above it from whoever had them. An earlier process keeps what lies below, and may still commit that
-from its log; what lies above is not its any more, because the client sends it to the new one. So
-every sequence has one process that may commit it, at every moment.
+``complete`` and ``ahead`` never become wrong: the rows are in files that were committed with them.
+A process that opens an origin's stream with sequence ``n`` takes ``n`` and everything above it from
+earlier processes. An earlier process keeps what lies below, and may still commit that from its log;
+the client sends everything above to the new one. Each sequence therefore has exactly one process
+that may commit it, at every moment (tests/persist/manifest/test_origins.py).
 
-Whether a sequence is there already is asked of :func:`verdict_of` alone: by streams and
-replication through :class:`ingester.origins.origin_table.OriginTable`, by replay, by adoption, and
-by the look-up of how far an origin is.
+:func:`verdict_of` is the only place that decides whether a sequence is applied: streams and
+replication ask it through :class:`ingester.origins.origin_table.OriginTable`, and replay, adoption
+and the look-up of an origin's progress ask it directly (tests/origins/test_one_verdict.py).
 
                        in files       in no file
     the process's      DUPLICATE      NEW
     another's          IN_FILES       FOREIGN
 
-Within a run sequences rise in log order, and a partition's files are a prefix of the log: that is
-why one number per partition is enough. A process lays an origin's rows out by another partition
-spec only when none of them waits by an earlier one; so each number holds for its spec's partition,
-and a row is in files if any of them says so. Beyond :data:`MAX_RUNS` the oldest run
-counts as one with the next, of the later owner, if all of it is in files or its owner has nothing
-left to commit: rows that somebody still has must stay theirs, or nobody would commit them.
+Within a run sequences rise in log order, and a partition's files are a prefix of the log, so one
+number per partition is enough. A process lays an origin's rows out by another partition spec only
+when none of them waits under an earlier one; each number therefore holds for its spec's partition,
+and a row is in files if any of them says so. Beyond :data:`MAX_RUNS` the oldest run is merged with
+the next, under the later owner, if all of it is in files or its owner has nothing left to commit.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from enum import Enum
 from itertools import zip_longest
 from typing import NamedTuple
 
-from persist.manifest.actions import Origin, OriginAhead, OriginRun, PartitionKey
+from persist.manifest.actions import OriginAction, OriginAhead, OriginRun, PartitionKey
 
 MAX_RUNS = 8
-"""The number of runs beyond which those that are done count as one with the next."""
+"""Beyond this number, finished runs are merged with the next."""
 
 MOST_RUNS = 64
-"""The number of runs at which an origin cannot be taken over any more: none of them is done."""
+"""At this number of unfinished runs an origin cannot be taken over any more."""
 
 NO_END = 2**63 - 1
 """A bound above all sequences."""
@@ -54,12 +54,12 @@ Done = Callable[[Process], bool]
 
 
 def nobody_is_done(process: Process) -> bool:
-    """Know of no process that it has nothing left."""
+    """Assume that every process may have something left."""
     return False
 
 
-class Verdict(Enum):
-    """The standing of an origin's sequence for one process."""
+class OriginVerdict(Enum):
+    """How an origin's sequence stands for one process."""
 
     NEW = "new"
     """The sequence is in no file, and the process may commit it."""
@@ -72,7 +72,7 @@ class Verdict(Enum):
 
     @property
     def durable(self) -> bool:
-        """Whether the rows are safe, so that they are a duplicate when they are sent again."""
+        """Whether the rows are safe, so that sending them again is a duplicate."""
         return self is DUPLICATE or self is IN_FILES
 
     @property
@@ -81,40 +81,40 @@ class Verdict(Enum):
         return self is NEW or self is DUPLICATE
 
 
-# Every write asks: a member of an enum is looked up by Python code, a name of a module is not.
-NEW, DUPLICATE, IN_FILES, FOREIGN = Verdict
+# Names of the module for the write path, because looking up a member of an enum runs Python code.
+NEW, DUPLICATE, IN_FILES, FOREIGN = OriginVerdict
 
 
-class Held(NamedTuple):
-    """Sequences of a process that whoever takes over has from its log: nobody sends them again."""
+class HeldSequences(NamedTuple):
+    """Sequences in a process's log that a takeover leaves with it: no client sends them again."""
 
     first: int
     last: int
     owner: Process
 
 
-class Run(NamedTuple):
-    """The sequences from ``first`` on, up to the next run: their owner, and what is in files."""
+class SequenceRun(NamedTuple):
+    """The sequences from ``first`` up to the next run: their owner, and what is in files."""
 
     first: int
     owner: Process | None
-    """The process that may commit them; None where whoever has them may."""
+    """The process that may commit them; None if any process that has them may."""
     complete: int | None
     ahead: Mapping[PartitionKey, int]
 
     @property
     def upto(self) -> int:
-        """The last sequence all of which is in files; -1 for none."""
+        """The last sequence up to which everything is in files; -1 for none."""
         return -1 if self.complete is None else self.complete
 
     def has(self, sequence: int, partition: PartitionKey | None = None) -> bool:
-        """Tell whether the rows of a sequence of this run are in files: a partition's, or all."""
+        """Whether the rows of a sequence of this run are in files: a partition's, or all."""
         if sequence <= self.upto:
             return True
         return partition is not None and sequence <= self.ahead.get(partition, -1)
 
-    def advanced(self, complete: int | None, ahead: Mapping[PartitionKey, int]) -> Run:
-        """Add facts to the run."""
+    def advanced(self, complete: int | None, ahead: Mapping[PartitionKey, int]) -> SequenceRun:
+        """The run with further facts."""
         upto = max(self.upto, -1 if complete is None else complete)
         further = dict(self.ahead)
         for partition, sequence in ahead.items():
@@ -123,28 +123,31 @@ class Run(NamedTuple):
         return self._replace(complete=upto if upto >= 0 else None, ahead=left)
 
 
-def runs_of(origin: Origin | None) -> list[Run]:
-    """List the runs in order: at least one, or none where nothing is known of the origin."""
+def runs_of(origin: OriginAction | None) -> list[SequenceRun]:
+    """The runs in order; empty if nothing is known of the origin."""
     if origin is None:
         return []
     top = (origin.complete, _as_map(origin.ahead))
     if not origin.runs:
-        return [Run(0, None, *top)]
+        return [SequenceRun(0, None, *top)]
     first, *others = origin.runs
     return [
-        Run(first.first, (first.owner_id, first.owner_epoch), *top),
-        *(Run(o.first, (o.owner_id, o.owner_epoch), o.complete, _as_map(o.ahead)) for o in others),
+        SequenceRun(first.first, (first.owner_id, first.owner_epoch), *top),
+        *(
+            SequenceRun(o.first, (o.owner_id, o.owner_epoch), o.complete, _as_map(o.ahead))
+            for o in others
+        ),
     ]
 
 
 def origin_of(
-    name: str, owner: Process, runs: list[Run], at: str | None, done: Done = nobody_is_done
-) -> Origin:
-    """Make the action that says what ``runs``, as of :func:`runs_of`, say.
+    name: str, owner: Process, runs: list[SequenceRun], at: str | None, done: Done = nobody_is_done
+) -> OriginAction:
+    """The action that records ``runs``, as of :func:`runs_of`.
 
     Args:
-        owner: who takes what comes.
-        done: tells of which processes' rows everything is in files.
+        owner: the process that takes new sequences.
+        done: tells whether all of a process's rows are in files.
     """
     runs = _fewer(_folded(runs), done)
     named = [
@@ -154,7 +157,7 @@ def origin_of(
     ]
     if named:
         named[0] = OriginRun(named[0].first, named[0].owner_id, named[0].owner_epoch)
-    return Origin(
+    return OriginAction(
         name=name,
         owner_id=owner[0],
         owner_epoch=owner[1],
@@ -165,8 +168,8 @@ def origin_of(
     )
 
 
-def run_at(runs: list[Run], sequence: int) -> Run | None:
-    """Find the run of a sequence; None where it lies below all of them, and is in files."""
+def run_at(runs: list[SequenceRun], sequence: int) -> SequenceRun | None:
+    """The run of a sequence; None if it lies below all runs, and is in files."""
     found = None
     for run in runs:
         if run.first > sequence:
@@ -175,32 +178,35 @@ def run_at(runs: list[Run], sequence: int) -> Run | None:
     return found
 
 
-def end_of(runs: list[Run], first: int, process: Process) -> int:
-    """Find the first sequence from ``first`` on that is not for the process to commit."""
+def end_of(runs: list[SequenceRun], first: int, process: Process) -> int:
+    """The first sequence from ``first`` on that the process may not commit."""
     run = run_at(runs, first) or runs[0]
     if run.owner not in (None, process):
-        return first  # or, below all runs, in files already
+        return first  # or it lies below all runs, and is in files
     for later in runs:
         if later.first > first and later.owner != process:
             return later.first
     return NO_END
 
 
-def with_ends(runs: Sequence[Run]) -> Iterator[tuple[Run, int]]:
-    """Pair each run with the first sequence of the next one."""
+def with_ends(runs: Sequence[SequenceRun]) -> Iterator[tuple[SequenceRun, int]]:
+    """Each run with the first sequence of the next one."""
     for run, following in zip_longest(runs, runs[1:]):
         yield run, NO_END if following is None else following.first
 
 
 def verdict_of(
-    runs: list[Run], sequence: int, process: Process | None, partition: PartitionKey | None = None
-) -> Verdict:
-    """Tell where a sequence stands for a process, by what a version says of the origin.
+    runs: list[SequenceRun],
+    sequence: int,
+    process: Process | None,
+    partition: PartitionKey | None = None,
+) -> OriginVerdict:
+    """How a sequence stands for a process, by a version's knowledge of the origin.
 
     Args:
-        runs: as of :func:`runs_of` or :func:`owned`; none where nothing is known of the origin.
+        runs: as of :func:`runs_of` or :func:`owned`; empty if nothing is known of the origin.
         process: None for one that has not taken the origin.
-        partition: the one whose rows are asked about; None for all rows of the sequence.
+        partition: the partition in question; None for all rows of the sequence.
     """
     if not runs:
         return NEW
@@ -213,8 +219,8 @@ def verdict_of(
     return NEW if own else FOREIGN
 
 
-def durable_of(origin: Origin) -> int | None:
-    """Find the last sequence that is in files with all before it, as the newest owner knows it."""
+def durable_of(origin: OriginAction) -> int | None:
+    """The last sequence up to which everything is in files, as the newest owner knows it."""
     for run in reversed(runs_of(origin)):
         if run.complete is not None:
             return run.complete
@@ -222,19 +228,19 @@ def durable_of(origin: Origin) -> int | None:
 
 
 def taken_over(
-    origin: Origin,
+    origin: OriginAction,
     process: Process,
     first: int,
     at: str | None,
     done: Done = nobody_is_done,
-    held: Collection[Held] = (),
-) -> Origin:
-    """Give all from sequence ``first`` on to ``process``.
+    held: Collection[HeldSequences] = (),
+) -> OriginAction:
+    """Give everything from sequence ``first`` on to ``process``.
 
-    What is in files stays known. What others have taken below ``first`` and no file has remains
-    theirs, and so does what is ``held``.
+    What is in files stays known. Sequences below ``first`` that others took and that are in no file
+    remain theirs, and so do those ``held``.
     """
-    runs: list[Run] = []
+    runs: list[SequenceRun] = []
     for run, end in with_ends(owned(origin)):
         if run.owner == process or end <= first:
             runs.append(run)
@@ -254,13 +260,13 @@ def taken_over(
     return origin_of(origin.name, process, runs, at, done)
 
 
-def _part(run: Run, first: int, owner: Process | None) -> Run:
+def _part(run: SequenceRun, first: int, owner: Process | None) -> SequenceRun:
     ahead = {partition: seq for partition, seq in run.ahead.items() if seq >= first}
-    return Run(first, owner, run.complete, ahead)
+    return SequenceRun(first, owner, run.complete, ahead)
 
 
-def further(origin: Origin, sequence: int, partition: PartitionKey) -> Origin:
-    """Add to an origin that a partition's rows of a run, up to ``sequence``, are in files."""
+def further(origin: OriginAction, sequence: int, partition: PartitionKey) -> OriginAction:
+    """The origin with a partition's rows of a run, up to ``sequence``, in files."""
     runs = owned(origin)
     run = run_at(runs, sequence)
     if run is not None:
@@ -269,8 +275,8 @@ def further(origin: Origin, sequence: int, partition: PartitionKey) -> Origin:
     return origin_of(origin.name, owner, runs, origin.at)
 
 
-def completed(origin: Origin, sequence: int) -> Origin:
-    """Add to an origin that all of a run up to ``sequence`` is in files."""
+def completed(origin: OriginAction, sequence: int) -> OriginAction:
+    """The origin with all of a run up to ``sequence`` in files."""
     runs = owned(origin)
     run = run_at(runs, sequence)
     if run is not None:
@@ -278,19 +284,19 @@ def completed(origin: Origin, sequence: int) -> Origin:
     return origin_of(origin.name, (origin.owner_id, origin.owner_epoch), runs, origin.at)
 
 
-def owned(origin: Origin) -> list[Run]:
-    """List the runs, each with its owner: where none is named it is the origin's."""
+def owned(origin: OriginAction) -> list[SequenceRun]:
+    """The runs, each with its owner; the origin's owner if none is named."""
     owner = (origin.owner_id, origin.owner_epoch)
     return [run._replace(owner=run.owner or owner) for run in runs_of(origin)]
 
 
-def fresh(name: str, process: Process) -> Origin:
-    """Make an origin that a process has taken from the first sequence on, and nothing else."""
-    return Origin(name, *process, None, (), (OriginRun(0, *process),))
+def fresh(name: str, process: Process) -> OriginAction:
+    """An origin that a process has taken from the first sequence on."""
+    return OriginAction(name, *process, None, (), (OriginRun(0, *process),))
 
 
-def _folded(runs: list[Run]) -> list[Run]:
-    """Drop leading runs all of which is in files: what follows says so."""
+def _folded(runs: list[SequenceRun]) -> list[SequenceRun]:
+    """Drop leading runs that are wholly in files: the next run implies them."""
     while len(runs) > 1:
         lowest, following = runs[0], runs[1]
         if lowest.complete is None or lowest.complete < following.first - 1:
@@ -299,7 +305,7 @@ def _folded(runs: list[Run]) -> list[Run]:
     return runs
 
 
-def _fewer(runs: list[Run], done: Done) -> list[Run]:
+def _fewer(runs: list[SequenceRun], done: Done) -> list[SequenceRun]:
     runs = list(runs)
     at = 0
     while len(runs) > MAX_RUNS and at + 1 < len(runs):

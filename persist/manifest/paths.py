@@ -1,18 +1,17 @@
-"""The names of a manifest's files, and what they say.
+"""The names of a manifest's files, and their meaning. Pure.
 
-    <namespace>/<table>/_current/<n:020d>              which table version counts
-    <namespace>/<table>/_versions/<N:020d>             whose number N of a table version is
+    <namespace>/<table>/_current/<n:020d>              which table version is current
+    <namespace>/<table>/_versions/<N:020d>             who owns number N of a table version
     <namespace>/<table>/_versions/<N>.<n>.gone         it was given up after switch n of the table
     <namespace>/<table>/v1/_manifest/<V:020d>.commit
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.changelog
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.snapshot
-    <namespace>/<table>/v1/_floor/<V:020d>             below it clean-up may have deleted commits
+    <namespace>/<table>/v1/_floor/<V:020d>             commits below it may be deleted
     _ingesters/<id>/<epoch:020d>.claim
     _ingesters/<id>/<epoch:020d>.stopped               that epoch has left nothing in its log
 
-Law of this file: pure. Numbers have 20 digits, so that a listing by name is one by number; of one
-version the commit comes first, because '.' sorts before '_'. A foreign name is no error: it parses
-to None and is left alone.
+Numbers have 20 digits, so a listing by name is one by number. The commit of a version sorts first,
+because '.' sorts before '_'. A foreign name parses to None and is left alone.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ _GONE = re.compile(r"(?P<version>[0-9]{20})\.(?P<switch>[0-9]{20})\.gone")
 _CLAIM = re.compile(r"(?P<epoch>[0-9]{20})\.claim")
 
 
-class Entry(NamedTuple):
-    """The parts of a manifest file's name; commits have no uid in theirs."""
+class ManifestEntry(NamedTuple):
+    """The parts of a manifest file's name; commits have no uid."""
 
     version: int
     kind: Literal["commit", "changelog", "snapshot"]
@@ -46,7 +45,7 @@ def is_name(text: str) -> bool:
 
 
 def checked_name(text: str, what: str) -> str:
-    """``text`` itself, or ``ValueError`` when it cannot name a ``what``."""
+    """``text`` itself, or ``ValueError`` if it cannot name a ``what``."""
     if not is_name(text):
         raise ValueError(f"{what} {text!r} does not match {_NAME.pattern}")
     return text
@@ -63,12 +62,12 @@ def version_folder(namespace: str, table: str, version: int) -> str:
 
 
 def current_folder(namespace: str, table: str) -> str:
-    """The folder that says which version of a table counts, with its final '/'."""
+    """The folder of a table's switches, with its final '/'."""
     return f"{table_folder(namespace, table)}/_current/"
 
 
 def claimed_folder(namespace: str, table: str) -> str:
-    """The folder that says whose the numbers of a table's versions are, with its final '/'."""
+    """The folder of the claims of a table's versions, with its final '/'."""
     return f"{table_folder(namespace, table)}/_versions/"
 
 
@@ -78,24 +77,24 @@ def numbered(folder: str, number: int) -> str:
 
 
 def parse_number(name: str) -> int | None:
-    """The number that such an object's name says; None for a foreign one."""
+    """The number in such an object's name; None for a foreign name."""
     return int(name) if _NUMBER.fullmatch(name) is not None else None
 
 
 def gone_path(namespace: str, table: str, version: int, switch: int) -> str:
-    """The word that a table version was given up when that switch was the last."""
+    """The record that a table version was given up after that switch."""
     claimed = numbered(claimed_folder(namespace, table), version)
     return f"{claimed}.{switch:0{DIGITS}d}.gone"
 
 
 def parse_gone(name: str) -> tuple[int, int] | None:
-    """The version and the switch that such an object's name says; None for a foreign one."""
+    """The version and the switch in such a record's name; None for a foreign name."""
     match = _GONE.fullmatch(name)
     return None if match is None else (int(match["version"]), int(match["switch"]))
 
 
 def commit_path(folder: str, version: int) -> str:
-    """The commit of ``version`` in a manifest's folder (that ends with '/')."""
+    """The commit of ``version`` in a manifest's folder (which ends with '/')."""
     return f"{folder}{version:0{DIGITS}d}.commit"
 
 
@@ -110,7 +109,7 @@ def snapshot_path(folder: str, version: int, uid: str) -> str:
 
 
 def before_version(folder: str, version: int) -> str:
-    """A name that sorts before all files of ``version`` and after those of the one below."""
+    """A name that sorts before all files of ``version`` and after those of the previous one."""
     return f"{folder}{version:0{DIGITS}d}"
 
 
@@ -124,15 +123,17 @@ def after_folder(folder: str) -> str:
     return f"{folder}0"
 
 
-def parse_entry(path: str) -> Entry | None:
+def parse_entry(path: str) -> ManifestEntry | None:
     """The parts of the name of a file in a manifest's folder; None for a foreign one."""
     match = _ENTRY.fullmatch(path.rsplit("/", 1)[-1])
     if match is None:
         return None
     version = int(match["version"])
     if match["commit"]:
-        return Entry(version, "commit", "")
-    return Entry(version, "changelog" if match["kind"] == "changelog" else "snapshot", match["uid"])
+        return ManifestEntry(version, "commit", "")
+    return ManifestEntry(
+        version, "changelog" if match["kind"] == "changelog" else "snapshot", match["uid"]
+    )
 
 
 def claims_folder(ingester_id: str) -> str:
@@ -146,11 +147,11 @@ def claim_path(ingester_id: str, epoch: int) -> str:
 
 
 def stopped_path(ingester_id: str, epoch: int) -> str:
-    """The word that an epoch has stopped cleanly."""
+    """The record that an epoch has stopped cleanly."""
     return f"{claims_folder(ingester_id)}{epoch:0{DIGITS}d}.stopped"
 
 
 def parse_claim(path: str) -> int | None:
-    """The epoch that a claim's path names; None for a foreign file."""
+    """The epoch in a claim's path; None for a foreign file."""
     match = _CLAIM.fullmatch(path.rsplit("/", 1)[-1])
     return int(match["epoch"]) if match is not None else None

@@ -1,8 +1,11 @@
-"""Readers of one table's manifest: any kept version, the newest one, what happened in between.
+"""Readers of one table's manifest, and snapshots, which shorten reading.
 
-Law of this file: a state is returned only if its commit counts and everything in it was read under
-its lineage. A reader that holds a state loads only what follows it; where that does not link up
-(the state was on a losing side, or clean-up has passed it) it loads in full.
+A state is returned only if its commit counts and everything in it was read under its lineage. A
+reader with a known state loads only what follows it; if that does not link up (the state lost its
+commit, or is deleted) it loads in full (tests/persist/manifest/test_reading.py).
+
+A snapshot is only a shorter way to read what is committed. It is written beside commits and never
+delays them; if it is late, missing or damaged, reading takes longer and gives the same result.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ import msgspec
 
 from persist.manifest.actions import Action, WriterIdentity
 from persist.manifest.errors import ManifestDamaged, TableNotFound, VersionNotKept
-from persist.manifest.files import Commit, encode_changelog, encode_snapshot
+from persist.manifest.files import CommitRecord, encode_changelog, encode_snapshot
 from persist.manifest.head import counts, find_head, kept_range, read_commit
-from persist.manifest.lineage import Loader, read_changelogs, replay
+from persist.manifest.lineage import VersionLoader, read_changelogs, replay
 from persist.manifest.paths import (
     after_folder,
     is_name,
@@ -29,12 +32,12 @@ from persist.manifest.state import Lineage, TableState
 from persist.manifest.table_versions import current_version, is_committed
 from persist.store import ObjectStore
 
-# Further behind than this, a snapshot is likely to be on the way: a full load finds it.
+# Beyond this many versions a snapshot is likely to exist: a full load finds it.
 _FOLLOW_AT_MOST = 32
 
 
 class CommittedVersion(msgspec.Struct, frozen=True):
-    """One version: its actions, who committed it, and when by the store's clock."""
+    """One version: its actions, its writer, and its time by the store's clock."""
 
     version: int
     uid: str
@@ -44,7 +47,7 @@ class CommittedVersion(msgspec.Struct, frozen=True):
 
 
 class Manifest:
-    """The manifest of one table. Keeps no state of the table; may be used by several threads."""
+    """The manifest of one table. Keeps no state of the table; threads may share it."""
 
     def __init__(
         self, store: ObjectStore, namespace: str, table: str, table_version: int | None = None
@@ -52,10 +55,10 @@ class Manifest:
         """Touches nothing in the store.
 
         Args:
-            table_version: Of the table; by default the one that counts when it is first used.
+            table_version: Of the table; by default the one that is current at the first use.
 
         Raises:
-            ValueError: Names that are none, or a table version below 1.
+            ValueError: Invalid names, or a table version below 1.
         """
         table_folder(namespace, table)
         if table_version is not None and table_version < 1:
@@ -63,20 +66,19 @@ class Manifest:
         self.store = store
         self.namespace = namespace
         self.table = table
-        # The newest version seen: where the search for the head begins. A lost update between
-        # threads costs a few more requests and nothing else.
+        # The newest version seen, where the search for the head begins. A lost update between
+        # threads only costs a few more requests.
         self._hint = 0
         self.contended = False
-        """Whether others commit to the table, too, as far as the last commit through this tells."""
+        """Whether other processes commit to the table, as far as the last commit shows."""
         self._table_version = table_version
 
     @property
     def table_version(self) -> int:
-        """The version of the table whose manifest it is, for as long as this object lives.
+        """The table version of this manifest, constant for the life of this object.
 
-        It asks the store once. Two threads may ask at the same time; a lock would make one table
-        wait for another's store. Two answers cannot differ in what is kept: the first one set
-        stays.
+        The store is asked once. Two threads may ask at the same time, because a lock would make one
+        table wait for another's store; the first answer is kept.
         """
         if self._table_version is None:
             found = current_version(self.store, self.namespace, self.table)
@@ -86,7 +88,7 @@ class Manifest:
 
     @property
     def root(self) -> str:
-        """The folder of the table's version: ``<namespace>/<table>/v1``."""
+        """The folder of the table version: ``<namespace>/<table>/v1``."""
         return version_folder(self.namespace, self.table, self.table_version)
 
     @property
@@ -143,9 +145,9 @@ class Manifest:
         return self._load_in_full(commit)
 
     def refresh(self, known: TableState) -> TableState:
-        """The head's state; ``known`` itself when nothing was committed since.
+        """The head's state; ``known`` itself if nothing was committed since.
 
-        Costs two small reads when there is nothing new, two more for each new version.
+        Costs two small reads, and two more for each new version.
         """
         if known.version > 0:
             followed = self._follow(known, known.version + _FOLLOW_AT_MOST)
@@ -154,7 +156,7 @@ class Manifest:
         return self.load()
 
     def changes(self, from_version: int, to_version: int) -> list[CommittedVersion]:
-        """The versions after ``from_version``, up to and with ``to_version``, in order.
+        """The versions after ``from_version`` up to and including ``to_version``, in order.
 
         Raises:
             VersionNotKept: One of them is not kept, or does not exist yet.
@@ -176,17 +178,17 @@ class Manifest:
             for commit, log in zip(commits, logs, strict=True)
         ]
 
-    def _load_in_full(self, commit: Commit) -> TableState:
-        """The state that ``commit`` made, also while clean-up takes what is not needed any more.
+    def _load_in_full(self, commit: CommitRecord) -> TableState:
+        """The state that ``commit`` made, also during garbage collection.
 
-        Clean-up writes a snapshot before it deletes the changelogs that the snapshot replaces, so
-        a load that missed one of them finds the snapshot when it looks again.
+        Garbage collection writes a snapshot before it deletes the changelogs that the snapshot
+        replaces. A load that missed a changelog therefore finds the snapshot at the second attempt.
         """
         try:
-            state = Loader(self.store, self.folder).load(commit)
+            state = VersionLoader(self.store, self.folder).load(commit)
         except ManifestDamaged:
             try:
-                state = Loader(self.store, self.folder).load(commit)
+                state = VersionLoader(self.store, self.folder).load(commit)
             except ManifestDamaged as exc:
                 if read_commit(self.store, self.folder, commit.version) is None:
                     raise self._not_kept(commit.version) from exc
@@ -194,8 +196,8 @@ class Manifest:
         return replace(state, table_version=self.table_version)
 
     def _follow(self, known: TableState, up_to: int) -> TableState | None:
-        """The state from ``known`` and what follows it; None when that does not link up."""
-        commits: list[Commit] = []
+        """The state from ``known`` and what follows it; None if that does not link up."""
+        commits: list[CommitRecord] = []
         uid = known.uid
         for version in range(known.version + 1, up_to + 1):
             commit = read_commit(self.store, self.folder, version)
@@ -205,8 +207,8 @@ class Manifest:
                 return None
             commits.append(commit)
             uid = commit.uid
-        # Only now: as long as this commit is there, clean-up, which ascends, has taken none above
-        # it, so the one that was missing is not yet made.
+        # Checked last: while this commit exists, garbage collection, which ascends, has deleted
+        # none above it, so the missing one does not exist yet.
         own = read_commit(self.store, self.folder, known.version)
         if own is None or own.uid != known.uid:
             return None
@@ -217,18 +219,18 @@ class Manifest:
             logs = read_changelogs(self.store, self.folder, lineage)
             state = replay(known, self.folder, lineage, logs)
         except ManifestDamaged:
-            return None  # a snapshot may cover it: the full load knows
+            return None  # a snapshot may cover it: a full load finds out
         self.note(state.version)
         return state
 
-    def _commit_of_head(self) -> Commit:
+    def _commit_of_head(self) -> CommitRecord:
         while True:
             commit = read_commit(self.store, self.folder, self.head())
             if commit is not None:
                 return commit
-            # Clean-up keeps the newest versions; only a long pause between two requests gets here.
+            # Garbage collection keeps the newest versions; only a long pause leads here.
 
-    def _commit_of(self, version: int) -> Commit:
+    def _commit_of(self, version: int) -> CommitRecord:
         commit = read_commit(self.store, self.folder, version) if version > 0 else None
         if commit is None or not counts(self.store, self.folder, commit):
             raise self._not_kept(version)
@@ -239,16 +241,15 @@ class Manifest:
         return VersionNotKept(version, *kept_range(self.store, self.folder, self.head()))
 
 
-def _places(commits: list[Commit]) -> Lineage:
+def _places(commits: list[CommitRecord]) -> Lineage:
     return tuple((commit.version, commit.uid) for commit in commits)
 
 
 def list_tables(store: ObjectStore) -> list[tuple[str, str]]:
     """All (namespace, table), in order of their paths. Takes a few requests for each.
 
-    A table exists once a version of it is committed. The store has no listing of folders, so this
-    one leaps: the first object of a folder names it, and the next search begins behind all that
-    lies in it.
+    A table exists once a version of it is committed. A store does not list folders, so the first
+    object of a folder names it, and the next search begins after the folder.
     """
     return list(_tables(store, ""))
 
@@ -280,7 +281,7 @@ def _first(store: ObjectStore, prefix: str, start_after: str) -> str | None:
 
 
 AT_THE_LATEST_AFTER = 200
-# A small table would get one with almost each commit, because any changelog outweighs half of it.
+# A small table would get a snapshot with almost every commit, because any changelog outweighs it.
 NOT_BEFORE = 10
 
 _SAMPLE = 32
@@ -292,8 +293,8 @@ def snapshot_due(state: TableState, bytes_since_last: int | None = None) -> bool
     """Whether to write a snapshot of ``state`` now.
 
     Args:
-        bytes_since_last: Size of the changelogs since the last one; by default what the state
-            counted itself.
+        bytes_since_last: Size of the changelogs since the last one; by default the state's own
+            count.
     """
     versions = len(state.lineage) - 1
     if versions >= AT_THE_LATEST_AFTER:
@@ -315,11 +316,10 @@ def approximate_bytes(state: TableState) -> int:
 
 
 def write_snapshot(manifest: Manifest, state: TableState) -> TableState:
-    """Write the snapshot of a committed state; returns the state with its lineage cut to that.
+    """Write the snapshot of a committed state; return the state with its lineage cut to it.
 
-    A newer state that one holds by then learns of it through
-    ``newer.after_snapshot(state.version, state.uid)``; commits on top of it, and thereby other
-    processes, have the shorter lineage from then on.
+    A newer state learns of the snapshot through ``newer.after_snapshot(state.version, state.uid)``;
+    commits on top of it, and thereby other processes, then have the shorter lineage.
 
     Raises:
         ValueError: The state was never committed.

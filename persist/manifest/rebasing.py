@@ -1,27 +1,27 @@
-"""Rebasing: a proposal on a state that it was not made for.
+"""Rebasing: a proposal on a state that it was not made for. Pure.
 
-Law of this file: pure. A proposal goes in as a whole or not at all, except for what is in the table
-already, which falls out:
+A proposal is committed as a whole or not at all, except for parts that the table already has
+(tests/persist/manifest/test_writing_cases.py):
 
-    a rewrite or push that is in (an add of the same file, the same or a later txn)   nothing left
-    add of a flush, all of it in ``applied``                                          dropped
-    add of a flush, part of it in ``applied``                                         PartlyCovered
-    any other add of a file that was uploaded before the state's ``horizon``          UploadExpired
-    its removes with it, where all adds of a flush are dropped                        dropped
+    a rewrite or push that is committed (an add of the same file, the same or a later txn)   empty
+    add of a flush, wholly in ``applied``                                             dropped
+    add of a flush, partly in ``applied``                                             PartlyCovered
+    any other add of a file uploaded before the state's ``horizon``                   UploadExpired
+    its removes, if all adds of a flush are dropped                                   dropped
     applied up to what is applied                                                     dropped
     remove of a file that is gone                                                     RewriteVoid
-    a keyed partition that has other files than the flush was made for          PartitionsChanged
-    schema, spec, properties, owner, writer, origin as they are now                   dropped
+    a keyed partition with other files than the flush was made for              PartitionsChanged
+    schema, spec, properties, owner, writer, origin equal to the current ones         dropped
     a horizon that is not later than the state's                                      dropped
-    the end of an origin that has been written since                                  dropped
-    a shared state that is there; a checkpoint that is not newer than the state's     dropped
-    other schema, spec or properties, made for what is no longer there           ProposalConflict
-    properties alone that differ in nothing but the transformers                 go in
-    anything but a horizon that is left where the table version is sealed           VersionSealed
+    the expiry of an origin that was written since                                    dropped
+    a shared state that exists; a checkpoint that is not newer than the state's       dropped
+    other schema, spec or properties, made for an outdated definition            ProposalConflict
+    properties that differ only in the transformers                                   kept
+    anything but a horizon if the table version is sealed                           VersionSealed
 
-A proposal holds flushes, or a rewrite, or a push, and no mixture. Once a horizon is committed,
-clean-up deletes unlisted files from before it: an add that came later would list a file that is
-gone, so it is refused here, and repeated with a file of its own.
+A proposal holds flushes, or a rewrite, or a push, never a mixture. After a horizon is committed,
+garbage collection deletes unlisted files from before it. A later add could list a deleted file, so
+it is refused here and repeated with a new file.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from persist.manifest.actions import (
     Add,
     Applied,
     AppliedKey,
-    Checkpoint,
+    CheckpointAction,
     EpochComplete,
     Horizon,
-    Origin,
+    OriginAction,
     OriginExpired,
     Owner,
     PartitionKey,
@@ -49,7 +49,7 @@ from persist.manifest.actions import (
     Spec,
     Txn,
     Unsealed,
-    Writer,
+    WriterAction,
     WriterIdentity,
     is_before,
 )
@@ -70,7 +70,7 @@ Rebase = Callable[[TableState, tuple[Action, ...]], tuple[Action, ...]]
 
 
 def check_fence(state: TableState, writer: WriterIdentity) -> None:
-    """Raise :class:`Fenced` where another process holds the writer's identity by now."""
+    """Raise :class:`Fenced` if another process holds the writer's identity."""
     known = state.writers.get(writer.ingester_id)
     if known is None or known.epoch < writer.epoch:
         return
@@ -79,11 +79,11 @@ def check_fence(state: TableState, writer: WriterIdentity) -> None:
 
 
 def check_replaced(state: TableState, writer: WriterIdentity) -> None:
-    """Raise :class:`NotReplaced` unless a later process holds the writer's identity by now.
+    """Raise :class:`NotReplaced` unless a later process holds the writer's identity.
 
-    The other side of :func:`check_fence`, for who commits what a fenced process has left in its
-    log. Only under a newer epoch is that safe: whoever wrote the log cannot commit it any more, so
-    what ``applied`` says of the old epoch is moved by adoptions and replays alone.
+    The counterpart of :func:`check_fence`, for a process that commits what a fenced one left in its
+    log. This is safe only under a newer epoch: the owner of the log cannot commit any more, so only
+    adoptions and replays move ``applied`` of the old epoch.
     """
     known = state.writers.get(writer.ingester_id)
     if known is None or known.epoch <= writer.epoch:
@@ -91,10 +91,10 @@ def check_replaced(state: TableState, writer: WriterIdentity) -> None:
 
 
 def check_sealed(state: TableState, actions: Sequence[Action]) -> None:
-    """Raise :class:`VersionSealed` where another table version takes the table's commits now.
+    """Raise :class:`VersionSealed` if another table version takes the table's commits.
 
-    What is known of writers was carried over as it was at the seal: whatever came after it would
-    be lost. Only a clean-up goes on, which changes nothing of it.
+    Knowledge of writers was carried over as of the seal, so anything later would be lost. Only
+    garbage collection, which changes none of it, may commit.
     """
     if state.sealed is None or any(isinstance(action, Unsealed) for action in actions):
         return
@@ -103,11 +103,12 @@ def check_sealed(state: TableState, actions: Sequence[Action]) -> None:
 
 
 def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
-    """The ``actions`` that are still to be committed on top of ``state``; none where all are in.
+    """The ``actions`` still to be committed on top of ``state``; empty if all are committed.
 
     Raises:
         RewriteVoid, PartlyCovered, UploadExpired, ProposalConflict: See the module. The caller
-            plans anew.
+            plans
+            again.
     """
     if _committed_before(state, actions):
         return ()
@@ -125,12 +126,11 @@ def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
     return left
 
 
-def unmoved(seen: Mapping[str, Origin | None], then: Rebase = rebase) -> Rebase:
-    """A rule that goes on with ``then`` where the origins are as they were ``seen``.
+def unmoved(seen: Mapping[str, OriginAction | None], then: Rebase = rebase) -> Rebase:
+    """A rule that continues with ``then`` if the origins are as they were ``seen``.
 
-    What a proposal says of an origin stands for the whole of it: made from an older version, it
-    would take back what was said since. So the rule that is returned raises
-    :class:`OriginMoved` where one of them is another.
+    A proposal replaces the whole of an origin's entry: made from an older version, it would undo
+    later changes. The returned rule raises :class:`OriginMoved` if an origin has changed.
     """
 
     def guarded(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
@@ -143,11 +143,11 @@ def unmoved(seen: Mapping[str, Origin | None], then: Rebase = rebase) -> Rebase:
 
 
 def undisturbed(files: Mapping[PartitionKey, Sequence[Add] | None]) -> Rebase:
-    """A rule as usual, where these partitions have the files that they had.
+    """The usual rule, if these partitions still have the given files.
 
-    A keyed flush has the rows of files that it replaces, and its keys are in no other file: one
-    that somebody has added meanwhile may have them, too. So the rule that is returned raises
-    :class:`PartitionsChanged` where a partition has other files by now.
+    A keyed flush contains the rows of files that it replaces, and its keys are in no other file; a
+    file added meanwhile may have them too. The returned rule raises :class:`PartitionsChanged` if a
+    partition has other files.
     """
 
     def guarded(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
@@ -160,11 +160,11 @@ def undisturbed(files: Mapping[PartitionKey, Sequence[Add] | None]) -> Rebase:
 
 
 def _committed_before(state: TableState, actions: Sequence[Action]) -> bool:
-    """Whether a rewrite or push is in already; flushes are told action by action."""
+    """Whether a rewrite or push is committed already; flushes are decided action by action."""
     if any(isinstance(action, Add) and action.kind == "persist" for action in actions):
         return False
     for action in actions:
-        # File names are unique for ever, so one that is there came by this very proposal.
+        # File names are unique for ever, so an existing one came by this very proposal.
         if isinstance(action, Add) and action.path in state.files:
             return True
         if isinstance(action, Txn) and state.txns.get(action.app_id, -1) >= action.version:
@@ -185,7 +185,7 @@ def _check_removes(state: TableState, actions: Sequence[Action]) -> None:
 def _check_definition(state: TableState, actions: Sequence[Action]) -> None:
     """Refuse definitions that were not made on top of the table's current ones."""
     schema, spec = state.current_schema, state.current_spec
-    # With a schema they are those of a table that is to be made, and that somebody else has made.
+    # With a schema they define a new table, which another process may have created.
     makes = any(isinstance(action, Schema) for action in actions)
     for action in actions:
         if isinstance(action, Schema):
@@ -208,7 +208,7 @@ def _check_definition(state: TableState, actions: Sequence[Action]) -> None:
 
 
 def _lasting(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The properties that a table has for life."""
+    """The properties that never change."""
     return {name: value for name, value in properties.items() if name != TRANSFORMERS}
 
 
@@ -230,7 +230,7 @@ def _check_partly_covered(state: TableState, actions: Sequence[Action]) -> None:
 
 
 def check_uploads(state: TableState, actions: Sequence[Action]) -> None:
-    """Raise :class:`UploadExpired` where a file was uploaded before the state's horizon."""
+    """Raise :class:`UploadExpired` if a file was uploaded before the state's horizon."""
     horizon = state.horizon
     if horizon is None:
         return
@@ -242,7 +242,9 @@ def check_uploads(state: TableState, actions: Sequence[Action]) -> None:
 
 
 def _covered_persists(state: TableState, actions: Sequence[Action]) -> set[PartitionKey]:
-    """Partitions whose flushes are in files already: alone, their removes would take rows away."""
+    """Partitions whose flushes are in files already; committed alone, their removes would delete
+    rows.
+    """
     covered: dict[PartitionKey, bool] = {}
     for action in actions:
         if isinstance(action, Applied) or (isinstance(action, Add) and action.kind == "persist"):
@@ -261,14 +263,14 @@ def _is_in(state: TableState, action: Action) -> bool:
     if isinstance(action, Applied):
         return action.seq <= state.applied_to(*action.key)
     if isinstance(action, Horizon):
-        # Never back: what lies between the two may be deleted already.
+        # Never back: files between the two may be deleted already.
         return state.horizon is not None and not is_before(state.horizon, action.at)
     if isinstance(action, OriginExpired):
         known = state.origins.get(action.name)
         return known is None or known.at != action.at
     if isinstance(action, SharedState):
         return action.id in state.shared_states
-    if isinstance(action, Checkpoint):
+    if isinstance(action, CheckpointAction):
         return not action.replaces(state.checkpoints.get(action.partition))
     if isinstance(action, EpochComplete):
         return (action.ingester_id, action.epoch) in state.epochs_complete
@@ -277,17 +279,17 @@ def _is_in(state: TableState, action: Action) -> bool:
         state.current_spec,
         Properties(values=dict(state.properties)),
         state.owner,
-        state.writers.get(action.ingester_id) if isinstance(action, Writer) else None,
-        state.origins.get(action.name) if isinstance(action, Origin) else None,
+        state.writers.get(action.ingester_id) if isinstance(action, WriterAction) else None,
+        state.origins.get(action.name) if isinstance(action, OriginAction) else None,
     )
 
 
 def live_owner(state: TableState) -> Owner | None:
-    """The owner that takes a keyed table's writes now; None where anybody may claim them.
+    """The owner that takes a keyed table's writes; None if any daemon may claim them.
 
-    A claim holds while the daemon that made it may still have rows of the table that are in no
-    file: until it has closed, as a clean stop and an adoption of its log say. A later process under
-    the same id is the same owner.
+    A claim holds while its daemon may have rows of the table that are in no file: until it is
+    closed by a clean stop or by the adoption of its log. A later process of the same id is the same
+    owner.
     """
     owner = state.owner
     writer = None if owner is None else state.writers.get(owner.ingester_id)
@@ -295,7 +297,7 @@ def live_owner(state: TableState) -> Owner | None:
 
 
 def check_owner(state: TableState, actions: Sequence[Action]) -> None:
-    """Refuse a claim that somebody else's stands against.
+    """Refuse a claim against the claim of another daemon.
 
     Raises:
         ProposalConflict
@@ -307,4 +309,4 @@ def check_owner(state: TableState, actions: Sequence[Action]) -> None:
             and owner is not None
             and owner.ingester_id != action.ingester_id
         ):
-            raise ProposalConflict(f"{owner.ingester_id} takes the table's writes", state)
+            raise ProposalConflict(f"{owner.ingester_id} owns the table's writes", state)

@@ -1,10 +1,8 @@
-"""The files of one partition, in the order in which they were committed.
+"""A table at one version, as an immutable value. Pure.
 
-    add 1, add 1, add 1, add 1      [a]   [a b]   [a b][c]   [a b c d]
-
-Law of this file: pure, immutable. Adding a few costs about as much as the few, however many there
-are: runs of files are shared between states, and each run has at least twice as many files as the
-next, so that there are few runs and each file is copied as often as the logarithm of their number.
+A ``TableState`` never changes; a new state shares the unchanged parts, so holding an old version
+costs little, and any thread may read one. ``draft.apply`` makes the next state from actions;
+``actions`` makes actions from a state.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ from persist.manifest.actions import (
     Add,
     Applied,
     AppliedKey,
-    Checkpoint,
+    CheckpointAction,
     EpochComplete,
     Horizon,
     Imported,
-    Origin,
+    OriginAction,
     Owner,
     PartitionKey,
     Properties,
@@ -35,14 +33,22 @@ from persist.manifest.actions import (
     Spec,
     Txn,
     Values,
-    Writer,
+    WriterAction,
 )
 
 FileRun = tuple[Add, ...]
 
 
 class FileRuns(Sequence[Add]):
-    """A sequence of files, equal to any other of the same files in the same order."""
+    """The files of one partition in the order they were committed; equal to any sequence of the
+    same files.
+
+    Appending a few files costs about as much as the few, however many exist: runs are shared
+    between states, and each run has at least twice as many files as the next, so a file is copied a
+    logarithmic number of times::
+
+        add 1, add 1, add 1, add 1      [a]   [a b]   [a b][c]   [a b c d]
+    """
 
     __slots__ = ("_length", "runs")
 
@@ -52,7 +58,7 @@ class FileRuns(Sequence[Add]):
         self._length = sum(map(len, runs))
 
     def and_then(self, adds: Iterable[Add]) -> FileRuns:
-        """The files of this sequence, and the given ones behind them."""
+        """The files of this sequence followed by the given ones."""
         last = tuple(adds)
         if not last:
             return self
@@ -62,7 +68,7 @@ class FileRuns(Sequence[Add]):
         return FileRuns((*runs, last))
 
     def without(self, paths: Collection[str]) -> FileRuns:
-        """The files of this sequence but for some; walks all of them."""
+        """The files of this sequence except some; walks all of them."""
         return FileRuns().and_then(add for add in self if add.path not in paths)
 
     def __iter__(self) -> Iterator[Add]:
@@ -101,16 +107,16 @@ ALL_APPLIED = 2**63 - 1
 class TableState:
     """A table at one version: everything that is known of it.
 
-    Two states with the same version and uid are equal whatever way they were read; ``lineage``,
-    ``changelog_bytes`` and ``damaged_snapshots`` say how, and do not count.
+    Two states with the same version and uid are equal; ``lineage``, ``changelog_bytes`` and
+    ``damaged_snapshots`` describe how they were read, and are not compared.
 
     Attributes:
         lineage: (version, uid) from the last snapshot (or version 1) to this version.
-        changelog_bytes: Size of the changelogs since the lineage's first.
+        changelog_bytes: Size of the changelogs since the first of the lineage.
         imports: The last import from each table version.
-        table_version: Of the table as a whole: the folder that the files are in.
-        sealed: The seal of this table version, while another one takes its place.
-        damaged_snapshots: Paths of snapshots that did not check out and were read around.
+        table_version: The version of the table as a whole, whose folder holds the files.
+        sealed: The seal of this table version, while another one replaces it.
+        damaged_snapshots: Paths of damaged snapshots that were read around.
     """
 
     version: int = 0
@@ -122,12 +128,12 @@ class TableState:
     specs: Map[int, Spec] = field(default_factory=Map)
     current_spec: Spec | None = None
     properties: Mapping[str, Any] = field(default_factory=dict)
-    writers: Map[str, Writer] = field(default_factory=Map)
+    writers: Map[str, WriterAction] = field(default_factory=Map)
     owner: Owner | None = None
     applied: Map[AppliedKey, int] = field(default_factory=Map)
     epochs_complete: frozenset[tuple[str, int]] = frozenset()
-    origins: Map[str, Origin] = field(default_factory=Map)
-    checkpoints: Map[str, Checkpoint] = field(default_factory=Map)
+    origins: Map[str, OriginAction] = field(default_factory=Map)
+    checkpoints: Map[str, CheckpointAction] = field(default_factory=Map)
     shared_states: Map[str, SharedState] = field(default_factory=Map)
     horizon: str | None = None
     txns: Map[str, int] = field(default_factory=Map)
@@ -142,7 +148,6 @@ class TableState:
 
     @property
     def file_count(self) -> int:
-        """Number of live data files."""
         return len(self.files)
 
     @property
@@ -152,30 +157,30 @@ class TableState:
 
     @property
     def switch(self) -> int:
-        """The number of the last switch of table versions that this one took part in; 0: none."""
+        """The number of the last switch that this table version took part in; 0 for none."""
         numbers = [each.switch for each in self.imports.values()]
         return max(numbers, default=0) if self.sealed is None else self.sealed.switch
 
     @property
     def place(self) -> tuple[int, int]:
-        """What is higher for each newer state of a table, also where it was switched between."""
+        """A key that rises with each newer state of a table, also across switches."""
         return (max((each.switch for each in self.imports.values()), default=0), self.version)
 
     def applied_to(self, ingester_id: str, epoch: int, spec_id: int, values: Values) -> int:
         """The last sequence of this epoch and partition that is in files.
 
         Returns:
-            ``NOTHING_APPLIED`` (-1) when none is, ``ALL_APPLIED`` when the epoch is complete.
+            ``NOTHING_APPLIED`` (-1) if none is, ``ALL_APPLIED`` if the epoch is complete.
         """
         if (ingester_id, epoch) in self.epochs_complete:
             return ALL_APPLIED
         return self.applied.get((ingester_id, epoch, spec_id, values), NOTHING_APPLIED)
 
     def after_snapshot(self, version: int, uid: str) -> TableState:
-        """The same state, knowing that there is a snapshot of ``version`` to read from.
+        """The same state, with the knowledge that a snapshot of ``version`` exists.
 
-        Unchanged where (version, uid) is not in the lineage: then that snapshot is not of this
-        table's history, or a newer one is known.
+        Unchanged if (version, uid) is not in the lineage: the snapshot is of another history, or a
+        newer one is known.
         """
         if (version, uid) not in self.lineage:
             return self
@@ -187,9 +192,9 @@ class TableState:
     def actions(self) -> Iterator[Action]:
         """The shortest actions that make this state from nothing, as a snapshot holds them.
 
-        Files of a partition come in the order in which they were committed.
+        Files of a partition come in the order they were committed.
         """
-        # Ids rise, and the last one is the current one.
+        # Ids rise; the highest is the current one.
         yield from (self.schemas[schema_id] for schema_id in sorted(self.schemas))
         yield from (self.specs[spec_id] for spec_id in sorted(self.specs))
         if self.properties:

@@ -1,8 +1,22 @@
-"""Small objects that are created once and never changed, read once for each store of a process.
+"""The versions of a table as a whole: ``v1``, ``v2``, …, and which of them is current.
 
-Law of this file: an object is known by its path, size and time, so that one that somebody has
-deleted and made anew is read anew. Each listing is a new one: what is there is never taken from
-memory, only what is in it. Any thread.
+    claim_version(store, …, push_id)     a number that no other push gets
+    switches(store, …)                   the switches in order; the last names the current version
+    list_versions(store, …)              all versions, and what exists of each
+    give_up_version(store, …, version)   it will not become current, and may be deleted
+
+A table version has its own manifest and data below ``<namespace>/<table>/v<N>/``. The highest
+number under ``_current/`` names the current one; without any it is version 1.
+
+Each object here is created once, under a condition, and never changed, so exactly one process owns
+a number for ever. A number is never reused: its claim stays when the version is deleted. A version
+is given up as of the last switch known then; a later switch to it, which had passed its seal, voids
+that. Foreign objects are refused by name, because a reader that skipped one might show the wrong
+version.
+
+Objects that never change are read once per store and process. They are known by path, size and
+time, so an object that was deleted and created again is read again. Each listing is new. Any
+thread.
 """
 
 from __future__ import annotations
@@ -36,7 +50,7 @@ from persist.store import AlreadyExists, NotFound, ObjectInfo, ObjectStore
 _T = TypeVar("_T")
 
 MOST_KNOWN = 1 << 16
-"""So many objects of a store are remembered; a table of hourly pushes has 9,000 switches a year."""
+"""The most objects of a store that are remembered; hourly pushes make 9,000 switches a year."""
 _READERS = 8
 
 _lock = threading.Lock()
@@ -46,14 +60,14 @@ _known: WeakKeyDictionary[ObjectStore, dict[ObjectInfo, Any]] = WeakKeyDictionar
 def read_once(
     store: ObjectStore, infos: Sequence[ObjectInfo], read: Callable[[ObjectStore, str], _T]
 ) -> list[_T]:
-    """Return what is in the objects of a listing, in its order.
+    """The content of the objects of a listing, in its order.
 
     Args:
-        read: Reads one, and is called for those that have not been read; several at a time, where
-            they are many.
+        read: Reads one object; called for those that have not been read, several at a time if they
+            are many.
 
     Raises:
-        Exception: What ``read`` raises; nothing of that is remembered.
+        Exception: From ``read``; nothing of that is remembered.
     """
     with _lock:
         there = _known.get(store, {})
@@ -78,7 +92,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, NotFound
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table went to ``table_version`` at this time, by the store's clock."""
+    """The table was switched to ``table_version`` at this time, by the store's clock."""
 
     table_version: int
     previous: int = 1
@@ -88,15 +102,15 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NumberedSwitch(msgspec.Struct, frozen=True):
-    """A switch, and its place among all of the table."""
+    """A switch and its number."""
 
     number: int
     switch: Switch
     written: datetime
 
 
-class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The push that the number of a table version belongs to."""
+class VersionClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The push that owns the number of a table version."""
 
     table_version: int
     push_id: str
@@ -104,10 +118,10 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     incarnation: str = ""
 
 
-class Gone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table version that will not count any more, since when, and why.
+class GivenUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table version that will not become current, since when, and why.
 
-    ``switch``: the number of the last switch at that time. It is void where a later one went there.
+    ``switch``: the number of the last switch at that time. A later switch to the version voids it.
     """
 
     table_version: int
@@ -120,36 +134,36 @@ class TableVersion(msgspec.Struct, frozen=True):
     """One version of a table.
 
     Attributes:
-        claim: None for version 1, and for one that was made by hand.
-        current: Whether it is the one that counts; ``switched_at``: since when it was so last.
-        committed: Whether it can be read: there is a manifest.
-        gone: Set where it was given up or deleted.
+        claim: None for version 1, and for one that was made manually.
+        current: Whether it is current; ``switched_at``: when it became so last.
+        committed: Whether it can be read: it has a manifest.
+        gone: Set if it was given up or deleted.
     """
 
     version: int
     current: bool
     committed: bool
-    claim: Claim | None = None
+    claim: VersionClaim | None = None
     switched_at: str | None = None
-    gone: Gone | None = None
+    gone: GivenUp | None = None
 
     @property
     def kept(self) -> bool:
-        """Whether it can be read, and may count again."""
+        """Whether it can be read, and may become current again."""
         return self.committed and self.gone is None
 
 
 def switches(store: ObjectStore, namespace: str, table: str) -> list[NumberedSwitch]:
-    """All switches of a table, in order; none where version 1 has counted from the start.
+    """All switches of a table, in order; empty if version 1 was always current.
 
     Raises:
-        ManifestDamaged: An object there is no switch, or cannot be read.
+        ManifestDamaged: An object in the folder is no switch, or cannot be read.
     """
     found: dict[int, ObjectInfo] = {}
     for info in store.list(current_folder(namespace, table)):
         number = parse_number(posixpath.basename(info.path))
         if number is None:
-            raise ManifestDamaged(info.path, 0, "", "it is no switch to a table version; move it")
+            raise ManifestDamaged(info.path, 0, "", "not a switch to a table version; move it")
         found[number] = info
     read = read_once(store, list(found.values()), read_switch)
     return [
@@ -159,7 +173,7 @@ def switches(store: ObjectStore, namespace: str, table: str) -> list[NumberedSwi
 
 
 def read_switch(store: ObjectStore, path: str) -> Switch:
-    """One switch. ``ManifestDamaged`` where it cannot be read or makes no sense."""
+    """One switch. ``ManifestDamaged`` if it cannot be read or is invalid."""
     try:
         switch = msgspec.json.decode(store.get(path), type=Switch)
     except _UNREADABLE as exc:
@@ -171,7 +185,7 @@ def read_switch(store: ObjectStore, path: str) -> Switch:
 
 
 def last_switch(store: ObjectStore, namespace: str, table: str) -> tuple[int, Switch]:
-    """The number of the last switch, and that switch; number 0 where there was none.
+    """The last switch and its number; number 0 if there was none.
 
     Raises:
         ManifestDamaged: As :func:`switches`; older ones are not read.
@@ -180,7 +194,7 @@ def last_switch(store: ObjectStore, namespace: str, table: str) -> tuple[int, Sw
     for info in store.list(current_folder(namespace, table)):
         found = parse_number(posixpath.basename(info.path))
         if found is None:
-            raise ManifestDamaged(info.path, 0, "", "it is no switch to a table version; move it")
+            raise ManifestDamaged(info.path, 0, "", "not a switch to a table version; move it")
         number, last = found, info
     if last is None:
         return 0, Switch(table_version=1)
@@ -188,18 +202,18 @@ def last_switch(store: ObjectStore, namespace: str, table: str) -> tuple[int, Sw
 
 
 def current_version(store: ObjectStore, namespace: str, table: str) -> int:
-    """The table version that counts. ``ManifestDamaged`` as :func:`last_switch`."""
+    """The current table version. ``ManifestDamaged`` as :func:`last_switch`."""
     return last_switch(store, namespace, table)[1].table_version
 
 
 def claim_version(
     store: ObjectStore, namespace: str, table: str, push_id: str, incarnation: str = ""
 ) -> int:
-    """A number for a new table version; the same push gets its own again. Blocks.
+    """A number for a new table version; the same push gets the same number again. Blocks.
 
     Raises:
         ValueError: The push has no id.
-        ManifestDamaged: An object there is no claim.
+        ManifestDamaged: An object in the folder is no claim.
         StoreUnavailable: Try again: no number is lost.
     """
     if not push_id:
@@ -212,19 +226,19 @@ def claim_version(
     known = [*claims, *(each.switch.table_version for each in switches(store, namespace, table))]
     version = max([1, *known, *_made(store, namespace, table, max([1, *known]))]) + 1
     while True:
-        claim = Claim(version, push_id, store.now().isoformat(), incarnation)
+        claim = VersionClaim(version, push_id, store.now().isoformat(), incarnation)
         try:
             store.create(numbered(folder, version), msgspec.json.encode(claim))
         except AlreadyExists:
-            if _read(store, numbered(folder, version), Claim).push_id == push_id:
+            if _read(store, numbered(folder, version), VersionClaim).push_id == push_id:
                 return version
-            version += 1  # somebody was faster, so this ends
+            version += 1  # another process was faster
         else:
             return version
 
 
-def claim_of(store: ObjectStore, namespace: str, table: str, version: int) -> Claim | None:
-    """Return the claim of a table version, which is never deleted; None where nobody has made one.
+def claim_of(store: ObjectStore, namespace: str, table: str, version: int) -> VersionClaim | None:
+    """The claim of a table version, which is never deleted; None if it was never claimed.
 
     Raises:
         ManifestDamaged: It is no claim.
@@ -232,35 +246,35 @@ def claim_of(store: ObjectStore, namespace: str, table: str, version: int) -> Cl
     info = store.exists(numbered(claimed_folder(namespace, table), version))
     if info is None:
         return None
-    return read_once(store, [info], partial(_read, kind=Claim))[0]
+    return read_once(store, [info], partial(_read, kind=VersionClaim))[0]
 
 
 def give_up_version(
     store: ObjectStore, namespace: str, table: str, version: int, why: str = "given up"
 ) -> None:
-    """Say that a table version will not count: its push was given up. Twice is fine.
+    """Record that a table version will not become current: its push was given up. May be repeated.
 
-    A switch to it that has passed its seal, or that looked before this, still takes effect:
-    ``forbid_switch`` is for who has to know.
+    A switch to it that has passed its seal, or that checked before this, still takes effect;
+    ``forbid_switch`` rules that out.
 
     Raises:
-        SwitchRefused: It counts.
+        SwitchRefused: It is current.
     """
     number, last = last_switch(store, namespace, table)
     if last.table_version == version:
-        raise SwitchRefused(namespace, table, version, "it counts, and cannot be given up")
+        raise SwitchRefused(namespace, table, version, "it is current, and cannot be given up")
     if read_gone(store, namespace, table, version) is not None:
         return
-    gone = Gone(version, store.now().isoformat(), why, number)
+    gone = GivenUp(version, store.now().isoformat(), why, number)
     with suppress(AlreadyExists):
         store.create(gone_path(namespace, table, version, number), msgspec.json.encode(gone))
 
 
 def list_versions(store: ObjectStore, namespace: str, table: str) -> list[TableVersion]:
-    """The versions of a table, also those that are claimed only or deleted, in order.
+    """The versions of a table, in order, including those only claimed or deleted.
 
     Raises:
-        ManifestDamaged: An object that says of them is foreign or cannot be read.
+        ManifestDamaged: An object about them is foreign or cannot be read.
     """
     folder = claimed_folder(namespace, table)
     claims, done = _claims(store, folder), switches(store, namespace, table)
@@ -287,20 +301,20 @@ def list_versions(store: ObjectStore, namespace: str, table: str) -> list[TableV
 
 
 def known_versions(store: ObjectStore, namespace: str, table: str) -> list[int]:
-    """The numbers of a table's versions: 1, and those that pushes have claimed, in order."""
+    """The numbers of a table's versions in order: 1, and those that pushes have claimed."""
     names = (posixpath.basename(one.path) for one in store.list(claimed_folder(namespace, table)))
     numbers = {parse_number(name) for name in names}
     return sorted({1} | {number for number in numbers if number is not None})
 
 
 def unfinished_claims(store: ObjectStore, namespace: str, table: str, beginning: str) -> list[int]:
-    """The claimed versions that have never counted and were not given up.
+    """The claimed versions that were never current and were not given up.
 
     Args:
-        beginning: Only of pushes whose ids begin so.
+        beginning: Only of pushes whose ids start with this.
 
     Raises:
-        ManifestDamaged: As :func:`switches`; or an object there is no claim.
+        ManifestDamaged: As :func:`switches`; or an object in the folder is no claim.
     """
     folder = claimed_folder(namespace, table)
     words = (parse_gone(posixpath.basename(info.path)) for info in store.list(folder))
@@ -314,7 +328,7 @@ def unfinished_claims(store: ObjectStore, namespace: str, table: str, beginning:
 
 
 def may_count(store: ObjectStore, namespace: str, table: str, version: int) -> bool:
-    """Whether a table version counts, or has not done so yet and was not given up.
+    """Whether a table version is current, or was not yet current and was not given up.
 
     Raises:
         ManifestDamaged: As :func:`switches`.
@@ -328,7 +342,7 @@ def may_count(store: ObjectStore, namespace: str, table: str, version: int) -> b
 
 
 def check_kept(store: ObjectStore, namespace: str, table: str, version: int) -> None:
-    """Raise ``TableVersionNotKept`` where there is no such table version to read."""
+    """Raise ``TableVersionNotKept`` if the table version cannot be read."""
     there = is_committed(store, namespace, table, version)
     if there and read_gone(store, namespace, table, version) is None:
         return
@@ -349,11 +363,11 @@ def read_gone(
     table: str,
     version: int,
     done: Sequence[NumberedSwitch] | None = None,
-) -> Gone | None:
-    """The word that a table version was given up or deleted; None where there is none that holds.
+) -> GivenUp | None:
+    """The record that a table version was given up or deleted; None without a valid one.
 
     Args:
-        done: All switches, where they are known.
+        done: All switches, if known.
     """
     folder, found = claimed_folder(namespace, table), None
     for info in store.list(folder, numbered(folder, version)):
@@ -363,13 +377,13 @@ def read_gone(
         found = info.path
     if found is None:
         return None
-    gone = _read(store, found, Gone)
+    gone = _read(store, found, GivenUp)
     done = switches(store, namespace, table) if done is None else done
     later = (each.switch for each in done if each.number > gone.switch)
     return None if any(switch.table_version == version for switch in later) else gone
 
 
-def _claims(store: ObjectStore, folder: str) -> dict[int, Claim]:
+def _claims(store: ObjectStore, folder: str) -> dict[int, VersionClaim]:
     found: dict[int, ObjectInfo] = {}
     for info in store.list(folder):
         name = posixpath.basename(info.path)
@@ -377,13 +391,13 @@ def _claims(store: ObjectStore, folder: str) -> dict[int, Claim]:
         if number is not None:
             found[number] = info
         elif parse_gone(name) is None:
-            raise ManifestDamaged(info.path, 0, "", "it is no claim of a table version; move it")
-    read = read_once(store, list(found.values()), partial(_read, kind=Claim))
+            raise ManifestDamaged(info.path, 0, "", "not a claim of a table version; move it")
+    read = read_once(store, list(found.values()), partial(_read, kind=VersionClaim))
     return dict(zip(found, read, strict=True))
 
 
 def _made(store: ObjectStore, namespace: str, table: str, known: int) -> Sequence[int]:
-    """Versions right above the known ones that were made without a claim, by hand."""
+    """Versions right above the known ones that were made manually, without a claim."""
     version = known
     while is_committed(store, namespace, table, version + 1):
         version += 1
@@ -394,4 +408,4 @@ def _read(store: ObjectStore, path: str, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(store.get(path), type=kind)
     except _UNREADABLE as exc:
-        raise ManifestDamaged(path, 0, "", f"it does not say what it should: {exc}") from exc
+        raise ManifestDamaged(path, 0, "", f"unexpected content: {exc}") from exc

@@ -1,10 +1,10 @@
-"""Verification that everything that is kept of a table is there and checks out.
+"""Verifies that everything kept of a table exists and is intact. Reads only.
 
-    damage      a kept version cannot be read, or a file that it lists is missing or of another size
-    weakness    a snapshot is damaged: it is read around, as long as what it stands for is there
-    strays      what no kept version needs, by kind: clean-up takes it, or an attempt is under way
+    damage      a kept version cannot be read, or one of its files is missing or of another size
+    weakness    a snapshot is damaged: it is read around while its changelogs exist
+    strays      objects that no kept version needs, by kind: garbage, or attempts under way
 
-Law of this file: reads only, and goes on after what it finds.
+It continues after each finding.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import msgspec
 
 from persist.manifest.actions import Add
 from persist.manifest.errors import ManifestDamaged
-from persist.manifest.files import Commit, DamagedFile, decode_snapshot
+from persist.manifest.files import CommitRecord, DamagedFile, decode_snapshot
 from persist.manifest.gc import Deleted, ManifestFiles, list_data, list_manifest
 from persist.manifest.head import read_commit
 from persist.manifest.history import kept_versions
-from persist.manifest.lineage import Loader, read_changelog, replay
+from persist.manifest.lineage import VersionLoader, read_changelog, replay
 from persist.manifest.paths import snapshot_path
 from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState
@@ -30,8 +30,8 @@ from persist.store import NotFound, ObjectInfo
 CountRows = Callable[[str, Add], int]
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that is not as it was written; ``path`` from the store's root."""
+class ManifestFinding(msgspec.Struct, frozen=True):
+    """One deviation; ``path`` is from the store's root."""
 
     severity: Literal["damage", "weakness"]
     path: str
@@ -40,7 +40,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """The objects looked at, and the findings. ``data_files``: those of any kept version."""
+    """What was checked, and the findings. ``data_files``: those of any kept version."""
 
     namespace: str
     table: str
@@ -48,7 +48,7 @@ class Verification(msgspec.Struct, frozen=True):
     newest: int
     data_files: int
     rows_counted: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[ManifestFinding, ...]
     stray_commits: Deleted
     stray_changelogs: Deleted
     stray_snapshots: Deleted
@@ -56,24 +56,24 @@ class Verification(msgspec.Struct, frozen=True):
 
     @property
     def damaged(self) -> bool:
-        """Whether something that is kept cannot be had."""
+        """Whether something that is kept cannot be read."""
         return any(finding.severity == "damage" for finding in self.findings)
 
 
 def verify(manifest: Manifest, count_rows: CountRows | None = None) -> Verification:
-    """Read everything that is kept; see the module for what is told.
+    """Check everything that is kept; the module lists what is reported.
 
     Args:
-        count_rows: Gives the rows that a data file holds, by its path from the store's root and
-            its entry; by default only existence and size are looked at. What it raises is a
-            finding.
+        count_rows: Returns the rows of a data file, by its path from the store's root and its
+            entry;
+            by default only existence and size are checked. Its exceptions become findings.
 
     Raises:
-        TableNotFound: There is no such table.
-        StoreUnavailable: The store went away.
+        TableNotFound: The table does not exist.
+        StoreUnavailable: The store became unreachable.
     """
     oldest, newest = kept_versions(manifest)
-    check = _Check(manifest, count_rows)
+    check = _VersionCheck(manifest, count_rows)
     for version in range(oldest, newest + 1):
         check.version(version)
     files, needed = list_manifest(manifest), check.needed
@@ -94,12 +94,12 @@ def verify(manifest: Manifest, count_rows: CountRows | None = None) -> Verificat
 
 
 @dataclass
-class _Check:
-    """The versions looked at so far, in ascending order, and their findings."""
+class _VersionCheck:
+    """The versions checked so far, in ascending order, and their findings."""
 
     manifest: Manifest
     count_rows: CountRows | None
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ManifestFinding] = field(default_factory=list)
     needed: set[tuple[int, str]] = field(default_factory=set)
     listed: set[str] = field(default_factory=set)
     stored: dict[str, ObjectInfo] = field(default_factory=dict)
@@ -111,11 +111,11 @@ class _Check:
         self.files = list_manifest(self.manifest)
 
     def version(self, version: int) -> None:
-        """Look at one version and at the files that came with it."""
+        """Check one version and the files that it added."""
         try:
             commit = read_commit(self.manifest.store, self.manifest.folder, version)
             if commit is None:
-                return  # clean-up has passed it meanwhile
+                return  # deleted meanwhile
             self.needed.add((version, commit.uid))
             adds = self._follow(commit)
             if adds is None:
@@ -128,9 +128,9 @@ class _Check:
         for add in adds:
             self._data(add, version)
 
-    def _follow(self, commit: Commit) -> Iterable[Add] | None:
-        """The version by the one before and its own changelog; what it added, and None if it
-        cannot be had that way.
+    def _follow(self, commit: CommitRecord) -> Iterable[Add] | None:
+        """The files that the version added, read from its own changelog on top of the previous
+        state; None if that is impossible.
         """
         state, folder = self.state, self.manifest.folder
         if state is None or commit.parent != state.uid:
@@ -146,15 +146,15 @@ class _Check:
             return None
         return [action for action in log.actions if isinstance(action, Add)]
 
-    def _load(self, commit: Commit) -> Iterable[Add]:
-        loader = Loader(self.manifest.store, self.manifest.folder)
+    def _load(self, commit: CommitRecord) -> Iterable[Add]:
+        loader = VersionLoader(self.manifest.store, self.manifest.folder)
         self.state = loader.load(commit)
         self.needed |= {loader.base, *loader.replayed}
         for path in self.state.damaged_snapshots:
-            self._found("weakness", path, commit.version, "the snapshot does not check out")
+            self._found("weakness", path, commit.version, "the snapshot is damaged")
         return self.state.files.values()
 
-    def _snapshot(self, commit: Commit) -> None:
+    def _snapshot(self, commit: CommitRecord) -> None:
         place = (commit.version, commit.uid)
         if place not in self.files.snapshots or self.state is None:
             return
@@ -165,7 +165,7 @@ class _Check:
             if decode_snapshot(self.manifest.store.get(path)) != self.state:
                 self._found("damage", path, commit.version, "it differs from the changelogs")
         except NotFound:
-            return  # clean-up has passed it meanwhile
+            return  # deleted meanwhile
         except DamagedFile as exc:
             self._found("weakness", path, commit.version, str(exc))
 
@@ -193,4 +193,4 @@ class _Check:
     def _found(
         self, severity: Literal["damage", "weakness"], path: str, version: int, problem: str
     ) -> None:
-        self.findings.append(Finding(severity, path, version, problem))
+        self.findings.append(ManifestFinding(severity, path, version, problem))

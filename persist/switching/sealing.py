@@ -21,7 +21,7 @@ from persist.manifest import (
     EpochComplete,
     Manifest,
     MomentNotKept,
-    Origin,
+    OriginAction,
     OriginExpired,
     Properties,
     Proposal,
@@ -164,7 +164,7 @@ def imported_actions(
             yield Txn(app_id=app_id, version=version)
 
 
-def _without_partitions(origin: Origin) -> Origin:
+def _without_partitions(origin: OriginAction) -> OriginAction:
     """An origin without what single partitions have of it: there are others now.
 
     No buffer has rows of it then, so nothing of it is in a partition and not in all.

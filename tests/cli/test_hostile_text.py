@@ -25,7 +25,14 @@ import typer
 from ingester.cli.app import app
 from ingester.client import Client, InvalidRequest
 from ingester.reports.replications import ReplicationReport, TableReport
-from persist.manifest import Checkpoint, Manifest, Proposal, Writer, WriterIdentity, commit
+from persist.manifest import (
+    CheckpointAction,
+    Manifest,
+    Proposal,
+    WriterAction,
+    WriterIdentity,
+    commit,
+)
 from persist.partitioning import PartitionSpec
 from persist.store import open_store
 from persist.table import TableDefinition
@@ -88,8 +95,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     manifest = Manifest(store, "n", "old")
     me = WriterIdentity(EVIL, EVIL, 1)
     state = commit(manifest, None, Proposal(definition.actions()), me)
-    mine = Writer(EVIL, EVIL, 1, "open")
-    kept = Checkpoint(EVIL, "AAAA", ingester_id=EVIL, epoch=1, seq=1, origin=EVIL, sequence=1)
+    mine = WriterAction(EVIL, EVIL, 1, "open")
+    kept = CheckpointAction(EVIL, "AAAA", ingester_id=EVIL, epoch=1, seq=1, origin=EVIL, sequence=1)
     commit(manifest, state, Proposal([mine, kept]), me)
     with Daemon.start(folder / "data", persist__max_age="1h") as daemon:
         with Client(daemon.flight) as client:

@@ -19,7 +19,7 @@ from ingester.schema.definition import keyed_definition
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits
 from ingester.tables.new_version import WholeTable
-from persist.manifest import Checkpoint, WriterIdentity, claim_version, last_switch
+from persist.manifest import CheckpointAction, WriterIdentity, claim_version, last_switch
 from persist.store import PutInfo, StoreUnavailable
 from persist.switching import switch_version
 from tests.drivers.memory_store import MemoryStore
@@ -27,7 +27,7 @@ from tests.drivers.memory_store import MemoryStore
 ME = WriterIdentity("tested", "0" * 16, 1)
 KEY = ("ns", "t")
 OLD, NEW = pa.schema({"id": pa.int64()}), pa.schema({"k": pa.string()})
-STATE = Checkpoint("source", "AAAA", None, "tested", 1, 0)
+STATE = CheckpointAction("source", "AAAA", None, "tested", 1, 0)
 
 
 class AwayStore(MemoryStore):

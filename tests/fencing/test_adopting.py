@@ -175,7 +175,7 @@ def test_a_store_that_does_not_answer_is_exit_four_and_the_next_run_adopts(
     away = ("--store", "s3://bucket/prefix", "--set", nobody_listens)
     done = wal_command("adopt", tmp_path / "first", *away)
     assert (done.returncode, done.stdout) == (4, "")
-    assert "run the same command again, nothing is added twice" in done.stderr
+    assert "run the same command again: no row is added twice" in done.stderr
     assert adopted_rows(tmp_path, "first") == 5
 
 

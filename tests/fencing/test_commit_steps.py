@@ -26,7 +26,7 @@ from persist.manifest import (
     Manifest,
     Proposal,
     TableState,
-    Writer,
+    WriterAction,
     WriterIdentity,
     claim_epoch,
     commit,
@@ -111,7 +111,7 @@ class Scene:
     def second_writes(self, seq: int) -> None:
         """Register, as before each write that is not known to be registered, and persist a row."""
         manifest = Manifest(self.store, *TABLE)
-        here = Writer(self.second.ingester_id, "second", self.second.epoch, "open")
+        here = WriterAction(self.second.ingester_id, "second", self.second.epoch, "open")
         state = commit(manifest, None, Proposal([here]), self.second)
         rows = events(FIRST_OF_SECOND + seq, 1)
         put_in(manifest, self.second, state, [(seq, ("2026-11-21",), rows)])

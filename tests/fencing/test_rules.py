@@ -21,14 +21,14 @@ from persist.manifest import (
     Fenced,
     Manifest,
     NotReplaced,
-    Origin,
+    OriginAction,
     OriginAhead,
     Proposal,
     Remove,
     Schema,
     Spec,
     TableState,
-    Writer,
+    WriterAction,
     WriterIdentity,
     apply,
     check_replaced,
@@ -38,7 +38,7 @@ from persist.store import open_store
 from tests.persist.manifest.samples import DAY, ME, add, applied, grown, persist, put_in, table
 
 NEWER = WriterIdentity("me", "second", 2)
-HERE = Writer("me", "second", 2, "open")
+HERE = WriterAction("me", "second", 2, "open")
 KEY = OrphanKey(ME, 1, DAY)
 
 
@@ -107,17 +107,17 @@ def test_what_is_applied_under_the_old_identity_is_left_out() -> None:
 def test_what_an_origin_has_in_files_by_another_way_is_left_out() -> None:
     parts = [part(1, "o", 10), part(2, "o", 11), part(3, "o", 12), part(4, "p", 10), part(5)]
     ahead = (OriginAhead(1, DAY, 11), OriginAhead(1, ("other",), 12))
-    assert left(state_with(Origin("o", "me", 2, 10, ())), *parts) == [2, 3, 4, 5]
-    assert left(state_with(Origin("o", "me", 2, None, ahead)), *parts) == [3, 4, 5]
-    assert left(state_with(Origin("q", "me", 2, 99, ())), *parts) == [1, 2, 3, 4, 5]
+    assert left(state_with(OriginAction("o", "me", 2, 10, ())), *parts) == [2, 3, 4, 5]
+    assert left(state_with(OriginAction("o", "me", 2, None, ahead)), *parts) == [3, 4, 5]
+    assert left(state_with(OriginAction("q", "me", 2, 99, ())), *parts) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
     "actions",
     [
-        (Writer("me", "second", 2, "open"),),
-        (Writer("me", "second", 2, "closed"), Applied("me", 2, 1, DAY, 1)),
-        (Writer("me", "second", 2, "closed"), EpochComplete("me", 2)),
+        (WriterAction("me", "second", 2, "open"),),
+        (WriterAction("me", "second", 2, "closed"), Applied("me", 2, 1, DAY, 1)),
+        (WriterAction("me", "second", 2, "closed"), EpochComplete("me", 2)),
     ],
 )
 def test_the_order_against_a_newer_epoch_that_may_have_the_keys_is_unknown(
@@ -131,9 +131,9 @@ def test_the_order_against_a_newer_epoch_that_may_have_the_keys_is_unknown(
     "actions",
     [
         (),
-        (Writer("me", "second", 2, "closed"), Applied("me", 2, 1, ("other",), 1)),
-        (Writer("me", "first", 1, "open"), Applied("me", 1, 1, DAY, 1)),
-        (Writer("other", "one", 7, "open"), Applied("other", 7, 1, DAY, 1)),
+        (WriterAction("me", "second", 2, "closed"), Applied("me", 2, 1, ("other",), 1)),
+        (WriterAction("me", "first", 1, "open"), Applied("me", 1, 1, DAY, 1)),
+        (WriterAction("other", "one", 7, "open"), Applied("other", 7, 1, DAY, 1)),
     ],
 )
 def test_log_order_decides_where_no_newer_epoch_has_the_keys(actions: tuple[Action, ...]) -> None:

@@ -15,7 +15,7 @@ from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits
-from persist.manifest import Writer, WriterIdentity, snapshot_due
+from persist.manifest import WriterAction, WriterIdentity, snapshot_due
 from persist.partitioning import UNPARTITIONED
 from persist.store import PutInfo, StoreDenied
 from persist.store.local import LocalStore
@@ -48,7 +48,7 @@ class DenyingStore(LocalStore):
 async def _due_table(catalog: Catalog, name: str) -> TableBuffer:
     table = await catalog.create("ns", name, TableDefinition(NUMBERS, UNPARTITIONED))
     while not snapshot_due(table.state):
-        changed = (Writer(f"other-{table.state.version}", "0" * 16, 1, "open"),)
+        changed = (WriterAction(f"other-{table.state.version}", "0" * 16, 1, "open"),)
         async with catalog.commits.held(table.key):
             table.install(await catalog.commits.commit_held(table.key, table.state, changed))
     return table
@@ -99,7 +99,9 @@ def test_a_store_that_is_known_to_be_away_holds_up_no_answer(tmp_path: Path) -> 
         catalog = Catalog(Commits(store, tree, WRITER, hooks), tree, WRITER)
         table = await catalog.create("ns", "t", TableDefinition(NUMBERS, UNPARTITIONED))
         other = Catalog(Commits(store, _tree(), OTHER, hooks), tree, OTHER)
-        await other.commits.commit_held(table.key, table.state, (Writer("o", "0" * 16, 1, "open"),))
+        await other.commits.commit_held(
+            table.key, table.state, (WriterAction("o", "0" * 16, 1, "open"),)
+        )
         known, before = table.state.version, store.reads
         await catalog.refresh(table, 0.0)
         assert (table.state.version, store.reads) == (known, before)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from persist.manifest import Checkpoint, Manifest, Proposal, WriterIdentity, commit
+from persist.manifest import CheckpointAction, Manifest, Proposal, WriterIdentity, commit
 from persist.store import open_store
 from persist.switching import roll_back, switch_version
 from tests.drivers.daemon import Daemon
@@ -247,7 +247,7 @@ def test_a_state_counts_over_one_of_a_daemon_whose_clock_is_ahead(tmp_path: Path
         send(daemon, [1])
         manifest = Manifest(open_store(store_url(tmp_path)), *TABLE)
         other = WriterIdentity("other", "run", 1)
-        ahead = Checkpoint("topic-0", text(b"ahead"), at="2199-01-01T00:00:00+00:00")
+        ahead = CheckpointAction("topic-0", text(b"ahead"), at="2199-01-01T00:00:00+00:00")
         ahead = msgspec.structs.replace(ahead, ingester_id="other", epoch=1, seq=1)
         commit(manifest, manifest.load(), Proposal([ahead]), other)
         assert get(daemon) == (b"ahead", b"ahead")

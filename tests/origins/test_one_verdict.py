@@ -34,7 +34,7 @@ from ingester.tables.claims import OriginClaims
 from ingester.tables.origin_takeover import OriginTakeover
 from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.dedup import Deduplication
-from persist.manifest import Applied, Origin, PartitionKey, TableState, WriterIdentity, apply
+from persist.manifest import Applied, OriginAction, PartitionKey, TableState, WriterIdentity, apply
 from persist.manifest.origins import Process, fresh, origin_of, owned, taken_over, with_ends
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
@@ -69,10 +69,10 @@ class History:
         self.in_files: Rows = set()
         self.logged: dict[Process, Rows] = {}
         """What each process has in its log: all from where it took the origin that no file had."""
-        self.claims: dict[Process, Origin] = {}
+        self.claims: dict[Process, OriginAction] = {}
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> OriginAction:
         return self.state.origins[NAME]
 
     @property

@@ -15,7 +15,7 @@ from ingester.origins.origin_table import (
     OriginTable,
 )
 from ingester.origins.registry import Origins
-from persist.manifest.origins import Run, Verdict, origin_of
+from persist.manifest.origins import OriginVerdict, SequenceRun, origin_of
 
 ME = ("me", 1)
 WAYS: dict[Claim, tuple[Event, ...]] = {
@@ -65,11 +65,11 @@ def test_the_fate_of_an_operation_that_never_began_cannot_be_told() -> None:
 def test_what_another_had_is_not_new_where_its_run_was_merged_into_ours() -> None:
     origins, table = Origins(), ("ns", "t")
     found = origins.table("o", table)
-    runs = [Run(0, ("other", 1), None, {}), Run(10, ME, None, {})]
+    runs = [SequenceRun(0, ("other", 1), None, {}), SequenceRun(10, ME, None, {})]
     origins.claim(found, origin_of("o", ME, runs, None), ME)
     for sequence in range(10, 20):
         origins.note_applied("o", table, sequence, sequence, (), ME)
-    origins.load(found, origin_of("o", ME, [Run(0, ME, None, {})], None), ME[0])
+    origins.load(found, origin_of("o", ME, [SequenceRun(0, ME, None, {})], None), ME[0])
     verdicts = [found.verdict(sequence) for sequence in (5, 12, 20)]
-    assert verdicts == [Verdict.DUPLICATE, Verdict.DUPLICATE, Verdict.NEW]
+    assert verdicts == [OriginVerdict.DUPLICATE, OriginVerdict.DUPLICATE, OriginVerdict.NEW]
     assert origins.is_applied("o", table, 5)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ingester.origins.registry import Origins
-from persist.manifest.origins import Verdict
+from persist.manifest.origins import OriginVerdict
 
 TABLES = [("n", "a"), ("n", "b")]
 
@@ -34,7 +34,7 @@ class OriginMachine(RuleBasedStateMachine):
         self.op_seq += 1
         holders: list[Any] = [self.open[table][part] for part in sorted(parts)]
         origin_table = self.origins.table("o", table)
-        assert origin_table.verdict(self.sequence) is Verdict.NEW
+        assert origin_table.verdict(self.sequence) is OriginVerdict.NEW
         assert origin_table.fates.begin(self.sequence)
         assert not origin_table.fates.begin(self.sequence)
         told: list[BaseException | None] = []

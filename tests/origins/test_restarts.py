@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingester.origins.registry import Origins
-from persist.manifest import Origin
-from persist.manifest.origins import Verdict, taken_over
+from persist.manifest import OriginAction
+from persist.manifest.origins import OriginVerdict, taken_over
 from tests.drivers.daemon import Daemon
 from tests.drivers.wire import events, put, rows
 from tests.persist.manifest.samples import may_commit
@@ -28,7 +28,9 @@ BUFFER = "buffer"
 class Life:
     """A daemon from its start, with the log of all lives before it replayed."""
 
-    def __init__(self, epoch: int, log: list[tuple[int, int]], manifest: Origin | None) -> None:
+    def __init__(
+        self, epoch: int, log: list[tuple[int, int]], manifest: OriginAction | None
+    ) -> None:
         self.process = (ID, epoch)
         self.log = log
         self.manifest = manifest
@@ -56,9 +58,9 @@ class Life:
         self.origins.claim(origin_table, self.manifest, self.process)
         assert origin_table.owns(first)
 
-    def send(self, sequence: int) -> Verdict:
+    def send(self, sequence: int) -> OriginVerdict:
         verdict = self.origins.table(NAME, TABLE).verdict(sequence)
-        if verdict is Verdict.NEW:
+        if verdict is OriginVerdict.NEW:
             seq = len(self.log)
             self.log.append((self.process[1], sequence))
             self.origins.note_applied(NAME, TABLE, sequence, seq, [BUFFER], self.process)
@@ -75,7 +77,7 @@ def test_what_was_written_is_a_duplicate_and_stays_ours_to_commit(
     lives: list[list[Sequence[int]]],
 ) -> None:
     log: list[tuple[int, int]] = []
-    manifest: Origin | None = None
+    manifest: OriginAction | None = None
     written: set[int] = set()
     for epoch, streams in enumerate(lives, start=1):
         life = Life(epoch, log, manifest)
@@ -86,8 +88,8 @@ def test_what_was_written_is_a_duplicate_and_stays_ours_to_commit(
                 if sequence in written:
                     assert verdict.durable
                 elif sequence > max(written, default=-1):
-                    assert verdict is Verdict.NEW
-                if verdict is Verdict.NEW:
+                    assert verdict is OriginVerdict.NEW
+                if verdict is OriginVerdict.NEW:
                     written.add(sequence)
         manifest = life.manifest
     assert len(log) == len(written)

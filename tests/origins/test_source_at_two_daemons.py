@@ -10,7 +10,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from persist.manifest.origins import Verdict
+from persist.manifest.origins import OriginVerdict
 from tests.origins.test_two_daemons import (
     DAEMON,
     PARTITION,
@@ -49,9 +49,9 @@ class Source(World):
         daemon.open(ahead[0])
         for sequence in ahead[: op.batches]:
             verdict = daemon.send(sequence)
-            assert verdict is not Verdict.FOREIGN, (sequence, verdict, self.store.origin)
+            assert verdict is not OriginVerdict.FOREIGN, (sequence, verdict, self.store.origin)
             # A duplicate leaves the state that was: its own may have made room for newer ones.
-            assert verdict is not Verdict.NEW or daemon.state() == sequence
+            assert verdict is not OriginVerdict.NEW or daemon.state() == sequence
 
     def lose(self, index: int) -> None:
         self.daemons[index].kill()

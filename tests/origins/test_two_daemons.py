@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from persist.manifest import OriginExpired
-from persist.manifest.origins import Verdict
+from persist.manifest.origins import OriginVerdict
 from tests.origins.two_daemons import NAME, PARTITIONS, Daemon, Row, Store, partitions_of
 
 IDLE_S = 10.0
@@ -113,7 +113,7 @@ class World:
                 self.held_by.pop(sequence, None)
         for sequence in sequences:
             verdict = daemon.send(sequence)
-            assert verdict is not Verdict.FOREIGN, (sequence, verdict, self.store.origin)
+            assert verdict is not OriginVerdict.FOREIGN, (sequence, verdict, self.store.origin)
             self.held_by[sequence] = holder
 
     def to_send(self, op: Stream) -> list[int]:

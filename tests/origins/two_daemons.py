@@ -27,13 +27,13 @@ from ingester.tables.claims import CheckpointClaims, OriginClaims, actions_of, c
 from persist.manifest import (
     Action,
     Applied,
-    Origin,
+    OriginAction,
     PartitionKey,
     TableState,
     WriterIdentity,
     apply,
 )
-from persist.manifest.origins import Verdict, taken_over
+from persist.manifest.origins import OriginVerdict, taken_over
 from persist.manifest.rebasing import rebase
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
@@ -83,7 +83,7 @@ class Store:
         self.rows: list[Row] = []
 
     @property
-    def origin(self) -> Origin | None:
+    def origin(self) -> OriginAction | None:
         return self.state.origins.get(NAME)
 
     def durable_state(self, state: TableState) -> int:
@@ -253,12 +253,12 @@ class Daemon:
                 self.refresh()
         raise AssertionError("the origin is never this daemon's")
 
-    def send(self, sequence: int) -> Verdict:
+    def send(self, sequence: int) -> OriginVerdict:
         """Judge a batch, and have it in the log and in buffers if it is new."""
         origin_table = self._origin_table
         lost = origin_table.state is Claim.LOST
-        verdict = Verdict.FOREIGN if lost else origin_table.verdict(sequence)
-        if verdict is Verdict.NEW:
+        verdict = OriginVerdict.FOREIGN if lost else origin_table.verdict(sequence)
+        if verdict is OriginVerdict.NEW:
             self._seq += 1
             covered = origin_table.covered(sequence)
             parts = tuple(key for key in partitions_of(sequence) if key not in covered)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ingester.pushes.regions.region import statistics_of
 from persist.manifest import EMPTY, Add, ColumnStats, Schema, Spec, TableState
-from persist.manifest.draft import Draft
+from persist.manifest.draft import StateDraft
 
 
 def a_schema(schema_id: int, *columns: str) -> Schema:
@@ -35,7 +35,7 @@ def a_file(name: str, rows: int, schema_id: int, **nulls: int | None) -> Add:
 
 
 def a_state(*actions: object) -> TableState:
-    draft = Draft(EMPTY)
+    draft = StateDraft(EMPTY)
     draft.apply(actions)  # type: ignore[arg-type]
     return draft.finish(1, "u", ((1, "u"),))
 

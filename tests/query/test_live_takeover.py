@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ingester.query.live_feed import may_have_moved
-from persist.manifest import Manifest, Origin, Proposal, Writer, WriterIdentity, commit
+from persist.manifest import Manifest, OriginAction, Proposal, WriterAction, WriterIdentity, commit
 from persist.manifest.actions import Action
 from persist.partitioning import UNPARTITIONED
 from persist.store.local import LocalStore
@@ -27,12 +27,12 @@ def manifest(tmp_path: Path) -> Manifest:
     return manifest
 
 
-def opened(writer: WriterIdentity) -> Writer:
-    return Writer(writer.ingester_id, writer.incarnation, writer.epoch, "open")
+def opened(writer: WriterIdentity) -> WriterAction:
+    return WriterAction(writer.ingester_id, writer.incarnation, writer.epoch, "open")
 
 
-def owned(name: str, writer: WriterIdentity) -> Origin:
-    return Origin(name, writer.ingester_id, writer.epoch, None, ())
+def owned(name: str, writer: WriterIdentity) -> OriginAction:
+    return OriginAction(name, writer.ingester_id, writer.epoch, None, ())
 
 
 def version(manifest: Manifest, writer: WriterIdentity, *actions: Action) -> int:

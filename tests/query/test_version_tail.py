@@ -11,7 +11,7 @@ import trio.testing
 from ingester.errors import StoreAway
 from ingester.query.snapshot import Snapshot
 from ingester.query.version_tail import VersionTail
-from persist.manifest import Manifest, Owner, Proposal, Writer, WriterIdentity, commit
+from persist.manifest import Manifest, Owner, Proposal, WriterAction, WriterIdentity, commit
 from persist.store.contract import StoreUnavailable
 from persist.store.local import LocalStore
 from tests.drivers.stage import KEYED, KEYS, Stage
@@ -33,7 +33,7 @@ class AwayStore(LocalStore):
 
 def claim(store: LocalStore) -> None:
     """Another daemon takes the table's writes from now on."""
-    writer = Writer(OTHER.ingester_id, OTHER.incarnation, OTHER.epoch, "open")
+    writer = WriterAction(OTHER.ingester_id, OTHER.incarnation, OTHER.epoch, "open")
     owner = Owner(OTHER.ingester_id, OTHER.epoch)
     commit(Manifest(store, "ns", "t"), None, Proposal([writer, owner]), OTHER)
 

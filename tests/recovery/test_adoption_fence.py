@@ -8,7 +8,7 @@ from typing import Literal
 import pyarrow as pa
 
 from ingester.recovery.adopt_table import if_older
-from persist.manifest import Manifest, Proposal, TableState, Writer, WriterIdentity, commit
+from persist.manifest import Manifest, Proposal, TableState, WriterAction, WriterIdentity, commit
 from persist.partitioning import UNPARTITIONED
 from persist.store.local import LocalStore
 from persist.table import TableDefinition
@@ -18,7 +18,7 @@ SUCCESSOR = WriterIdentity("ingester-a", "1" * 16, 2)
 
 
 def said(who: WriterIdentity, state: Literal["open", "closed"]) -> Proposal:
-    return Proposal([Writer(who.ingester_id, who.incarnation, who.epoch, state)])
+    return Proposal([WriterAction(who.ingester_id, who.incarnation, who.epoch, state)])
 
 
 def table_of(folder: Path) -> tuple[Manifest, TableState]:

@@ -16,7 +16,7 @@ from persist.manifest import (
     Manifest,
     Proposal,
     TableState,
-    Writer,
+    WriterAction,
     WriterIdentity,
     commit,
     snapshot_due,
@@ -83,7 +83,7 @@ class Committer:
     def open(self) -> None:
         """Read the table, and fence those before, as a start does."""
         state = self.manifest.load()
-        opening = Writer(self.writer.ingester_id, self.writer.incarnation, 1, "open")
+        opening = WriterAction(self.writer.ingester_id, self.writer.incarnation, 1, "open")
         self.state = self._commit(Proposal([opening]), state)
 
     def persist(self) -> None:

@@ -21,9 +21,9 @@ from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.registry import Origins
 from ingester.tables.claims import CheckpointClaims, OriginClaims, actions_of, covered, shares_of
-from persist.manifest import Checkpoint as CheckpointAction
+from persist.manifest import CheckpointAction as CheckpointAction
 from persist.manifest import Schema, Spec, TableState, apply
-from persist.manifest.draft import Draft
+from persist.manifest.draft import StateDraft
 from tests.persist.manifest.samples import ME
 
 KEY = ("ns", "t")
@@ -89,7 +89,7 @@ class World:
         ready = self.checkpoints.ready(self.table, base, frozenset(handles))
         claims = self.claims.of(base, handles, (), shares_of(ready))
         ready = covered(ready, claims.actions)
-        draft = Draft(base)
+        draft = StateDraft(base)
         draft.apply((*claims.actions, *actions_of(ready)))
         state = draft.finish(base.version + 1, f"{base.version + 1:032x}")
         for each in ready:

@@ -25,7 +25,7 @@ from persist.manifest import (
     Proposal,
     Remove,
     TableState,
-    Writer,
+    WriterAction,
     WriterIdentity,
     commit,
 )
@@ -144,7 +144,7 @@ def _add(stage: Stage, further: list[Action]) -> None:
     assert not upload.replaced
     spec_id, values = handle.partition
     applied = Applied(OTHER.ingester_id, handle.epoch, spec_id, values, handle.last_seq)
-    writer = Writer(OTHER.ingester_id, OTHER.incarnation, OTHER.epoch, "open")
+    writer = WriterAction(OTHER.ingester_id, OTHER.incarnation, OTHER.epoch, "open")
     _put_in(stage, OTHER, [writer, *upload.files.adds, applied, *further])
 
 

@@ -21,7 +21,7 @@ from ingester.origins.origin_table import Event
 from ingester.origins.registry import Origins
 from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.dedup import Deduplication, uncovered
-from persist.manifest import Origin, OriginRun, PartitionKey
+from persist.manifest import OriginAction, OriginRun, PartitionKey
 from persist.manifest.origins import fresh, taken_over
 from persist.partitioning import PartitionSpec, split_batch
 from persist.table import TableDefinition
@@ -275,7 +275,7 @@ def test_a_part_that_is_in_files_is_left_out_and_the_others_go_in() -> None:
     dedup = Deduplication(
         origins, log.append, lambda op, parts: left.append(parts), lambda table: NAMED
     )
-    known = Origin("o", "old", 1, 4, (), (OriginRun(0, "old", 1),))
+    known = OriginAction("o", "old", 1, 4, (), (OriginRun(0, "old", 1),))
     ahead: dict[PartitionKey, int] = {(1, ("p",)): 6, (1, ("q",)): 5}
     origin_table = origins.table("o", TABLE)
     origin_table.claim(taken_over(known, ME, 5, "now"), ME)
@@ -298,7 +298,7 @@ def test_rows_that_are_in_files_by_an_earlier_spec_are_left_out_of_todays_parts(
     )
     origin_table = origins.table("o", TABLE)
     origin_table.claim(
-        taken_over(Origin("o", "old", 1, 4, (), (OriginRun(0, "old", 1),)), ME, 5, "now"), ME
+        taken_over(OriginAction("o", "old", 1, 4, (), (OriginRun(0, "old", 1),)), ME, 5, "now"), ME
     )
     origin_table.tenures[0].ahead = {(1, ("p",)): 5, (2, (3,)): 5}
     op = operation(5)

@@ -8,13 +8,13 @@ from persist.manifest import (
     Action,
     Add,
     Applied,
-    Checkpoint,
+    CheckpointAction,
     ColumnStats,
     EpochComplete,
     Horizon,
     Imported,
     Manifest,
-    Origin,
+    OriginAction,
     OriginAhead,
     OriginExpired,
     OriginRun,
@@ -30,7 +30,7 @@ from persist.manifest import (
     Txn,
     Unsealed,
     Values,
-    Writer,
+    WriterAction,
     WriterIdentity,
     apply,
     commit,
@@ -170,13 +170,15 @@ any_action: st.SearchStrategy[Action] = st.one_of(
         Properties,
         st.dictionaries(_text, st.none() | st.booleans() | _int64 | st.lists(_text), max_size=2),
     ),
-    st.builds(Writer, _text, _text, _ids, st.sampled_from(["open", "closed"])),
+    st.builds(WriterAction, _text, _text, _ids, st.sampled_from(["open", "closed"])),
     st.builds(Owner, _text, _ids),
     st.builds(Applied, _text, _ids, _ids, _values, _seqs),
     st.builds(EpochComplete, _text, _ids),
-    st.builds(Origin, _text, _text, _ids, st.none() | _seqs, _ahead, _runs, st.none() | _text),
+    st.builds(
+        OriginAction, _text, _text, _ids, st.none() | _seqs, _ahead, _runs, st.none() | _text
+    ),
     st.builds(OriginExpired, _text, st.none() | _text),
-    st.builds(Checkpoint, _text, st.none() | _text),
+    st.builds(CheckpointAction, _text, st.none() | _text),
     st.builds(Horizon, _text),
     st.builds(Txn, _text, _seqs),
     st.builds(Sealed, _ids, _ids, st.none() | _text, _why, st.booleans()),
@@ -185,11 +187,11 @@ any_action: st.SearchStrategy[Action] = st.one_of(
 )
 
 
-def in_files(origin: Origin | None, sequence: int, partition: PartitionKey) -> bool:
+def in_files(origin: OriginAction | None, sequence: int, partition: PartitionKey) -> bool:
     """Whether a partition's rows of a sequence are in files by what a version says."""
     return verdict_of(runs_of(origin), sequence, None, partition).durable
 
 
-def may_commit(origin: Origin | None, sequence: int, process: Process) -> bool:
+def may_commit(origin: OriginAction | None, sequence: int, process: Process) -> bool:
     """Whether a version leaves it to a process to commit a sequence."""
     return verdict_of(runs_of(origin), sequence, process).own

@@ -15,7 +15,7 @@ from persist.manifest import (
     Remove,
     RewriteVoid,
     Txn,
-    Writer,
+    WriterAction,
     WriterIdentity,
 )
 from tests.persist.manifest.samples import DAY, OTHER, add, applied, fresh, persist, put_in, table
@@ -108,7 +108,7 @@ def test_a_foreign_transaction_goes_in_once(manifest: Manifest) -> None:
 def test_an_older_epoch_is_fenced_by_its_next_commit(manifest: Manifest) -> None:
     state = table(manifest, 2)
     newer = WriterIdentity("me", "second", 2)
-    put_in(manifest, state, Proposal([Writer("me", "second", 2, "open")]), newer)
+    put_in(manifest, state, Proposal([WriterAction("me", "second", 2, "open")]), newer)
     with pytest.raises(Fenced, match="epoch 1 was replaced by epoch 2") as fenced:
         put_in(manifest, state, Proposal(persist(2)))
     assert fenced.value.by_incarnation == "second"
@@ -130,7 +130,7 @@ def test_a_fenced_writer_still_learns_that_its_last_commit_went_in(
         put_in(manifest, state, proposal)
     store.recover()
     newer = WriterIdentity("me", "second", 2)
-    put_in(manifest, None, Proposal([Writer("me", "second", 2, "open")]), newer)
+    put_in(manifest, None, Proposal([WriterAction("me", "second", 2, "open")]), newer)
     assert put_in(manifest, state, proposal).version == 3
     with pytest.raises(Fenced):
         put_in(manifest, state, Proposal(persist(3)))

@@ -14,7 +14,7 @@ from persist.manifest import (
     ActionRefused,
     Add,
     Applied,
-    Checkpoint,
+    CheckpointAction,
     EpochComplete,
     Remove,
     Schema,
@@ -23,7 +23,7 @@ from persist.manifest import (
     TableState,
     Txn,
     Values,
-    Writer,
+    WriterAction,
     WriterIdentity,
     apply,
 )
@@ -79,7 +79,10 @@ def test_states_hold_what_a_dict_would(versions: list[list[tuple[int, int]]]) ->
         ([Schema(3, "CCCC")], "schema 3 after schema 1"),
         ([Schema(1, "CCCC")], "schema 1 after schema 1"),
         ([Spec(9, ())], "spec 9 after spec 1"),
-        ([Writer("a", "i", 3, "open"), Writer("a", "h", 2, "open")], "epoch 2 after epoch 3"),
+        (
+            [WriterAction("a", "i", 3, "open"), WriterAction("a", "h", 2, "open")],
+            "epoch 2 after epoch 3",
+        ),
         ([Txn("app", 3), Txn("app", 3)], "txn app goes back from 3 to 3"),
     ],
 )
@@ -117,16 +120,18 @@ def test_the_last_schema_is_current_and_the_earlier_ones_stay() -> None:
 
 
 def test_a_checkpoint_without_state_is_deleted() -> None:
-    state = apply(DEFINED, [Checkpoint("topic-0", "AA=="), Checkpoint("topic-1", "BB==")])
-    state = apply(state, [Checkpoint("topic-0", None), Checkpoint("absent", None)])
+    state = apply(
+        DEFINED, [CheckpointAction("topic-0", "AA=="), CheckpointAction("topic-1", "BB==")]
+    )
+    state = apply(state, [CheckpointAction("topic-0", None), CheckpointAction("absent", None)])
     kept = {each.partition: each.state for each in state.checkpoints.values()}
     assert kept == {"topic-0": None, "topic-1": "BB==", "absent": None}
     assert decode_snapshot(encode_snapshot(state)) == state
 
 
 def test_of_deleted_checkpoints_the_newest_are_remembered() -> None:
-    deleted = [Checkpoint(f"p{n:05}", None, at=f"2026-01-01T{n:06}") for n in range(1100)]
-    state = apply(DEFINED, [Checkpoint("p", "AA==", at="2025-01-01T00"), *deleted])
+    deleted = [CheckpointAction(f"p{n:05}", None, at=f"2026-01-01T{n:06}") for n in range(1100)]
+    state = apply(DEFINED, [CheckpointAction("p", "AA==", at="2025-01-01T00"), *deleted])
     assert state.checkpoints["p"].state == "AA=="
     kept = sorted(each.partition for each in state.checkpoints.values() if each.state is None)
     assert kept == [f"p{n:05}" for n in range(1100 - MOST_DELETED, 1100)]
@@ -134,14 +139,14 @@ def test_of_deleted_checkpoints_the_newest_are_remembered() -> None:
 
 def test_bytes_that_checkpoints_share_stay_while_one_of_them_refers_to_them() -> None:
     shared = SharedState("id", "AAAA")
-    both = [Checkpoint("a", "AA==", shared="id"), Checkpoint("b", "BB==", shared="id")]
+    both = [CheckpointAction("a", "AA==", shared="id"), CheckpointAction("b", "BB==", shared="id")]
     state = apply(DEFINED, [shared, *both])
     assert decode_snapshot(encode_snapshot(state)) == state
-    state = apply(state, [Checkpoint("a", "CC==")])
+    state = apply(state, [CheckpointAction("a", "CC==")])
     assert dict(state.shared_states) == {"id": shared}
-    assert not apply(state, [Checkpoint("b", None)]).shared_states
+    assert not apply(state, [CheckpointAction("b", None)]).shared_states
     with pytest.raises(ActionRefused, match="refers to shared state other"):
-        apply(state, [Checkpoint("a", "CC==", shared="other")])
+        apply(state, [CheckpointAction("a", "CC==", shared="other")])
 
 
 def test_a_file_that_comes_and_goes_in_one_draft_leaves_nothing() -> None:

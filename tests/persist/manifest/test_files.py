@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persist.manifest import EMPTY, Action, Add, ColumnStats, WriterIdentity, apply
-from persist.manifest.draft import Draft
+from persist.manifest.draft import StateDraft
 from persist.manifest.files import (
-    Commit,
+    CommitRecord,
     DamagedFile,
     decode_changelog,
     decode_commit,
@@ -145,7 +145,7 @@ def test_an_end_that_counts_otherwise_is_damage() -> None:
 
 
 def test_a_commit_is_one_json_object_as_the_format_page_has_it() -> None:
-    commit = Commit(
+    commit = CommitRecord(
         version=41,
         uid="u",
         parent="p",
@@ -163,7 +163,7 @@ def test_a_commit_is_one_json_object_as_the_format_page_has_it() -> None:
 
 
 def test_a_snapshot_is_read_back_as_the_same_state() -> None:
-    draft = Draft(EMPTY)
+    draft = StateDraft(EMPTY)
     draft.apply(SOME)
     state = draft.finish(41, "uid", ((40, "x"), (41, "uid")))
     found = decode_snapshot(encode_snapshot(state))

@@ -8,9 +8,9 @@ import pytest
 
 from persist.manifest import (
     Action,
+    CleanUpPlan,
     Horizon,
     Manifest,
-    Plan,
     Proposal,
     Removals,
     Remove,
@@ -21,7 +21,7 @@ from persist.manifest import (
     clean_up,
     plan_clean_up,
 )
-from persist.manifest.files import Commit, encode_changelog, encode_commit
+from persist.manifest.files import CommitRecord, encode_changelog, encode_commit
 from persist.manifest.paths import changelog_path, commit_path, parse_entry
 from tests.persist.manifest.conftest import EVERY_STORE, IN_MEMORY
 from tests.persist.manifest.samples import ME, OTHER, applied, fresh, put_in
@@ -189,7 +189,7 @@ def test_a_stray_commit_right_below_what_is_kept_counts_for_nobody(yard: Yard) -
     log = changelog_path(yard.manifest.folder, *place)
     yard.store.put(log, encode_changelog(lineage, [applied(999)]))
     parent = yard.states[oldest - 3].uid
-    stray = Commit(version=place[0], uid=place[1], parent=parent, writer=ME, at="2026-11-21")
+    stray = CommitRecord(version=place[0], uid=place[1], parent=parent, writer=ME, at="2026-11-21")
     yard.store.create(commit_path(yard.manifest.folder, place[0]), encode_commit(stray))
     with pytest.raises(VersionNotKept):
         fresh(yard.manifest).load(place[0])
@@ -271,7 +271,7 @@ def test_what_one_plan_has_learnt_serves_the_next(yard: Yard) -> None:
         if call == "get" and entry is not None and entry.kind == "changelog":
             read.add(entry.version)
 
-    def planned(known: Removals | None) -> tuple[Plan, set[int]]:
+    def planned(known: Removals | None) -> tuple[CleanUpPlan, set[int]]:
         read.clear()
         plan = plan_clean_up(yard.manifest, HALF_A_DAY, known=yard.head, removals=known)
         return plan, {version for version in read if version > plan.oldest}

@@ -6,11 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from persist.manifest import Origin, OriginAhead, OriginExpired, OriginRun, Proposal, apply, rebase
+from persist.manifest import (
+    OriginAction,
+    OriginAhead,
+    OriginExpired,
+    OriginRun,
+    Proposal,
+    apply,
+    rebase,
+)
 from persist.manifest.origins import (
     MAX_RUNS,
     Process,
-    Run,
+    SequenceRun,
     durable_of,
     fresh,
     further,
@@ -83,7 +91,10 @@ def test_runs_of_those_that_are_done_count_as_one_and_others_stay() -> None:
 
 
 def test_a_run_that_is_in_files_to_its_end_counts_with_the_next_whoever_has_it() -> None:
-    runs = [Run(0, A, None, {}), *(Run(n * 10, ("d", n), n * 10 + 9, {}) for n in range(1, 40))]
+    runs = [
+        SequenceRun(0, A, None, {}),
+        *(SequenceRun(n * 10, ("d", n), n * 10 + 9, {}) for n in range(1, 40)),
+    ]
     origin = origin_of("o", ("d", 39), runs, "now")
     assert len(owned(origin)) == MAX_RUNS
     assert may_commit(origin, 3, A)
@@ -91,7 +102,7 @@ def test_a_run_that_is_in_files_to_its_end_counts_with_the_next_whoever_has_it()
 
 
 def test_an_origin_without_runs_belongs_to_whoever_has_rows_of_it() -> None:
-    plain = Origin("o", "me", 2, 10, (OriginAhead(1, ("p",), 12),))
+    plain = OriginAction("o", "me", 2, 10, (OriginAhead(1, ("p",), 12),))
     assert in_files(plain, 10, Q)
     assert in_files(plain, 12, P)
     assert not in_files(plain, 12, Q)
@@ -101,11 +112,11 @@ def test_an_origin_without_runs_belongs_to_whoever_has_rows_of_it() -> None:
 def test_an_origin_written_since_does_not_expire() -> None:
     from persist.manifest import EMPTY
 
-    state = apply(EMPTY, [Origin("o", "a", 1, 1, (), (), "2026-11-21T00:00:00+00:00")])
+    state = apply(EMPTY, [OriginAction("o", "a", 1, 1, (), (), "2026-11-21T00:00:00+00:00")])
     gone = OriginExpired("o", "2026-11-21T00:00:00+00:00")
     assert rebase(state, [gone]) == (gone,)
     assert "o" not in apply(state, [gone]).origins
-    newer = apply(state, [Origin("o", "a", 1, 2, (), (), "2026-11-21T00:00:01+00:00")])
+    newer = apply(state, [OriginAction("o", "a", 1, 2, (), (), "2026-11-21T00:00:01+00:00")])
     assert rebase(newer, [gone]) == ()
     assert Proposal([gone]).actions == (gone,)
 
@@ -120,7 +131,7 @@ class Daemons(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.origin: Origin | None = None
+        self.origin: OriginAction | None = None
         self.logs: dict[Process, list[tuple[int, set[int]]]] = {A: [], B: [], C: []}
         self.rows: dict[int, frozenset[int]] = {}
         self.in_files: list[tuple[int, int]] = []

@@ -14,7 +14,7 @@ from persist.manifest import (
     VersionNotKept,
     write_snapshot,
 )
-from persist.manifest.files import Commit, encode_changelog, encode_commit, encode_snapshot
+from persist.manifest.files import CommitRecord, encode_changelog, encode_commit, encode_snapshot
 from persist.manifest.paths import changelog_path, commit_path, snapshot_path
 from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import (
@@ -133,7 +133,7 @@ def test_a_commit_below_a_gap_does_not_count(manifest: Manifest, store: FaultySt
     states = history(manifest, 8)
     for version in range(1, 6):
         store.delete(commit_path(manifest.folder, version))
-    stray = Commit(version=3, uid="stray", parent=states[1].uid, writer=ME, at="now")
+    stray = CommitRecord(version=3, uid="stray", parent=states[1].uid, writer=ME, at="now")
     store.create(commit_path(manifest.folder, 3), encode_commit(stray))
     assert fresh(manifest).load() == states[7]
     with pytest.raises(VersionNotKept, match=r"6\.\.8"):

@@ -14,7 +14,7 @@ from persist.manifest import (
     VersionNotKept,
     write_snapshot,
 )
-from persist.manifest.files import Commit, encode_changelog, encode_commit, encode_snapshot
+from persist.manifest.files import CommitRecord, encode_changelog, encode_commit, encode_snapshot
 from persist.manifest.paths import changelog_path, commit_path, snapshot_path
 from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import ME, fresh, grown, history, persist, table
@@ -86,7 +86,7 @@ def committed_by_hand(
     version, uid = lineage[-1]
     store, folder = manifest.store, manifest.folder
     store.put(changelog_path(folder, version, uid), encode_changelog(lineage, actions))
-    commit = Commit(version, uid, parent, ME, "2026-11-21T00:00:00+00:00")
+    commit = CommitRecord(version, uid, parent, ME, "2026-11-21T00:00:00+00:00")
     store.create(commit_path(folder, version), encode_commit(commit))
 
 
@@ -117,7 +117,7 @@ def test_a_commit_made_on_top_of_another_is_not_followed(
     states = history(manifest, 2)
     lineage = (states[0].lineage[0], (2, "another"), (3, "third"))
     store.put(changelog_path(manifest.folder, 3, "third"), encode_changelog(lineage, persist(2)))
-    third = Commit(version=3, uid="third", parent="another", writer=ME, at="now")
+    third = CommitRecord(version=3, uid="third", parent="another", writer=ME, at="now")
     store.put(commit_path(manifest.folder, 3), encode_commit(third))
     with pytest.raises(ManifestDamaged, match="another"):
         manifest.refresh(states[1])
@@ -129,7 +129,7 @@ def test_a_commit_that_names_another_parent_than_its_changelog_is_damage(
     manifest: Manifest, store: FaultyStore
 ) -> None:
     states = history(manifest, 3)
-    third = Commit(version=3, uid=states[2].uid, parent="another", writer=ME, at="now")
+    third = CommitRecord(version=3, uid=states[2].uid, parent="another", writer=ME, at="now")
     store.put(commit_path(manifest.folder, 3), encode_commit(third))
     with pytest.raises(ManifestDamaged, match="its commit says another"):
         fresh(manifest).load()

@@ -14,17 +14,17 @@ from msgspec.structs import replace
 from persist.manifest import (
     Action,
     Applied,
-    Checkpoint,
+    CheckpointAction,
     Fenced,
     Manifest,
-    Origin,
+    OriginAction,
     Owner,
     Properties,
     Proposal,
     Schema,
     Spec,
     SwitchRefused,
-    Writer,
+    WriterAction,
     WriterIdentity,
     claim_version,
     commit,
@@ -43,7 +43,9 @@ ANEW: tuple[Action, ...] = (
     Spec(spec_id=101, fields=()),
     KEYED,
 )
-OLD_STATE, NEW_STATE = (Checkpoint("source", text, None, "me", 1, 7) for text in ("AAAA", "BBBB"))
+OLD_STATE, NEW_STATE = (
+    CheckpointAction("source", text, None, "me", 1, 7) for text in ("AAAA", "BBBB")
+)
 
 
 def commit_to(store: Any, version: int, *actions: Action) -> None:
@@ -54,9 +56,11 @@ def commit_to(store: Any, version: int, *actions: Action) -> None:
 def made() -> tuple[ObjectStore, int]:
     """A table of ours with rows and what is known of their writers; a version to make it anew."""
     store: Any = MemoryStore()
-    origin = Origin("o", "me", 1, 40, (OriginAhead(1, DAY, 44),))
+    origin = OriginAction("o", "me", 1, 40, (OriginAhead(1, DAY, 44),))
     key = Properties(values={"primary_key": ["time"], "timestamp_unit": "us"})
-    commit_to(store, 1, *DEFINITION[:2], key, Writer("me", "first", 1, "open"), Owner("me", 1))
+    commit_to(
+        store, 1, *DEFINITION[:2], key, WriterAction("me", "first", 1, "open"), Owner("me", 1)
+    )
     commit_to(store, 1, add("data/a", 7), Applied("me", 1, 1, DAY, 7), origin)
     commit_to(store, 1, OLD_STATE, replace(OLD_STATE, partition="another"))
     version = claim_version(store, *TABLE, "_copy/c/1")
@@ -119,7 +123,7 @@ def test_only_the_owner_makes_a_table_anew() -> None:
     with pytest.raises(SwitchRefused, match="'me' in its epoch 1 takes the table's writes"):
         switch_version(store, *TABLE, version, reshape=OTHER)
     # One that was replaced while it slept is fenced, though the table is still its own by name.
-    commit_to(store, 1, Writer("me", "second", 2, "open"))
+    commit_to(store, 1, WriterAction("me", "second", 2, "open"))
     with pytest.raises(Fenced):
         switch_version(store, *TABLE, version, reshape=ME)
     again = WriterIdentity("me", "second", 2)

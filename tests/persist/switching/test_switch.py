@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from persist.manifest import (
     Action,
     Applied,
-    Checkpoint,
+    CheckpointAction,
     Horizon,
     Manifest,
     ManifestDamaged,
     MomentNotKept,
-    Origin,
+    OriginAction,
     Properties,
     Proposal,
     Remove,
@@ -31,7 +31,7 @@ from persist.manifest import (
     TableVersionNotKept,
     Txn,
     VersionSealed,
-    Writer,
+    WriterAction,
     carry_out,
     claim_version,
     clean_up,
@@ -85,14 +85,14 @@ def stream(store: ObjectStore, version: int, path: str, seq: int) -> None:
 def make_table(store: ObjectStore) -> int:
     """Version 1 with streamed rows and what is known of their writers; a pushed version 2."""
     commit_to(store, 1, *DEFINITION)
-    commit_to(store, 1, Writer("me", "first", 1, "open"))
+    commit_to(store, 1, WriterAction("me", "first", 1, "open"))
     stream(store, 1, "data/a.parquet", 7)
     commit_to(
         store,
         1,
-        Origin("source", "me", 1, 40, ()),
+        OriginAction("source", "me", 1, 40, ()),
         SharedState("s" * 64, "AAAA"),
-        Checkpoint("topic-0", "AAAA", "s" * 64, "me", 1, 7),
+        CheckpointAction("topic-0", "AAAA", "s" * 64, "me", 1, 7),
         Txn("spark", 3),
     )
     version = claim_version(store, *TABLE, "push-1")
@@ -228,14 +228,14 @@ def test_a_sealed_version_takes_a_horizon_and_nothing_else(real_store: ObjectSto
     refused: list[tuple[Action, ...]] = [
         (add("data/b.parquet", 8), applied(8)),
         (Remove("data/a.parquet", "compaction"),),
-        (Checkpoint("topic-0", "BBBB", None, "me", 1, 9),),
-        (Origin("source", "me", 1, 41, ()),),
-        (Writer("me", "first", 1, "closed"),),
+        (CheckpointAction("topic-0", "BBBB", None, "me", 1, 9),),
+        (OriginAction("source", "me", 1, 41, ()),),
+        (WriterAction("me", "first", 1, "closed"),),
         (Schema(schema_id=2, arrow="BBBB"),),
         (Txn("spark", 4),),
     ]
     for actions in refused:
-        with pytest.raises(VersionSealed, match="table version 2 takes its place"):
+        with pytest.raises(VersionSealed, match="table version 2 replaces it"):
             commit_to(real_store, 1, *actions)
     commit_to(real_store, 1, Horizon("2026-11-21T00:00:00+00:00"))
     # What is in already is no news: a flush whose answer was lost is known as done.
