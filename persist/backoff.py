@@ -1,8 +1,8 @@
-"""Waits between attempts: exponential growth up to a cap, drawn anew each time ("full jitter").
+"""Exponential backoff with full jitter. Pure: it computes waits and never sleeps.
 
-Pure: it computes and never sleeps. Full jitter (uniform between zero and the ceiling) spreads
-many clients that failed at the same moment better than a fixed wait with a little noise; see
-"Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+Full jitter (uniform between zero and the ceiling) spreads clients that failed at the same moment
+better than a fixed wait with a little noise; see "Exponential Backoff And Jitter", AWS Architecture
+Blog, 2015.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Backoff:
     def next_s(self) -> float:
         """The wait before the next attempt, in seconds: uniform in [0, ceiling].
 
-        The ceiling doubles with every call until it meets the cap.
+        The ceiling doubles with every call up to the cap.
         """
         wait_s = self._rng.uniform(0, self._ceiling_s)
         self._ceiling_s = min(self._ceiling_s * 2, self._cap_s)

@@ -86,7 +86,7 @@ class FairQueue(Generic[Item]):
             self._tags = {name: each for name, each in self._tags.items() if each > self._now}
 
 
-class _Waiter:
+class _BudgetWaiter:
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.granted = trio.Event()
@@ -103,7 +103,7 @@ class ByteBudget:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._spent = 0
-        self._waiting: FairQueue[_Waiter] = FairQueue()
+        self._waiting: FairQueue[_BudgetWaiter] = FairQueue()
 
     def raise_limit(self, limit_bytes: int) -> None:
         """Raise the limit, never lower it."""
@@ -112,7 +112,7 @@ class ByteBudget:
 
     async def spend(self, nbytes: int, tenant: str = "") -> None:
         """Wait for the bytes, and hold them until `give_back`."""
-        waiter = _Waiter(nbytes)
+        waiter = _BudgetWaiter(nbytes)
         self._waiting.put(tenant, waiter, max(1, nbytes))
         self._grant()
         try:

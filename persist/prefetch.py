@@ -1,7 +1,8 @@
-"""One item made while another is made or used: a job on two processors.
+"""Makes one item in another thread while the caller uses the previous one.
 
-Law of this file: items come in their order, at most two are held; threads end with the iteration,
-however that ends. What making an item raises is raised where the item was wanted.
+Items come in order, at most two are held, and the threads end with the iteration, however it ends
+(tests/persist/test_prefetch.py). An exception from making an item is raised where the item is
+wanted.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ T = TypeVar("T")
 
 
 def one_ahead(items: Iterator[T]) -> Generator[T, None, None]:
-    """The same items; the next one is made, in another thread, while the caller has the last."""
+    """The same items; the next one is made in another thread while the caller uses the last."""
     end = object()
-    # It has the priority of the thread that starts it.
+    # The thread inherits the priority of its creator.
     with ThreadPoolExecutor(1, "one-ahead") as thread:
         coming = thread.submit(next, items, end)
         try:
             while (item := coming.result()) is not end:
                 coming = thread.submit(next, items, end)
                 yield item  # type: ignore[misc]
-                del item  # not kept until the next one is there
+                del item  # released before the next one arrives
         finally:
-            # An error holds this frame, which would hold the error, and what was being made.
+            # An error refers to this frame, which would refer to the error and the item.
             del coming
 
 
 def two_at_once(jobs: Iterator[Callable[[], T]]) -> Generator[T, None, None]:
-    """The jobs' results; the next one is done meanwhile, or while the caller has the last."""
-    # They have the priority of the thread that starts them.
+    """The jobs' results in order; two jobs run at a time, ahead of the caller."""
+    # The threads inherit the priority of their creator.
     with ThreadPoolExecutor(2, "two-at-once") as threads:
         running: deque[Future[T]] = deque()
         try:

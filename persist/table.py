@@ -1,8 +1,8 @@
 """The definition of a table: schema, primary key, partition spec, sort order, timestamp unit.
 
-Law of this file: an immutable value with a round trip through manifest actions. Types never change
-and columns are only added, so that a batch that fitted an earlier definition fits every later one,
-of the same ``first_schema_id``.
+An immutable value that is written as manifest actions and read back. Types never change and columns
+are only added, so a batch that fits one definition fits every later one with the same
+``first_schema_id``.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ TableKey = tuple[str, str]
 """The key of a table: (namespace, table)."""
 
 DELETED = "_deleted"
-"""A column that rows of a keyed table may have on their way to files, true where a row says that
-its key is gone. No table has a column of this name, and no file."""
+"""A column of rows of a keyed table before they are in files; true if the row deletes its key. No
+table and no file has a column of this name.
+"""
 
 
 ABOVE = 100
-"""The ids of a table that is made anew are so much above those of before."""
+"""The ids of a table that is defined again are this far above the old ones."""
 
 
 class UsedTransformer(NamedTuple):
-    """A class that a table's batches go through on their way in, and what it was when last used."""
+    """A class that transforms a table's batches, and its version at the last use."""
 
     name: str
     """``package.module:Class``"""
     version: str
     previous: str | None = None
-    """The version before this one; None where the class has had no other."""
+    """The version before this one, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """The facts that writers, readers and files of a table have to agree on."""
+    """What writers, readers and files of a table must agree on."""
 
     schema: pa.Schema
     spec: PartitionSpec
@@ -51,17 +52,19 @@ class TableDefinition:
     schema_id: int = 1
     spec_id: int = 1
     other_specs: tuple[tuple[int, PartitionSpec], ...] = ()
-    """Specs that are not current, each (spec id, spec): files, buffers and logs may have them."""
+    """Specs that are not current, each (spec id, spec); files, buffers and logs may use them."""
     transformers: tuple[UsedTransformer, ...] = ()
-    """The classes that batches go through before they are logged, in order."""
+    """The classes that transform batches before they are logged, in order."""
     first_schema_id: int = 1
-    """The first schema of the table since it was last made anew: another one, another table."""
+    """The first schema since the table was last defined again; another value means another
+    table.
+    """
 
     def spec_of(self, spec_id: int) -> PartitionSpec:
-        """The partition spec that files, buffers or logged rows of this id are laid out by.
+        """The partition spec of files, buffers or logged rows with this id.
 
         Raises:
-            KeyError: the table had no such spec when this definition was its own.
+            KeyError: the table had no such spec at this definition.
         """
         return self.spec if spec_id == self.spec_id else dict(self.other_specs)[spec_id]
 
@@ -89,10 +92,10 @@ class TableDefinition:
         """The same table with further columns, under the next schema id."""
         return replace(self, schema=schema, schema_id=self.schema_id + 1)
 
-    def anew(self, before: TableDefinition) -> TableDefinition:
-        """The same table, made anew in the place of one: all of its ids are above those of that.
+    def redefined(self, before: TableDefinition) -> TableDefinition:
+        """The same table, defined again in place of another: all ids are above those of ``before``.
 
-        They leave room for columns that the other one still gets.
+        The ids leave room for columns that the other table still gets.
         """
         first = before.schema_id + ABOVE
         spec_id = before.spec_id + ABOVE
@@ -102,7 +105,7 @@ class TableDefinition:
         """The same table with these transformers, each (class, version), in order.
 
         Returns:
-            This very definition, where it has them in these versions already.
+            This very definition if it already has them in these versions.
         """
         known = {each.name: each for each in self.transformers}
         now = tuple(_used(name, version, known.get(name)) for name, version in used)
@@ -112,8 +115,9 @@ class TableDefinition:
         """The same table laid out by another partition spec, under the next spec id.
 
         Raises:
-            InvalidPartitionSpec: it cannot be parsed, or does not fit the table: columns of types
-                that it cannot transform, or names that the table's columns have.
+            InvalidPartitionSpec: it cannot be parsed, or does not fit the table: column types that
+                it
+                cannot transform, or names that the table's columns have.
         """
         spec = PartitionSpec.parse(texts)
         spec.check_schema(self.schema)
@@ -128,16 +132,16 @@ class TableDefinition:
         return replace(self, spec=spec, spec_id=self.spec_id + 1, other_specs=earlier)
 
     def spec_action(self) -> Spec:
-        """The action that makes this definition's spec current."""
+        """The action that makes this spec current."""
         return Spec(spec_id=self.spec_id, fields=self.spec.texts())
 
     def schema_action(self) -> Schema:
-        """The action that makes this definition's schema current."""
+        """The action that makes this schema current."""
         text = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
         return Schema(schema_id=self.schema_id, arrow=text)
 
     def properties_action(self) -> Properties:
-        """The action that makes this definition's properties current."""
+        """The action that makes these properties current."""
         values: dict[str, Any] = {
             "primary_key": list(self.primary_key),
             "sort_by": list(self.sort_by),
@@ -156,7 +160,7 @@ class TableDefinition:
 
     @classmethod
     def of_state(cls, state: TableState) -> TableDefinition:
-        """The definition as a manifest version has it."""
+        """The definition in a manifest version."""
         schema = state.current_schema
         spec = state.current_spec
         properties = state.properties
@@ -189,11 +193,11 @@ def _used(name: str, version: str, before: UsedTransformer | None) -> UsedTransf
 
 
 def schema_with_deletes(schema: pa.Schema) -> pa.Schema:
-    """The schema with :data:`DELETED` behind; what a row that deletes lacks is null."""
+    """The schema followed by :data:`DELETED`; columns that a delete lacks are null."""
     fields = [field.with_nullable(True) for field in schema]
     return pa.schema([*fields, pa.field(DELETED, pa.bool_())])
 
 
 def read_schema(action: Schema) -> pa.Schema:
-    """The Arrow schema that a schema action carries."""
+    """The Arrow schema in a schema action."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(action.arrow)))

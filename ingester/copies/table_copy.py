@@ -49,7 +49,7 @@ def copy_definition(
     schema = pa.schema(fields)
     if there is None:
         return define_table(schema, primary_key=primary_key, partition_by=[], timestamp_unit=unit)
-    return _laid_out(schema, primary_key, there).anew(there)
+    return _laid_out(schema, primary_key, there).redefined(there)
 
 
 def _laid_out(

@@ -24,7 +24,7 @@ from ingester.reports.pushes import (
     decode_push_status,
 )
 from ingester.shown_text import escaped
-from persist.store import NotFound, ObjectInfo, ObjectStore, StoreError
+from persist.store import ObjectInfo, ObjectNotFound, ObjectStore, StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -104,7 +104,7 @@ class PushReader:
     def _read(self, info: ObjectInfo, now: datetime, at: float) -> Told | None:
         try:
             content = self._content(info)
-        except NotFound:
+        except ObjectNotFound:
             return None  # it was deleted after the listing
         age_s = max(0.0, (now - info.at).total_seconds())
         return Told(info, content, now - info.at > SETTLED, age_s, at)

@@ -20,7 +20,7 @@ from functools import partial
 import trio
 
 from persist.manifest.paths import claim_path
-from persist.store import NotFound, ObjectStore, StoreError, StoreWatch, WatchedStore
+from persist.store import ObjectNotFound, ObjectStore, StoreError, StoreWatch, WatchedStore
 from persist.store.opening import FOLDER
 
 EVERY_S, DOUBTED_S = 10.0, 2.0
@@ -114,7 +114,7 @@ class StoreProbe:
         claim = self._claim
         try:
             store.get(claim or f"{FOLDER}/alive")
-        except NotFound:
+        except ObjectNotFound:
             if claim is None:
                 return True
             self.watch.found(

@@ -29,7 +29,7 @@ from ingester.observability.logs import store_away
 from persist.jobs import ByteBudget
 from persist.manifest import TableState
 from persist.parquet.encode import job_bytes
-from persist.store import NotFound, StoreError, StoreRetry, retry_async
+from persist.store import ObjectNotFound, StoreError, StoreRetry, retry_async
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -39,7 +39,7 @@ LANES, MOST_LANES = 8, 64
 """Partitions served at a time: per encoding thread, and at most."""
 SMALL_BYTES = 256 << 10
 """Buffers up to this size are sorted and encoded in one step."""
-UPLOAD_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, OSError))
+UPLOAD_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, unreachable=(StoreError, OSError))
 
 
 def _give_way() -> None:
@@ -208,7 +208,7 @@ class WorkerPool:
             upload = partial(self._file_writer.upload, job.rows, state, after_seq, left_out)
             try:
                 return await self._run(upload, job)
-            except NotFound:
+            except ObjectNotFound:
                 if base is None:
                     # A file to replace is gone: another writer replaced it, the table was switched,
                     # or the whole store is gone. Look at the newest version and retry.

@@ -34,7 +34,7 @@ from ingester.followers.state import (
 )
 from ingester.followers.version_files import BESIDE_BYTES, FILL_BYTES, CopiedVersion, Filling
 from persist.manifest import TableState
-from persist.store import NotFound as FileGone
+from persist.store import ObjectNotFound as FileGone
 
 TAKE_BYTES = 32 << 20
 """The approximate bytes of live answers that one transaction takes."""

@@ -30,7 +30,7 @@ from ingester.pushes.status import published
 from ingester.pushes.store import FOLDER, LEADER, Deposed, HeldPush, PushStore, SavedRecord
 from ingester.pushes.tasks import Region, Rules
 from ingester.reports.pushes import Leader
-from persist.store import NotFound, ObjectStore, StoreError
+from persist.store import ObjectNotFound, ObjectStore, StoreError
 
 
 class Heartbeat(NamedTuple):
@@ -88,7 +88,7 @@ def leader_of(store: ObjectStore, push_id: str) -> LastLeader | None:
         return None
     try:
         name = decoded(_decoder, store.get(path)).controller
-    except NotFound:
+    except ObjectNotFound:
         return None
     except ValueError:
         name = "somebody"

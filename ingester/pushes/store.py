@@ -29,8 +29,8 @@ from ingester.pushes.hooks import readable
 from ingester.pushes.record import PushRecord, decoded
 from persist.store import (
     AlreadyExists,
-    NotFound,
     ObjectInfo,
+    ObjectNotFound,
     ObjectStore,
     StoreError,
     StoreRetry,
@@ -265,7 +265,7 @@ class PushStore:
     def _read(self, path: str, decoder: msgspec.json.Decoder[T]) -> T:
         try:
             return decoded(decoder, retry(lambda: self._store.get(path), self._policy))
-        except (ValueError, NotFound) as exc:
+        except (ValueError, ObjectNotFound) as exc:
             raise PushDamaged(f"{self._store.url}/{path}: {exc}") from exc
 
 

@@ -33,7 +33,7 @@ from persist.parquet.reading import (
     told,
 )
 from persist.parquet.sparse_rows import rows_alone
-from persist.store import NotFound, ObjectStore, StoreError
+from persist.store import ObjectNotFound, ObjectStore, StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -315,7 +315,7 @@ class RowGroupCache:
         try:
             with told(path):
                 return read()
-        except NotFound as exc:
+        except ObjectNotFound as exc:
             raise StoreAway(f"file {path} is gone from the object store: {exc}") from exc
         except (StoreError, OSError) as exc:
             raise StoreAway(f"file {path} cannot be read: {exc}", retry_after_s=2.0) from exc

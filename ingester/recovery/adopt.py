@@ -31,7 +31,7 @@ from ingester.recovery.orphan_log import OrphanLog
 from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch
 from persist.manifest.paths import claim_path, claims_folder, parse_claim
 from persist.parquet.copy_on_write import RewriteLimits
-from persist.store import NotFound, ObjectStore
+from persist.store import ObjectNotFound, ObjectStore
 from persist.switching import load_current
 from wal import DirectoryLock
 from wal.lock import LOCK_NAME
@@ -194,5 +194,5 @@ class Identities:
         try:
             body = json.loads(patiently(partial(self._store.get, claim_path(ingester_id, epoch))))
             return WriterIdentity(ingester_id, str(body["incarnation"]), epoch)
-        except (NotFound, ValueError, KeyError, TypeError):
+        except (ObjectNotFound, ValueError, KeyError, TypeError):
             return None

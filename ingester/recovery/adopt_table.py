@@ -69,7 +69,7 @@ from persist.table import TableDefinition
 T = TypeVar("T")
 
 ADOPTION_RETRY = StoreRetry(
-    first_s=0.2, cap_s=3.0, away=(StoreUnavailable, CommitUnclear), attempts=9
+    first_s=0.2, cap_s=3.0, unreachable=(StoreUnavailable, CommitUnclear), attempts=9
 )
 PLANS = 100
 """The most plans: each new one means that somebody else has committed the same rows or files."""

@@ -32,7 +32,7 @@ from persist.manifest.origins import Process, runs_of, verdict_of
 from persist.store import StoreRetry, retry_async
 from wal import Log, Record, RecordKind
 
-REGISTER_RETRY = StoreRetry(first_s=0.2, cap_s=10.0, away=(StoreAway,))
+REGISTER_RETRY = StoreRetry(first_s=0.2, cap_s=10.0, unreachable=(StoreAway,))
 
 
 class LogWithoutTable(Exception):

@@ -65,7 +65,7 @@ T = TypeVar("T")
 _GONE = (TableNotFound, VersionNotKept, ManifestDamaged, ActionRefused)
 """Raised when a deleted table version is read."""
 
-COMMIT_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, away=(StoreError, CommitUnclear))
+COMMIT_RETRY = StoreRetry(first_s=0.1, cap_s=10.0, unreachable=(StoreError, CommitUnclear))
 STORE_RETRY_S = 2.0
 SPILL_RETRY_S = 0.5
 LOCK_PATIENCE_S = 5.0

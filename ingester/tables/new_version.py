@@ -119,7 +119,7 @@ class NewVersions:
         manifest = Manifest(self._commits.store, *whole.key, whole.number)
         if whole.proposal is None:
             # Another copy may have replaced the table since this one began.
-            whole.definition = whole.definition.anew(table.definition)
+            whole.definition = whole.definition.redefined(table.definition)
         async with self._commits.held(whole.key):
             await self._in_thread(partial(self._committed, manifest, whole.proposed()))
 

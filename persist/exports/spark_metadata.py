@@ -1,10 +1,8 @@
-"""The list of a version's files in the form of Spark's file sink, ``data/_spark_metadata``.
+"""Writes a version's file list in the form of Spark's file sink, ``data/_spark_metadata``.
 
-Spark reads a folder that has one by it: ``spark.read.parquet(folder)`` has the committed files and
-no others. Source: ``FileStreamSinkLog`` and ``CompactibleFileStreamLog`` of Spark 4.
-
-Law of this file: one file, replaced in one step, that says all: a reader sees one version. It is
-derived from a version and nothing is derived from it.
+Spark reads a folder with such a list by it: ``spark.read.parquet(folder)`` has exactly the
+committed files. The list is one file that is replaced in one step, so a reader sees one version.
+Source: ``FileStreamSinkLog`` and ``CompactibleFileStreamLog`` of Spark 4.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from urllib.parse import quote
 from persist.manifest import Add, Manifest, TableState
 
 FOLDER = "_spark_metadata"
-# Spark compacts its log with every tenth batch by default, and a compacted batch says all.
+# Spark compacts its log with every tenth batch by default; a compacted batch is complete.
 _NAME = "9.compact"
 _HEADER = "v1"
 _HADOOP_SCHEMES = {"s3": "s3a"}
@@ -27,7 +25,7 @@ def spark_log(state: TableState, data_url: str) -> bytes:
     """The log's one file.
 
     Args:
-        data_url: The URL of the table's version, in which the paths of files begin.
+        data_url: The URL of the table version that the file paths are relative to.
     """
     lines = [_line(add, data_url) for _, add in sorted(state.files.items())]
     return "\n".join([_HEADER, *lines]).encode()
@@ -37,16 +35,16 @@ def write_spark_log(manifest: Manifest, state: TableState) -> None:
     """Put the log of this version where Spark looks for it.
 
     Raises:
-        StoreError: it is as it was.
+        StoreError: The previous log is unchanged.
     """
     log = spark_log(state, f"{hadoop_url(manifest.store.url)}/{manifest.root}")
     manifest.store.put(f"{manifest.root}/data/{FOLDER}/{_NAME}", log)
 
 
 def lies_in_one_way(state: TableState) -> bool:
-    """Whether all files lie by one partition spec.
+    """Whether all files use one partition spec.
 
-    Spark refuses folders of several specs, or does not look into the one above others.
+    Spark refuses folders of several specs, or does not read the upper ones.
     """
     if len(state.specs) < 2:
         return True
@@ -54,7 +52,7 @@ def lies_in_one_way(state: TableState) -> bool:
 
 
 def hadoop_url(url: str) -> str:
-    """A store's URL with the scheme under which Hadoop knows it: ``s3a`` for ``s3``."""
+    """A store's URL with Hadoop's scheme: ``s3a`` for ``s3``."""
     scheme, separator, rest = url.partition("://")
     return f"{_HADOOP_SCHEMES.get(scheme, scheme)}{separator}{rest}"
 
@@ -63,7 +61,7 @@ def _line(add: Add, data_url: str) -> str:
     scheme, separator, rest = f"{data_url}/{add.path}".partition("://")
     return json.dumps(
         {
-            # Of a URL's form, also where a name has a percent sign of its own.
+            # In URL form, also if a name contains a percent sign.
             "path": f"{scheme}{separator}{quote(rest, safe='/=:')}",
             "size": add.bytes,
             "isDir": False,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from persist.manifest.paths import claim_path, claims_folder, parse_claim, stopped_path
-from persist.store import AlreadyExists, NotFound, ObjectStore
+from persist.store import AlreadyExists, ObjectNotFound, ObjectStore
 
 
 class EpochClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ def last_claim(store: ObjectStore, ingester_id: str, at_least: int = 1) -> Epoch
         return None
     try:
         found = msgspec.json.decode(store.get(claim_path(ingester_id, epoch)), type=EpochClaim)
-    except (NotFound, msgspec.DecodeError):
+    except (ObjectNotFound, msgspec.DecodeError):
         found = EpochClaim()  # written by another program: it says nothing
     stopped = store.exists(stopped_path(ingester_id, epoch)) is not None
     return msgspec.structs.replace(found, epoch=epoch, stopped=stopped)

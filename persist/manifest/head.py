@@ -23,7 +23,7 @@ import posixpath
 from persist.manifest.errors import ManifestDamaged
 from persist.manifest.files import CommitRecord, DamagedFile, decode_commit
 from persist.manifest.paths import DIGITS, after_version, commit_path, parse_entry
-from persist.store import NotFound, ObjectStore
+from persist.store import ObjectNotFound, ObjectStore
 
 _LOOK_AHEAD = 20
 """A gap is seen unless it is longer than the commits above it, or than a million versions."""
@@ -42,7 +42,7 @@ def read_commit(store: ObjectStore, folder: str, version: int) -> CommitRecord |
     path = commit_path(folder, version)
     try:
         data = store.get(path)
-    except NotFound:
+    except ObjectNotFound:
         return None
     try:
         commit = decode_commit(data)

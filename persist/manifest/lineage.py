@@ -27,7 +27,7 @@ from persist.manifest.files import (
 )
 from persist.manifest.paths import before_version, changelog_path, parse_entry, snapshot_path
 from persist.manifest.state import EMPTY, Lineage, TableState
-from persist.store import NotFound, ObjectStore
+from persist.store import ObjectNotFound, ObjectStore
 
 # Reading a changelog is mostly waiting for the store. A few are not worth starting threads.
 _READERS = 8
@@ -47,7 +47,7 @@ def read_changelog(store: ObjectStore, folder: str, version: int, uid: str) -> C
             raise DamagedFile(f"its lineage ends at {changelog.lineage[-1]}")
         if version > 1 and len(changelog.lineage) == 1:
             raise DamagedFile("its lineage does not name its parent")
-    except NotFound as exc:
+    except ObjectNotFound as exc:
         raise ManifestDamaged(path, version, uid, "it is missing") from exc
     except DamagedFile as exc:
         raise ManifestDamaged(path, version, uid, str(exc)) from exc
@@ -180,7 +180,7 @@ class VersionLoader:
             state = decode_snapshot(self._store.get(path))
             if (state.version, state.uid) != (version, uid):
                 raise DamagedFile(f"it holds version {state.version}, uid {state.uid}")
-        except NotFound:
+        except ObjectNotFound:
             return None
         except DamagedFile:
             self._damaged.append(path)

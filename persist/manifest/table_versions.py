@@ -45,7 +45,7 @@ from persist.manifest.paths import (
     parse_number,
     version_folder,
 )
-from persist.store import AlreadyExists, NotFound, ObjectInfo, ObjectStore
+from persist.store import AlreadyExists, ObjectInfo, ObjectNotFound, ObjectStore
 
 _T = TypeVar("_T")
 
@@ -88,7 +88,7 @@ def read_once(
     return [new[info] if info in new else known[info] for info in infos]
 
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, NotFound)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ObjectNotFound)
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

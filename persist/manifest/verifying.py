@@ -25,7 +25,7 @@ from persist.manifest.lineage import VersionLoader, read_changelog, replay
 from persist.manifest.paths import snapshot_path
 from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState
-from persist.store import NotFound, ObjectInfo
+from persist.store import ObjectInfo, ObjectNotFound
 
 CountRows = Callable[[str, Add], int]
 
@@ -164,7 +164,7 @@ class _VersionCheck:
         try:
             if decode_snapshot(self.manifest.store.get(path)) != self.state:
                 self._found("damage", path, commit.version, "it differs from the changelogs")
-        except NotFound:
+        except ObjectNotFound:
             return  # deleted meanwhile
         except DamagedFile as exc:
             self._found("weakness", path, commit.version, str(exc))

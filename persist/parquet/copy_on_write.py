@@ -1,10 +1,10 @@
-"""Changes of a keyed partition and the rows of files that they touch, for files in their place.
+"""Rewrites the files of a keyed partition that a flush or a switch touches.
 
-    overlapping files ─▶ as many as there is room for, read ─▶ with their share of the new rows ─▶ …
+    overlapping files ─▶ read, as many as fit ─▶ with their share of the new rows ─▶ new files …
 
-Law of this file: a partition may be larger than memory. Its files are read group after group, and
-what is held of them is counted; each new row goes with one group, and replaces what any has of its
-key. Blocks; worker threads.
+A partition may be larger than memory: its files are read group by group, and the rows held are
+counted. Each new row goes with one group and replaces all older rows of its key
+(tests/flush/test_copy_on_write.py). Blocks; worker threads.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from persist.store import ObjectStore
 from persist.table import TableDefinition
 
 SMALL_FILES = 4
-"""A file of a keyed table is not left smaller than the target divided by this, if there are others
-to write it anew with."""
+"""A file of a keyed table smaller than the target divided by this is rewritten with a neighbour."""
 GROUP_BYTES = 512 << 20
-"""Older rows, in memory, that are rewritten at once. A larger file is rewritten by itself."""
+"""The most older rows, in memory, that are rewritten at once; a larger file is rewritten by
+itself.
+"""
 GROUP_SHARE = 16
-"""The divisor of the memory's limit: rewritten rows are no more than that."""
+"""Rewritten rows take at most the memory limit divided by this."""
 ENCODED_TO = 4
-"""The factor by which a file's rows are taken to be larger in memory, before it is read."""
+"""The assumed ratio of a file's rows in memory to its size, before it is read."""
 
 
 class OlderRows:
-    """The bytes that are held of files that are being rewritten. Any thread."""
+    """The bytes held of files that are being rewritten. Any thread."""
 
     def __init__(self) -> None:
         self.nbytes = 0
@@ -44,7 +45,7 @@ class OlderRows:
 
     @contextmanager
     def counted(self) -> Iterator[Callable[[int], None]]:
-        """Give a function that counts bytes that are held more; at the end they count no more."""
+        """A function that counts further held bytes; at the end they are subtracted."""
         mine = 0
 
         def hold(nbytes: int) -> None:
@@ -61,58 +62,58 @@ class OlderRows:
 
 @dataclass(frozen=True, slots=True)
 class RewriteLimits:
-    """Limits of a rewrite: how large files become, and how much of older ones is held at once."""
+    """Limits of a rewrite: file sizes, and how much of older rows is held at once."""
 
     target_file_bytes: int
     group_bytes: int = GROUP_BYTES
-    """Older rows of a keyed table, in memory, that are rewritten at once, about."""
+    """About the most older rows, in memory, that are rewritten at once."""
     older: OlderRows = field(default_factory=OlderRows)
-    """The older rows that are held now."""
+    """The older rows held now."""
     give_back: Callable[[], object] = lambda: None
-    """Gives free memory back to the system, after a group."""
+    """Returns free memory to the system after a group."""
 
     @classmethod
     def within(cls, memory_limit: int, target_file_bytes: int) -> RewriteLimits:
-        """The limits of a daemon that may use so much memory."""
+        """The limits for a daemon with this memory limit."""
         return cls(target_file_bytes, min(GROUP_BYTES, memory_limit // GROUP_SHARE))
 
 
 class KeyedFiles(NamedTuple):
-    """The files of one partition, and the folder of the table version that they are in."""
+    """The files of one partition, and the folder of their table version."""
 
     folder: str
     files: Sequence[Add]
 
 
 class Stretch(NamedTuple):
-    """Rows in their files' order."""
+    """Rows in file order."""
 
     rows: SparseRows
     order: Sorted
     files: int
-    """The number of files that the rows become."""
+    """The number of files to make of the rows."""
 
 
 def stretch_of(
     rows: SparseRows, definition: TableDefinition, target_bytes: int, bytes_per_row: float | None
 ) -> Stretch:
-    """Put rows into the order of their files.
+    """Put rows into file order.
 
     Args:
-        rows: in order of arrival, with marks where some of them delete.
-        bytes_per_row: of such rows in files, where that is known.
+        rows: in order of arrival, with marks if some of them delete.
+        bytes_per_row: of such rows in files, if known.
     """
     order = sort_rows(rows, definition)
     plain, _ = without_marks(rows, definition)
     files = files_of(plain, target_bytes)
     if bytes_per_row is not None:
-        # As large as files of these rows are known to be: none far from the target.
+        # By the known size of such rows in files, so that no file is far from the target.
         files = max(1, round(order.rows * bytes_per_row / target_bytes))
     return Stretch(plain, order, files)
 
 
 class CopyOnWrite:
-    """The rewriting of one partition. Its stretches can be gone through once."""
+    """The rewrite of one partition. Its stretches can be iterated once."""
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class CopyOnWrite:
         definition: TableDefinition,
         limits: RewriteLimits,
     ) -> None:
-        """Take the new ``rows``, in order of arrival, with marks where some of them delete."""
+        """Take the new ``rows``, in order of arrival, with marks if some of them delete."""
         self._store = store
         self._folder = partition.folder
         self._rows = rows
@@ -134,20 +135,20 @@ class CopyOnWrite:
         self._older = limits.older
         self._keys = rows.table(list(self._definition.primary_key))
         self.replaced = overlapping(self._there, self._keys)
-        """The files in whose place others come; there may be more once a first stretch is there."""
+        """The files that are replaced; the first stretch may add some."""
 
     @property
     def bytes_per_row(self) -> float | None:
-        """The average bytes of a row in the partition's files; None where it has none."""
+        """The average bytes of a row in the partition's files; None without files."""
         if not self._there:
             return None
         return sum(add.bytes for add in self._there) / max(1, sum(add.rows for add in self._there))
 
     def stretches(self) -> Iterator[SparseRows]:
-        """Rows of files to be, in order of arrival with marks, no key in two of them.
+        """Rows of future files, in order of arrival with marks; no key is in two stretches.
 
         Raises:
-            StoreError, FileDamaged: as files are read.
+            StoreError, FileDamaged: from reading files.
         """
         first_of_key = self._definition.primary_key[0]
         left = rising(self.replaced, first_of_key)
@@ -179,7 +180,7 @@ class CopyOnWrite:
             first = False
 
     def _fitting(self, files: list[Add], held: int, row_bytes: float) -> int:
-        """The number of the next two files that fit beside what is held; one if nothing is held."""
+        """How many of the next two files fit beside what is held; one if nothing is held."""
         room, count = self._group_bytes - held, 0
         for add in files[:2]:
             room -= int(add.rows * row_bytes)
@@ -189,17 +190,18 @@ class CopyOnWrite:
     def _with_neighbours(
         self, rows: SparseRows, room: int, row_bytes: float, hold: Callable[[int], None]
     ) -> SparseRows:
-        """All rows; where they are too few for a file, behind the rows of neighbouring files.
+        """All rows; if they are too few for a file, with the rows of neighbouring files before
+        them.
 
-        Only files that there is room for are taken: in the next flush it may be others.
+        Only files that fit are taken; the next flush may take others.
         """
         bytes_per_row = self.bytes_per_row
         if bytes_per_row is None:
             return rows
         touched, key = column_stats(self._keys), self._definition.primary_key[0]
         enough = self._target_file_bytes / SMALL_FILES / bytes_per_row
-        # Files have each key once: of theirs at most as many are gone as rows have come. So most
-        # flushes are not sorted twice.
+        # Files have each key once, so at most as many of their rows are replaced as rows came. Most
+        # flushes are therefore not sorted twice.
         while (
             rows.num_rows - 2 * self._rows.num_rows < enough
             and (more := neighbour(self._there, self.replaced, touched, key)) is not None
@@ -216,6 +218,6 @@ class CopyOnWrite:
         return rows
 
     def _behind(self, older: list[SparseRows], rows: SparseRows) -> SparseRows:
-        """The rows of files, and behind them the given rows."""
+        """The rows of files, followed by the given rows."""
         behind = (SparseRows.of(each.batches, rows.schema) for each in older)
         return concatenated([SparseRows(rows.schema, ()), *behind, rows])

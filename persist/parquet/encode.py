@@ -1,4 +1,15 @@
-"""The form of a Parquet file's pages: codec, level, and leaves that have statistics."""
+"""Encodes sorted rows as Parquet files, with the facts that the manifest records about them.
+
+zstd, dictionaries where they pay, statistics and page index except for leaves that contain a NaN,
+page checksums, row groups of 128 Ki rows (fewer if rows are wide); nanoseconds only if the table
+asks for them. A file has all columns of its table, also those that none of its rows has, because
+readers that look at one file take its columns for the table's. The Arrow schema is not stored:
+Spark, DuckDB, pandas and pyarrow read Parquet's own types alike, and the manifest has the rest.
+
+Beside the given rows, two blocks of a few row groups and the encoded bytes are held: of one file
+whose next block is sorted while the previous one is encoded, or of two files made at once. With few
+processors one thing is done at a time (tests/persist/parquet/test_few_processors.py).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +36,7 @@ from persist.table import TableDefinition
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """The codec of a file's pages, as pyarrow names it, and its level; ``None`` is its default."""
+    """A codec as pyarrow names it, and its level; ``None`` is the codec's default."""
 
     codec: str = "zstd"
     level: int | None = None
@@ -74,41 +85,45 @@ PAGES = Pages()
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 32 << 20
 BLOCK_BYTES = 16 << 20
-"""Rows that are put into order at a time, unless one row group has more."""
+"""Rows that are sorted at a time, unless one row group is larger."""
 MIXED_BYTES = 64 << 20
-"""The bytes of a block where rows differ in their columns: side by side they have all."""
+"""The bytes of a block of rows with different columns, side by side with all columns."""
 DECODED_BYTES, WIDE_GROUP_ROWS = 256 << 20, 32 * 1024
-"""A row group with its absent columns as nulls, as many readers decode it, has no more bytes, or no
-more rows: what a file says of each column of each group takes room, too."""
+"""A row group with its absent columns as nulls, as many readers decode it, has at most this many
+bytes or rows: each column of each group also takes space in the file.
+"""
 
 ROOM_TIMES, FACTS_BYTES, CHUNK_BYTES = 2, 1 << 20, 1024
-"""Room for a file: so many times what its rows take in memory, and what it says about them, and
-about each absent column of a row group."""
+"""Memory for a file: a multiple of its rows' memory, plus its metadata, plus the metadata of each
+absent column of a row group.
+"""
 
 FEW_PROCESSORS = 2
-"""The most processors of which one is left to those who write meanwhile: on two, a flush with both
-takes a fifth less time and costs writers a tenth more at their 99th percentile."""
+"""Up to this many processors, one is left to writers. On two, a flush with both takes a fifth less
+time and costs writers a tenth more at their 99th percentile.
+"""
 
 SAMPLE_ROWS = 4096
 REPEATS = 0.8
-"""Different values for each of the first rows, up to which a column is thought to repeat itself. Of
-values that come at random that is some 9,000; a dictionary of many more does not pay."""
+"""The share of distinct values among the first rows up to which a column gets a dictionary. For
+random values that is about 9,000; a dictionary of many more does not pay.
+"""
 
 
 class OutOfRoom(Exception):
-    """A file became larger than anybody would have thought."""
+    """A file exceeded the memory estimated for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedFile:
-    """A Parquet file in memory: its bytes, the checksum of their end, rows, per-column bounds."""
+    """A Parquet file in memory: bytes, footer checksum, rows, bounds per column."""
 
     data: pa.Buffer
     footer_crc32c: int
     rows: int
     stats: dict[str, ColumnStats]
     arrivals: npt.NDArray[np.uint32] | None
-    """The number, among the given rows, of each row; ``None`` where no row has moved."""
+    """The position of each row among the given rows; ``None`` if no row has moved."""
 
 
 def encode_sorted(
@@ -118,16 +133,17 @@ def encode_sorted(
     metadata: Mapping[str, str],
     target_bytes: int,
 ) -> Iterator[EncodedFile]:
-    """Sort (and deduplicate, where keyed) rows and encode them.
+    """Sort rows, deduplicate them if keyed, and encode them.
 
     Args:
-        table: rows in order of arrival, with the definition's schema, and :data:`DELETED` where
-            some of them delete.
+        table: rows in order of arrival, with the definition's schema, and :data:`DELETED` if some
+            of
+            them delete.
         metadata: key-value metadata of each file; ``sort_order`` and ``rows`` are added.
-        target_bytes: a file that would be larger, by the size of its rows in memory, is cut.
+        target_bytes: a file is cut at this size of its rows in memory.
 
     Yields:
-        Files in sort order, each with at least one row; none where all rows were deleted.
+        Files in sort order, each with at least one row; none if all rows were deleted.
     """
     ordered = sort_rows(table, definition)
     rows, _ = without_marks(table, definition)
@@ -136,7 +152,7 @@ def encode_sorted(
 
 
 def files_of(table: SparseRows, target_bytes: int) -> int:
-    """The number of files, none of them larger than the target by its rows' size in memory."""
+    """The number of files such that none exceeds the target by its rows' size in memory."""
     return max(1, -(-int(table.nbytes) // max(1, target_bytes)))
 
 
@@ -148,10 +164,10 @@ def encode_ordered(
     files: int,
     compression: Compression = ZSTD,
 ) -> Iterator[EncodedFile]:
-    """Encode rows that are in order, as so many files of about the same number of rows.
+    """Encode ordered rows as this many files of about the same number of rows.
 
     Args:
-        table: the rows that were put into order, without marks.
+        table: the rows that were ordered, without marks.
     """
     step = max(1, -(-ordered.rows // files))
     table = SparseRows.of_table(table)
@@ -165,7 +181,7 @@ def encode_ordered(
         return
     pages = Pages(compression, leaves_without_nan(table))
     if len(starts) == 1:
-        # One block is put into order while the one before it is encoded.
+        # One block is sorted while the previous one is encoded.
         every, sizes = range(ordered.rows), (group, block)
         ahead = one_ahead if _processors() > FEW_PROCESSORS else iter
         yield _file(table, ordered, metadata, every, sizes, pages, ahead)
@@ -209,12 +225,12 @@ def _file(
         try:
             return encode(ahead(blocks()), facts, group, pages, room=room), stats
         except OutOfRoom:
-            return None  # and hold nothing of it
+            return None  # its memory is free again
 
     room = ROOM_TIMES * len(rows) * average_bytes(table) + FACTS_BYTES
     room += CHUNK_BYTES * len(table.absent) * -(-len(rows) // group)
     made = encoded(room) or encoded(None)
-    assert made is not None  # the second has what it needs
+    assert made is not None  # the second attempt has no limit
     data, stats = made
     arrivals = None if ordered.arrivals is None else ordered.arrivals[rows.start : rows.stop]
     return EncodedFile(data, footer_checksum(data), len(rows), stats.stats(), arrivals)
@@ -228,16 +244,16 @@ def encode(
     *,
     room: int | None = None,
 ) -> pa.Buffer:
-    """One Parquet file of the rows as they are ordered; each block, of at least one, ends a group.
+    """One Parquet file of rows in the given order; each block ends a row group. At least one block.
 
     One block is held here at a time.
 
     Args:
-        room: bytes that the file will hardly need. They are asked for at once, and only what is
-            written takes memory, whereas bytes that grow are copied time and again.
+        room: the memory that the file will hardly exceed. It is allocated at once, and only written
+            pages take memory; a growing buffer would be copied repeatedly.
 
     Raises:
-        OutOfRoom: it needs more, or so much is not to be had.
+        OutOfRoom: it needs more, or the memory cannot be allocated.
     """
     if room is None:
         growing = pa.BufferOutputStream()
@@ -248,7 +264,7 @@ def encode(
         sink = pa.FixedSizeBufferWriter(memory)
         _write(sink, iter(blocks), metadata, group_rows, pages)
     except (OSError, MemoryError) as exc:
-        # Arrow calls much else an OSError, too.
+        # Arrow raises OSError for other reasons too.
         if isinstance(exc, OSError) and "out of bounds" not in str(exc):
             raise
         raise OutOfRoom(f"a file of more than {room} bytes: {exc}") from exc
@@ -268,13 +284,13 @@ def _write(
     with _writer(sink, block.select(typed), pages) as writer:
         while block is not None:
             writer.write_table(block.select(typed), row_group_size=group_rows)
-            block = None  # let go of before the next one is made
+            block = None  # released before the next one is made
             block = next(left, None)
         writer.add_key_value_metadata(dict(metadata))
 
 
 def _typed_columns(table: pa.Table) -> list[str]:
-    """The columns that Parquet has a type for; a column without a type is read as null."""
+    """The columns that have a Parquet type; a column of type null is read as null."""
     return [f.name for f in table.schema if not pa.types.is_null(f.type)]
 
 
@@ -294,7 +310,7 @@ def _writer(sink: pa.NativeFile, table: pa.Table, pages: Pages) -> pq.ParquetWri
 
 
 def job_bytes(rows: int, nbytes: int, columns: int, mixed: bool) -> int:
-    """The bytes, about, that rows of this size take beside themselves while files are made.
+    """About the bytes that rows of this size take, beside themselves, while files are made.
 
     Args:
         columns: of the table; rows may lack most of them.
@@ -305,7 +321,9 @@ def job_bytes(rows: int, nbytes: int, columns: int, mixed: bool) -> int:
 
 
 def row_group_rows(rows: SparseRows) -> int:
-    """The rows of a group: 128 Ki, fewer where rows are wide, as readers decode a whole group."""
+    """The rows of a group: 128 Ki, or fewer if rows are wide, because readers decode a whole
+    group.
+    """
     there = average_bytes(rows)
     decoded = there + int(sum(null_bytes(field.type) for field in rows.absent))
     wide = max(WIDE_GROUP_ROWS, DECODED_BYTES // decoded)
@@ -318,7 +336,7 @@ def average_bytes(rows: SparseRows) -> int:
 
 
 def _dictionary_columns(table: pa.Table) -> list[str]:
-    """The columns whose values repeat: a dictionary of others costs more than all else."""
+    """The columns whose values repeat; a dictionary of others costs more than all else."""
     sample = table.slice(0, SAMPLE_ROWS)
     return [
         field.name

@@ -1,8 +1,8 @@
-"""The files of a keyed partition that a flush rewrites, their rows, and what goes with which.
+"""Finds the files of a keyed partition that a flush rewrites, and assigns new rows to them.
 
-Law of this file: a file whose key range cannot hold a touched key stays as it is; an unknown bound
-can hold anything. After the flush each key stands once in the partition's files, so whoever reads
-them plainly reads the last state.
+A file whose key range cannot contain a touched key is not rewritten; an unknown bound may contain
+anything. After the flush each key is in the partition's files once, so a plain reader gets the last
+state (tests/persist/parquet/test_key_overlap.py).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from persist.store import ObjectStore
 from persist.table import DELETED, schema_with_deletes
 
 FEW = 100_000
-"""Values of a column of the touched keys that are looked for one by one, not by their bounds."""
+"""Up to this many distinct values of a key column are compared one by one, else by their bounds."""
 
 
 def overlapping(files: Iterable[Add], keys: pa.Table) -> tuple[Add, ...]:
-    """The files that may have one of these keys, in their order."""
+    """The files that may contain one of these keys, in their order."""
     columns = {name: _touched(keys[name]) for name in keys.column_names}
     return tuple(
         add
@@ -42,9 +42,9 @@ def overlapping(files: Iterable[Add], keys: pa.Table) -> tuple[Add, ...]:
 
 
 def _touched(column: pa.ChunkedArray) -> Callable[[Any, Any], bool] | None:
-    """A test whether some of the values are within two bounds; of very many, their own bounds.
+    """A test whether some of the values lie within two bounds; for very many, by their own bounds.
 
-    None where bounds do not say: decimals and bytes stand there as texts, in another order.
+    None if bounds have another order: decimals and bytes are recorded as text.
     """
     ordered = comparable(column)
     if ordered is None:
@@ -58,7 +58,7 @@ def _touched(column: pa.ChunkedArray) -> Callable[[Any, Any], bool] | None:
 
 
 def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The values as a file's bounds would have them; None where bounds have another order."""
+    """The values in the form of a file's bounds; None if bounds have another order."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
         return column.cast(pa.int64() if pa.types.is_timestamp(kind) else pa.int32())
@@ -74,9 +74,9 @@ def _may_hold(bounds: ColumnStats | None, touched: Callable[[Any, Any], bool]) -
 def neighbour(
     files: Iterable[Add], taken: Sequence[Add], touched: Mapping[str, ColumnStats], key: str
 ) -> Add | None:
-    """A file to rewrite with those that are taken, so that what comes of them is not too small.
+    """A file to rewrite with the chosen ones, so that the result is not too small.
 
-    It lies next to them and the touched keys by a column of the key; of several it is the smallest.
+    It is adjacent to them and to the touched keys by a key column; of several the smallest.
     """
     others = [add for add in files if add not in taken]
     here = [touched.get(key), *(add.stats.get(key) for add in taken)]
@@ -92,7 +92,7 @@ def neighbour(
 
 
 def rising(files: Iterable[Add], key: str) -> list[Add]:
-    """The files by their lower bound of a column; first those without one."""
+    """The files by their lower bound of a column; those without one first."""
 
     def low(add: Add) -> tuple[bool, Any]:
         bound = _low(add, key)
@@ -107,23 +107,25 @@ def _low(add: Add, key: str) -> Any:
 
 
 class NewRows:
-    """New rows, for files that are rewritten group after group.
+    """New rows, assigned to files that are rewritten group by group.
 
-    Each of them goes with one group, and stands as a delete in every other that may have its key.
+    Each row goes with one group, and is a delete in every other group that may have its key.
     """
 
     def __init__(self, rows: SparseRows, key: str) -> None:
-        """Take ``key``, the first column of the table's key, by which groups are about apart."""
+        """Take ``key``, the first column of the table's key, by which groups are roughly
+        disjoint.
+        """
         self._rows = rows
         self._key = key
         self._values = comparable(rows.column(key))
         self._gone = np.zeros(rows.num_rows, np.bool_)
 
     def share(self, group: Sequence[Add], next_: Add | None) -> SparseRows:
-        """The rows of a group: those below the next one that no other group has had.
+        """The rows of a group: those below the next group that were not given out yet.
 
         Args:
-            next_: the first file of the next group; None where there is none.
+            next_: the first file of the next group, or None.
         """
         below = ~self._gone if next_ is None else ~self._gone & self._below(_low(next_, self._key))
         if below.all():
@@ -153,7 +155,7 @@ class NewRows:
 
 
 def marked(rows: SparseRows, deletes: npt.NDArray[np.bool_]) -> SparseRows:
-    """The rows, of which these delete, beside those that do so already."""
+    """The rows with these marked as deletes, beside those marked already."""
     has_marks = DELETED in rows.schema.names
     if has_marks:
         deletes = deletes | pc.fill_null(rows.column(DELETED), False).to_numpy()
@@ -174,10 +176,10 @@ def _true(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def read_rows(store: ObjectStore, folder: str, files: Iterable[Add]) -> list[SparseRows]:
-    """The rows of these files, each file's apart; ``folder`` is the table version's.
+    """The rows of these files, one item per file; ``folder`` is the table version's.
 
     Raises:
-        FileDamaged: one is not what was written.
+        FileDamaged: a file is damaged.
     """
     return list(two_at_once(partial(_rows, store, DataFile.of(add, folder)) for add in files))
 
@@ -188,12 +190,12 @@ def _rows(store: ObjectStore, file: DataFile) -> SparseRows:
 
 
 def _apart(lower: ColumnStats | None, upper: ColumnStats | None) -> bool:
-    """Whether all of one column's values are certainly below the other's."""
+    """Whether all values of one column are certainly below those of the other."""
     return lower is not None and upper is not None and _below(lower.max, upper.min)
 
 
 def _bound(value: object) -> tuple[float, str]:
-    """A sort key of a bound, for texts or numbers; no column has both."""
+    """A sort key of a bound, text or number; no column has both."""
     return (0.0, value) if isinstance(value, str) else (float(cast(float, value)), "")
 
 

@@ -1,9 +1,9 @@
-"""Rows of a keyed partition's files by spans of their key, no more at once than there is room for.
+"""Reads a keyed partition's files by ranges of the key within a memory limit; finds repeated keys.
 
-    bounds of files ─▶ spans of the key's first column ─▶ row groups that may have any ─▶ rows
+    bounds of files ─▶ spans of the key's first column ─▶ row groups that may overlap ─▶ rows
 
-Law of this file: each row is in one span, wherever it stands, and of two rows with one key both are
-in the same. A span whose rows are too many is halved by hashes of the whole key. Blocks.
+Each row is in exactly one span, and two rows with one key are in the same span. A span with too
+many rows is halved by hashes of the whole key. Blocks.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from persist.store import ObjectStore
 from persist.table import TableDefinition
 
 ENCODED_TO = 4
-"""The factor by which a file's rows are taken to be larger in memory, before it is read."""
+"""The assumed ratio of a file's rows in memory to its size, before it is read."""
 MOST_PARTS = 1 << 12
-"""A span of the key is not cut into more parts by hashes: its rows are as many as they are."""
+"""A span is cut into at most this many parts by hashes; larger parts are read anyway."""
 
 _PRIME, _MIX = np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)
 
@@ -39,7 +39,9 @@ Hashes = npt.NDArray[np.uint64]
 
 
 class Span(NamedTuple):
-    """Rows from a value of the key's first column up to another, of one part by their hashes."""
+    """Rows from one value of the key's first column up to another, and of one part by their
+    hashes.
+    """
 
     low: Any
     high: Any
@@ -47,14 +49,14 @@ class Span(NamedTuple):
     part: int = 0
 
     def halves(self) -> tuple[Span, Span]:
-        """Two spans that have this one's rows."""
+        """Two spans that together have this one's rows."""
         parts = 2 * self.parts
         other = self.part + self.parts
         return self._replace(parts=parts), self._replace(parts=parts, part=other)
 
 
 class TooMuch(Exception):
-    """The rows of a span are more than there is room for."""
+    """The rows of a span exceed the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class KeySpans:
     names: tuple[str, ...] = ()
 
     def of(self, files: Sequence[Add], room: int) -> list[Span]:
-        """Spans from one lower bound of these files to another, each of about the room."""
+        """Spans between lower bounds of these files, each of about the limit."""
         bounds = [add.stats.get(self._first) for add in files]
         known = comparable(pa.chunked_array([], self._kind)) is not None
         lows = {one.min for one in bounds if known and one is not None and one.min is not None}
@@ -96,8 +98,8 @@ class KeySpans:
         """The rows of these files that are in a span.
 
         Raises:
-            TooMuch: They are more than there is room for: ask for its halves.
-            StoreError, FileDamaged: As files are read.
+            TooMuch: They exceed the limit: ask for its halves.
+            StoreError, FileDamaged: from reading files.
         """
         found: list[SparseRows] = [SparseRows(self._schema, ())]
         nbytes = 0
@@ -142,7 +144,7 @@ class KeySpans:
         mask = np.ones(rows.num_rows, np.bool_)
         if span.low is not None or span.high is not None:
             values = comparable(keys.column(0))
-            assert values is not None  # else there are no bounds to cut at
+            assert values is not None  # otherwise there are no bounds to cut at
             for bound, test in ((span.low, pc.greater_equal), (span.high, pc.less)):
                 if bound is not None:
                     mask &= test(values, pa.scalar(bound, values.type)).to_numpy()
@@ -152,7 +154,7 @@ class KeySpans:
 
 
 def _place(cuts: Sequence[Any], bound: Any) -> int:
-    """The number of the span, between these cuts, that a value is in."""
+    """The number of the span, between these cuts, that contains a value."""
     return bisect_right(cuts, bound)
 
 
@@ -165,7 +167,7 @@ def _may_overlap(bounds: Any, span: Span) -> bool:
 
 
 def _hashes(keys: pa.Table) -> Hashes:
-    """A number of each key, the same wherever it stands."""
+    """A number for each key, the same in every file."""
     found = np.zeros(keys.num_rows, np.uint64)
     for column in keys.columns:
         found = (found ^ _numbers(column)) * _PRIME
@@ -190,7 +192,7 @@ def _numbers(column: pa.ChunkedArray) -> Hashes:
 
 
 KEY_BYTES = 64 << 20
-"""The bytes of keys, about, that are held at once."""
+"""About the bytes of keys held at once."""
 
 
 def repeated_key(
@@ -200,14 +202,17 @@ def repeated_key(
     definition: TableDefinition,
     room: int = KEY_BYTES,
 ) -> dict[str, Any] | None:
-    """A key that two rows of these files have; None where each has one of its own.
+    """A key that two rows of these files have, or None.
+
+    Files whose keys are disjoint by their bounds are not read, and of the others only the key.
+    Within one file each key occurs once, as its writer ensures.
 
     Args:
         folder: Of the table version that the files are in.
         files: Of one partition.
 
     Raises:
-        StoreError, FileDamaged: As files are read.
+        StoreError, FileDamaged: from reading files.
     """
     spans = KeySpans(store, folder, definition, definition.primary_key)
     first = definition.schema.field(definition.primary_key[0])
@@ -219,7 +224,7 @@ def repeated_key(
 
 
 def first_repeated(rows: SparseRows, names: Sequence[str]) -> dict[str, Any] | None:
-    """A key that two of these rows have; None where each has one of its own."""
+    """A key that two of these rows have, or None."""
     if rows.num_rows < 2:
         return None
     keys = [key_of(name, rows.column(name))[1] for name in names]
@@ -246,7 +251,7 @@ def _repeated_in(
 
 
 def _overlapping(files: Sequence[Add], first: pa.Field) -> Iterator[list[Add]]:
-    """The files in groups whose keys are apart; none of a file that is apart from all others."""
+    """Groups of files whose keys are disjoint between groups; single files are left out."""
     bounds = [add.stats.get(first.name) for add in files]
     unknown = any(one is None or one.min is None or one.max is None for one in bounds)
     if unknown or comparable(pa.chunked_array([], first.type)) is None:

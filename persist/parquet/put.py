@@ -1,7 +1,7 @@
-"""Encoded files on their way into a table version: put under fresh names, listed as they are.
+"""Stores encoded files under new names, and returns the entries that a commit lists.
 
-Law of this file: nobody else has a file's name, so whoever dies before the commit, or writes twice,
-leaves garbage for clean-up and nothing else. The manifest says of a file what its encoder knows.
+No other file has the same name, so a writer that dies before the commit, or writes twice, leaves
+only garbage. The entry records what the encoder knows of the file.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ FileKind = Literal["persist", "rewrite", "push"]
 
 
 class FileStore(Protocol):
-    """A place that takes files: a store, or several at once."""
+    """A place for files: one store, or several at once."""
 
     def put(self, path: str, data: pa.Buffer) -> PutInfo:
-        """Put a file there, and return its size and its time by the store's clock."""
+        """Store a file; return its size and its time by the store's clock."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FileOrigin:
-    """What the files of one write have in common: whose they are, and the partition's.
+    """What the files of one write have in common: their writer and partition.
 
     Attributes:
-        definition: Of the table that their rows are laid out for.
-        first_seq: The first and the last operation whose rows they have, of those of ``epoch``.
+        definition: Of the table that the rows are laid out for.
+        first_seq: With ``last_seq``, the operations of ``epoch`` whose rows the files have.
     """
 
     kind: FileKind
@@ -48,12 +48,12 @@ class FileOrigin:
 
     @property
     def folder(self) -> str:
-        """The partition's folder, below ``data``; empty where the table has no partitions."""
+        """The partition's folder below ``data``; empty for an unpartitioned table."""
         spec_id, values = self.partition
         return folder_of(self.definition.spec_of(spec_id), values)
 
     def facts(self) -> dict[str, str]:
-        """The metadata of a file's footer, for people: whose rows a file has that nobody lists."""
+        """Metadata for people: whose rows an unlisted file has."""
         return {
             "ingester_id": self.writer,
             "spec_id": str(self.partition[0]),
@@ -63,13 +63,13 @@ class FileOrigin:
 
 
 def put_file(store: FileStore, root: str, file: EncodedFile, origin: FileOrigin) -> Add:
-    """Put a file into a table version's folder, and return what a commit has to list.
+    """Store a file in a table version's folder, and return the entry for a commit.
 
     Args:
-        root: That folder, without a final '/'; empty where the store begins there.
+        root: That folder, without a final '/'; empty if the store begins there.
 
     Raises:
-        StoreError: The store does not take it.
+        StoreError: The store refused it.
     """
     name = f"{uuid.uuid4().hex}.parquet"
     path = "/".join(part for part in ("data", origin.folder, name) if part)

@@ -1,14 +1,17 @@
-"""The end of a Parquet file, checked before Arrow sees it.
+"""Reads Parquet files: checks the footer before Arrow sees it, bounds of row groups, rows.
 
     "PAR1" | pages … | footer | its length (4, little-endian) | "PAR1"
                      └────────── footer_crc32c ──────────────┘
 
-Law of this file: Parquet has no checksum for its footer, and Arrow ends the whole process over some
-footers that contradict themselves: a column of a row group that is of another type than the schema
-says raises a C++ exception that nothing catches (seen with pyarrow 26, for 1 of 300 changed bytes).
-So Arrow is given only footers that have the checksum which the manifest recorded. For files of
-before there was one, the size and the frame alone are looked at. Pages have checksums of their own;
-whoever decodes them asks Arrow to look.
+Parquet has no checksum for its footer, and Arrow ends the whole process on some inconsistent ones:
+a column of a row group with another type than the schema raises a C++ exception that nothing
+catches (seen with pyarrow 26 for 1 of 300 changed bytes). Arrow therefore gets only footers with
+the checksum that the manifest recorded (tests/persist/parquet/test_footer.py). For older files
+without one, only size and frame are checked. Pages have their own checksums, which Arrow verifies
+on request.
+
+A column that is null in a whole row group is not decoded if the statistics say so or, for nested
+columns, the file's metadata.
 """
 
 from __future__ import annotations
@@ -31,19 +34,20 @@ from persist.parquet.stats import stat_value
 
 MAGIC = b"PAR1"
 NULL_COLUMNS = "null_columns"
-"""The key of a file's metadata under which it names, as JSON, its nested columns without a value:
-those of other columns are told by their statistics."""
+"""The key of a file's metadata under which it names, as JSON, its nested columns without a value;
+other columns are covered by their statistics.
+"""
 _FRAME = struct.Struct("<I4s")
-# What is read at first: the footers of most files are smaller.
+# The first read; the footers of most files are smaller.
 _GUESS_BYTES = 64 << 10
 
 
 class FileDamaged(Exception):
-    """A data file is not what was written; the message names it and says why."""
+    """A data file differs from what was written; the message names it and says why."""
 
 
 class DataFile(NamedTuple):
-    """A file and what is known of it; ``path`` from the store's root."""
+    """A file and what is known of it; ``path`` is from the store's root."""
 
     path: str
     bytes: int | None = None
@@ -51,7 +55,7 @@ class DataFile(NamedTuple):
 
     @classmethod
     def of(cls, add: Add, root: str) -> DataFile:
-        """The file of a manifest's entry, whose path begins at ``root``."""
+        """The file of a manifest entry, whose path is relative to ``root``."""
         return cls(f"{root}/{add.path}", add.bytes, add.footer_crc32c)
 
 
@@ -61,10 +65,10 @@ def footer_checksum(data: pa.Buffer) -> int:
 
 
 def read_footer(source: pa.NativeFile, file: DataFile) -> pq.FileMetaData:
-    """The metadata of an open file; mostly takes one read.
+    """The metadata of an open file; usually takes one read.
 
     Raises:
-        FileDamaged: it does not check out.
+        FileDamaged: the checksum, the size or the frame is wrong.
     """
     with told(file.path):
         size = int(source.size())
@@ -88,7 +92,7 @@ def open_checked(source: pa.NativeFile, file: DataFile, **options: Any) -> pq.Pa
     """A reader of an open file that checks the footer now, and pages when they are decoded.
 
     Raises:
-        FileDamaged: the footer does not check out.
+        FileDamaged: the footer is damaged.
     """
     footer = read_footer(source, file)
     return pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, **options)
@@ -96,9 +100,10 @@ def open_checked(source: pa.NativeFile, file: DataFile, **options: Any) -> pq.Pa
 
 @contextmanager
 def told(path: str) -> Iterator[None]:
-    """Raise Arrow's error of broken bytes as :class:`FileDamaged`, and a store's as it is.
+    """Raise Arrow's error about damaged bytes as :class:`FileDamaged`, and a store's error as it
+    is.
 
-    Arrow has the same class for both; an error of the system has a number.
+    Arrow uses one class for both; an error of the system has an errno.
     """
     try:
         yield
@@ -111,7 +116,7 @@ def told(path: str) -> Iterator[None]:
 
 
 def _framed_bytes(end: Any, path: str) -> int:
-    """Length of the footer with its frame, by the last bytes of a file."""
+    """Length of the footer with its frame, from the last bytes of a file."""
     if len(end) < _FRAME.size:
         raise FileDamaged(f"file {path} has {len(end)} bytes, less than a footer")
     length, magic = _FRAME.unpack(memoryview(end)[-_FRAME.size :])
@@ -125,10 +130,10 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE
 
 
 def decoded_bytes(footer: pq.FileMetaData, index: int, columns: tuple[str, ...]) -> int:
-    """The size in memory, about, of some columns of a row group.
+    """About the size in memory of some columns of a row group.
 
-    Encoded sizes say little: a column of few texts takes fifty times as much decoded. Where a
-    dictionary may hide the length of texts, the bounds tell it.
+    Encoded sizes say little: a column with few distinct texts takes fifty times as much when
+    decoded. Where a dictionary may hide the length of texts, the bounds tell it.
     """
     group = footer.row_group(index)
     nbytes = 0
@@ -145,7 +150,7 @@ def decoded_bytes(footer: pq.FileMetaData, index: int, columns: tuple[str, ...])
 
 
 def leaves_of(footer: pq.FileMetaData) -> Iterator[tuple[pa.Field, range]]:
-    """Each column of a file, and the numbers of the leaves that it is stored as."""
+    """Each column of a file, and the numbers of the leaves that store it."""
     first = 0
     for field in footer.schema.to_arrow_schema():
         count = _leaves(field.type)
@@ -177,7 +182,7 @@ def group_bounds(footer: Any, index: int, schema: pa.Schema) -> dict[str, Column
         nulls = stats.null_count if stats.has_null_count else None
         low = high = None
         if stats.has_min_max and (pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
-            # The logical values pass through Python's datetime, which has no nanoseconds.
+            # Logical values pass through Python's datetime, which has no nanoseconds.
             low, high = stats.min_raw, stats.max_raw
         elif stats.has_min_max:
             low, high = _stat(stats.min, kind), _stat(stats.max, kind)

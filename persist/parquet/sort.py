@@ -1,9 +1,13 @@
-"""Rows of a table by number, a stretch at a time, without a second copy of the table.
+"""Orders the rows of one file (tags by rising cardinality, then time), and picks them in that
+order.
 
-Law of this file: rows come in batches and stay in them. What is picked is taken batch by batch in
-the order in which it lies there, then put into the order that was asked for; only where batches are
-so small that this would cost more than a copy, a column is joined once. Columns that none of the
-picked rows has share one array of nulls for each type.
+The order is total over the named columns with nulls last; ties keep the order of arrival, and no
+row is lost. In a keyed table only the last row of a key stays, and none if it was deleted last
+(tests/persist/parquet/test_sort.py).
+
+Rows are picked block by block without a second copy of the table: batch by batch in storage order,
+then permuted. Only if batches are so small that this costs more than a copy is a column joined
+once. Columns that none of the picked rows has share one array of nulls per type.
 """
 
 from __future__ import annotations
@@ -22,14 +26,15 @@ from persist.table import DELETED, TableDefinition
 
 Numbers = npt.NDArray[np.uint32]
 Touched = dict[int, tuple[int, int, pa.Array]]
-"""The batches that have some of the picked rows: from where to where these are among all picked
-ones as they rise, and their numbers in the batch."""
+"""The batches with some of the picked rows: their range among all picked rows in ascending order,
+and their row numbers in the batch.
+"""
 
 MIN_ROWS_A_CHUNK = 256
 """Taking fewer rows at a time costs more than joining the chunks first."""
 
 MAX_JOINED_BYTES = 1 << 30
-"""Texts of one array have less than 2 GiB together."""
+"""One array holds less than 2 GiB of text."""
 
 
 class RowPicker:
@@ -46,10 +51,10 @@ class RowPicker:
         """Columns that are one array."""
         self._parts = {name: parts for name, parts in rows.parts.items() if name not in self._whole}
         self._joined: dict[str, _Joined] = {}
-        self._sizes = None if rows.uniform else _Sizes(rows)
+        self._sizes = None if rows.uniform else _ColumnSizes(rows)
 
     def stretch(self, start: int, stop: int) -> pa.Table:
-        """The rows from ``start`` up to ``stop``, as they lie."""
+        """The rows from ``start`` up to ``stop``, in storage order."""
         columns = [pa.chunked_array([*self._lying(name, start, stop)]) for name in self._names]
         return pa.Table.from_arrays(columns, names=self._names)
 
@@ -75,7 +80,7 @@ class RowPicker:
 
     def pick(self, numbers: Numbers) -> pa.Table:
         """The rows of these numbers, in this order."""
-        # Number and place in one integer: sorting these is several times faster than argsort.
+        # Number and place in one integer: sorting those is several times faster than argsort.
         both = (numbers.astype(np.uint64) << np.uint64(32)) | np.arange(
             len(numbers), dtype=np.uint64
         )
@@ -83,7 +88,7 @@ class RowPicker:
         ascending = (both >> np.uint64(32)).astype(np.uint32)
         places = np.empty(len(numbers), dtype=np.uint32)
         places[both.astype(np.uint32)] = np.arange(len(numbers), dtype=np.uint32)
-        # By the largest pick so far: the short last one of a file is not worth a copy of the table.
+        # The largest pick so far: a short last pick of a file is not worth a copy of the table.
         self._most = max(self._most, len(numbers))
         touched = self._touched(ascending)
         at, asked = pa.array(places), pa.array(numbers)
@@ -99,12 +104,12 @@ class RowPicker:
         return pa.Table.from_arrays(picked, names=self._names)
 
     def bytes_of(self, start: int, stop: int, numbers: Numbers | None) -> int:
-        """The bytes, about, of these rows side by side, but for columns that none of them has.
+        """About the bytes of these rows side by side, without columns that none of them has.
 
-        It is 0 where all rows have the same columns: then it is the same for all.
+        0 if all rows have the same columns.
 
         Args:
-            numbers: the order of the rows, instead of as they lie.
+            numbers: the order of the rows, instead of storage order.
         """
         if self._sizes is None:
             return 0
@@ -160,7 +165,7 @@ class RowPicker:
 
 
 class _Joined:
-    """The values of a column that not all batches have, and where they belong."""
+    """The values of a column that not all batches have, and their positions."""
 
     def __init__(
         self,
@@ -172,7 +177,7 @@ class _Joined:
         self._values = values
         self._ends = ends[batches]
         self._starts = self._ends - counts[batches]
-        # What lies before a batch and is not here.
+        # The number of rows before each batch that lack the column.
         self._before = self._starts - np.concatenate(([0], np.cumsum(counts[batches])[:-1]))
 
     def take(self, numbers: Numbers) -> pa.Array:
@@ -182,8 +187,8 @@ class _Joined:
         return self._values.take(pa.array(asked - self._before[batch], mask=absent))
 
 
-class _Sizes:
-    """The bytes that a row of each column takes, and which batches have which columns."""
+class _ColumnSizes:
+    """The bytes per row of each column, and which batches have which columns."""
 
     def __init__(self, rows: SparseRows) -> None:
         names = rows.schema.names
@@ -200,14 +205,16 @@ class _Sizes:
         self._columns = [np.array([numbers[n] for n in names], np.int64) for names in column_sets]
 
     def of(self, batches: npt.NDArray[np.int64]) -> float:
-        """The bytes of a row that has the columns of all these batches."""
+        """The bytes of a row with the columns of all these batches."""
         column_sets = np.unique(self._set_of[batches]).tolist()
         columns = np.unique(np.concatenate([self._columns[number] for number in column_sets]))
         return float(self._bytes[columns].sum())
 
 
 def taken(column: pa.ChunkedArray, ascending: Numbers) -> pa.Array:
-    """The values of these rows, whose numbers rise; Arrow's own would join all chunks first."""
+    """The values of these rows, in ascending order; Arrow's own take would join all chunks
+    first.
+    """
     ends = np.cumsum([len(chunk) for chunk in column.chunks])
     cuts = np.searchsorted(ascending, ends).tolist()
     pieces = []
@@ -220,12 +227,14 @@ def taken(column: pa.ChunkedArray, ascending: Numbers) -> pa.Array:
 
 
 MAX_TAG_CARDINALITY = 65_536
-"""A string column of more different values is text, not a tag: sorting by it groups nothing."""
+"""A string column with more distinct values is text, not a tag: sorting by it groups nothing."""
 
 SAMPLE_ROWS = 8192
 
 ABSENT_BYTES, KEY_BYTES = 1 << 20, 8
-"""The memory for sort keys that most rows lack, if the rows have no more; a key's bytes a row."""
+"""The memory for sort keys that most rows lack, unless the rows take more; a key's bytes per
+row.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,26 +243,26 @@ class Sorted:
 
     order: tuple[str, ...]
     arrivals: npt.NDArray[np.uint32] | None
-    """The number in order of arrival of each row; ``None`` where they stand as they came."""
+    """The position in order of arrival of each row; ``None`` if the order is unchanged."""
     _arrived: RowPicker
 
     @property
     def rows(self) -> int:
-        """The number of rows: fewer than have arrived, where keyed."""
+        """The number of rows: fewer than arrived, if keyed."""
         return self._arrived.rows if self.arrivals is None else len(self.arrivals)
 
     def slice(self, start: int = 0, rows: int | None = None) -> pa.Table:
-        """A stretch of the rows; without ``rows`` up to the last."""
+        """A range of the rows; without ``rows`` up to the last."""
         stop = self.rows if rows is None else min(self.rows, start + rows)
         if self.arrivals is None:
             return self._arrived.stretch(start, stop)
         return self._arrived.pick(self.arrivals[start:stop])
 
     def fitting(self, start: int, rows: int, most_bytes: int) -> int:
-        """The number of rows from ``start``, up to ``rows``, that take at most ``most_bytes``.
+        """The number of rows from ``start``, up to ``rows``, that take at most ``most_bytes``; at
+        least 1.
 
-        It is at least 1; absent columns do not count. Where all batches have the same columns, it
-        is ``rows``.
+        Absent columns do not count. If all batches have the same columns, it is ``rows``.
         """
         while rows > 1 and self._arrived.bytes_of(start, start + rows, self.arrivals) > most_bytes:
             rows = -(-rows // 2)
@@ -264,8 +273,8 @@ def sort_rows(rows: pa.Table | SparseRows, definition: TableDefinition) -> Sorte
     """Order the rows of a table of the definition's schema.
 
     Args:
-        rows: in order of arrival, chunks of any size; with a column :data:`DELETED` where some of
-            them delete.
+        rows: in order of arrival, chunks of any size; with a column :data:`DELETED` if some of them
+            delete.
 
     Returns:
         Rows with the same columns; string columns that serve as sort keys come back
@@ -288,7 +297,7 @@ def sort_rows(rows: pa.Table | SparseRows, definition: TableDefinition) -> Sorte
 def without_marks(
     rows: pa.Table | SparseRows, definition: TableDefinition
 ) -> tuple[SparseRows, npt.NDArray[np.bool_] | None]:
-    """The table's own columns, and which of the rows delete; None where none can."""
+    """The table's own columns, and which of the rows delete; None if none can."""
     rows = SparseRows.of_table(rows)
     if DELETED not in rows.schema.names:
         return rows, None
@@ -352,7 +361,7 @@ def _worth_sorting_by(table: SparseRows, names: list[str]) -> list[str]:
 
 
 def _looks_like_tag(column: pa.ChunkedArray) -> bool:
-    """Whether a sample repeats itself: encoding text whole would only cost memory."""
+    """Whether a sample has repetitions: dictionary-encoding text would only cost memory."""
     rows = len(column)
     if rows <= SAMPLE_ROWS:
         return True
@@ -364,7 +373,7 @@ def _looks_like_tag(column: pa.ChunkedArray) -> bool:
 
 def _last_rows(keys: list[Key], definition: TableDefinition) -> npt.NDArray[np.int64]:
     """The last row of each primary key, in sort order."""
-    # By key first: in another order equal keys need not be neighbours.
+    # By key first, because in another order equal keys need not be neighbours.
     unique_by = [key for key in keys if key.name in definition.primary_key]
     last = last_of_each_key(argsort(list(unique_by)), unique_by)
     kept = [Key(k.name, k.codes[last], k.span, k.cardinality) for k in keys]

@@ -1,10 +1,9 @@
 """Columns as integers that sort as their values do, and the stable order of these integers.
 
-Law of this file: strings are not compared row by row: each is dictionary-encoded once, the
-dictionary alone is sorted, and what remains is a sort of integers. Where the combined codes and the
-last column fit into 63 bits, that is one integer a row. Codes are as narrow as they can be, and
-each is let go of as soon as it is part of that integer: a sort takes less memory than the rows that
-it orders.
+Strings are not compared row by row: each column is dictionary-encoded once, only the dictionary is
+sorted, and the rest is a sort of integers. If the combined codes and the last column fit into 63
+bits, that is one integer per row. Codes are as narrow as possible, and each is released as soon as
+it is part of that integer, so a sort takes less memory than the rows that it orders.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 Codes = npt.NDArray[np.int64]
 
 LONG_RUN = 16
-"""Rows that stand in order one after another, on average, where it pays to merge them."""
+"""The average length of ordered runs from which merging pays."""
 
 PIECE_ROWS = 1 << 16
 _BITS = 62
@@ -37,12 +36,12 @@ class Key:
 
 
 def key_of(name: str, column: pa.ChunkedArray) -> tuple[pa.Array | None, Key]:
-    """Integers that sort as the column does, and its dictionary form where it has one."""
+    """Integers that sort as the column does, and its dictionary form if it has one."""
     if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
         numbers = _plain_numbers(column)
         if numbers is not None:
             return None, _shifted(name, numbers)
-    # Chunk by chunk, with one dictionary for all: texts are never joined.
+    # Chunk by chunk with one dictionary for all, so texts are never joined.
     encoded = _joined(column.dictionary_encode())
     ranks = _ranks(encoded.dictionary)
     count = len(encoded.dictionary)
@@ -53,18 +52,18 @@ def key_of(name: str, column: pa.ChunkedArray) -> tuple[pa.Array | None, Key]:
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
-    """One array, without a copy where there is one already."""
+    """One array, without a copy if there is only one chunk."""
     if column.num_chunks == 1:
         return column.chunk(0)
     if not column.num_chunks:
-        # pyarrow makes no dictionary array of nothing, whatever its values' type.
+        # pyarrow makes no dictionary array without values.
         empty = pa.nulls(0, getattr(column.type, "value_type", column.type))
         return empty.dictionary_encode() if pa.types.is_dictionary(column.type) else empty
     return column.combine_chunks()
 
 
 def _plain_numbers(column: pa.ChunkedArray) -> Codes | None:
-    """The numbers less the lowest one, nulls one above the highest; None where that is too much."""
+    """The numbers minus the lowest, nulls one above the highest; None if the range is too large."""
     if pa.types.is_uint64(column.type):
         return None
     shifted = np.zeros(len(column), dtype=np.int64)
@@ -74,7 +73,7 @@ def _plain_numbers(column: pa.ChunkedArray) -> Codes | None:
     if high - low >= 1 << _BITS or high == _LARGEST:
         return None
     end = 0
-    # Chunk by chunk: no other copy is held.
+    # Chunk by chunk, so that no other copy is held.
     for chunk in column.chunks:
         start, end = end, end + len(chunk)
         whole = chunk.view(pa.int64()) if pa.types.is_timestamp(chunk.type) else chunk
@@ -87,7 +86,7 @@ def _plain_numbers(column: pa.ChunkedArray) -> Codes | None:
 
 
 def _number(value: pa.Scalar) -> int:
-    """The integer that a number or a time is stored as."""
+    """The stored integer of a number or a time."""
     return int(value.value if isinstance(value, pa.TimestampScalar) else value.as_py())
 
 
@@ -106,7 +105,7 @@ def _ranks(dictionary: pa.Array) -> npt.NDArray[np.int64]:
 def argsort(keys: list[Key]) -> Codes:
     """Stable order by the first key, then the second, …; keys are packed while they fit 62 bits.
 
-    Takes the keys out of the list, so that their memory is free once they are packed.
+    Removes the keys from the list, so that their memory is free once they are packed.
     """
     packed: list[tuple[Codes, int]] = []
     while keys:
@@ -128,13 +127,13 @@ def argsort(keys: list[Key]) -> Codes:
 
 
 def _stable(codes: Codes, span: int) -> Codes:
-    """The stable order of the codes, whose memory is used for it."""
+    """The stable order of the codes; it reuses their memory."""
     rows = len(codes)
     if _falls(codes) < rows // LONG_RUN:
-        # Merging long runs takes a seventh of sorting: a table's rows, and few that touch them.
+        # Merging long runs takes a seventh of sorting, as for a table's rows and a few changes.
         return np.argsort(codes, kind="stable")
     if span * rows < 1 << _BITS:
-        # With the row number as last digit every code is unique: the fast sort is stable too.
+        # With the row number as last digit every code is unique, so the fast sort is stable.
         return _in_order(codes, np.arange(rows, dtype=np.int64))
     # numpy's stable sort is four times slower than its fast one: sort fast, then put equal codes
     # back into order by run number and row number.
@@ -148,9 +147,9 @@ def _stable(codes: Codes, span: int) -> Codes:
 
 
 def _rises(codes: Codes, order: Codes) -> npt.NDArray[np.bool_]:
-    """A mask of the codes, but for the first, that rise above the one before in this order."""
+    """A mask of the codes, except the first, that are above the previous one in this order."""
     rises = np.empty(len(order) - 1, dtype=bool)
-    # Piece by piece: no other copy of the codes is held.
+    # Piece by piece, so that no other copy of the codes is held.
     for start in range(0, len(rises), PIECE_ROWS):
         piece = codes[order[start : start + PIECE_ROWS + 1]]
         np.greater(piece[1:], piece[:-1], out=rises[start : start + PIECE_ROWS])
@@ -158,7 +157,7 @@ def _rises(codes: Codes, order: Codes) -> npt.NDArray[np.bool_]:
 
 
 def _falls(codes: Codes) -> int:
-    """The number of codes that a lower one follows."""
+    """The number of codes followed by a lower one."""
     return int(np.count_nonzero(codes[1:] < codes[:-1]))
 
 
@@ -172,7 +171,7 @@ def _in_order(codes: Codes, numbers: Codes) -> Codes:
 
 
 def last_of_each_key(order: npt.NDArray[np.int64], keys: list[Key]) -> npt.NDArray[np.int64]:
-    """The last of neighbours with equal keys: the one written last, as the sort is stable."""
+    """The last of neighbours with equal keys: the one written last, because the sort is stable."""
     if len(order) < 2:
         return order
     differs = np.zeros(len(order) - 1, dtype=bool)

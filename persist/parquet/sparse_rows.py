@@ -1,11 +1,12 @@
-"""Rows of which each batch has columns of its own: what a batch lacks is null.
+"""Rows whose batches each have their own columns; missing columns are null.
 
     batch 0   time | host |  c1            rows 0 up to 10 000
     batch 1   time | host |       c7       rows 10 000 up to 20 000
 
-Law of this file: where a column is absent it takes no memory, whatever is done with the rows: a
-column is absent from a batch that lacks it, or that has nothing but nulls in it. Whoever needs all
-columns side by side gets the absent ones as one array of nulls for each type.
+An absent column takes no memory, whatever is done with the rows
+(tests/persist/parquet/test_sparse_rows.py). A column is absent from a batch that lacks it or in
+which it is all null. If all columns are needed side by side, absent ones share one array of nulls
+per type.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _OFFSET_BYTES = 4.0
 
 
 class Nulls:
-    """Absent columns of a schema: for each type one array, of which all columns are views."""
+    """Absent columns of a schema: one array per type, of which all columns are views."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._kinds: list[pa.DataType] = []
@@ -39,7 +40,7 @@ class Nulls:
         self._arrays: dict[int, pa.Array] = {}
 
     def of(self, name: str, rows: int) -> pa.Array:
-        """An array of so many rows of a column that has no values."""
+        """An array of this many nulls for a column."""
         number = self._number[name]
         array = self._arrays.get(number)
         if array is None or len(array) < rows:
@@ -49,7 +50,7 @@ class Nulls:
 
 @dataclass(frozen=True)
 class SparseRows:
-    """Rows in their order; made by :meth:`of`.
+    """Rows in order; made by :meth:`of`.
 
     Attributes:
         schema: All columns, in the order of a table that has them.
@@ -61,31 +62,30 @@ class SparseRows:
 
     @classmethod
     def of(cls, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> SparseRows:
-        """The rows of these batches in columns of this schema; columns that it lacks fall out.
+        """The rows of these batches in the columns of this schema; other columns are dropped.
 
-        A type that differs is cast.
+        A differing type is cast.
         """
         places = {name: place for place, name in enumerate(schema.names)}
         return cls(schema, tuple(_narrowed(batch, places, schema) for batch in batches))
 
     @classmethod
     def of_table(cls, rows: pa.Table | SparseRows) -> SparseRows:
-        """The rows in this form; themselves where they have it already."""
+        """The rows in this form; unchanged if they already have it."""
         return rows if isinstance(rows, SparseRows) else cls.of(rows.to_batches(), rows.schema)
 
     @cached_property
     def num_rows(self) -> int:
-        """The number of rows in all batches."""
         return sum(batch.num_rows for batch in self.batches)
 
     @cached_property
     def nbytes(self) -> int:
-        """The bytes of the columns that are there: absent ones have none."""
+        """The bytes of the columns that exist; absent ones have none."""
         return sum(int(batch.nbytes) for batch in self.batches)
 
     @cached_property
     def parts(self) -> Mapping[str, Mapping[int, pa.Array]]:
-        """The values of each column by their batch's number, rising; absent ones are left out."""
+        """The values of each column by batch number, ascending, without absent ones."""
         found: dict[str, dict[int, pa.Array]] = {}
         for number, batch in enumerate(self.batches):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -107,7 +107,7 @@ class SparseRows:
         return sum(len(column) for column in self.parts.get(name, {}).values())
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """One column of all rows. To be asked for few of them: absent rows take memory."""
+        """One column of all rows. For few columns only, because absent rows take memory."""
         return self.table([name]).column(0)
 
     def table(self, names: Sequence[str] | None = None) -> pa.Table:
@@ -135,7 +135,7 @@ class SparseRows:
         return pa.Table.from_arrays(columns, schema=schema)
 
     def slice(self, start: int, rows: int) -> SparseRows:
-        """A stretch of the rows."""
+        """A range of the rows."""
         found, stop = [], start + rows
         for batch in self.batches:
             if batch.num_rows and start < batch.num_rows and stop > 0:
@@ -158,12 +158,12 @@ class SparseRows:
 
 
 def concatenated(rows: Sequence[SparseRows]) -> SparseRows:
-    """All rows, one after another; at least one run of them, of which the first has the schema."""
+    """All rows, one after another; the first item has the schema."""
     return SparseRows(rows[0].schema, tuple(batch for each in rows for batch in each.batches))
 
 
 def null_bytes(kind: pa.DataType) -> float:
-    """The bytes, about, that a null of this type takes in an array of its own."""
+    """About the bytes of a null of this type in an array of its own."""
     if pa.types.is_struct(kind):
         return sum(null_bytes(kind.field(i).type) for i in range(kind.num_fields))
     try:
@@ -192,7 +192,7 @@ def _narrowed(
 
 
 def rows_alone(rows: int) -> pa.RecordBatch:
-    """A batch of so many rows without any column."""
+    """A batch of this many rows without any column."""
     found = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
     return pa.RecordBatch.from_struct_array(found)
 
@@ -215,11 +215,12 @@ class PartitionedRows:
         return bool(self._sizes)
 
     def add(self, values: PartitionValues, rows: pa.RecordBatch, *, whole: bool = True) -> int:
-        """Hold rows of a partition, and tell how many bytes it has now.
+        """Hold further rows of a partition; return the bytes held of it.
 
         Args:
-            whole: Whether they are all of a batch. Parts are views of one: they are copied, as one
-                that is held would hold all of it.
+            whole: the rows are not a view of a larger batch; a view would keep the whole batch in
+                memory
+                and is copied.
         """
         if not whole:
             rows = rows.take(pa.array(np.arange(rows.num_rows)))
@@ -230,14 +231,14 @@ class PartitionedRows:
         return size
 
     def largest(self) -> PartitionValues:
-        """The partition that has the most bytes. ``ValueError`` where nothing is held."""
+        """The partition with the most bytes. ``ValueError`` if nothing is held."""
         return max(self._sizes, key=self._sizes.__getitem__)
 
     def partitions(self) -> list[PartitionValues]:
-        """The partitions that rows are held of."""
+        """The partitions of the held rows."""
         return list(self._sizes)
 
     def take(self, values: PartitionValues) -> SparseRows:
-        """The rows of a partition, which are not held any more."""
+        """Remove and return the rows of a partition."""
         self.nbytes -= self._sizes.pop(values)
         return SparseRows.of(self._held.pop(values), self._schema)

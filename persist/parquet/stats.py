@@ -1,7 +1,12 @@
-"""Bounds of columns as the manifest records them.
+"""Bounds of columns as the manifest records them, and the leaves of a file that get statistics.
 
-Law of this file: a bound is never tighter than the values. Where a column has no order, or a value
-that compares with nothing, or a bound too long to keep, there is no bound at all.
+A bound is never tighter than the values. A column without an order, or with a value that compares
+with nothing, has no bounds; a bound too long to keep is left out.
+
+Parquet's writers leave NaN out of min and max, while Spark and DuckDB treat it as greater than
+every number and equal to itself, so they would skip ``3, NaN, 3`` for ``!= 3`` or ``> 3``. Leaves
+that contain NaN therefore get no statistics (tests/persist/parquet/test_leaf_stats.py). A leaf is
+named as in Parquet: ``s.v`` for a column ``s`` of structs, ``l.list.element`` for lists.
 """
 
 from __future__ import annotations
@@ -19,33 +24,33 @@ from persist.manifest import ColumnStats
 from persist.parquet.sparse_rows import SparseRows
 
 _STATS_TEXT = 64
-"""The longest text that is kept as a bound; a longer one leaves that bound unknown."""
+"""The longest text that is kept as a bound; for a longer one the bound is unknown."""
 
 
 class StatsCollector:
-    """The bounds of a file's columns, from its rows piece by piece."""
+    """The bounds of a file's columns, collected block by block."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._columns = {field.name: _Bounds() for field in schema}
+        self._columns = {field.name: _ColumnBounds() for field in schema}
 
     def add(self, table: pa.Table) -> None:
-        """Count in more rows of the schema."""
+        """Include further rows of the schema."""
         for name, bounds in self._columns.items():
             bounds.add(table.column(name))
 
     def stats(self) -> dict[str, ColumnStats]:
-        """Bounds of each column as JSON values, ``None`` where there are none."""
+        """Bounds of each column as JSON values, ``None`` if unknown."""
         return {name: bounds.stats() for name, bounds in self._columns.items()}
 
 
 def column_stats(table: pa.Table) -> dict[str, ColumnStats]:
-    """Bounds of each column as JSON values, ``None`` where a type has no order or is too long."""
+    """Bounds of each column as JSON values, ``None`` if unknown."""
     collector = StatsCollector(table.schema)
     collector.add(table)
     return collector.stats()
 
 
-class _Bounds:
+class _ColumnBounds:
     """The bounds of one column so far."""
 
     def __init__(self) -> None:
@@ -64,7 +69,7 @@ class _Bounds:
             self._ordered = False
             return
         if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
-            # NaN compares with nothing: bounds that leave it out would prune rows away.
+            # NaN compares with nothing: bounds without it would prune matching rows.
             self._ordered = False
             return
         values = pa.array([*self._extremes, *pc.min_max(column).values()], column.type)
@@ -78,7 +83,7 @@ class _Bounds:
 
 
 def _used_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The different values that a dictionary column really has, decoded."""
+    """The distinct values that a dictionary column really uses, decoded."""
     chunks = column.unify_dictionaries().chunks
     used = pc.unique(pa.chunked_array([chunk.indices for chunk in chunks])).drop_null()
     return pa.chunked_array([chunks[0].dictionary.take(used)])
@@ -111,7 +116,7 @@ Leaf = tuple[str, pa.ChunkedArray]
 
 
 def leaves_without_nan(rows: SparseRows) -> list[str] | bool:
-    """The paths of leaves of these rows that hold no NaN, True for all; ``write_statistics``."""
+    """The paths of leaves of these rows without NaN, True for all; for ``write_statistics``."""
     holding = {
         path
         for name, parts in rows.parts.items()
@@ -121,12 +126,12 @@ def leaves_without_nan(rows: SparseRows) -> list[str] | bool:
     }
     if not holding:
         return True
-    # A column named ``s.v`` has the path of ``v`` inside ``s``.
+    # A column named ``s.v`` has the same path as ``v`` inside ``s``.
     return [path for path, _ in _leaves_of(rows.schema) if path not in holding]
 
 
 def leaves_without_floats(schema: pa.Schema) -> list[str] | bool:
-    """The paths of leaves without NaN in rows that nobody has seen yet, which may hold anything."""
+    """The paths of leaves that cannot contain NaN, for rows that are not known yet."""
     if not any(has_floats(field.type) for field in schema):
         return True
     found = _leaves_of(schema)
@@ -135,7 +140,7 @@ def leaves_without_floats(schema: pa.Schema) -> list[str] | bool:
 
 
 def has_floats(kind: pa.DataType) -> bool:
-    """Whether there are floating-point numbers in a value of this type, at any depth."""
+    """Whether values of this type contain floating-point numbers, at any depth."""
     if pa.types.is_dictionary(kind):
         return has_floats(kind.value_type)
     if pa.types.is_nested(kind):
@@ -144,13 +149,13 @@ def has_floats(kind: pa.DataType) -> bool:
 
 
 def _leaves_of(schema: pa.Schema) -> list[Leaf]:
-    """The leaves of a schema, by a table without rows."""
+    """The leaves of a schema, from a table without rows."""
     empty = schema.empty_table()
     return [leaf for field in schema for leaf in _leaves(field.name, empty[field.name])]
 
 
 def _leaves(path: str, column: pa.ChunkedArray) -> Iterator[Leaf]:
-    """The leaves of a column, with the names that pyarrow gives to them in Parquet."""
+    """The leaves of a column, with the names that pyarrow gives them in Parquet."""
     kind = column.type
     if pa.types.is_map(kind):
         for name, index in (("key", 0), ("value", 1)):

@@ -1,11 +1,17 @@
-"""A partition spec: a tuple of transforms over columns, as ``day(time)`` or ``bucket(9, host)``.
+"""A partition spec: transforms over columns, as ``day(time)`` or ``bucket(9, host)``. Pure, no
+rows.
 
-Law of this file: pure values, no rows. A spec is written as text in the manifest and parsed back to
-the same value; its field names are the folder names (``time_day``), which no data column may have.
+A spec is written as text in the manifest and parsed back to the same value. The transforms are
+Iceberg's (identity, year, month, day, hour, bucket), with its results: years as numbers, months
+``2026-11``, days ``2026-11-21``, hours ``2026-11-21-15``, all in UTC, buckets by murmur3_x86_32
+(https://iceberg.apache.org/spec/#partition-transforms).
 
-The transforms are Iceberg's (identity, year, month, day, hour, bucket), with its results: years as
-numbers, months ``2026-11``, days ``2026-11-21``, hours ``2026-11-21-15``, all in UTC, buckets by
-murmur3_x86_32 (https://iceberg.apache.org/spec/#partition-transforms).
+Folders are Hive-encoded, for Spark, DuckDB and pyarrow: everything but ``[A-Za-z0-9_.-]`` is
+percent-encoded, null is ``__HIVE_DEFAULT_PARTITION__``. A field's folder name (``time_day``) cannot
+be the name of a data column. Folder names only place files; the manifest's values and the column in
+the file are the truth. Spark writes an empty string as null, so it shares the null folder.
+
+A partition's values also imply bounds of the columns, never narrower than the partition.
 """
 
 from __future__ import annotations
@@ -40,12 +46,12 @@ _MAX_BUCKETS = 65_536
 
 
 class InvalidPartitionSpec(ValueError):
-    """A partition spec that cannot be parsed, or that does not fit its table's schema."""
+    """A partition spec that cannot be parsed, or does not fit its table's schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One transform of one column; ``buckets`` is set for ``bucket`` alone."""
+    """One transform of one column; ``buckets`` is set only for ``bucket``."""
 
     transform: str
     column: str
@@ -79,7 +85,7 @@ class PartitionField:
         )
 
     def check_type(self, kind: pa.DataType) -> None:
-        """Raise :class:`InvalidPartitionSpec` where a column of this type cannot be transformed."""
+        """Raise :class:`InvalidPartitionSpec` if a column of this type cannot be transformed."""
         if self.transform in ("year", "month", "day", "hour"):
             fits = pa.types.is_timestamp(kind) or (
                 pa.types.is_date32(kind) and self.transform != "hour"
@@ -103,7 +109,7 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """The fields, in folder order; none at all is an unpartitioned table."""
+    """The fields, in folder order; none for an unpartitioned table."""
 
     fields: tuple[PartitionField, ...] = ()
 
@@ -117,21 +123,21 @@ class PartitionSpec:
         return cls(fields)
 
     def texts(self) -> tuple[str, ...]:
-        """The texts that :meth:`parse` reads back."""
+        """The texts that :meth:`parse` reads."""
         return tuple(str(field) for field in self.fields)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The folder names, which columns of the table may not have."""
+        """The folder names, which columns of the table cannot have."""
         return tuple(field.name for field in self.fields)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the table that the fields are made from."""
+        """The columns that the fields are computed from."""
         return tuple(field.column for field in self.fields)
 
     def check_schema(self, schema: pa.Schema) -> None:
-        """Raise :class:`InvalidPartitionSpec` where a column is missing or of an unfit type."""
+        """Raise :class:`InvalidPartitionSpec` if a column is missing or of an unsuitable type."""
         for field in self.fields:
             index = schema.get_field_index(field.column)
             if index < 0:
@@ -143,7 +149,7 @@ UNPARTITIONED = PartitionSpec()
 
 
 def default_spec(schema: pa.Schema) -> PartitionSpec:
-    """``day(time)`` where there is a timestamp column named ``time``, else unpartitioned."""
+    """``day(time)`` if there is a timestamp column named ``time``, else unpartitioned."""
     index = schema.get_field_index("time")
     if index >= 0 and pa.types.is_timestamp(schema.field(index).type):
         return PartitionSpec((PartitionField("day", "time"),))
@@ -152,30 +158,32 @@ def default_spec(schema: pa.Schema) -> PartitionSpec:
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 FOLDER_VALUE_BYTES = 180
-"""The longest encoded value: local file systems take names of 255 bytes, the column's included."""
+"""The longest encoded value: local file systems accept names of 255 bytes, including the
+column's.
+"""
 
 FOLDER_NAME_BYTES = 74
-"""The longest encoded name of a partition column: what is left beside the value and the ``=``."""
+"""The longest encoded name of a partition column: what remains beside the value and the ``=``."""
 
 
 def encode_value(value: PartitionValue) -> str:
-    """One value as it stands behind ``name=``."""
+    """A value after ``name=``."""
     if value is None or value == "":
         return NULL_FOLDER
     if isinstance(value, bool):
         return "true" if value else "false"
     text = quote(str(value), safe="").replace("~", "%7E")
-    # Spark compares the raw text with its null marker before it decodes.
+    # Spark compares the raw text with its null marker before decoding it.
     return "%5F" + text[1:] if text == NULL_FOLDER else text
 
 
 def encode_name(name: str) -> str:
-    """A column's name as it stands before ``=``."""
+    """A column's name before ``=``."""
     return quote(name, safe="").replace("~", "%7E")
 
 
 def check_folder_names(spec: PartitionSpec) -> None:
-    """Raise :class:`InvalidPartitionSpec` for a name that is too long for a folder's."""
+    """Raise :class:`InvalidPartitionSpec` for a name that is too long for a folder."""
     for name in spec.names:
         if len(encode_name(name)) > FOLDER_NAME_BYTES:
             raise InvalidPartitionSpec(
@@ -195,7 +203,7 @@ def folder_of(spec: PartitionSpec, values: PartitionValues) -> str:
 def partition_bounds(
     spec: PartitionSpec, values: PartitionValues, schema: pa.Schema
 ) -> dict[str, ColumnStats]:
-    """Bounds of the columns that the partition is made from, where it says something of them."""
+    """Bounds of the columns that the partition is computed from, if they are known."""
     found = {}
     for field, value in zip(spec.fields, values, strict=True):
         index = schema.get_field_index(field.column)

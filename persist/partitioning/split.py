@@ -1,7 +1,9 @@
-"""Transforms of a partition spec: a column becomes codes, and the values they stand for.
+"""Splits a record batch into one batch per partition, without a loop over rows.
 
-Law of this file: a code is an int64, equal codes are equal partition values, and the smallest int64
-is null. The results are Iceberg's.
+Each transform turns its column into int64 codes: equal codes are equal partition values, and the
+smallest int64 is null. The rows of each part keep their order, every row is in exactly one part,
+and the batch itself is returned, without a copy, if all rows share a partition
+(tests/persist/partitioning/test_split.py).
 """
 
 from __future__ import annotations
@@ -36,17 +38,17 @@ _NULL = np.iinfo(np.int64).min
 
 
 class PartitionValueTooLong(ValueError):
-    """An identity partition value whose folder name no file system would take."""
+    """An identity partition value whose folder name is too long for any file system."""
 
 
 def encode(field: PartitionField, column: pa.Array, folders: bool) -> tuple[Codes, Decode]:
     """The code of each row, and the partition value of a code.
 
     Args:
-        folders: the values have to do as names of folders.
+        folders: the values must be usable as folder names.
 
     Raises:
-        PartitionValueTooLong: with ``folders``, when a value is decoded that cannot be one.
+        PartitionValueTooLong: with ``folders``, when a decoded value is too long.
     """
     match field.transform:
         case "identity":
@@ -72,7 +74,7 @@ def _or_null(decode: Callable[[int], PartitionValue]) -> Decode:
 @lru_cache(maxsize=1024)
 def day_text(days: int) -> str:
     """The text ``2026-11-21`` of days since 1970."""
-    # numpy and not datetime: a timestamp may lie beyond the year 9999.
+    # numpy instead of datetime, because a timestamp may lie beyond the year 9999.
     return str(np.datetime64(days, "D"))
 
 
@@ -93,9 +95,9 @@ def _int64(column: pa.Array) -> Codes:
 
 
 def plain_values(column: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
-    """The numbers of a column of dates or timestamps without nulls, as they lie there.
+    """The numbers of a column of dates or timestamps without nulls, without a copy.
 
-    Each call of Arrow lets go of the interpreter, which then has to be waited for again.
+    A call of Arrow would release the interpreter and wait for it again.
     """
     kind = np.int64 if pa.types.is_timestamp(column.type) else np.int32
     width = np.dtype(kind).itemsize
@@ -139,7 +141,7 @@ def _python_value(values: pa.Array, index: int) -> Any:
     if pa.types.is_date32(values.type):
         return day_text(int(values[index].value))
     if pa.types.is_timestamp(values.type):
-        # As text through Arrow: Python's datetime has no nanoseconds.
+        # As text through Arrow, because Python's datetime has no nanoseconds.
         naive = values.slice(index, 1).view(pa.int64()).cast(pa.timestamp(values.type.unit))
         return naive.cast(pa.string())[0].as_py()
     return values[index].as_py()
@@ -189,7 +191,7 @@ def _bucket(value: Any, buckets: int) -> int:
 
 
 def _any_number(parts: int) -> None:
-    """Let a batch have so many partitions."""
+    """Accept any number of partitions."""
 
 
 def split_batch(
@@ -202,16 +204,18 @@ def split_batch(
     """Split a batch by partition.
 
     Args:
-        folders: the values have to do as names of folders.
-        check: is told how many partitions there are, where there are several, before any of their
-            parts is made; what it raises ends the split.
+        folders: the values must be usable as folder names.
+        check: called with the number of partitions, if there are several, before parts are made;
+            its
+            exception ends the split.
 
     Returns:
         ``(values, rows)`` per partition, each with at least one row and in the order of the batch;
-        empty for an empty batch. The parts are views of one batch: whoever keeps them apart copies.
+        empty for an empty batch. The parts are views of one batch: copy those to be kept
+            separately.
 
     Raises:
-        PartitionValueTooLong: an identity value longer than a folder name may be.
+        PartitionValueTooLong: an identity value is longer than a folder name may be.
     """
     if batch.num_rows == 0:
         return []
@@ -230,7 +234,7 @@ def split_batch(
 
 
 def with_columns(batch: pa.RecordBatch, names: Iterable[str], schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with these columns of a schema, null where it lacks them."""
+    """The batch with these columns of a schema, null if it lacks them."""
     for name in names:
         if batch.schema.get_field_index(name) < 0:
             field = schema.field(name)
@@ -241,11 +245,11 @@ def with_columns(batch: pa.RecordBatch, names: Iterable[str], schema: pa.Schema)
 def partition_values(
     batch: pa.RecordBatch, spec: PartitionSpec
 ) -> list[tuple[list[PartitionValue], npt.NDArray[np.int64]]]:
-    """The values that each field of a spec makes of the rows.
+    """The values that each field of a spec computes for the rows.
 
     Returns:
-        Per field ``(distinct values, for each row the place of its own)``. Values may be longer
-        than a folder's name.
+        Per field ``(distinct values, the index of each row's value)``. Values may be longer than a
+        folder's name.
     """
     found = []
     for field in spec.fields:
@@ -256,9 +260,9 @@ def partition_values(
 
 
 def shared_partition(rows: pa.Table, spec: PartitionSpec) -> PartitionValues | None:
-    """The partition that all rows of several batches share, where that is quickly told.
+    """The partition that all rows of several batches share, if that is quickly known.
 
-    None says nothing: split the batches one by one. Columns may be missing.
+    None means unknown: split the batches one by one. Columns may be missing.
     """
     if rows.num_rows == 0 or not set(spec.columns) <= set(rows.column_names):
         return None
@@ -276,7 +280,7 @@ def shared_partition(rows: pa.Table, spec: PartitionSpec) -> PartitionValues | N
 
 
 def _only_partition(batch: pa.RecordBatch, spec: PartitionSpec) -> PartitionValues | None:
-    """The partition that all rows share, where two values of each column are enough to tell."""
+    """The partition that all rows share, if the extremes of each column tell."""
 
     def ends(name: str) -> tuple[pa.DataType, int, int] | None:
         column = batch.column(name)
@@ -285,7 +289,7 @@ def _only_partition(batch: pa.RecordBatch, spec: PartitionSpec) -> PartitionValu
         numbers = plain_values(column)
         if len(numbers) == 1:
             return column.type, int(numbers[0]), int(numbers[0])
-        # The functions themselves: the methods take longer than the work in a small batch.
+        # The ufuncs, because the methods take longer than the work on a small batch.
         return column.type, int(np.minimum.reduce(numbers)), int(np.maximum.reduce(numbers))
 
     return _between(ends, spec)
@@ -313,7 +317,7 @@ def _between(
 
 
 def _combine(columns: list[Codes]) -> Codes:
-    """One code per row for the tuple of codes: equal exactly where all are equal."""
+    """One code per row for the tuple of codes: equal if and only if all are equal."""
     combined = columns[0]
     for codes in columns[1:]:
         _, left = np.unique(combined, return_inverse=True)
@@ -325,8 +329,10 @@ def _combine(columns: list[Codes]) -> Codes:
 def _parts(
     batch: pa.RecordBatch, codes: Codes, check: Callable[[int], None]
 ) -> list[tuple[int, pa.RecordBatch]]:
-    """``(a row of the part, the part)``; the parts are views of one batch, reordered if need be."""
-    # Compared, not subtracted: the code of a null is the smallest there is.
+    """``(a row of the part, the part)``; the parts are views of one batch, reordered if
+    necessary.
+    """
+    # Compared, not subtracted, because the code of a null is the smallest int64.
     in_order = bool((codes[1:] >= codes[:-1]).all())
     order = np.arange(len(codes)) if in_order else np.argsort(codes, kind="stable")
     codes = codes if in_order else codes[order]

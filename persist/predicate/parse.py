@@ -1,8 +1,7 @@
-"""A filter as it is written down, checked against a schema.
+"""Parses a filter and checks it against a schema. Pure.
 
-A filter is a disjunction of conjunctions of ``[column, operator, value]``.
-
-Law of this file: pure. Whatever a filter can be refused for is refused here.
+A filter is a disjunction of conjunctions of ``[column, operator, value]``. All reasons to refuse a
+filter are found here.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from persist.predicate.predicate import (
 from persist.predicate.values import Points, fitted
 
 Kinds = Mapping[str, pa.DataType]
-"""The types of the columns that there are."""
+"""The types of the existing columns."""
 
 SHOWN = 128
-"""So many characters of a value are told in an error."""
+"""The most characters of a value in an error."""
 PIECE = 8192
-"""So many values are made at once, at most."""
+"""The most values converted at once."""
 FEW = 16
-"""So many values are made one by one: more, at once."""
+"""Up to this many values are converted one by one."""
 
 
 class BadFilter(ValueError):
-    """A filter that cannot be understood; the message says where."""
+    """An invalid filter; the message says where."""
 
 
 def parse_predicate(
@@ -50,11 +49,11 @@ def parse_predicate(
 ) -> Predicate:
     """Check a filter against a schema.
 
-    Alternatives that name values of one column become one list, those that name values of several
-    become :class:`Points`: however many they are, a row is looked up once.
+    Alternatives that name values of one column become one list; those that name values of several
+    become :class:`Points`. A row is looked up once, however many alternatives there are.
 
     Args:
-        pause: is called between two steps; what it raises ends the parsing.
+        pause: called between two steps; its exception ends the parsing.
 
     Raises:
         BadFilter: unknown column or operator, or a value that is not of the column's type.
@@ -72,7 +71,7 @@ def parse_predicate(
             lists.setdefault(column, []).extend(value if operator == "in" else (value,))
         elif (point := _point(terms)) is not None:
             columns = points.setdefault(tuple(point), [[] for _ in point])
-            if None not in point.values():  # else no row is equal
+            if None not in point.values():  # otherwise no row is equal
                 for each, value in zip(columns, point.values(), strict=True):
                     each.append(value)
         else:
@@ -85,7 +84,7 @@ def parse_predicate(
 
 
 def _check(raw: Sequence[Any], kinds: Kinds) -> None:
-    """Raise for what is no term: a column that there is, an operator, and its values."""
+    """Raise for an invalid term: column, operator and values."""
     if len(raw) not in (2, 3) or not all(isinstance(text, str) for text in raw[:2]):
         raise BadFilter(f"filter: {_shown(list(raw))} is not [column, operator, value]")
     column, operator = raw[0], raw[1]
@@ -106,7 +105,7 @@ def _check(raw: Sequence[Any], kinds: Kinds) -> None:
 
 
 def _point(terms: Sequence[Sequence[Any]]) -> dict[str, Any] | None:
-    """The value of each column, in order of the names, where all that is named is values."""
+    """The value of each column, in order of names, if the conjunction only names values."""
     if len(terms) < 2 or any(raw[1] != "=" for raw in terms):
         return None
     found = {raw[0]: raw[2] for raw in terms}
@@ -114,7 +113,7 @@ def _point(terms: Sequence[Sequence[Any]]) -> dict[str, Any] | None:
 
 
 def _joined(terms: Sequence[Sequence[Any]], kinds: Kinds) -> list[Condition]:
-    """A conjunction, in which the values that a column must differ from are one list."""
+    """A conjunction in which the values that a column must differ from are one list."""
     others: dict[str, list[Any]] = {}
     found: list[Condition] = []
     for raw in terms:
@@ -135,13 +134,13 @@ def _term(raw: Sequence[Any], kinds: Kinds) -> Term:
     there = [value for value in values if value is not None]
     scalars = _scalars(column, kind, there)
     if operator in LISTS:
-        # The others are no row's.
+        # No row can have the others.
         scalars = fitted(scalars, kind).drop_null()
     return Term(column, operator, scalars, len(there) < len(values))
 
 
 def _points(names: tuple[str, ...], columns: Sequence[list[Any]], kinds: Kinds) -> list[Condition]:
-    """Rows of values, less those that no row of the table can have."""
+    """Tuples of values, without those that no row of the table can have."""
     if not columns[0]:
         return [Term(names[0], "in", (), False)]
     values = [
@@ -153,13 +152,13 @@ def _points(names: tuple[str, ...], columns: Sequence[list[Any]], kinds: Kinds) 
 
 
 def _scalars(column: str, kind: pa.DataType, values: list[Any]) -> Sequence[pa.Scalar]:
-    """The values in the column's type, or in one that compares with it; an array if they are many.
+    """The values in the column's type, or a comparable one; an array if they are many.
 
     Raises:
         BadFilter: one is not a value of the type.
     """
     if len(values) > FEW:
-        # In pieces: other threads have the interpreter in between.
+        # In pieces, so that other threads can run in between.
         pieces = [_at_once(kind, values[at : at + PIECE]) for at in range(0, len(values), PIECE)]
         if all(piece is not None for piece in pieces):
             array: Sequence[pa.Scalar] = pa.concat_arrays(pieces)
@@ -168,7 +167,7 @@ def _scalars(column: str, kind: pa.DataType, values: list[Any]) -> Sequence[pa.S
 
 
 def _at_once(kind: pa.DataType, values: list[Any]) -> pa.Array | None:
-    """All values in the type; None where one is not of it, or has to be looked at by itself."""
+    """All values in the type; None if one is not of it, or must be looked at by itself."""
     t, sent = pa.types, set(map(type, values))
     try:
         if sent == {int} and (t.is_integer(kind) or t.is_floating(kind)):
@@ -197,19 +196,19 @@ def _scalar(column: str, kind: pa.DataType, value: object) -> pa.Scalar:
 
 
 def _shown(sent: object) -> str:
-    """What was sent, as an error tells it: a long one is not sent back whole."""
+    """A value for an error message; a long one is cut."""
     text = repr(sent)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def _written(kind: pa.DataType) -> str:
-    """The way to write a value of the type, where that is not plain to see."""
+    """How to write a value of the type, if that is not obvious."""
     if pa.types.is_date(kind):
         return "; write it as '2026-11-21'"
     if not pa.types.is_timestamp(kind):
         return ""
     if kind.tz is None:
-        return "; write it as '2026-11-21T12:00:00', without a zone, which the column has not"
+        return "; write it as '2026-11-21T12:00:00': the column has no time zone"
     return "; write it as '2026-11-21T12:00:00Z', or with an offset, as '+01:00', for the 'Z'"
 
 
@@ -243,9 +242,9 @@ def _typed(kind: pa.DataType, value: object) -> pa.Scalar:
 
 
 def _decimal(text: str) -> Decimal:
-    """The number, which Arrow is given only where it has about as many digits as a column holds.
+    """The number, if it has about as many digits as a column can hold.
 
-    Of one with a large exponent Arrow makes all its digits, and ends the process by that.
+    Arrow expands a large exponent to all its digits, which ends the process.
     """
     value = Decimal(text)
     if not value.is_finite() or max(abs(value.adjusted()), len(value.as_tuple().digits)) > 100:
@@ -254,7 +253,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def _wide_integer(kind: pa.DataType, value: int) -> pa.Scalar:
-    """Integers beyond the column's range still compare: as the widest type that holds both."""
+    """Integers beyond the column's range as the widest type that compares with both."""
     try:
         return pa.scalar(value, kind)
     except (pa.ArrowInvalid, OverflowError):
@@ -262,7 +261,7 @@ def _wide_integer(kind: pa.DataType, value: int) -> pa.Scalar:
 
 
 def _instant(kind: pa.DataType, value: str) -> str:
-    """ISO 8601; in a column with a time zone a text without one means UTC."""
+    """ISO 8601; in a column with a time zone, text without a zone means UTC."""
     text = value.strip().upper()
     if len(text) == len("2026-11-21"):
         text += "T00:00:00"
@@ -271,5 +270,5 @@ def _instant(kind: pa.DataType, value: str) -> str:
 
 
 def _timestamps(kind: pa.DataType, texts: Any) -> Any:
-    """A text or an array of them as the column's type."""
+    """Text, or an array of it, as the column's type."""
     return texts.cast(kind if kind.tz is None else pa.timestamp(kind.unit, "UTC")).cast(kind)

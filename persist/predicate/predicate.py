@@ -1,10 +1,10 @@
-"""A predicate: which rows match, and which partitions, files and row groups cannot have any.
+"""A predicate: which rows match, and which partitions, files and row groups cannot match. Pure.
 
-A disjunction of conjunctions of comparisons. Comparisons with null are never true, for ``!=`` and
-``not in`` too; only ``is null`` and ``is not null`` look at nulls.
+A disjunction of conjunctions of comparisons. Comparisons with null are never true, including ``!=``
+and ``not in``; only ``is null`` and ``is not null`` look at nulls.
 
-Law of this file: pure. Pruning errs towards keeping: an unknown bound prunes nothing. What survives
-is always looked at row by row.
+Pruning keeps in doubt: an unknown bound prunes nothing, and what remains is tested row by row
+(tests/persist/predicate/test_predicate.py).
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ NULL_TESTS = ("is null", "is not null")
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One comparison with its values already of the column's type."""
+    """One comparison with its values in the column's type."""
 
     column: str
     operator: str
     values: Sequence[pa.Scalar]
     """Non-null values; one for a comparison, any number for a list, none for a null test. A list of
-    one type becomes an array."""
+    one type becomes an array.
+    """
     has_null: bool
-    """Whether a null stood among the values."""
+    """Whether a null was among the values."""
     _sets: dict[pa.DataType, ValueSet] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -53,7 +54,7 @@ class Term:
 
     @property
     def nbytes(self) -> int:
-        """The bytes in memory, about."""
+        """About the bytes in memory."""
         return TERM_BYTES + bytes_of(self.values)
 
     def __post_init__(self) -> None:
@@ -64,11 +65,10 @@ class Term:
 
     @property
     def columns(self) -> tuple[str]:
-        """The column that is looked at."""
         return (self.column,)
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """True where a row matches; null counts as false."""
+        """True if a row matches; null counts as false."""
         array = batch.column(self.column)
         if self.operator == "is null":
             return array.is_null()
@@ -90,11 +90,11 @@ class Term:
         try:
             return compare(array, self.values[0])
         except pa.ArrowInvalid:
-            # Integers beyond 2^53 beside a fraction: doubles are near enough to order them.
+            # Integers beyond 2^53 compared with a fraction: doubles are near enough to order them.
             return compare(array.cast(pa.float64(), safe=False), self.values[0])
 
     def _values_as(self, kind: pa.DataType) -> ValueSet:
-        # Two threads may get here at once, and make the same.
+        # Two threads may make the same set at once, which is harmless.
         if kind not in self._sets:
             self._sets[kind] = ValueSet(self.values, kind)
         return self._sets[kind]
@@ -140,7 +140,7 @@ class Term:
                 return high is None or high > value
             case ">=":
                 return high is None or high >= value
-        # Bounds leave NaN out, which is not equal to anything.
+        # Bounds leave out NaN, which is not equal to anything.
         if pa.types.is_floating(scalar.type):
             return True
         return low is None or high is None or not low == high == value
@@ -152,23 +152,22 @@ def _none(array: pa.Array) -> pa.Array:
 
 Condition = Term | Points
 FREED = 500
-"""So many conjunctions are freed at a time."""
+"""The number of conjunctions freed at a time."""
 
 
-def _go_on() -> None:
-    """Evaluate without a pause."""
+def _no_pause() -> None: ...
 
 
 class Predicate:
     """A parsed filter over one schema; without conjunctions it matches everything."""
 
     def __init__(
-        self, conjunctions: Sequence[Sequence[Condition]], pause: Callable[[], None] = _go_on
+        self, conjunctions: Sequence[Sequence[Condition]], pause: Callable[[], None] = _no_pause
     ) -> None:
-        """``pause`` is called between two conjunctions; what it raises ends the making."""
+        """``pause`` is called between two conjunctions; its exception ends the construction."""
         self._conjunctions: list[tuple[Condition, ...]] = []
         self.nbytes = 0
-        """The bytes in memory, about, of its values and of what they are looked up by."""
+        """About the bytes in memory of its values and look-up tables."""
         columns: dict[str, None] = {}
         for terms in conjunctions:
             pause()
@@ -177,23 +176,23 @@ class Predicate:
                 self.nbytes += term.nbytes
                 columns.update(dict.fromkeys(term.columns))
         self.columns = tuple(columns)
-        """Columns that have to be read to decide, each once."""
+        """The columns needed to decide, each once."""
 
     def __del__(self) -> None:
-        # Freed at once, 50,000 of them would hold up all other threads for 20 ms.
+        # Freeing 50,000 of them at once would block all other threads for 20 ms.
         while self._conjunctions:
             del self._conjunctions[-FREED:]
 
     @property
     def conjunctions(self) -> tuple[tuple[Condition, ...], ...]:
-        """Each is of conditions that a row has to meet all; a row has to match one of them."""
+        """A row matches if it meets all conditions of one of them."""
         return tuple(self._conjunctions)
 
-    def mask(self, batch: pa.RecordBatch, pause: Callable[[], None] = _go_on) -> pa.Array | None:
-        """True where a row matches; None when all rows do.
+    def mask(self, batch: pa.RecordBatch, pause: Callable[[], None] = _no_pause) -> pa.Array | None:
+        """True if a row matches; None if all rows do.
 
         Args:
-            pause: is called between two comparisons; what it raises ends the evaluation.
+            pause: called between two comparisons; its exception ends the evaluation.
         """
         mask = None
         for terms in self._conjunctions:
@@ -210,11 +209,11 @@ class Predicate:
         return None if mask is None or mask.true_count == len(mask) else mask
 
     def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that match; the batch itself when all do."""
+        """The rows that match; the batch itself if all do."""
         mask = self.mask(batch)
         return batch if mask is None else batch.filter(mask)
 
-    def may_match(self, bounds: Bounds, rows: int, pause: Callable[[], None] = _go_on) -> bool:
+    def may_match(self, bounds: Bounds, rows: int, pause: Callable[[], None] = _no_pause) -> bool:
         """Whether rows within these bounds can match; a column without bounds can be anything.
 
         Args:
@@ -236,7 +235,7 @@ def _comparable(scalar: pa.Scalar) -> Any:
 
 
 def _ordered(bound: Any, value: pa.Scalar) -> Any:
-    """A bound in the domain of a value; None when it is unknown or not comparable."""
+    """A bound in the domain of a value; None if it is unknown or not comparable."""
     if bound is None:
         return bound
     if pa.types.is_decimal(value.type):

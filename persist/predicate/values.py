@@ -1,6 +1,10 @@
-"""Many values of one column, looked up: by hash for rows, by binary search for bounds.
+"""Looks up many values at once: of one column, or tuples of several columns. Pure.
 
-Law of this file: pure. A value that the column's type cannot hold is no row's, and is left out.
+Rows are looked up by hash, bounds by binary search. A value that the column's type cannot hold is
+left out, because no row can have it. Tuples are numbered column by column::
+
+    a ─▶ number of its value ─┐
+    b ─▶ number of its value ─┴▶ number of the pair ─▶ is it in the list?      (and so on)
 """
 
 from __future__ import annotations
@@ -17,38 +21,38 @@ import pyarrow.compute as pc
 from persist.manifest import ColumnStats
 
 TERM_BYTES = 256
-"""The bytes of a comparison with one value, about."""
+"""About the bytes of a comparison with one value."""
 _COPIES = 3
-"""Values are there as they came, by hash, and in order."""
+"""Values are held as given, by hash, and in order."""
 
 
 class ValueSet:
-    """The different values of a list, as a column's type has them.
+    """The distinct values of a list in a column's type.
 
     Args:
-        values: non-null, of any types; an array where all are of one.
+        values: non-null, of any types; an array if all are of one.
         kind: of the column.
     """
 
     def __init__(self, values: Sequence[pa.Scalar], kind: pa.DataType) -> None:
         found = pc.unique(fitted(values, kind).drop_null())
-        # A list of NaN has no bounds: nothing that is known of a file says whether it has some.
+        # A list with NaN has no bounds: statistics do not tell whether a file contains NaN.
         unordered = pa.types.is_floating(kind) and pc.any(pc.is_nan(found)).as_py()
         self._ordered = None if unordered else ordered(found)
-        """What bounds are compared with, ascending; None where they say nothing."""
+        """The values that bounds are compared with, ascending; None if bounds do not help."""
         if self._ordered is not None:
             self._ordered = self._ordered.take(pc.array_sort_indices(self._ordered))
         if pa.types.is_floating(kind) and pc.any(pc.equal(found, pa.scalar(0.0, kind))).as_py():
-            # Found by hash, where the two zeros differ; as values they are equal.
+            # The two zeros are equal but have different hashes.
             found = pa.concat_arrays([found, pa.array([0.0, -0.0]).cast(kind)])
         self._values = found
 
     def holds(self, array: pa.Array) -> pa.Array:
-        """True where a value of the array is among these; false for nulls."""
+        """True if a value of the array is in the set; false for nulls."""
         return pc.is_in(array, value_set=self._values)
 
     def may_lie_in(self, low: Any, high: Any) -> bool:
-        """Whether one of these may lie within these bounds; None is an unknown one."""
+        """Whether one of the values may lie within these bounds; None is unknown."""
         values = self._ordered
         if values is None:
             return True
@@ -59,7 +63,7 @@ class ValueSet:
 
 
 def bytes_of(values: Sequence[pa.Scalar]) -> int:
-    """The bytes in memory, about, of the values of a comparison and of the sets of them."""
+    """About the bytes in memory of the values of a comparison and their sets."""
     if isinstance(values, pa.Array):
         return int(values.nbytes) * _COPIES
     return len(values) * TERM_BYTES
@@ -77,7 +81,7 @@ def fitted(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
 
 
 def ordered(values: pa.Array) -> pa.Array | None:
-    """The values as bounds of files have them; None for a type whose bounds are not compared."""
+    """The values in the form of file bounds; None for a type whose bounds are not compared."""
     kind, t = values.type, pa.types
     if t.is_timestamp(kind):
         return values.cast(pa.int64())
@@ -91,7 +95,7 @@ def ordered(values: pa.Array) -> pa.Array | None:
 
 
 def bound_among(values: pa.Array, bound: Any) -> Any:
-    """A bound in the domain of some :func:`ordered` values; None where it is unknown."""
+    """A bound in the domain of some :func:`ordered` values; None if it is unknown."""
     if bound is None:
         return None
     if pa.types.is_decimal(values.type):
@@ -100,10 +104,10 @@ def bound_among(values: pa.Array, bound: Any) -> Any:
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """All values in another type; None where one does not fit, and is to be found."""
+    """All values in another type; None if one does not fit."""
     try:
         fitting = values.cast(kind)
-        # Decimals take fractions by rounding them.
+        # A cast to decimal rounds fractions.
         return fitting if fitting.cast(values.type).equals(values) else None
     except pa.ArrowInvalid:
         return None
@@ -121,25 +125,25 @@ def _cast_one(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Rows of values, one of which a matching row has; each column is compared by ``=``.
+    """Tuples of values, one of which a matching row has; each column is compared by ``=``.
 
     Attributes:
-        values: Of each column, non-null, as many for each.
+        values: Of each column, non-null, all of one length.
     """
 
     columns: tuple[str, ...]
     values: tuple[Sequence[pa.Scalar], ...]
-    _tables: dict[tuple[pa.DataType, ...], _Table] = field(
+    _tables: dict[tuple[pa.DataType, ...], _PointTable] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     @property
     def nbytes(self) -> int:
-        """The bytes in memory, about."""
+        """About the bytes in memory."""
         return TERM_BYTES + sum(map(bytes_of, self.values))
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """True where a row matches; null counts as false."""
+        """True if a row matches; null counts as false."""
         arrays = [batch.column(name) for name in self.columns]
         return self._table(tuple(array.type for array in arrays)).holds(arrays)
 
@@ -165,20 +169,20 @@ class Points:
             changed.append(pa.array(made, made[0].type) if made else values)
         return Points(self.columns, tuple(changed))
 
-    def _table(self, kinds: tuple[pa.DataType, ...]) -> _Table:
+    def _table(self, kinds: tuple[pa.DataType, ...]) -> _PointTable:
         if kinds not in self._tables:
             pairs = zip(self.values, kinds, strict=True)
-            self._tables[kinds] = _Table([fitted(values, kind) for values, kind in pairs])
+            self._tables[kinds] = _PointTable([fitted(values, kind) for values, kind in pairs])
         return self._tables[kinds]
 
 
-class _Table:
-    """Points as the columns' types have them."""
+class _PointTable:
+    """Points in the columns' types."""
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self._columns = [pc.unique(_alike(column).drop_null()) for column in columns]
         self._prefixes: list[pa.Array] = []
-        """The different numbers of the first two columns' values, of the first three, and so on."""
+        """The distinct numbers of the first two columns' values, of the first three, and so on."""
         number = pc.index_in(_alike(columns[0]), self._columns[0])
         for column, values in zip(columns[1:], self._columns[1:], strict=True):
             numbers = _joined(number, _alike(column), values)
@@ -200,7 +204,7 @@ def _joined(number: pa.Array, column: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _alike(column: pa.Array) -> pa.Array:
-    """The values as equal ones are found by hash: there is one zero, and NaN equals nothing."""
+    """The values so that equal ones have equal hashes: one zero, and NaN equals nothing."""
     if not pa.types.is_floating(column.type):
         return column
     plain = pc.add(column, pa.scalar(0.0, column.type))
@@ -208,7 +212,7 @@ def _alike(column: pa.Array) -> pa.Array:
 
 
 def _within(values: Sequence[pa.Scalar], stats: ColumnStats) -> pa.Array | None:
-    """True for each of the values that lies within bounds; None where they say nothing."""
+    """True for each value within bounds; None if the bounds do not help."""
     array = ordered(values) if isinstance(values, pa.Array) else None
     if array is None:
         return None

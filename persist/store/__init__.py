@@ -17,8 +17,8 @@ Safe to import on Spark executors: no trio, and boto only for ``s3://`` URLs. St
 """
 
 from persist.store.contract import AlreadyExists as AlreadyExists
-from persist.store.contract import NotFound as NotFound
 from persist.store.contract import ObjectInfo as ObjectInfo
+from persist.store.contract import ObjectNotFound as ObjectNotFound
 from persist.store.contract import ObjectStore as ObjectStore
 from persist.store.contract import PutInfo as PutInfo
 from persist.store.contract import StoreDenied as StoreDenied

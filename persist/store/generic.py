@@ -1,8 +1,13 @@
-"""A remote object as a random access file: it fetches what is asked for, and a little ahead.
+"""Objects in any other fsspec file system that really creates a file only if it is absent.
 
-Small reads (a Parquet footer, short column chunks side by side) are served from one block that
-was read ahead; a read as long as the block or longer goes straight through, so that nothing is
-fetched or held twice. A file has one reader at a time, as pyarrow sees to.
+fsspec's own ``pipe_file(mode="create")`` checks first and writes afterwards, so two writers can
+both pass. Only a file system with its own implementation is accepted, and the start-up probe then
+tests it. A file system in a process's memory is refused because its content dies with the process.
+The clock is that of the reported file times.
+
+This module also turns a remote object into a random access file. Small reads (a Parquet footer,
+short column chunks side by side) are served from one block that was read ahead; a read of a block
+or more is passed through, so nothing is fetched or held twice.
 """
 
 from __future__ import annotations
@@ -20,8 +25,8 @@ from fsspec.spec import AbstractFileSystem
 
 from persist.store.contract import (
     AlreadyExists,
-    NotFound,
     ObjectInfo,
+    ObjectNotFound,
     PutInfo,
     StoreDenied,
     StoreUnavailable,
@@ -33,12 +38,14 @@ from persist.store.contract import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# A request costs about as long as 128 KiB take to arrive at 10 MB/s; twice that wastes little.
+# A request takes about as long as 128 KiB at 10 MB/s; twice that wastes little.
 READ_AHEAD_BYTES = 256 * 1024
 
 
 class RangeFile:
-    """The part of Python's binary file protocol that ``pyarrow.PythonFile`` reads through."""
+    """The part of Python's binary file protocol that ``pyarrow.PythonFile`` uses. One reader at a
+    time.
+    """
 
     def __init__(self, size: int, fetch: Callable[[int, int], bytes]) -> None:
         """Read an object of ``size`` bytes through ``fetch(start, end)``, ``end`` exclusive."""
@@ -50,7 +57,7 @@ class RangeFile:
         self.closed = False
 
     def read(self, count: int = -1) -> bytes:
-        """Read up to ``count`` bytes from where the file stands, fewer only at its end."""
+        """Read up to ``count`` bytes at the position; fewer only at the end."""
         start = self._at
         end = self._size if count < 0 else min(start + count, self._size)
         if start >= end:
@@ -76,7 +83,7 @@ class RangeFile:
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to ``offset`` from the start, the position or the end; the new position."""
+        """Move to ``offset`` from the start, the position or the end; return the new position."""
         origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = max(0, origin + offset)
         return self._at
@@ -86,31 +93,31 @@ class RangeFile:
         return self._at
 
     def close(self) -> None:
-        """Let the block go."""
+        """Release the block."""
         self._block = b""
         self.closed = True
 
 
 def arrow_file(size: int, fetch: Callable[[int, int], bytes]) -> pa.NativeFile:
-    """The same as a pyarrow file, ready for ``pyarrow.parquet``."""
+    """The same as a pyarrow file, for ``pyarrow.parquet``."""
     return pa.PythonFile(RangeFile(size, fetch), mode="r")
 
 
-# What file systems call the time of the last write in their details, best first.
+# The names of the time of the last write in file systems' details, best first.
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "timeModified", "created")
 
 
 class FsspecStore:
-    """Objects in a file system of fsspec; calls promise what ``contract`` says."""
+    """Objects in a file system of fsspec; ``contract`` states what the calls promise."""
 
     listing_seeks = True
-    """It may take a request for every thousand names, but a look takes one as well."""
+    """A listing may take a request per thousand names, but a look-up takes one as well."""
 
     def __init__(self, fs: AbstractFileSystem, root: str, url: str) -> None:
         """Keep objects below ``root``, a path of ``fs``; ``url`` names the store in messages.
 
         Raises:
-            StoreUnsuitable: the file system is known not to do what a store has to.
+            StoreUnsuitable: the file system is known not to do what a store must.
         """
         if "memory" in ([fs.protocol] if isinstance(fs.protocol, str) else fs.protocol):
             raise StoreUnsuitable(f"{url}: memory is not durable; use file:// or an object store")
@@ -145,7 +152,7 @@ class FsspecStore:
     def open(self, path: str) -> pa.NativeFile:
         there = self.exists(path)
         if there is None:
-            raise NotFound(path)
+            raise ObjectNotFound(path)
         full = self._full(path)
 
         def fetch(start: int, end: int) -> bytes:
@@ -156,17 +163,17 @@ class FsspecStore:
 
     def exists(self, path: str) -> ObjectInfo | None:
         full = self._full(path)
-        with suppress(NotFound), self._errors(path):
+        with suppress(ObjectNotFound), self._errors(path):
             details = self._fs.info(full)
             if details["type"] == "file":
                 return ObjectInfo(path, int(details["size"]), self._time(full, details))
         return None
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """All objects below ``prefix`` in ascending order of path; all are held in memory."""
+        """All objects below ``prefix`` in ascending order of path, held in memory."""
         below = f"{self._root}/{checked_prefix(prefix)}".rstrip("/")
         found: dict[str, Any] = {}
-        with suppress(NotFound), self._errors(prefix):
+        with suppress(ObjectNotFound), self._errors(prefix):
             self._fs.invalidate_cache()
             found = self._fs.find(below, detail=True)
         for full in sorted(found):
@@ -177,11 +184,11 @@ class FsspecStore:
 
     def delete(self, path: str) -> None:
         full = self._full(path)
-        with suppress(NotFound), self._errors(path):
+        with suppress(ObjectNotFound), self._errors(path):
             self._fs.rm_file(full)
 
     def now(self) -> datetime:
-        """The time given to a file that is written for this and removed again."""
+        """The time of a file that is written for this and removed again."""
         path = f"_ingesters/_clock/{uuid.uuid4().hex}"
         try:
             return self.put(path, b"").at
@@ -194,7 +201,7 @@ class FsspecStore:
             try:
                 value = self._fs.modified(full)
             except NotImplementedError as exc:
-                raise StoreUnsuitable(f"{self.url}: tells no times of its files") from exc
+                raise StoreUnsuitable(f"{self.url}: reports no times of its files") from exc
         if isinstance(value, int | float):
             return datetime.fromtimestamp(value, UTC)
         if isinstance(value, str):
@@ -207,7 +214,7 @@ class FsspecStore:
 
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
-        """The file system's errors, met at an object, as the store's."""
+        """Translate the file system's errors about an object."""
         try:
             yield
         except Exception as exc:
@@ -218,7 +225,7 @@ class FsspecStore:
         if isinstance(exc, StoreUnsuitable):
             return exc
         if isinstance(exc, FileNotFoundError):
-            return NotFound(path)
+            return ObjectNotFound(path)
         if isinstance(exc, FileExistsError):
             return AlreadyExists(path)
         if isinstance(exc, PermissionError):
@@ -229,7 +236,7 @@ class FsspecStore:
 
 
 def _creates_conditionally(fs: AbstractFileSystem) -> bool:
-    """Whether the class brings its own ``pipe_file`` instead of fsspec's look-then-write."""
+    """Whether the class has its own ``pipe_file`` instead of fsspec's check-then-write."""
     if isinstance(fs, AsyncFileSystem):
         return type(fs)._pipe_file is not AsyncFileSystem._pipe_file
     return type(fs).pipe_file is not AbstractFileSystem.pipe_file

@@ -1,12 +1,12 @@
 """Objects as files below one folder.
 
     put      write a temporary file beside the name, fsync it, rename it over, fsync the folder
-    create   the same, but link it to the name, which fails when the name is taken
+    create   the same, but link it to the name, which fails if the name is taken
 
-An object is thereby whole or absent at every moment, also after a power loss. Temporary files
-(".tmp-<uuid>") never show in a listing; those a crash left behind are harmless. A folder holds
-only once its entry in its parent is synced: each process sees to that once per folder, also for
-folders it did not make, because whoever made one may not have synced it yet.
+An object is therefore whole or absent at every moment, also after a power loss (tests/power).
+Temporary files (".tmp-<uuid>") never appear in a listing; those left by a crash are harmless. A
+folder is durable only once its entry in its parent is synced: each process ensures that once per
+folder, also for folders that it did not create, because their creator may not have synced them yet.
 
 The store's clock is this machine's.
 """
@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from persist.store.contract import (
     AlreadyExists,
-    NotFound,
     ObjectInfo,
+    ObjectNotFound,
     PutInfo,
     StoreDenied,
     StoreError,
@@ -44,20 +44,21 @@ if TYPE_CHECKING:
 
 TEMPORARY = ".tmp-"
 FILE_MODE, FOLDER_MODE = 0o640, 0o750
-"""The most that objects and folders may be under any umask: the owner's, and read by the group."""
+"""The most permissive mode of objects and folders under any umask: read by owner and group only."""
 PIECE_BYTES = 1 << 20
-"""A larger file is synced each time that so much is written. All at once at the end, the disk would
-be busy for as long as that takes, and the log, which may be on it too, would wait to be synced."""
+"""A larger file is synced in pieces of this size. One sync at the end would keep the disk busy for
+long and delay the log's syncs on the same disk.
+"""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EROFS}
-# What a file system answers to link() when it has no hard links.
+# The errors of link() on a file system without hard links.
 _UNSUITABLE = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _NAME = {errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EILSEQ}
 
 
 class LocalStore:
-    """Objects as files below one folder, which the first write makes; ``contract`` has the rest."""
+    """Objects as files below one folder, which the first write creates; see ``contract``."""
 
     listing_seeks = False
     """A folder is read whole."""
@@ -66,11 +67,11 @@ class LocalStore:
         """Keep objects below ``root``, an absolute path."""
         self._root = os.fspath(root)
         self.url = f"file://{self._root}"  # not percent-encoded
-        # Folders whose entries are known to be on disk. Only ever grows, but for _publish();
+        # Folders whose entries are known to be on disk. It only grows, except in _publish();
         # a thread that misses another's addition syncs once more, which is harmless.
         self._settled: set[str] = set()
-        # The root's inode, once it was seen. Its device is not looked at: that of a network's file
-        # system is another one after each mount.
+        # The root's inode, once it was seen. Its device is ignored, because a network file system
+        # gets another one at each mount.
         self._inode: int | None = None
 
     def __repr__(self) -> str:
@@ -91,15 +92,15 @@ class LocalStore:
             self._settle(folder)
             try:
                 info = write_synced(temporary, data)
-            except FileNotFoundError:  # someone removed the folder behind our back
+            except FileNotFoundError:  # another program removed the folder
                 self._settled.clear()
                 self._settle(folder)
                 info = write_synced(temporary, data)
             try:
                 name(temporary, target)
             except FileExistsError as exc:
-                # The winner may not have synced the folder yet, and the caller will build on
-                # what it finds there.
+                # The winner may not have synced the folder yet, and the caller will rely on the
+                # object.
                 sync_folder(folder)
                 raise AlreadyExists(path) from exc
             finally:
@@ -116,15 +117,15 @@ class LocalStore:
         return info
 
     def _check_mounted(self) -> None:
-        """See that the root is the folder that it was.
+        """Check that the root is still the same folder.
 
-        An unmounted one is gone or an empty mount point, into which nothing may be put: it would be
-        hidden by the next mount.
+        An unmounted one is missing or an empty mount point. Nothing may be written into it, because
+        the next mount would hide it.
 
         Raises:
-            StoreUnavailable: it is another one, or gone.
+            StoreUnavailable: it is another folder, or missing.
         """
-        known = self._inode  # first: another thread may make the root, and note it, meanwhile
+        known = self._inode  # read first: another thread may create and record the root meanwhile
         try:
             inode = os.stat(self._root).st_ino
         except OSError:
@@ -133,8 +134,8 @@ class LocalStore:
             self._inode = inode or self._inode
         elif inode != known:
             raise StoreUnavailable(
-                f"{self.url}: the folder is {'gone' if inode is None else 'another one'} since this"
-                " process has begun: is it not mounted any more?"
+                f"{self.url}: the folder {'is missing' if inode is None else 'is another one'}"
+                " since the start of this process: is it still mounted?"
             )
 
     def _settle(self, folder: str) -> None:
@@ -151,8 +152,7 @@ class LocalStore:
             try:
                 sync_folder(parent)
             except PermissionError:
-                # The folder above the root may be closed to us; if we made nothing in it,
-                # there is nothing of ours to sync.
+                # The parent of the root may be closed to us; then we created nothing in it.
                 if not there:
                     raise
         self._settled.add(folder)
@@ -162,9 +162,9 @@ class LocalStore:
             return Path(self._target(path)).read_bytes()
 
     def open(self, path: str) -> pa.NativeFile:
-        """A random access file; it stays whole when the path is overwritten or deleted.
+        """A random access file; it stays whole if the path is overwritten or deleted.
 
-        Read with ``pread`` and not mapped: mapped pages count as the process's memory.
+        Read with ``pread`` and not mapped, because mapped pages count as the process's memory.
         """
         with self._errors(path):
             return pa.OSFile(self._target(path), mode="r")
@@ -173,7 +173,7 @@ class LocalStore:
         try:
             with self._errors(path):
                 found = os.stat(self._target(path))
-        except NotFound:
+        except ObjectNotFound:
             return None
         if not stat.S_ISREG(found.st_mode):
             return None
@@ -193,15 +193,15 @@ class LocalStore:
         for name in _entries(os.path.join(self._root, prefix), first):
             path = prefix + name
             if name.endswith("/"):
-                # All below a folder sorts before start_after unless it is in there or greater.
+                # A folder's content sorts before start_after unless it contains it or is greater.
                 if path > start_after or start_after.startswith(path):
                     yield from self._walk(path, start_after)
             elif path > start_after and (info := self.exists(path)) is not None:
                 yield info
 
     def delete(self, path: str) -> None:
-        """The folder of the object stays: a writer may be on its way in."""
-        with suppress(NotFound), self._errors(path):
+        """Remove the object; its folder stays, because a writer may be about to use it."""
+        with suppress(ObjectNotFound), self._errors(path):
             os.unlink(self._target(path))
 
     def now(self) -> datetime:
@@ -209,16 +209,16 @@ class LocalStore:
 
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
-        """The system's errors, met at an object, as the store's."""
+        """Translate the system's errors about an object."""
         try:
             yield
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as exc:
             self._check_root(exc)
             self._check_mounted()  # what is not mounted is not missing
-            raise NotFound(path) from exc
+            raise ObjectNotFound(path) from exc
         except OSError as exc:
             if os.path.isdir(self._target(path)):  # Arrow does not say so
-                raise NotFound(path) from exc
+                raise ObjectNotFound(path) from exc
             raise from_os(exc, f"{self.url}/{path}") from exc
 
     def _check_root(self, exc: OSError) -> None:
@@ -238,7 +238,7 @@ class LocalStore:
 
 
 def write_synced(target: str, data: Buffer) -> PutInfo:
-    """Write a new file and sync its bytes; its folder is not synced by this."""
+    """Write a new file and sync its bytes, but not its folder."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     try:
         rest = memoryview(data).cast("B")
@@ -254,7 +254,7 @@ def write_synced(target: str, data: Buffer) -> PutInfo:
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Have the names in a folder on its disk."""
+    """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -265,7 +265,7 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 def _entries(folder: str, first: str) -> list[str]:
     """A folder's names in the order of the paths below it: a subfolder sorts with its '/'.
 
-    Names of which all paths sort before ``first`` are left out: of a hundred thousand versions a
+    Names whose paths all sort before ``first`` are left out: of a hundred thousand versions a
     reader wants the last.
     """
     try:
@@ -281,14 +281,14 @@ def _entries(folder: str, first: str) -> list[str]:
 
 
 def from_os(exc: OSError, where: str) -> StoreError:
-    """The error to raise for ``exc``, met at the URL ``where``."""
+    """The store's error for ``exc``, which occurred at the URL ``where``."""
     cause = exc.strerror or str(exc)
     if exc.errno in _FULL:
         return StoreFull(f"{where}: {cause}")
     if exc.errno in _DENIED:
         return StoreDenied(f"{where}: {cause}")
     if exc.errno in _UNSUITABLE:
-        return StoreUnsuitable(f"{where}: {cause} (the file system has to allow hard links)")
+        return StoreUnsuitable(f"{where}: {cause} (the file system must support hard links)")
     if exc.errno in _NAME:
         return StoreError(f"{where}: the file system cannot hold this name: {cause}")
     return StoreUnavailable(f"{where}: {cause}")

@@ -1,10 +1,19 @@
-"""Opening the store that a URL names.
+"""Opens the store that a URL names, probes it, and reads the mark that identifies it.
 
-    file:///var/lib/ingester/store   or a plain path; relative ones start at the working directory
+    file:///var/lib/ingester/store   or a plain path, relative to the working directory
     s3://bucket/some/prefix          (s3a:// is the same); options in ``s3.S3Options``
-    gs://…, abfs://…, any other      whatever fsspec knows and ``generic`` lets pass
+    gs://…, abfs://…, any other      what fsspec knows and ``generic`` accepts
 
-Percent signs in a URL are taken literally, as Hadoop takes them.
+Percent signs in a URL are literal, as in Hadoop.
+
+Some servers accept the header of a conditional create and ignore it. Two writers could then both
+own one manifest version, and rows would be lost silently. A start therefore writes one object,
+tries to create it again with other content, and expects a refusal with the first content in place.
+
+    _store.json   {"format":1,"id":"…","at":"…"}    created once, conditionally, by the first daemon
+
+By this mark a data directory distinguishes the store from every other. A store without one is new,
+older than marks, emptied, or an unmounted mount point; the caller decides which.
 """
 
 from __future__ import annotations
@@ -19,7 +28,7 @@ import msgspec
 
 from persist.store.contract import (
     AlreadyExists,
-    NotFound,
+    ObjectNotFound,
     ObjectStore,
     StoreError,
     StoreUnsuitable,
@@ -31,14 +40,14 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://)?")
 
 
 def open_store(url: str, **storage_options: Any) -> ObjectStore:
-    """The store at ``url``. Nothing is contacted or created yet: ``check_store`` does that.
+    """The store at ``url``. Nothing is contacted or created yet; ``check_store`` does that.
 
     Args:
-        storage_options: for S3 see ``s3.S3Options``; for other file systems what fsspec
-            takes; local files take none.
+        storage_options: for S3 see ``s3.S3Options``; for other file systems those of fsspec; local
+            files have none.
 
     Raises:
-        ValueError: the URL or an option cannot be understood.
+        ValueError: the URL or an option is invalid.
         StoreUnsuitable: this kind of store cannot keep a manifest safe.
     """
     match = _SCHEME.match(url)
@@ -91,7 +100,7 @@ def _generic(url: str, scheme: str, options: dict[str, Any]) -> ObjectStore:
 
 
 def _shown(url: str) -> str:
-    """The URL without the user and password it may carry, and without a query."""
+    """The URL without user, password and query."""
     return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
 
 
@@ -99,21 +108,21 @@ FOLDER = "_ingesters/_probe"
 
 
 def check_store(store: ObjectStore) -> None:
-    """Return when the store can do an atomic put and a conditional create.
+    """Return if the store can do an atomic put and a conditional create.
 
-    What it writes is below ``_ingesters/_probe/`` and removed again, also when it fails.
+    It writes below ``_ingesters/_probe/``, and removes that again also on failure.
 
     Raises:
-        StoreUnsuitable: naming the store and what it failed.
+        StoreUnsuitable: naming the store and what failed.
         StoreUnavailable: the store could not be asked; try again later.
-        StoreDenied: it may not be asked with these credentials.
+        StoreDenied: these credentials do not permit it.
     """
     path = f"{FOLDER}/{uuid.uuid4().hex}"
     try:
         _check_put(store, f"{path}.put")
         _check_create(store, f"{path}.create")
     finally:
-        with suppress(StoreError):  # what the checks found counts, not that cleaning up failed too
+        with suppress(StoreError):  # the checks' result counts, not a failed removal
             store.delete(f"{path}.put")
             store.delete(f"{path}.create")
 
@@ -122,7 +131,7 @@ def _check_put(store: ObjectStore, path: str) -> None:
     for content in (b"first", b"second"):
         store.put(path, content)
         if _content(store, path) != content:
-            raise StoreUnsuitable(f"{store.url}: what was put is not what is read back")
+            raise StoreUnsuitable(f"{store.url}: an object reads back differently than it was put")
     listed = [found.path for found in store.list(f"{FOLDER}/")]
     if path not in listed:
         raise StoreUnsuitable(f"{store.url}: a listing lacks an object that was just put")
@@ -148,7 +157,7 @@ def _check_create(store: ObjectStore, path: str) -> None:
 def _content(store: ObjectStore, path: str) -> bytes | None:
     try:
         return store.get(path)
-    except NotFound:
+    except ObjectNotFound:
         return None
 
 
@@ -165,15 +174,15 @@ class StoreMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_mark(store: ObjectStore) -> StoreMark | None:
-    """The store's mark; None where there is none.
+    """The store's mark, or None.
 
     Raises:
-        StoreUnsuitable: What lies under its name is no mark, or one of a newer version.
+        StoreUnsuitable: The object is not a mark, or is of a newer version.
         StoreUnavailable: Try again.
     """
     try:
         data = store.get(MARK)
-    except NotFound:
+    except ObjectNotFound:
         return None
     try:
         mark = msgspec.json.decode(data, type=StoreMark)
@@ -187,11 +196,11 @@ def read_mark(store: ObjectStore) -> StoreMark | None:
 
 
 def ensure_mark(store: ObjectStore) -> StoreMark:
-    """The store's mark, which is made where there is none.
+    """The store's mark, created if missing.
 
     Raises:
         StoreUnsuitable: As for :func:`read_mark`.
-        StoreUnavailable: Try again: it is made once all the same.
+        StoreUnavailable: Try again; only one mark is ever created.
     """
     if (found := read_mark(store)) is not None:
         return found

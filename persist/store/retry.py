@@ -1,15 +1,15 @@
-"""The store is away: what counts as that, how long to wait, who is told, and when to give up.
+"""The one retry policy for the store: which errors, how long to wait, and when to give up.
 
-    attempt ──┬─▶ answered ─────────────────────────────────▶ its result
-       ▲      ├─▶ raised an error that is not in ``away`` ──▶ the error, at once
-       │      └─▶ raised one of ``away`` ──┬─ attempts or seconds used up ──▶ the error
-       └── wait: 0..ceiling, doubling ◀────┘ otherwise ``tell`` hears the error and the wait
+    attempt ──┬─▶ answered ─────────────────────────────────────▶ its result
+       ▲      ├─▶ raised an error not in ``unreachable`` ───────▶ the error, at once
+       │      └─▶ raised one of them ──┬─ attempts or seconds used up ─▶ the error
+       └── wait: 0..ceiling, doubling ◀┘ otherwise; ``tell`` gets the error and the wait
 
-Law of this file: ``StoreRetry`` and ``Failures`` decide, without a clock and without sleeping;
-``retry`` waits in a thread and ``retry_async`` in any event loop. Every failure that is waited for
-is told. The error is let go of before the wait, because its frames may hold rows.
+``StoreRetry`` and ``Failures`` decide, without a clock and without sleeping; ``retry`` waits in a
+thread and ``retry_async`` in any event loop (tests/persist/store/test_retry.py). The error is
+released before the wait, because its frames may hold rows.
 
-A retry is for calls that may be repeated: a write whose answer was lost may have happened.
+Only for calls that may be repeated: a write whose answer was lost may have happened.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ from persist.store.contract import StoreUnavailable
 T = TypeVar("T")
 
 Tell = Callable[[Exception, float], None]
-"""A callback that is told each error that is waited for, and the seconds to the next attempt."""
+"""Called with each error that is waited for, and the seconds to the next attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRetry:
-    """The time for which a caller goes on asking a store that is away; for ever without bounds."""
+    """How long a caller retries an unreachable store; for ever without limits."""
 
     first_s: float
-    """The most that the first wait may take; the ceiling doubles with every further one."""
+    """The longest first wait; the ceiling doubles with every further one."""
     cap_s: float
     """The highest ceiling."""
-    away: tuple[type[Exception], ...] = (StoreUnavailable,)
-    """The errors that mean that the store is away."""
+    unreachable: tuple[type[Exception], ...] = (StoreUnavailable,)
+    """The errors that are retried."""
     attempts: int | None = None
-    """The attempts to make in all."""
+    """The most attempts in all."""
     for_s: float | None = None
-    """The seconds since the first attempt after which a failure is the last one."""
+    """A failure this many seconds after the first attempt is the last one."""
 
 
 class Failures:
-    """One call's failures so far, and whether it is tried again. Not shared between threads."""
+    """The failures of one call so far, and whether it is tried again. Not shared between
+    threads.
+    """
 
     def __init__(self, policy: StoreRetry, began: float, rng: Random) -> None:
         """Start before the first attempt; ``began`` is the time of any monotonic clock."""
@@ -56,7 +58,7 @@ class Failures:
         self._count = 0
 
     def wait_s(self, now: float) -> float | None:
-        """The seconds to wait after another failure, or None when its error stands."""
+        """The seconds to wait after another failure, or None to give up."""
         self._count += 1
         policy = self._policy
         if policy.attempts is not None and self._count >= policy.attempts:
@@ -67,17 +69,17 @@ class Failures:
 
 
 def retry(call: Callable[[], T], policy: StoreRetry, tell: Tell | None = None) -> T:
-    """The result of ``call``, tried again as ``policy`` says. Blocks this thread.
+    """The result of ``call``, retried by ``policy``. Blocks this thread.
 
     Raises:
-        Exception: The last error in ``policy.away`` once it gives up; any other error at once.
+        Exception: The last retried error when it gives up; any other error at once.
     """
     failures: Failures | None = None
     began = time.monotonic()
     while True:
         try:
             return call()
-        except policy.away as exc:
+        except policy.unreachable as exc:
             failures = failures or _failures(policy, began)
             if (wait_s := failures.wait_s(time.monotonic())) is None:
                 raise
@@ -99,7 +101,7 @@ async def retry_async(
     while True:
         try:
             return await call()
-        except policy.away as exc:
+        except policy.unreachable as exc:
             failures = failures or _failures(policy, began)
             if (wait_s := failures.wait_s(time.monotonic())) is None:
                 raise
@@ -109,5 +111,5 @@ async def retry_async(
 
 
 def _failures(policy: StoreRetry, began: float) -> Failures:
-    """Begin to count, at the first failure: to seed a generator takes longer than most calls."""
+    """Begin to count, at the first failure: seeding a generator takes longer than most calls."""
     return Failures(policy, began, Random())

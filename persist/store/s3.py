@@ -41,8 +41,8 @@ from s3fs import S3FileSystem
 from persist.backoff import Backoff
 from persist.store.contract import (
     AlreadyExists,
-    NotFound,
     ObjectInfo,
+    ObjectNotFound,
     PutInfo,
     StoreUnavailable,
     StoreUnsuitable,
@@ -50,7 +50,7 @@ from persist.store.contract import (
     checked_prefix,
 )
 from persist.store.generic import arrow_file
-from persist.store.s3_errors import Answer, answer_of, to_error
+from persist.store.s3_errors import S3Answer, answer_of, to_error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -212,15 +212,15 @@ class S3Store:
                 )
             except Exception as exc:
                 kind = answer_of(exc)
-                if kind is Answer.CONFLICT:
+                if kind is S3Answer.CONFLICT:
                     time.sleep(backoff.next_s())
                     continue
-                if kind not in (Answer.EXISTS, Answer.INVALID):
+                if kind not in (S3Answer.EXISTS, S3Answer.INVALID):
                     raise to_error(kind, exc, self.url, path) from exc
                 there = self._head(path)
                 if there is not None and there.get("Metadata", {}).get(ATTEMPT) == attempt:
                     return PutInfo(len(body), there["LastModified"].astimezone(UTC))
-                if there is None and kind is Answer.INVALID:
+                if there is None and kind is S3Answer.INVALID:
                     raise to_error(kind, exc, self.url, path) from exc
                 raise AlreadyExists(path) from exc
             return PutInfo(len(body), _clock(answer))
@@ -232,7 +232,7 @@ class S3Store:
     def open(self, path: str) -> pa.NativeFile:
         there = self._head(path)
         if there is None:
-            raise NotFound(path)
+            raise ObjectNotFound(path)
         etag = there["ETag"]
 
         def fetch(start: int, end: int) -> bytes:
@@ -266,7 +266,7 @@ class S3Store:
             where["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, path: str) -> None:
-        with suppress(NotFound):  # S3 answers 204 either way; some servers do not
+        with suppress(ObjectNotFound):  # S3 answers 204 either way; some servers do not
             self._call("delete_object", path)
 
     def now(self) -> datetime:
@@ -276,7 +276,7 @@ class S3Store:
     def _head(self, path: str) -> dict[str, Any] | None:
         try:
             return self._call("head_object", path)
-        except NotFound:
+        except ObjectNotFound:
             return None
 
     def _call(self, method: str, path: str | None, **arguments: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from botocore.exceptions import (
 )
 
 from persist.store.contract import (
-    NotFound,
+    ObjectNotFound,
     StoreDenied,
     StoreError,
     StoreFull,
@@ -35,7 +35,7 @@ from persist.store.contract import (
 )
 
 
-class Answer(Enum):
+class S3Answer(Enum):
     """What an answer means for the caller."""
 
     MISSING = auto()  # no such key
@@ -52,38 +52,38 @@ class Answer(Enum):
 
 
 _BY_CODE = {
-    "NoSuchBucket": Answer.NO_BUCKET,
-    "InvalidBucketName": Answer.NO_BUCKET,
-    "PreconditionFailed": Answer.EXISTS,
-    "ConditionalRequestConflict": Answer.CONFLICT,
-    "ExpiredToken": Answer.DENIED,
-    "InvalidToken": Answer.DENIED,
-    "TokenRefreshRequired": Answer.DENIED,
-    "QuotaExceeded": Answer.FULL,
-    "XMinioAdminBucketQuotaExceeded": Answer.FULL,
-    "XMinioStorageFull": Answer.FULL,
-    "AuthorizationHeaderMalformed": Answer.OTHER_REGION,
-    "RequestTimeout": Answer.UNREACHABLE,
-    "SlowDown": Answer.UNREACHABLE,
+    "NoSuchBucket": S3Answer.NO_BUCKET,
+    "InvalidBucketName": S3Answer.NO_BUCKET,
+    "PreconditionFailed": S3Answer.EXISTS,
+    "ConditionalRequestConflict": S3Answer.CONFLICT,
+    "ExpiredToken": S3Answer.DENIED,
+    "InvalidToken": S3Answer.DENIED,
+    "TokenRefreshRequired": S3Answer.DENIED,
+    "QuotaExceeded": S3Answer.FULL,
+    "XMinioAdminBucketQuotaExceeded": S3Answer.FULL,
+    "XMinioStorageFull": S3Answer.FULL,
+    "AuthorizationHeaderMalformed": S3Answer.OTHER_REGION,
+    "RequestTimeout": S3Answer.UNREACHABLE,
+    "SlowDown": S3Answer.UNREACHABLE,
 }
 _BY_STATUS = {
-    301: Answer.OTHER_REGION,
-    307: Answer.OTHER_REGION,
-    400: Answer.INVALID,
-    401: Answer.DENIED,
-    403: Answer.DENIED,
-    404: Answer.MISSING,
-    405: Answer.NOT_IMPLEMENTED,
-    409: Answer.CONFLICT,
-    412: Answer.EXISTS,
-    501: Answer.NOT_IMPLEMENTED,
-    507: Answer.FULL,
+    301: S3Answer.OTHER_REGION,
+    307: S3Answer.OTHER_REGION,
+    400: S3Answer.INVALID,
+    401: S3Answer.DENIED,
+    403: S3Answer.DENIED,
+    404: S3Answer.MISSING,
+    405: S3Answer.NOT_IMPLEMENTED,
+    409: S3Answer.CONFLICT,
+    412: S3Answer.EXISTS,
+    501: S3Answer.NOT_IMPLEMENTED,
+    507: S3Answer.FULL,
 }
-_ERRORS: dict[Answer, type[StoreError]] = {
-    Answer.DENIED: StoreDenied,
-    Answer.FULL: StoreFull,
-    Answer.NOT_IMPLEMENTED: StoreUnsuitable,
-    Answer.INVALID: StoreError,
+_ERRORS: dict[S3Answer, type[StoreError]] = {
+    S3Answer.DENIED: StoreDenied,
+    S3Answer.FULL: StoreFull,
+    S3Answer.NOT_IMPLEMENTED: StoreUnsuitable,
+    S3Answer.INVALID: StoreError,
 }
 _NO_CLIENT = (
     *(ProfileNotFound, ConfigNotFound, ConfigParseError),
@@ -93,42 +93,46 @@ _NO_CLIENT = (
 _NO_CLIENT_TEXTS = ("Invalid endpoint: ", "unexpected keyword argument")
 
 
-def answer_of(exc: Exception) -> Answer:
+def answer_of(exc: Exception) -> S3Answer:
     """The meaning of ``exc``, raised by a call through s3fs; ``UNREACHABLE`` if it is not known."""
     answer = _response_of(exc)
     if answer is not None:
         by_code = _BY_CODE.get(str(answer.get("Error", {}).get("Code")))
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        return by_code or _BY_STATUS.get(status, Answer.UNREACHABLE)
+        return by_code or _BY_STATUS.get(status, S3Answer.UNREACHABLE)
     if isinstance(exc, NoCredentialsError | PartialCredentialsError | PermissionError):
-        return Answer.DENIED
+        return S3Answer.DENIED
     if isinstance(exc, FileExistsError):
-        return Answer.EXISTS
+        return S3Answer.EXISTS
     if isinstance(exc, FileNotFoundError):
-        return Answer.MISSING
+        return S3Answer.MISSING
     if isinstance(exc, ParamValidationError):
-        return Answer.NOT_IMPLEMENTED
+        return S3Answer.NOT_IMPLEMENTED
     if isinstance(exc, OSError) and exc.errno == errno.EINVAL:
-        return Answer.INVALID
+        return S3Answer.INVALID
     if isinstance(exc, _NO_CLIENT):
-        return Answer.NO_CLIENT
+        return S3Answer.NO_CLIENT
     said = str(exc) if isinstance(exc, ValueError | TypeError) else ""
     return (
-        Answer.NO_CLIENT if any(text in said for text in _NO_CLIENT_TEXTS) else Answer.UNREACHABLE
+        S3Answer.NO_CLIENT
+        if any(text in said for text in _NO_CLIENT_TEXTS)
+        else S3Answer.UNREACHABLE
     )
 
 
-def to_error(answer: Answer, exc: Exception, url: str, path: str | None) -> StoreError:
+def to_error(answer: S3Answer, exc: Exception, url: str, path: str | None) -> StoreError:
     """The error to raise for a call about ``path`` (``None``: the bucket) of the store ``url``."""
     where = url if path is None else f"{url}/{path}"
     cause = f"{where}: {_cause(exc)}"
-    if answer is Answer.MISSING:
-        return NotFound(path) if path is not None else StoreUnsuitable(f"{url}: no such bucket")
-    if answer is Answer.NO_BUCKET:
+    if answer is S3Answer.MISSING:
+        return (
+            ObjectNotFound(path) if path is not None else StoreUnsuitable(f"{url}: no such bucket")
+        )
+    if answer is S3Answer.NO_BUCKET:
         return StoreUnsuitable(f"{url}: the bucket does not exist; create it first")
-    if answer is Answer.OTHER_REGION:
+    if answer is S3Answer.OTHER_REGION:
         return StoreUnsuitable(f"{cause} (is the region right?)")
-    if answer is Answer.NO_CLIENT:
+    if answer is S3Answer.NO_CLIENT:
         return StoreUnsuitable(
             f"{cause}: no request was sent; correct store_options, the AWS_… variables or the AWS"
             " files. An endpoint begins with http:// or https://"

@@ -1,15 +1,17 @@
-"""Whether the store answers, by what its requests have come to.
+"""Records the outcome of every request to a store, and decides whether the store is reachable.
 
-    answered ──▶ ok                          of each kind of request by itself
+    answered ──▶ ok                          each kind of request separately
     failed ──▶ doubted ──┬─ answered ──▶ ok
-                         └─ a second failure, or none answered within DOUBT_S ──▶ away
+                         └─ a second failure, or no answer within DOUBT_S ──▶ unreachable
     under way for SLOW_S ──▶ doubted, until it is answered
-    not found where our own claim has to be ──▶ away, until it is found
+    not found, although our own claim must exist ──▶ unreachable, until it is found
 
-Law of this file: a single failure is no outage, and a kind that works says nothing of another: a
-store may answer who asks for an object's size and hang on its bytes. Deletes alone judge nothing:
-no row waits for one, and a store may forbid them. "There is no such object" and "it exists
-already" are answers. Any thread; no call of the store is made here.
+One failure is no outage, and one kind of request says nothing about another: a store may answer for
+an object's size and hang on its bytes. Deletes are not judged, because no row waits for one, and a
+store may forbid them. "The object does not exist" and "already exists" are answers
+(tests/persist/store/test_standing.py).
+
+A watched store promises, answers and raises the same as the store itself, and adds no request.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ import pyarrow as pa
 
 from persist.store.contract import (
     AlreadyExists,
-    NotFound,
     ObjectInfo,
+    ObjectNotFound,
     ObjectStore,
     PutInfo,
     StoreDenied,
@@ -43,11 +45,11 @@ if TYPE_CHECKING:
 
 DOUBT_S = 1.0
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""The bounds of the histogram of seconds that a request takes."""
+"""The bounds of the histogram of request seconds."""
 READS, WRITES = ("get", "open", "exists", "list"), ("put", "create", "delete")
 OPERATIONS = READS + WRITES
 SLOW_S = 5.0
-"""A request that is under way for longer is doubted: it may be large, or hang."""
+"""A request under way for longer is doubted: it may be large, or hang."""
 
 Kind = Literal["get", "exists", "list", "write"]
 KINDS: dict[str, Kind] = {
@@ -58,15 +60,15 @@ KINDS: dict[str, Kind] = {
     "put": "write",
     "create": "write",
 }
-"""The kinds of requests that are judged, each by itself."""
+"""The kinds of requests that are judged, each separately."""
 
 Outcome = Literal["ok", "not_found", "exists", "away", "full", "denied", "failed"]
 ANSWERS: tuple[Outcome, ...] = ("ok", "not_found", "exists")
 OUTCOMES: tuple[Outcome, ...] = (*ANSWERS, "away", "full", "denied", "failed")
 
 
-class StoreStanding(NamedTuple):
-    """The standing of a store at one moment. Times are seconds since 1970."""
+class StoreStatus(NamedTuple):
+    """Whether a store is reachable at one moment. Times are seconds since 1970."""
 
     state: Literal["ok", "away", "unknown"]
     since: float | None
@@ -76,8 +78,8 @@ class StoreStanding(NamedTuple):
     writes: bool
 
 
-class _Side:
-    """The failures of a kind of requests since the last one that was answered."""
+class _KindHistory:
+    """The failures of a kind of request since its last answer."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -97,7 +99,7 @@ class _Side:
 
 
 class Tally(NamedTuple):
-    """Requests since the start, by operation and outcome, and the seconds that they took."""
+    """Requests since the start, by operation and outcome, and their seconds."""
 
     requests: dict[tuple[str, Outcome], int]
     buckets: dict[str, list[int]]
@@ -106,12 +108,13 @@ class Tally(NamedTuple):
 
 
 class StoreWatch:
-    """Notes what requests come to, and says how the store stands. Any thread.
+    """Records the outcomes of requests, and reports the store's status. Any thread; makes no
+    request.
 
     Args:
         on_failed: called, in any thread, when a request has failed.
-        clock: gives seconds that never run backwards.
-        wall: gives the seconds since 1970.
+        clock: monotonic seconds.
+        wall: seconds since 1970.
     """
 
     def __init__(
@@ -123,7 +126,7 @@ class StoreWatch:
         self._on_failed = on_failed
         self._clock, self._wall = clock, wall
         self._lock = threading.Lock()
-        self._sides: dict[Kind, _Side] = {kind: _Side() for kind in KINDS.values()}
+        self._sides: dict[Kind, _KindHistory] = {kind: _KindHistory() for kind in KINDS.values()}
         self._under_way: dict[object, tuple[Kind, float]] = {}
         self._lost: str | None = None
         self._last_ok_at: float | None = None
@@ -136,7 +139,7 @@ class StoreWatch:
 
     @contextmanager
     def under_way(self, operation: str) -> Iterator[None]:
-        """Know that a request is under way: one that has no answer for long is doubted."""
+        """Record that a request is under way; one without an answer for long is doubted."""
         kind, token = KINDS.get(operation), object()
         if kind is not None:
             with self._lock:
@@ -150,11 +153,11 @@ class StoreWatch:
     def note(
         self, operation: str, outcome: Outcome, seconds: float, error: str | None = None
     ) -> None:
-        """Take note of a request that has ended.
+        """Record a request that has ended.
 
         Args:
             operation: one of ``OPERATIONS``.
-            error: what has failed; of an answer, nothing.
+            error: the failure, if it is not an answer.
         """
         with self._lock:
             self._requests[operation, outcome] += 1
@@ -165,21 +168,21 @@ class StoreWatch:
             self._on_failed()
 
     def unanswered(self, operation: str, seconds: float) -> None:
-        """Take note of a request that has no answer after so many seconds, and goes on."""
+        """Record a request that has no answer after this many seconds, and continues."""
         with self._lock:
             side = self._sides[KINDS[operation]]
             side.failures = max(side.failures, 1)
             self._judge(operation, False, f"no answer within {seconds:g} s")
 
     def found(self, lost: str | None) -> None:
-        """Take note whether what has to be in the store is there: None, or what is missing."""
+        """Record whether a required object exists: None, or what is missing."""
         with self._lock:
             self._lost = lost
             self._last_error = lost or self._last_error
             self._settle(self._clock())
 
-    def standing(self) -> StoreStanding:
-        """Return how the store stands now."""
+    def standing(self) -> StoreStatus:
+        """The store's status now."""
         with self._lock:
             now = self._clock()
             self._settle(now)
@@ -187,18 +190,18 @@ class StoreWatch:
             reads = self._lost is None and all(
                 side.works(now) for kind, side in self._sides.items() if kind != "write"
             )
-            return StoreStanding(
+            return StoreStatus(
                 self._state, self._since, self._last_ok_at, self._last_error, reads, writes
             )
 
     def quiet_s(self, kind: Kind) -> float:
-        """Return for how long no request of a kind has ended; infinity where none ever has."""
+        """How long no request of a kind has ended; infinity if none ever has."""
         with self._lock:
             last_at = self._sides[kind].last_at
             return float("inf") if last_at is None else self._clock() - last_at
 
     def doubted(self) -> frozenset[Kind]:
-        """Return the kinds whose last request has failed, or has no answer for ``SLOW_S``."""
+        """The kinds whose last request failed, or has no answer for ``SLOW_S``."""
         with self._lock:
             now = self._clock()
             slow = {kind for kind, began in self._under_way.values() if now - began > SLOW_S}
@@ -206,7 +209,7 @@ class StoreWatch:
             return frozenset(slow | failed)
 
     def tally(self) -> Tally:
-        """Return a copy of the counts."""
+        """A copy of the counts."""
         with self._lock:
             buckets = {name: list(counts) for name, counts in self._buckets.items()}
             return Tally(dict(self._requests), buckets, dict(self._seconds))
@@ -235,7 +238,7 @@ class StoreWatch:
 T = TypeVar("T")
 
 _OUTCOMES: tuple[tuple[type[BaseException], Outcome], ...] = (
-    (NotFound, "not_found"),
+    (ObjectNotFound, "not_found"),
     (AlreadyExists, "exists"),
     (StoreFull, "full"),
     (StoreUnavailable, "away"),
@@ -246,7 +249,7 @@ _OUTCOMES: tuple[tuple[type[BaseException], Outcome], ...] = (
 
 
 class WatchedStore:
-    """Any store, with a watch on it; ``contract`` says what its calls promise."""
+    """Any store with a watch; ``contract`` states what its calls promise."""
 
     def __init__(self, store: ObjectStore, watch: StoreWatch) -> None:
         self._store = store
@@ -261,7 +264,7 @@ class WatchedStore:
 
     @property
     def reads(self) -> bool:
-        """Whether reads are answered, by what the last ones have come to."""
+        """Whether reads are answered, by their last outcomes."""
         return self._watch.standing().reads
 
     @property
@@ -285,7 +288,7 @@ class WatchedStore:
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         listed = self._failures_noted("list", lambda: self._store.list(prefix, start_after))
-        # What the caller does between two objects is not the store's time.
+        # The caller's time between two objects is not the store's.
         first = self._noted("list", lambda: next(listed, None))
         if first is None:
             return
@@ -318,5 +321,5 @@ class WatchedStore:
 
 
 def _outcome_of(error: BaseException) -> Outcome | None:
-    """What came of a request that has raised; None where the name was refused before it was one."""
+    """The outcome of a request that raised; None if the name was refused before a request."""
     return next((outcome for kind, outcome in _OUTCOMES if isinstance(error, kind)), None)

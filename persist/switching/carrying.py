@@ -1,7 +1,12 @@
-"""Files of streamed rows, on their way from one table version to another.
+"""Makes the files of the rows that a switch carries from the old version to the new one.
 
-Law of this file: a file keeps its name, so that whoever copies it again does the same again, and
-one that is there is not copied twice. Copies that no version lists are garbage as any other.
+    before the seal   what has come so far; for a table without a key again what came meanwhile
+    after the seal    the rest
+
+Files are made but listed by no version yet. A copy keeps its name, so repeating it has the same
+result, and an existing copy is not made again. A partition of a keyed table in which more has
+changed since is made again, from its original files. Unlisted files are garbage like any other.
+Blocks.
 """
 
 from __future__ import annotations
@@ -30,22 +35,22 @@ from persist.switching.sealing import Move, carried, carried_after, hindrance, i
 
 
 def copied(
-    source: Manifest, target: Manifest, adds: Iterable[Add], *, anew: bool = False
+    source: Manifest, target: Manifest, adds: Iterable[Add], *, again: bool = False
 ) -> Iterator[Add]:
-    """The files, in the folder of the table version that they go to; two at a time in memory.
+    """The files, copied into the folder of the target version; two at a time in memory.
 
     Args:
-        anew: Also those that are there: clean-up may be about to take them.
+        again: Also copy existing files, because garbage collection may be about to delete them.
 
     Raises:
         StoreError: Repeat it.
     """
-    yield from two_at_once(partial(_copied, source, target, add, anew) for add in adds)
+    yield from two_at_once(partial(_copied, source, target, add, again) for add in adds)
 
 
-def _copied(source: Manifest, target: Manifest, add: Add, anew: bool) -> Add:
+def _copied(source: Manifest, target: Manifest, add: Add, again: bool) -> Add:
     path = target.object_path(add.path)
-    there = None if anew else target.store.exists(path)
+    there = None if again else target.store.exists(path)
     if there is not None and there.bytes == add.bytes:
         return msgspec.structs.replace(add, at=there.at.isoformat())
     put = target.store.put(path, source.store.get(source.object_path(add.path)))
@@ -53,19 +58,19 @@ def _copied(source: Manifest, target: Manifest, add: Add, anew: bool) -> Add:
 
 
 PASSES = 3
-"""So often, at most, is copied what has come meanwhile, before the seal."""
+"""The most passes of copying before the seal."""
 FEW = 8
-"""So few copies may be left to the time behind it."""
+"""This few copies may be left for after the seal."""
 
 
-class Along(NamedTuple):
-    """Removals and additions that take along what came up to a state.
+class CarriedRows(NamedTuple):
+    """Removals and additions that carry the rows up to a state.
 
     Attributes:
-        until: Of the version that is left.
-        onto: The state of the version that takes over, which they are made for.
+        until: Of the old version.
+        onto: The state of the new version that they are made for.
         copies: Files, of a table without a key.
-        changes: The actions by partition, of a keyed one.
+        changes: The actions by partition, of a keyed table.
     """
 
     until: TableState
@@ -75,7 +80,7 @@ class Along(NamedTuple):
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """All of it, as one commit has it."""
+        """All actions, for one commit."""
         return (*self.copies, *chain.from_iterable(self.changes.values()))
 
     @property
@@ -84,22 +89,22 @@ class Along(NamedTuple):
         return tuple(action for action in self.actions if isinstance(action, Add))
 
     def disturbed(self, state: TableState) -> list[PartitionKey]:
-        """The partitions that have other files in a state by now than those that it replaces."""
+        """The partitions whose files in a state differ from those that it replaces."""
         return [key for key in self.changes if _other(key, state, self.onto)]
 
 
-def made_ahead(move: Move) -> Along | None:
+def made_ahead(move: Move) -> CarriedRows | None:
     """What is made before the seal, so that little is left while nobody can commit.
 
     Raises:
-        FileDamaged: A file of a keyed table is not what was written: nothing is sealed.
+        FileDamaged: A file of a keyed table is damaged; nothing is sealed.
         StoreError: Call it again.
     """
-    done: Along | None = None
+    done: CarriedRows | None = None
     for _ in range(PASSES):
         old, new = move.manifest(move.old).load(), move.manifest(move.sealed.next).load()
         if old.sealed is not None or hindrance(move, old, new) is not None:
-            return done  # the seal tells
+            return done  # the seal raises the error
         known = len(done.copies) if done is not None else 0
         try:
             done = made(move, old, new, done)
@@ -111,27 +116,32 @@ def made_ahead(move: Move) -> Along | None:
 
 
 def made(
-    move: Move, old: TableState, new: TableState, done: Along | None = None, *, anew: bool = False
-) -> Along:
-    """Make what goes along up to a state, onto another.
+    move: Move,
+    old: TableState,
+    new: TableState,
+    done: CarriedRows | None = None,
+    *,
+    again: bool = False,
+) -> CarriedRows:
+    """Make the files for the rows up to a state, on top of another.
 
     Args:
-        done: What was made already, up to an earlier state.
-        anew: Also copies that are there.
+        done: What was made earlier, up to an earlier state.
+        again: Also make existing copies again.
 
     Raises:
-        ManifestDamaged: It cannot be told any more.
-        FileDamaged, StoreError: As files are read and written.
+        ManifestDamaged: It is no longer known what came.
+        FileDamaged, StoreError: from reading and writing files.
     """
     source, target = move.manifest(move.old), move.manifest(move.sealed.next)
     try:
         after = carried_after(move.sealed, old)
         if after is None:
-            return Along(old, new)
+            return CarriedRows(old, new)
         if not old.properties.get("primary_key"):
             known = (after, ()) if done is None else (done.until.version, done.copies)
-            more = copied(source, target, carried(source, old, known[0]), anew=anew)
-            return Along(old, new, (*known[1], *more))
+            more = copied(source, target, carried(source, old, known[0]), again=again)
+            return CarriedRows(old, new, (*known[1], *more))
         before = source.load(after) if after else EMPTY
     except (LookupError, VersionNotKept) as exc:
         raise ManifestDamaged(source.folder, old.version, old.uid, str(exc)) from exc
@@ -142,13 +152,13 @@ def made(
     changes = kept | apply_changes(source, left, target, onto)
     if done is not None:
         _delete(target, done, changes)
-    return Along(old, new, changes=changes)
+    return CarriedRows(old, new, changes=changes)
 
 
 def _still_so(
-    done: Along, old: TableState, new: TableState
+    done: CarriedRows, old: TableState, new: TableState
 ) -> dict[PartitionKey, tuple[Action, ...]]:
-    """What was made of partitions that are on both sides as they were."""
+    """The part made for partitions that are unchanged on both sides."""
     if old.current_schema != done.until.current_schema:
         return {}
     return {
@@ -163,9 +173,9 @@ def _other(key: PartitionKey, one: TableState, other: TableState) -> bool:
 
 
 def _delete(
-    target: Manifest, done: Along, changes: Mapping[PartitionKey, tuple[Action, ...]]
+    target: Manifest, done: CarriedRows, changes: Mapping[PartitionKey, tuple[Action, ...]]
 ) -> None:
-    """Delete files that were made in vain: nobody lists them."""
+    """Delete files that are no longer needed; no version lists them."""
     for key, actions in done.changes.items():
         if changes.get(key) != actions:
             for each in actions:

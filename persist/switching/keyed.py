@@ -1,7 +1,17 @@
-"""Which of two columns' values are the same, value by value, whatever the columns' type.
+"""The net changes of a keyed partition between two versions, applied to another table version's
+files.
 
-Law of this file: pure. Two nulls are the same, and so are two NaN of the same bits; 0.0 and -0.0
-are not. Nested values are the same where all in them are.
+    files removed, files added ─▶ spans of the key ─▶ rows of both, side by side ─▶ changes
+    changes ─▶ ``copy_on_write`` on the target's files ─▶ new files
+
+In each version a key occurs once. A row only in added files, or with other values than in removed
+ones, was written; a key only in removed files was deleted. Rows rewritten unchanged are no change:
+neither those that a flush or compaction carried along, nor those written again with the same
+values, which cannot be told apart (tests/persist/switching/test_keyed.py).
+
+The result is the removals and additions of one commit; nothing is listed before. A file that a
+later part of the changes replaces was never listed, and is deleted at once. A partition may be
+larger than memory: the rows held are limited, and counted before they are read. Blocks.
 """
 
 from __future__ import annotations
@@ -39,7 +49,11 @@ _BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.in
 
 
 def same_values(left: pa.Array, right: pa.Array) -> Mask:
-    """True where both have the same value; two arrays of one type and length."""
+    """True where both arrays, of one type and length, have the same value.
+
+    Two nulls are the same, and two NaN of the same bits; 0.0 and -0.0 differ. Nested values are the
+    same if everything in them is.
+    """
     both = _valid(left) & _valid(right)
     same: Mask = both | (~_valid(left) & ~_valid(right))
     kind = left.type
@@ -57,7 +71,7 @@ def same_values(left: pa.Array, right: pa.Array) -> Mask:
 
 
 def _same_lists(left: pa.Array, right: pa.Array, both: Mask) -> Mask:
-    """True where both, which are there, have the same items in the same order; maps, too."""
+    """True where both, being valid, have the same items in the same order; also maps."""
     counts, other = _counts(left), _counts(right)
     same: Mask = both & (counts == other)
     rows = pa.array(np.flatnonzero(same))
@@ -77,9 +91,9 @@ def _counts(lists: pa.Array) -> Counts:
 
 
 def _items(lists: pa.Array) -> pa.Array:
-    """The items of lists none of which is null, one list behind the other."""
+    """The items of lists without nulls, one list after the other."""
     if pa.types.is_map(lists.type):
-        # As structs of key and value; `take` has made the offsets begin at 0.
+        # As structs of key and value; after `take` the offsets begin at 0.
         return pa.StructArray.from_arrays([lists.keys, lists.items], names=["key", "value"])
     return lists.flatten()
 
@@ -94,14 +108,14 @@ Rows = npt.NDArray[np.int64]
 
 
 class FileChanges(NamedTuple):
-    """The files of one partition that went between two versions, and those that came."""
+    """The files of one partition removed between two versions, and those added."""
 
     went: tuple[Add, ...]
     came: tuple[Add, ...]
 
 
 def changed_partitions(before: TableState, after: TableState) -> dict[PartitionKey, FileChanges]:
-    """The partitions whose files are others in the later of two versions, and which these are."""
+    """The partitions whose files differ between two versions, and the differing files."""
     found = {}
     for key in {*before.partitions, *after.partitions}:
         there, now = before.partitions.get(key, ()), after.partitions.get(key, ())
@@ -118,7 +132,7 @@ class KeyChanges:
 
     Attributes:
         folder: Of the table version that the files are in.
-        room: So many bytes of rows, about, are held at once.
+        room: About the bytes of rows held at once.
     """
 
     store: ObjectStore
@@ -128,12 +142,10 @@ class KeyChanges:
     room: int
 
     def batches(self) -> Iterator[SparseRows]:
-        """Rows that were written, and keys with a mark that were deleted, a part at a time.
-
-        No key is in two of the parts.
+        """Written rows, and deleted keys with a mark, a part at a time; no key is in two parts.
 
         Raises:
-            StoreError, FileDamaged: As files are read.
+            StoreError, FileDamaged: from reading files.
         """
         held: list[SparseRows] = []
         spans = KeySpans(self.store, self.folder, self.definition)
@@ -160,9 +172,10 @@ class KeyChanges:
 
 
 def net_changes(went: SparseRows, came: SparseRows, definition: TableDefinition) -> SparseRows:
-    """The rows of ``came`` that are new or other than in ``went``, and the keys that are gone.
+    """The rows of ``came`` that are new or differ from ``went``, and the keys that are gone,
+    marked.
 
-    In each of both a key stands once; what is gone has a mark.
+    In each of both a key occurs once.
     """
     names = definition.primary_key
     old, new = _of_same_key(went, came, names)
@@ -190,7 +203,7 @@ def _of_same_key(went: SparseRows, came: SparseRows, names: Sequence[str]) -> tu
     equal = np.ones(len(order) - 1, np.bool_)
     for one in codes:
         equal &= one[order[1:]] == one[order[:-1]]
-    # The sort is stable: of two rows of a key the one that went stands first.
+    # The sort is stable: of two rows of a key the removed one is first.
     return order[:-1][equal], order[1:][equal] - went.num_rows
 
 
@@ -212,14 +225,14 @@ def _picked(column: pa.ChunkedArray, numbers: Rows) -> pa.Array:
 
 
 def _of_columns(rows: SparseRows, names: Sequence[str]) -> SparseRows:
-    """The same rows with nothing in any other column."""
+    """The same rows with only these columns."""
     return SparseRows(rows.schema, tuple(batch.select(list(names)) for batch in rows.batches))
 
 
 WRITER = "_table_versions"
 """The writer of files that hold rows of several others."""
 LIMITS = RewriteLimits(target_file_bytes=128 << 20, group_bytes=128 << 20)
-"""Sizes of the files that are written, and of rows that are held at once, of either kind."""
+"""Sizes of written files, and of rows held at once, of either kind."""
 
 
 def apply_changes(
@@ -232,10 +245,10 @@ def apply_changes(
     """Apply changes of partitions of ``source`` to a state of ``target``; files are written.
 
     Returns:
-        The removals and additions that do it, of each partition.
+        The removals and additions for each partition.
 
     Raises:
-        StoreError, FileDamaged: As files are read and written; nothing was committed.
+        StoreError, FileDamaged: from reading and writing files; nothing was committed.
     """
     definition = TableDefinition.of_state(state)
     done = {}
@@ -250,19 +263,19 @@ def apply_changes(
 
 
 def held_bytes() -> int:
-    """The bytes of rows that switches hold in this process now, of either kind. Any thread."""
+    """The bytes of rows, of either kind, that switches hold in this process. Any thread."""
     return LIMITS.older.nbytes
 
 
 def _most_held(files: FileChanges, limits: RewriteLimits) -> int:
-    """The bytes of changes that are held at most: reckoned before any is read."""
+    """The most bytes of changes that are held, estimated before any is read."""
     encoded = sum(add.bytes for add in (*files.went, *files.came))
     return min(limits.group_bytes, ENCODED_TO * encoded)
 
 
 @dataclass(slots=True)
 class _Partition:
-    """A partition of the version that is switched to, and what becomes of its files."""
+    """A partition of the target version, and the changes to its files."""
 
     target: Manifest
     key: PartitionKey
@@ -270,7 +283,7 @@ class _Partition:
     limits: RewriteLimits
     files: list[Add]
     own: set[str] = field(default_factory=set)
-    """Paths of the files that were written here."""
+    """Paths of the files written here."""
 
     def changes_of(self, source: Manifest, files: FileChanges) -> KeyChanges:
         return KeyChanges(
@@ -294,7 +307,7 @@ class _Partition:
         self.own |= {add.path for add in made}
 
     def actions(self, state: TableState) -> Iterator[Action]:
-        """The removals and additions that make the partition's files of a state into these."""
+        """The removals and additions that turn the partition's files of a state into these."""
         kept = {add.path for add in self.files}
         for add in state.partitions.get(self.key, ()):
             if add.path not in kept:

@@ -1,6 +1,13 @@
-"""One switch under way, and who commits for it.
+"""The first step of a switch: the old version is sealed, and what the new one takes over.
 
-Law of this file: values only. Whoever carries a switch out has all that it takes from the seal.
+Everything that can refuse a switch refuses it here, on the very state that is sealed; a sealed
+switch can therefore always be completed (tests/persist/switching/test_switch.py). Little is read
+for that, because writers commit meanwhile.
+
+The new version may know more (a new column, its own files) but nothing different: ids of schemas
+and specs mean the same in both, so rows laid out for the old one fit the new one. If the table is
+defined again, all ids of the new version are above the old ones: rows laid out for the old
+definition are recognised by their ids.
 """
 
 from __future__ import annotations
@@ -47,10 +54,10 @@ from persist.store import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One switch under way: from which version, and what the seal says of it.
+    """One switch under way: the old version, and the seal. Everything needed to complete it.
 
     Attributes:
-        owner: The daemon that alone may seal, as the one that takes the table's writes.
+        owner: The only daemon that may seal, as the owner of the table's writes.
     """
 
     store: ObjectStore
@@ -65,43 +72,41 @@ class Move:
         return Manifest(self.store, self.namespace, self.table, version)
 
     def refused(self, reason: str) -> SwitchRefused:
-        """The error of a switch that cannot be made."""
+        """The error of a switch that is not possible."""
         return SwitchRefused(self.namespace, self.table, self.sealed.next, reason)
 
     @property
     def over(self) -> SwitchedMeanwhile:
-        """The error of a switch that another one was faster than."""
+        """The error of a switch that another one overtook."""
         return SwitchedMeanwhile(self.namespace, self.table, self.sealed.switch)
 
 
 def switcher() -> WriterIdentity:
-    """An identity to commit switches under that no daemon can have, and that fences nobody."""
+    """An identity for switch commits that no daemon has and that fences nobody."""
     return WriterIdentity(ingester_id="_table_versions", incarnation=uuid.uuid4().hex, epoch=0)
 
 
 def clash(old: TableState, new: TableState, *, reshape: bool = False) -> str | None:
-    """Why ``new`` cannot take the place of ``old``; None where it can.
+    """Why ``new`` cannot replace ``old``; None if it can.
 
     Args:
-        reshape: Whether it makes the table anew, with ids of its own.
+        reshape: Whether the table is defined again, with its own ids.
     """
     if reshape:
         return _not_anew(old, new)
     if not any(number in new.schemas for number in old.schemas):
-        return "the table was made anew between it and the version that counts"
+        return "the table was defined again between it and the current version"
     for what, olds, news in (
         ("schema", old.schemas, new.schemas),
         ("partition spec", old.specs, new.specs),
     ):
         for number, one in olds.items():
             if number in news and news[number] != one:
-                return f"its {what} {number} is another than that of the version that counts"
+                return f"its {what} {number} differs from that of the current version"
     mine, other = _lasting(new.properties), _lasting(old.properties)
     for name in sorted(mine.keys() | other.keys()):
         if mine.get(name) != other.get(name):
-            return (
-                f"its {name} is {mine.get(name)}, that of the version that counts {other.get(name)}"
-            )
+            return f"its {name} is {mine.get(name)}, that of the current version {other.get(name)}"
     return None
 
 
@@ -113,23 +118,24 @@ def _not_anew(old: TableState, new: TableState) -> str | None:
         if min(news, default=0) <= max(olds, default=0):
             return (
                 f"its {what} {min(news, default=0)} is not above {max(olds, default=0)}, the newest"
-                " of the version that counts"
+                " of the current version"
             )
     if new.imports or new.sealed is not None:
-        return "it has counted before, and the table can be made anew by a new version only"
+        return "it was current before; only a new version can define the table again"
     return None
 
 
 def imported_actions(
     old: TableState, new: TableState, *, reshape: bool = False
 ) -> Iterator[Action]:
-    """The actions that make known in ``new`` what ``old`` knows of its writers.
+    """The actions that record in ``new`` what ``old`` knows of its writers.
 
     ``new`` may have been current before, and then knows less of each, not more.
 
     Args:
-        reshape: The table is made anew: ``new`` has its own schemas, specs and properties, and of
-            the states of sources those that came with its rows.
+        reshape: The table is defined again: ``new`` keeps its own schemas, specs and properties,
+            and
+            the source states that came with its rows.
     """
     if not reshape:
         yield from (one for number, one in sorted(old.schemas.items()) if number not in new.schemas)
@@ -159,15 +165,15 @@ def imported_actions(
     yield from (one for name, one in old.shared_states.items() if name in needed)
     yield from changed
     for app_id, version in old.txns.items():
-        # What pushes say of the old version stays with it, and goes with it.
+        # Push marks of the old version stay with it.
         if not is_push_mark(app_id) and new.txns.get(app_id, -1) < version:
             yield Txn(app_id=app_id, version=version)
 
 
 def _without_partitions(origin: OriginAction) -> OriginAction:
-    """An origin without what single partitions have of it: there are others now.
+    """An origin without progress per partition, because the partitions are others now.
 
-    No buffer has rows of it then, so nothing of it is in a partition and not in all.
+    No buffer has rows of it then, so nothing of it is in only some partitions.
     """
     runs = tuple(msgspec.structs.replace(run, ahead=()) for run in origin.runs)
     return msgspec.structs.replace(origin, ahead=(), runs=runs)
@@ -185,7 +191,7 @@ def _applied(old: TableState, new: TableState) -> Iterator[Action]:
 
 
 def carried_after(sealed: Sealed, state: TableState) -> int | None:
-    """The manifest version of a sealed state from which on its rows go along; None: none do.
+    """The manifest version after which a sealed state's rows are carried over; None for none.
 
     Raises:
         LookupError: It did not take over from the version that it goes back to.
@@ -194,20 +200,20 @@ def carried_after(sealed: Sealed, state: TableState) -> int | None:
         return sealed.since
     imported = state.imports.get(sealed.next)
     if imported is None:
-        raise LookupError(f"the version that counts never took over from version {sealed.next}")
+        raise LookupError(f"the current version never took over from version {sealed.next}")
     return imported.into
 
 
 def check_since(manifest: Manifest, state: TableState, after: int) -> None:
-    """See that it can be told what came into a version after that version of its manifest.
+    """Check that it is known what came into a version after that version of its manifest.
 
     Raises:
-        LookupError: There is no such version, or it is not kept.
+        LookupError: The manifest version does not exist, or is not kept.
     """
     if not 0 <= after <= state.version:
         raise LookupError(f"its manifest has no version {after}: the newest is {state.version}")
-    # Asked at each try of a seal, beside others who commit: from the floor on nothing is deleted,
-    # and to look for what is kept below it takes dozens of requests.
+    # Called at each attempt of a seal, while others commit. From the floor on nothing is deleted;
+    # finding what is kept below it would take dozens of requests.
     if read_floor(manifest.store, manifest.folder) <= max(after, 1):
         return
     oldest, _ = kept_versions(manifest)
@@ -218,7 +224,7 @@ def check_since(manifest: Manifest, state: TableState, after: int) -> None:
 def carried(manifest: Manifest, state: TableState, after: int) -> list[Add]:
     """The files of rows that came into a version after that version of its manifest.
 
-    Also those that a compaction has made into others since: the rows of both are the same.
+    Includes files that a compaction has replaced since: the rows are the same.
 
     Raises:
         LookupError: It was too long ago.
@@ -237,13 +243,13 @@ def carried(manifest: Manifest, state: TableState, after: int) -> list[Add]:
 
 
 def version_at(manifest: Manifest, moment: datetime) -> int:
-    """The last version of a manifest that was committed at a moment or before it; 0: none was.
+    """The last version of a manifest committed at or before a moment; 0 for none.
 
-    It is for ``since`` of a switch: what came after that moment came after that version.
+    For ``since`` of a switch: what came after that moment came after that version.
 
     Raises:
         MomentNotKept: It is older than what is kept.
-        TableNotFound: There is no such table version.
+        TableNotFound: The table version does not exist.
         ValueError: The moment has no time zone.
     """
     try:
@@ -255,9 +261,7 @@ def version_at(manifest: Manifest, moment: datetime) -> int:
 
 
 def _untold(after: int, exc: VersionNotKept) -> LookupError:
-    return LookupError(
-        f"what was written since manifest version {after} cannot be told any more: {exc}"
-    )
+    return LookupError(f"what was written since manifest version {after} is no longer known: {exc}")
 
 
 def _lasting(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,7 +269,7 @@ def _lasting(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seal(move: Move) -> TableState:
-    """The old version's state at its seal, or a later one that has the same but for a horizon."""
+    """The old version's state at its seal, or a later one that differs only in a horizon."""
     sealed, new = move.sealed, move.manifest(move.sealed.next).load()
 
     def rule(state: TableState, actions: tuple[Action, ...]) -> tuple[Action, ...]:
@@ -275,7 +279,7 @@ def seal(move: Move) -> TableState:
             raise VersionSealed(state.sealed)
         if state.switch >= sealed.switch:
             raise move.over
-        # At each state anew: `forbid_switch` gives the version up, and then commits to this one.
+        # Checked on each state: `forbid_switch` gives the version up, then commits to this one.
         if read_gone(move.store, move.namespace, move.table, sealed.next) is not None:
             check_kept(move.store, move.namespace, move.table, sealed.next)
         reason = hindrance(move, state, new)
@@ -288,7 +292,7 @@ def seal(move: Move) -> TableState:
 
 
 def hindrance(move: Move, state: TableState, new: TableState) -> str | None:
-    """Why a version in this state cannot be switched from to the new one; None if it can."""
+    """Why a version in this state cannot be switched to the new one; None if it can."""
     return (
         _not_owned(move, state)
         or clash(state, new, reshape=move.sealed.reshape)
@@ -297,7 +301,7 @@ def hindrance(move: Move, state: TableState, new: TableState) -> str | None:
 
 
 def _not_owned(move: Move, state: TableState) -> str | None:
-    """Why the one who seals may not do so: rows that it knows nothing of may be on their way."""
+    """Why the sealing daemon may not seal: another owner may have rows under way."""
     if move.owner is None:
         return None
     owner = state.owner
@@ -306,28 +310,28 @@ def _not_owned(move: Move, state: TableState) -> str | None:
         move.owner.epoch,
     ):
         return None
-    name = "nobody" if owner is None else f"{owner.ingester_id!r} in its epoch {owner.epoch}"
-    return f"{name} takes the table's writes, and not {move.owner.ingester_id!r}"
+    name = "nobody" if owner is None else f"{owner.ingester_id!r} in epoch {owner.epoch}"
+    return f"{name} owns the table's writes, not {move.owner.ingester_id!r}"
 
 
 def _cannot_carry(move: Move, state: TableState, new: TableState) -> str | None:
-    """Why the rows that were streamed into a version cannot go along; None if they can."""
+    """Why the rows streamed into a version cannot be carried over; None if they can."""
     sealed = move.sealed
     if sealed.since is not None and (new.sealed is not None or new.imports):
-        return "it has counted before, and may have some of the rows already"
+        return "it was current before, and may already have some of the rows"
     try:
         after = carried_after(sealed, state)
         if after is not None:
             check_since(move.manifest(move.old), state, after)
     except LookupError as exc:
-        return f"{exc}; {'without carry it stays behind' if sealed.carry else 'push it anew'}"
+        return f"{exc}; {'without carry the rows stay behind' if sealed.carry else 'push it again'}"
     if sealed.since is None:
         return None
     began = counts_since(move.store, (move.namespace, move.table), state, sealed.since)
     if began is None:
         return None
     return (
-        f"version {move.old} counts only since its manifest version {began}, and not since"
+        f"version {move.old} is current only since its manifest version {began}, not since"
         f" {sealed.since}"
     )
 
@@ -335,14 +339,14 @@ def _cannot_carry(move: Move, state: TableState, new: TableState) -> str | None:
 def counts_since(
     store: ObjectStore, table: tuple[str, str], state: TableState, since: int
 ) -> int | None:
-    """The version of its manifest at which a version began to count; None if that is not later.
+    """The manifest version at which a version became current; None if that is not later.
 
-    Rows that came before were pushed, and are not for a switch to take along.
+    Rows that came before were pushed, and a switch does not carry them.
     """
     began = min((each.into for each in state.imports.values()), default=0)
     if since >= began:
         return None
-    # The table's first version began by no import.
+    # The table's first version had no import.
     done = switches(store, *table)
     first = not done or done[0].switch.previous == state.table_version
     return None if first else began

@@ -1,20 +1,21 @@
-"""From one version of a table to another, and back: three steps, of which anyone may do the rest.
+"""Switches a table from one version to another, and back, in three steps that any process can
+complete.
 
-    the old version's manifest   sealed      nothing comes into it any more
-    the new version's manifest   imported    what the old one knew of writers, origins, checkpoints
+    the old version's manifest   sealed      nothing is committed to it any more
+    the new version's manifest   imported    the old one's writers, origins and checkpoints
     _current/<n>                 created     readers and writers find the new one
 
-Law of this file: each step is done once, whoever does it and however often. All three carry the
-number n, which is the next after the switch that was the last when this one began: a process that
-slept through other switches finds a higher number, and does nothing. Whatever can refuse a switch
-refuses it before the seal, on the very state that is sealed; so what is sealed can be finished. A
-version that was given up meanwhile is refused there, too (``forbidding``).
+Each step happens once, whoever does it and however often
+(tests/persist/switching/test_switch_model.py, tests/tables/test_switching_kills.py). All three
+carry the number n, the next after the last switch when this one began: a process that slept through
+other switches finds a higher number and does nothing. Only the seal can refuse a switch, so a
+sealed switch can be completed. A version that was given up is refused there too (``version_gc``).
 
-What a retry of a batch is known by is imported in the same commit as the rest: a batch that was
-written before the seal is a duplicate behind it, too. Rows that were streamed into the version that
-is left go along in that same commit, in a rollback those since it counts, to a new version those
-since ``since``: as files that are copied, or in a keyed table as changes to the files that are
-there. Most of that is made before the seal, so that writers wait for little.
+The import includes what identifies a retried batch, so a batch written before the seal is a
+duplicate after it. The same commit carries over the rows that were streamed into the old version:
+in a rollback those since it became current, to a new version those since ``since``, as copied files
+or, in a keyed table, as changes to the files. Most of that is made before the seal, so writers wait
+little.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from persist.manifest import (
 from persist.manifest.paths import current_folder, numbered
 from persist.manifest.table_versions import read_switch
 from persist.store import AlreadyExists, ObjectStore
-from persist.switching.carrying import Along, made, made_ahead
+from persist.switching.carrying import CarriedRows, made, made_ahead
 from persist.switching.sealing import Move, imported_actions, seal, switcher
 
 
@@ -65,40 +66,47 @@ def switch_version(
     previous: int | None = None,
     reshape: WriterIdentity | None = None,
 ) -> Switch:
-    """Make a version of the table the one that counts; nothing where it is that. Blocks.
+    """Make a version of the table current; nothing if it already is. Blocks.
 
     Args:
-        push_id: Of the push that made it, which goes in once: whoever comes back to that does not
-            undo a rollback.
-        since: A version of the manifest of the table version that counts: rows that came into it
-            after that go along, each once. Only a version that has not counted yet takes them. In
-            a keyed table it is what changed by then, by key: a row that was written again as it was
-            is no change, and stays as it was pushed.
-        previous: The version that has to count now. Give it with ``since``, which says nothing of
-            another one's manifest.
-        reshape: The daemon that takes the table's writes, where the version makes the table anew:
-            its schemas, specs and properties are its own, with ids above those of the one that
-            counts. Nothing of the table may be in a buffer or on its way there.
+        push_id: Of the push that made it, which is switched to once: a repeated call does not undo
+            a
+            rollback.
+        since: A manifest version of the current table version: rows that came after it are carried
+            over, each once. Only a version that was never current accepts them. In a keyed table
+            these
+            are the net changes by key: a row written again unchanged is no change, and stays as
+            pushed.
+        previous: The version that must be current now. Give it with ``since``, which is meaningless
+            for
+            another version's manifest.
+        reshape: The owner of the table's writes, if the version defines the table again: its
+            schemas,
+            specs and properties are its own, with ids above those of the current version. Nothing
+            of
+            the table may be in a buffer or under way.
 
     Raises:
-        TableVersionNotKept: There is no such version, or it was given up.
+        TableVersionNotKept: The version does not exist, or was given up.
         Fenced: A newer process has the identity of ``reshape``.
-        SwitchRefused: Its columns, partitions or keys do not go on from the present ones; or the
-            push was in, and another version counts by now; or that is not ``previous``; or what
-            came ``since`` cannot be told.
-        VersionSealed: Another switch is under way: :func:`finish_switch` ends it.
+        SwitchRefused: Its columns, partitions or keys do not continue the current ones; or the push
+            was
+            switched to before, and another version is current; or the current one is not
+            ``previous``;
+            or it is not known what came ``since``.
+        VersionSealed: Another switch is under way: :func:`finish_switch` completes it.
         SwitchedMeanwhile: Another one was faster.
-        StoreUnavailable, CommitUnclear: Call it again: whatever was done stays done.
+        StoreUnavailable, CommitUnclear: Call it again: completed steps stay done.
     """
     number, last = last_switch(store, namespace, table)
     if last.table_version == version:
         return last
     for each in switches(store, namespace, table):
         if push_id is not None and (each.switch.push_id, each.switch.why) == (push_id, "swap"):
-            reason = f"push {push_id} was in by switch {each.number}, and is not any more"
+            reason = f"push {push_id} was current by switch {each.number}, and no longer is"
             raise SwitchRefused(namespace, table, version, reason)
     if previous not in (None, last.table_version):
-        reason = f"version {last.table_version} counts by now, and not {previous}"
+        reason = f"version {last.table_version} is current now, not {previous}"
         raise SwitchRefused(namespace, table, version, reason)
     check_kept(store, namespace, table, version)
     sealed = Sealed(
@@ -120,19 +128,21 @@ def roll_back(
     push_id: str | None = None,
     carry: bool = True,
 ) -> Switch:
-    """Make the version count again that did so before the present one. Blocks.
+    """Make the previous current version current again. Blocks.
 
     Args:
-        version: The one to be left: where another counts, nothing is done, so that a rollback that
-            is repeated goes back once. By default whichever counts.
-        carry: Whether the rows that were streamed into the present version go along, but not those
-            that it has taken over with ``since``: they are in the version before. Without it they
-            stay there, and are gone with it; a client that sends them again is told that they
-            are duplicates.
+        version: The one to leave: if another is current, nothing is done, so a repeated rollback
+            goes
+            back once. By default the current one.
+        carry: Carry over the rows streamed into the current version, except those that it took over
+            with ``since``, which are in the previous version. Without it they stay behind and are
+            no
+            longer visible; a client that sends them again is told that they are duplicates.
 
     Raises:
-        SwitchRefused: There was no version before; or ``carry``, and what came since the present
-            one counts cannot be told any more.
+        SwitchRefused: There was no previous version; or ``carry``, and it is not known what came
+            since
+            the present one became current.
         TableVersionNotKept, VersionSealed, SwitchedMeanwhile, StoreUnavailable, CommitUnclear: As
             :func:`switch_version`.
     """
@@ -143,7 +153,7 @@ def roll_back(
         return current
     before = versions_before([each.switch for each in done])
     if not before:
-        raise SwitchRefused(namespace, table, 0, "no version counted before the present one")
+        raise SwitchRefused(namespace, table, 0, "no version was current before the present one")
     check_kept(store, namespace, table, before[-1])
     sealed = Sealed(
         next=before[-1], switch=number + 1, push_id=push_id, why="rollback", carry=carry
@@ -152,11 +162,11 @@ def roll_back(
 
 
 def finish_switch(store: ObjectStore, namespace: str, table: str) -> Switch:
-    """Do what is left of a switch that somebody has begun; the last one where none is under way.
+    """Complete a switch that is under way; the last switch if none is.
 
     Raises:
         StoreUnavailable, CommitUnclear: Call it again.
-        TableNotFound: There is no such table.
+        TableNotFound: The table does not exist.
     """
     number, last = last_switch(store, namespace, table)
     state = Manifest(store, namespace, table, last.table_version).load()
@@ -166,11 +176,11 @@ def finish_switch(store: ObjectStore, namespace: str, table: str) -> Switch:
 
 
 def load_current(store: ObjectStore, namespace: str, table: str) -> TableState:
-    """The newest state of the table version that counts; a switch under way is finished first.
+    """The newest state of the current table version; a switch under way is completed first.
 
     Raises:
-        TableNotFound: There is no such table.
-        ManifestDamaged: The version that counts is sealed for a switch that is over.
+        TableNotFound: The table does not exist.
+        ManifestDamaged: The current version is sealed for a switch that is over.
         StoreUnavailable, CommitUnclear: Call it again.
     """
     while True:
@@ -179,7 +189,7 @@ def load_current(store: ObjectStore, namespace: str, table: str) -> TableState:
         if state.sealed is None:
             return state
         if state.sealed.switch > number:
-            with suppress(SwitchedMeanwhile, VersionSealed):  # others are on it, so look again
+            with suppress(SwitchedMeanwhile, VersionSealed):  # another process completes it
                 finish_switch(store, namespace, table)
         elif last_switch(store, namespace, table)[0] == number:
             path = numbered(current_folder(namespace, table), number)
@@ -187,13 +197,15 @@ def load_current(store: ObjectStore, namespace: str, table: str) -> TableState:
 
 
 def rollback_target(store: ObjectStore, namespace: str, table: str) -> int | None:
-    """The version that :func:`roll_back` would go to; None where there is none."""
+    """The version that :func:`roll_back` would go to, or None."""
     done = [each.switch for each in switches(store, namespace, table)]
     return next(iter(reversed(versions_before(done))), None)
 
 
 def versions_before(done: Sequence[Switch]) -> list[int]:
-    """The versions that counted before the present one and were not rolled back, the last last."""
+    """The versions that were current before the present one and were not rolled back, oldest
+    first.
+    """
     stack = [done[0].previous if done else 1]
     for switch in done:
         if switch.why == "rollback" and switch.table_version in stack:
@@ -223,25 +235,26 @@ def _make_current(move: Move) -> Switch:
     try:
         move.store.create(path, msgspec.json.encode(switch))
     except AlreadyExists:
-        # Whoever it was: only this switch could pass the seal with this number.
+        # Only this switch could pass the seal with this number.
         switch = read_switch(move.store, path)
         if switch.table_version != sealed.next:
-            reason = f"the manifest says that it goes to table version {sealed.next}"
+            reason = f"the manifest names table version {sealed.next}"
             raise ManifestDamaged(path, 0, "", reason) from None
     return switch
 
 
-def import_into_next(move: Move, old: TableState, ahead: Along | None = None) -> None:
-    """Commit to the version that takes over, unless it was done.
+def import_into_next(move: Move, old: TableState, ahead: CarriedRows | None = None) -> None:
+    """Commit what the old version knows to the new one, unless it was done: one commit, whoever
+    makes it.
 
     Args:
-        old: The sealed state of the version that is left.
+        old: The sealed state of the old version.
         ahead: What was made before the seal.
 
     Raises:
         SwitchedMeanwhile: Another switch was faster.
-        ManifestDamaged: What goes along cannot be told any more.
-        FileDamaged: A file of a keyed table is not what was written.
+        ManifestDamaged: It is no longer known what is carried over.
+        FileDamaged: A file of a keyed table is damaged.
         StoreError, CommitUnclear: Call it again.
     """
     sealed, manifest = move.sealed, move.manifest(move.sealed.next)
@@ -250,35 +263,37 @@ def import_into_next(move: Move, old: TableState, ahead: Along | None = None) ->
         known = state.imports.get(move.old)
         return known is not None and known.switch >= sealed.switch
 
-    anew = False
+    again = False
     while not is_done(base := manifest.load()):
         if old.sealed != sealed:
             raise move.over
-        along = made(move, old, base, ahead, anew=anew)
+        carried_rows = made(move, old, base, ahead, again=again)
 
         def rule(
-            state: TableState, actions: tuple[Action, ...], along: Along = along
+            state: TableState, actions: tuple[Action, ...], carried_rows: CarriedRows = carried_rows
         ) -> tuple[Action, ...]:
             if is_done(state):
                 return ()
             if state.switch >= sealed.switch:
                 raise move.over
-            if disturbed := along.disturbed(state):
+            if disturbed := carried_rows.disturbed(state):
                 raise PartitionsChanged(disturbed, state)
-            check_uploads(state, along.adds)
-            return tuple(_import_actions(move, old, state, along))
+            check_uploads(state, carried_rows.adds)
+            return tuple(_import_actions(move, old, state, carried_rows))
 
         try:
             commit(manifest, base, Proposal([Unsealed(switch=sealed.switch)]), switcher(), rule)
         except (UploadExpired, PartitionsChanged):
-            ahead, anew = None, True
+            ahead, again = None, True
 
 
-def _import_actions(move: Move, old: TableState, new: TableState, along: Along) -> Iterator[Action]:
+def _import_actions(
+    move: Move, old: TableState, new: TableState, carried_rows: CarriedRows
+) -> Iterator[Action]:
     if new.sealed is not None:
         yield Unsealed(switch=move.sealed.switch)
     yield from imported_actions(old, new, reshape=move.sealed.reshape)
-    for action in along.actions:
+    for action in carried_rows.actions:
         if not (isinstance(action, Add) and action.path in new.files):
             yield action
     yield Imported(

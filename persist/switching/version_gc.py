@@ -1,10 +1,18 @@
-"""A table version that no switch goes to any more, also none that has begun and sleeps.
+"""Deletes table versions that can never be current again, and prevents switches to a version.
 
-    _versions/<N>.<n>.gone        the word that it is given up
-    the version that counts       one more commit, which changes nothing
+    given up    neither the current version nor one of the last ``keep`` before it, nor one of the
+                ``keep`` that rollbacks would go to
+    deleted     given up longer than the grace period ago
 
-Law of this file: a seal looks for that word each time before it is tried on a state. So one that is
-behind the commit has seen the word, and one that was before it is met by the commit, and finished.
+No switch goes to a version that was given up, and its objects are deleted only a grace period
+later, when its readers are done. The current version, and one that a seal names, are never deleted.
+Any process may run it, also two at once, and a run may end at any step
+(tests/persist/switching/test_version_gc.py).
+
+`forbid_switch` writes the record ``_versions/<N>.<n>.gone`` and then one commit without changes to
+the current version. A seal checks for the record on each state that it is tried on. A seal after
+that commit has seen the record; one before it is found by the commit, and completed
+(tests/persist/switching/test_forbidding.py).
 """
 
 from __future__ import annotations
@@ -40,20 +48,20 @@ from persist.switching.switch import load_current, versions_before
 def forbid_switch(
     store: ObjectStore, namespace: str, table: str, version: int, why: str = "given up"
 ) -> bool:
-    """Give a table version up, so that no switch to it takes effect after this returned. Blocks.
+    """Give a table version up, so that no switch to it takes effect after this returns. Blocks.
 
-    A switch that had passed its seal is finished first; any other one, however long its caller
-    was paused, raises ``TableVersionNotKept``, or ``SwitchedMeanwhile`` where another was faster.
+    A switch that has passed its seal is completed first. Any other, however long it was paused,
+    raises ``TableVersionNotKept``, or ``SwitchedMeanwhile`` if another was faster.
 
     Args:
         why: Kept beside the version, for people.
 
     Returns:
-        Whether the version counts: then it is not given up. It is for :func:`roll_back` to leave.
+        Whether the version is current: then it is not given up, and :func:`roll_back` can leave it.
 
     Raises:
-        ManifestDamaged: What says which version counts cannot be read.
-        StoreUnavailable, CommitUnclear: Call it again: whatever was done stays done.
+        ManifestDamaged: The switches cannot be read.
+        StoreUnavailable, CommitUnclear: Call it again: completed steps stay done.
     """
     while True:
         try:
@@ -66,10 +74,10 @@ def forbid_switch(
             give_up_version(store, namespace, table, version, why)
             _commit_nothing(Manifest(store, namespace, table, counts))
         except (SwitchRefused, VersionSealed):
-            continue  # a switch was faster, perhaps the one to this version
+            continue  # a switch was faster, perhaps to this version
         except TableNotFound:
-            pass  # nor has anybody sealed it
-        # A switch to the version that was over before that commit has made the word void.
+            pass  # so it is not sealed either
+        # A switch to the version that was completed before that commit has voided the record.
         if read_gone(store, namespace, table, version) is not None:
             return False
 
@@ -84,24 +92,24 @@ def _commit_nothing(manifest: Manifest) -> None:
 
 
 KEEP = 2
-"""So many versions stay that counted before the present one."""
+"""The number of versions kept that were current before the present one."""
 
 _DELETERS = 8
 
 
 class VersionRetention(msgspec.Struct, frozen=True):
-    """Limits of what is kept of a table's versions; ``grace_s`` are seconds."""
+    """What is kept of a table's versions; ``grace_s`` are seconds."""
 
     keep: int = KEEP
     grace_s: float = 3600.0
 
 
 class VersionsCleaned(msgspec.Struct, frozen=True):
-    """The outcome of one run; with ``dry_run`` the one that it would have.
+    """The outcome of one run; with ``dry_run`` the expected one.
 
     Attributes:
-        marked: Versions that will not count any more from now on.
-        deleted: Versions whose objects went.
+        marked: Versions that were given up now.
+        deleted: Versions whose objects were deleted.
     """
 
     namespace: str
@@ -120,11 +128,11 @@ def clean_up_versions(
     *,
     dry_run: bool = False,
 ) -> VersionsCleaned:
-    """Mark and delete what will not be needed any more of a table's versions. Blocks.
+    """Give up and delete a table's versions that are no longer needed. Blocks.
 
     Raises:
-        ManifestDamaged: What says of the versions cannot be read: nothing is deleted then.
-        StoreUnavailable: Run it again: whatever was done stays done.
+        ManifestDamaged: An object about the versions cannot be read; nothing is deleted.
+        StoreUnavailable: Run it again: completed steps stay done.
     """
     known = _all_versions(store, namespace, table)
     done = [each.switch for each in switches(store, namespace, table)] if known else []
@@ -145,7 +153,7 @@ def clean_up_versions(
             for version in marked
             if not forbid_switch(store, namespace, table, version, "replaced")
         ]
-        # Once more: a process that slept since it looked could have switched to one of them.
+        # Checked again: a process that was paused could have switched to one of them.
         kept = _kept(store, namespace, table, done, 0)
         deleted = {version: infos for version, infos in deleted.items() if version not in kept}
         _delete(store, [info for infos in deleted.values() for info in infos])
@@ -154,7 +162,7 @@ def clean_up_versions(
 
 
 def _all_versions(store: ObjectStore, namespace: str, table: str) -> list[TableVersion]:
-    """The table's versions; none where version 1 is all that there ever was, as in most tables."""
+    """The table's versions; empty if version 1 was always the only one, as in most tables."""
     for folder in (current_folder(namespace, table), claimed_folder(namespace, table)):
         if any(True for _ in store.list(folder)):
             return list_versions(store, namespace, table)
@@ -164,9 +172,9 @@ def _all_versions(store: ObjectStore, namespace: str, table: str) -> list[TableV
 def _kept(
     store: ObjectStore, namespace: str, table: str, done: Sequence[Switch], keep: int
 ) -> set[int]:
-    """The version that counts, the one that a seal names, and the last that counted before.
+    """The current version, the one that a seal names, and the last that were current before.
 
-    Of those that were rolled back none is on the way back: they do not stand in its place.
+    Versions that were rolled back do not count against those that rollbacks would go to.
     """
     number, last = last_switch(store, namespace, table)
     kept = {last.table_version}
@@ -192,8 +200,8 @@ def _objects(store: ObjectStore, namespace: str, table: str, version: int) -> li
 
 
 def _delete(store: ObjectStore, infos: Sequence[ObjectInfo]) -> None:
-    # Invariant: ascending, each gone before the next. A writer that slept since long before creates
-    # a commit again, finds its parent missing, and knows that it does not count.
+    # Invariant: ascending, each deleted before the next. A writer that was paused for long and
+    # creates a commit again finds its parent missing, and knows that it does not count.
     commits = [info for info in infos if is_commit(info.path)]
     for info in commits:
         store.delete(info.path)

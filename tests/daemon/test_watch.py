@@ -26,7 +26,7 @@ from ingester.daemon.store_probe import WRITES_EVERY_S, StoreProbe
 from persist.manifest import claim_epoch
 from persist.manifest.paths import claim_path
 from persist.store import PutInfo, StoreDenied, StoreWatch
-from persist.store.watched import SLOW_S, StoreStanding
+from persist.store.watched import SLOW_S, StoreStatus
 from tests.crash.worlds import mount, no_small_disk
 from tests.drivers.daemon import Daemon
 from tests.drivers.memory_store import MemoryStore
@@ -134,7 +134,7 @@ def test_a_probe_tells_another_store_by_the_claim_that_it_lacks() -> None:
     claim_epoch(memory, "tested", 1, {})
     claim = claim_path("tested", 1)
 
-    async def main() -> list[StoreStanding]:
+    async def main() -> list[StoreStatus]:
         probe = StoreProbe()
         probe.watched(memory)
         probe.expect("tested", 1)
@@ -180,7 +180,7 @@ def test_a_store_that_swallows_requests_is_away_after_the_probes_own_time() -> N
             let_go.wait(30)
             return b""
 
-    async def main() -> StoreStanding:
+    async def main() -> StoreStatus:
         probe = StoreProbe(timeout_s=0.05)
         probe.watched(Hanging())
         try:
@@ -202,7 +202,7 @@ def test_writes_that_hang_are_found_out_beside_reads_that_work() -> None:
             let_go.wait(30)
             return super().put(path, data)
 
-    async def main() -> list[StoreStanding]:
+    async def main() -> list[StoreStatus]:
         late_s, found = [0.0], []
         probe = StoreProbe(timeout_s=0.05)
         probe.watch = StoreWatch(clock=lambda: time.monotonic() + late_s[0])

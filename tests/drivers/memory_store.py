@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from persist.store import AlreadyExists, NotFound, ObjectInfo, PutInfo
+from persist.store import AlreadyExists, ObjectInfo, ObjectNotFound, PutInfo
 from persist.store.contract import checked_path, checked_prefix
 
 
@@ -57,7 +57,7 @@ class MemoryStore:
     def _info(self, path: str) -> ObjectInfo | None:
         try:
             data, at = self._get(path)
-        except NotFound:
+        except ObjectNotFound:
             return None
         return ObjectInfo(path, len(data), at)
 
@@ -84,5 +84,5 @@ class MemoryStore:
         with self._lock:
             found = self._objects.get(checked_path(path))
         if found is None:
-            raise NotFound(path)
+            raise ObjectNotFound(path)
         return found

@@ -39,7 +39,7 @@ from persist.manifest import (
 )
 from persist.partitioning import PartitionSpec
 from persist.predicate.parse import parse_predicate
-from persist.store import NotFound
+from persist.store import ObjectNotFound
 from persist.table import TableDefinition
 from tests.followers.memory_sink import Disk, MemorySink, OwnStates, StatefulSink
 
@@ -355,7 +355,7 @@ class WorldFiles:
 
     def _rows(self, add: Add, schema: pa.Schema) -> pa.Table:
         if add.path not in self.world.files:
-            raise NotFound(add.path)
+            raise ObjectNotFound(add.path)
         return pa.Table.from_pylist(self.world.files[add.path], schema)
 
     def count(self, state: TableState, add: Add) -> int:

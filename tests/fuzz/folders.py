@@ -12,7 +12,7 @@ import trio
 from persist.manifest import Manifest, ManifestError
 from persist.manifest.errors import ManifestDamaged
 from persist.manifest.reading import list_tables
-from persist.store import NotFound, ObjectStore, open_store
+from persist.store import ObjectNotFound, ObjectStore, open_store
 from persist.store.local import LocalStore
 from persist.table import TableDefinition
 from tests.fuzz import seeds
@@ -119,7 +119,7 @@ class _OneFile:
 
     def open(self, path: str) -> pa.NativeFile:
         if path != "file":
-            raise NotFound(path)
+            raise ObjectNotFound(path)
         return pa.BufferReader(self._data)
 
 

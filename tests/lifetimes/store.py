@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from persist.store import AlreadyExists, NotFound, ObjectInfo, PutInfo
+from persist.store import AlreadyExists, ObjectInfo, ObjectNotFound, PutInfo
 from persist.store.contract import checked_path, checked_prefix
 from tests.wal.disks import CrashDisk, PowerLost
 
@@ -60,7 +60,7 @@ class CrashStore:
         try:
             return self._objects[path][0]
         except KeyError:
-            raise NotFound(path) from None
+            raise ObjectNotFound(path) from None
 
     def open(self, path: str) -> pa.NativeFile:
         """See the contract."""

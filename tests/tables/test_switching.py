@@ -99,7 +99,7 @@ def test_queries_go_to_the_new_version_and_buffers_along(
     newest = Manifest(store, *TABLE).load()
     found = query(client, TABLE, scope="version", version=newest.version, table_version=2)
     assert sorted(found.column("i").to_pylist()) == list(range(10, 20))
-    with pytest.raises(pa.ArrowInvalid, match="no table version 7: there are 1, 2"):
+    with pytest.raises(pa.ArrowInvalid, match="no table version 7; existing versions: 1, 2"):
         rows(client, TABLE, table_version=7)
     assert all(add.path in newest.files for add in newest.files.values())
 

@@ -27,7 +27,7 @@ from ingester.pushes.regions.shapes import PushedFile, ShapeClash, clash
 from ingester.pushes.tasks import RegionFailed, RegionUnreachable
 from persist.manifest import TableState
 from persist.parquet.reading import DataFile, FileDamaged, footer_checksum, read_footer
-from persist.store import NotFound, ObjectInfo, ObjectStore, StoreError
+from persist.store import ObjectInfo, ObjectNotFound, ObjectStore, StoreError
 from persist.table import TableDefinition
 
 SLICE_S = 20.0
@@ -220,7 +220,7 @@ def _check_footer(store: ObjectStore, root: str, file: PushedFile) -> str:
     try:
         with store.open(path) as source:
             footer = read_footer(source, DataFile(path, file.bytes, file.footer_crc32c))
-    except (FileDamaged, NotFound) as exc:
+    except (FileDamaged, ObjectNotFound) as exc:
         raise FileFault(file, str(exc)) from exc
     if footer.num_rows != file.rows:
         what = f"file {path} has {footer.num_rows} rows instead of {file.rows}"
@@ -304,7 +304,7 @@ def _read(source: GenerationFolder, file: PushedFile) -> bytes:
     try:
         data = source.store.get(path)
         found = footer_checksum(pa.py_buffer(data))
-    except (NotFound, FileDamaged) as exc:
+    except (ObjectNotFound, FileDamaged) as exc:
         raise SourceFault(f"{source.store.url}: {exc}") from exc
     except StoreError as exc:
         raise SourceUnreachable(f"{source.store.url}: {exc}") from exc

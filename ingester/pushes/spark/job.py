@@ -25,7 +25,7 @@ from pyspark.sql import types as T
 from ingester.pushes.spark.frames import arranged, named
 from ingester.pushes.spark.task import WriteTask, WrittenFile, decode_file
 from ingester.pushes.store import FOLDER, RETRY, PushDamaged
-from persist.store import AlreadyExists, NotFound, ObjectStore, retry
+from persist.store import AlreadyExists, ObjectNotFound, ObjectStore, retry
 
 RESULT = T.StructType([T.StructField("rows", T.LongType()), T.StructField("file", T.BinaryType())])
 _REFUSAL = re.compile(r"^(?:\w+\.)*WriteRefused: (.*)$", re.MULTILINE)
@@ -79,7 +79,7 @@ def read_data_list(store: ObjectStore, push_id: str) -> DataList | None:
     path = _list_path(push_id)
     try:
         data = retry(lambda: store.get(path), RETRY)
-    except NotFound:
+    except ObjectNotFound:
         return None
     try:
         size = int.from_bytes(data[:_LENGTH], "little")

@@ -23,7 +23,7 @@ from persist.manifest import (
 from persist.store import StoreRetry, StoreUnavailable, retry
 
 COMMIT_RETRY = StoreRetry(
-    first_s=0.1, cap_s=5.0, away=(StoreUnavailable, CommitUnclear), for_s=120.0
+    first_s=0.1, cap_s=5.0, unreachable=(StoreUnavailable, CommitUnclear), for_s=120.0
 )
 """How long a driver retries while the store gives no clear answer."""
 

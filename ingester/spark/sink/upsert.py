@@ -36,7 +36,7 @@ from persist.parquet.encode import encode
 from persist.parquet.reading import sparse_rows
 from persist.parquet.sparse_rows import SparseRows
 from persist.partitioning import with_columns
-from persist.store import NotFound, ObjectStore, open_store
+from persist.store import ObjectNotFound, ObjectStore, open_store
 from persist.table import TableDefinition
 
 FILE_BYTES = 64 << 20
@@ -129,7 +129,7 @@ def forget(store: ObjectStore, paths: Iterable[str]) -> None:
     for path in paths:
         try:
             store.delete(path)
-        except NotFound:
+        except ObjectNotFound:
             continue
 
 
@@ -226,7 +226,7 @@ class UpsertSink:
                     return 0
                 if (rows := self._sent(stream, staging, paths, sequence)) is not None:
                     return rows
-            except NotFound as exc:
+            except ObjectNotFound as exc:
                 raise WriteRefused(
                     "nothing was written: the write took longer than manifest.orphan_grace, after"
                     f" which clean-up deletes staged rows; increase it ({exc})"

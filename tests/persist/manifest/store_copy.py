@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from persist.store import NotFound, ObjectInfo, ObjectStore
+from persist.store import ObjectInfo, ObjectNotFound, ObjectStore
 
 _READERS = 4
 
@@ -34,10 +34,10 @@ class StoreCopy:
         try:
             return self._contents[path]
         except KeyError:
-            raise NotFound(path) from None
+            raise ObjectNotFound(path) from None
 
     def open(self, path: str) -> Any:
-        raise NotFound(path)
+        raise ObjectNotFound(path)
 
     def exists(self, path: str) -> ObjectInfo | None:
         return next((info for info in self._infos if info.path == path), None)

@@ -9,7 +9,14 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from persist.store import NotFound, ObjectInfo, ObjectStore, PutInfo, StoreError, StoreUnavailable
+from persist.store import (
+    ObjectInfo,
+    ObjectNotFound,
+    ObjectStore,
+    PutInfo,
+    StoreError,
+    StoreUnavailable,
+)
 
 
 class FaultyStore:
@@ -73,7 +80,7 @@ class FaultyStore:
         return self._do("get", path, lambda: self._inner.get(path))  # type: ignore[no-any-return]
 
     def open(self, path: str) -> Any:
-        raise NotFound(path)
+        raise ObjectNotFound(path)
 
     def exists(self, path: str) -> ObjectInfo | None:
         return self._do("exists", path, lambda: self._inner.exists(path))  # type: ignore[no-any-return]

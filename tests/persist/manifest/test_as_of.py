@@ -45,7 +45,9 @@ def test_the_newest_version_of_then_or_before_is_found(manifest: Manifest, versi
 
 def test_a_moment_before_the_oldest_kept_version_is_refused(manifest: Manifest) -> None:
     _dated(manifest, 3)
-    with pytest.raises(MomentNotKept, match=r"the oldest kept one, 1, is of 2026-11-21T15:00:00"):
+    with pytest.raises(
+        MomentNotKept, match=r"the oldest kept version, 1, is of 2026-11-21T15:00:00"
+    ):
         version_as_of(fresh(manifest), START - timedelta(microseconds=1))
 
 

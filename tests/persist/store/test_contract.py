@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from persist.store import AlreadyExists, NotFound, ObjectStore, check_store
+from persist.store import AlreadyExists, ObjectNotFound, ObjectStore, check_store
 from tests.drivers.s3_server import PAGE
 
 ODD_NAMES = [
@@ -59,9 +59,9 @@ def test_a_memoryview_of_wider_items_is_stored_as_its_bytes(store: ObjectStore) 
 @pytest.mark.parametrize("missing", ["no", "no/such", "there/below"])
 def test_what_is_not_there_is_reported_by_name(store: ObjectStore, missing: str) -> None:
     store.put("there", b"an object is no folder")
-    with pytest.raises(NotFound) as got:
+    with pytest.raises(ObjectNotFound) as got:
         store.get(missing)
-    with pytest.raises(NotFound) as opened:
+    with pytest.raises(ObjectNotFound) as opened:
         store.open(missing)
     assert got.value.path == opened.value.path == missing
     assert store.exists(missing) is None
@@ -70,9 +70,9 @@ def test_what_is_not_there_is_reported_by_name(store: ObjectStore, missing: str)
 def test_a_folder_is_no_object(store: ObjectStore) -> None:
     store.put("folder/object", b"x")
     assert store.exists("folder") is None
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         store.get("folder")
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         store.open("folder")
     store.delete("folder")
     assert store.get("folder/object") == b"x"
@@ -204,7 +204,7 @@ def test_a_prefix_is_a_folder(store: ObjectStore) -> None:
     store.put("ab/1", b"")
     assert list(store.list("a/")) == []
     assert list(store.list("ab/1/")) == []
-    with pytest.raises(ValueError, match="no folder"):
+    with pytest.raises(ValueError, match="not a folder"):
         list(store.list("a"))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from persist.store import (
-    NotFound,
+    ObjectNotFound,
     StoreDenied,
     StoreError,
     StoreFull,
@@ -153,7 +153,7 @@ def test_a_root_that_is_gone_or_another_one_is_away_and_nothing_is_put_there(
             lambda: store.exists("a/1"),
             lambda: list(store.list("")),
         ):
-            with pytest.raises(StoreUnavailable, match="is it not mounted any more"):
+            with pytest.raises(StoreUnavailable, match="is it still mounted"):
                 call()
     assert list(root.iterdir()) == []
     root.rmdir()
@@ -182,7 +182,7 @@ def test_a_folder_linked_into_a_circle_is_not_followed(tmp_path: Path) -> None:
 def test_reading_a_store_that_does_not_exist_creates_nothing(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/lake")
     assert list(store.list("")) == []
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         store.get("a")
     store.delete("a")
     assert not (tmp_path / "lake").exists()

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from persist.store import NotFound, StoreError, StoreFull, StoreRetry, StoreUnavailable
+from persist.store import ObjectNotFound, StoreError, StoreFull, StoreRetry, StoreUnavailable
 from persist.store.retry import Failures, retry, retry_async
 
 SOON = StoreRetry(first_s=1e-9, cap_s=1e-9)
@@ -56,7 +56,7 @@ def test_every_failure_is_told_and_then_the_answer_comes() -> None:
     assert told == ["no answer", "disk"]
 
 
-@pytest.mark.parametrize("error", [NotFound("x"), StoreError("odd name"), OSError("reset")])
+@pytest.mark.parametrize("error", [ObjectNotFound("x"), StoreError("odd name"), OSError("reset")])
 def test_what_does_not_mean_away_is_raised_at_once(error: Exception) -> None:
     store = Store(AWAY, error)
     with pytest.raises(type(error)):
@@ -66,7 +66,7 @@ def test_what_does_not_mean_away_is_raised_at_once(error: Exception) -> None:
 
 def test_a_policy_says_what_else_means_away() -> None:
     store = Store(OSError("reset"), AWAY)
-    policy = StoreRetry(first_s=1e-9, cap_s=1e-9, away=(StoreError, OSError))
+    policy = StoreRetry(first_s=1e-9, cap_s=1e-9, unreachable=(StoreError, OSError))
     assert retry(store.answer, policy) == "here"
 
 

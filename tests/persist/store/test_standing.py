@@ -9,7 +9,7 @@ import pytest
 
 from persist.store import (
     AlreadyExists,
-    NotFound,
+    ObjectNotFound,
     StoreDenied,
     StoreError,
     StoreFull,
@@ -181,7 +181,7 @@ def test_every_request_is_counted_by_what_came_of_it_and_its_error_is_raised(
         StoreUnavailable("x"): "away",
         StoreFull("x"): "full",
         StoreDenied("x"): "denied",
-        NotFound("a"): "not_found",
+        ObjectNotFound("a"): "not_found",
         AlreadyExists("a"): "exists",
         OSError("x"): "failed",
     }

@@ -119,7 +119,7 @@ class World:
         """A rollback; refused where nothing counted before."""
         left = self.current
         if len(self.stack) == 1:
-            with pytest.raises(SwitchRefused, match="no version counted before"):
+            with pytest.raises(SwitchRefused, match="no version was current before"):
                 roll_back(self.store, *TABLE)
             return
         self._until_done(lambda store: roll_back(store, *TABLE, left))
