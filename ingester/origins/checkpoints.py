@@ -137,7 +137,7 @@ class CheckpointTotals:
     """Partitions whose newest state is only in the log."""
 
 
-class _Table:
+class _TableCheckpoints:
     """The pending checkpoints of one table."""
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ class Checkpoints:
     def __init__(self, most_in_table: int = 1 << 31) -> None:
         """``most_in_table``: limit on source partitions with checkpoints per table."""
         self.most_in_table = most_in_table
-        self._tables: dict[TableKey, _Table] = {}
+        self._tables: dict[TableKey, _TableCheckpoints] = {}
 
     def note(self, table: TableKey, pending: PendingCheckpoint) -> bool:
         """Record a checkpoint that was applied with its operation; positions rise.
@@ -191,7 +191,7 @@ class Checkpoints:
         Returns:
             Whether it is the only pending one of the table.
         """
-        known = self._tables.setdefault(table, _Table())
+        known = self._tables.setdefault(table, _TableCheckpoints())
         first = not known.pending
         waiting = known.pending.setdefault(pending.given.partition, [])
         known.growth.note(waiting[-1].given if waiting else None, pending.given)
@@ -242,7 +242,7 @@ class Checkpoints:
         """
         known = self._tables.get(table)
         if known is None:
-            known = self._tables[table] = _Table()
+            known = self._tables[table] = _TableCheckpoints()
         if known.committed is not state.checkpoints:
             known.committed = state.checkpoints
             known.committed_bytes, known.committed_count = _sizes(state)
@@ -272,7 +272,7 @@ class Checkpoints:
 
         Pending ones and shared bytes count. Thread-safe.
         """
-        known = self._tables.get(table) or _Table()
+        known = self._tables.get(table) or _TableCheckpoints()
         waiting = known.pending.get(given.partition)
         before = waiting[-1].given if waiting else None
         return known.committed_bytes + known.growth.nbytes, known.growth.by(before, given)

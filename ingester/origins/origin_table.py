@@ -110,7 +110,7 @@ class Fates:
 NOBODY: frozenset[Hashable] = frozenset()
 
 
-class Claim(Enum):
+class OriginClaim(Enum):
     """Which daemon takes an origin's writes to the table, as far as this daemon knows."""
 
     UNCLAIMED = "unclaimed"
@@ -121,7 +121,7 @@ class Claim(Enum):
     """Another daemon took the origin over; writes are refused here."""
 
 
-LOST = Claim.LOST
+LOST = OriginClaim.LOST
 """A plain attribute, because every write reads it and an enum look-up is slower."""
 
 
@@ -133,17 +133,17 @@ class Event(Enum):
     EXPIRE = "expire"
 
 
-TRANSITIONS: dict[tuple[Claim, Event], Claim] = {
-    (Claim.UNCLAIMED, Event.CLAIM): Claim.OURS,
-    (Claim.OURS, Event.CLAIM): Claim.OURS,
-    (Claim.LOST, Event.CLAIM): Claim.OURS,
-    (Claim.OURS, Event.LOSE): Claim.LOST,
-    (Claim.OURS, Event.EXPIRE): Claim.UNCLAIMED,
+TRANSITIONS: dict[tuple[OriginClaim, Event], OriginClaim] = {
+    (OriginClaim.UNCLAIMED, Event.CLAIM): OriginClaim.OURS,
+    (OriginClaim.OURS, Event.CLAIM): OriginClaim.OURS,
+    (OriginClaim.LOST, Event.CLAIM): OriginClaim.OURS,
+    (OriginClaim.OURS, Event.LOSE): OriginClaim.LOST,
+    (OriginClaim.OURS, Event.EXPIRE): OriginClaim.UNCLAIMED,
 }
 """The state after each allowed event."""
 
 
-class IllegalTransition(Exception):
+class IllegalClaimEvent(Exception):
     """An event that the state does not allow."""
 
 
@@ -153,7 +153,7 @@ class OriginTable:
     def __init__(self, name: str, table: TableKey) -> None:
         self.name = name
         self.table = table
-        self.state = Claim.UNCLAIMED
+        self.state = OriginClaim.UNCLAIMED
         self.process: Process | None = None
         """This daemon in state ``OURS``, otherwise None."""
         self.tenures: tuple[Tenure, ...] = ()
@@ -353,11 +353,11 @@ class OriginTable:
             process: this daemon, if it claims the origin.
 
         Raises:
-            IllegalTransition: the state does not allow the event.
+            IllegalClaimEvent: the state does not allow the event.
         """
         following = TRANSITIONS.get((self.state, event))
         if following is None:
-            raise IllegalTransition(
+            raise IllegalClaimEvent(
                 f"origin {self.name!r} of table {'/'.join(self.table)}: {event.value} while"
                 f" {self.state.value}"
             )

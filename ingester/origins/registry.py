@@ -1,8 +1,8 @@
 """All origins: what survives a crash, and what is in object storage.
 
-    Origin ──┬── OriginTable (one table) ──┬── Tenure: what one process has applied, in log order
-             │                             └── Tenure
-             └── OriginTable …
+    KnownOrigin ──┬── OriginTable (one table) ──┬── Tenure: one process's sequences, in log order
+                  │                             └── Tenure
+                  └── OriginTable …
 
 An origin's durable sequence is the highest one such that it and everything before it left the
 buffers for committed files (tests/origins). Two integers are kept per operation until its rows,
@@ -26,7 +26,7 @@ from persist.table import TableKey
 ROOM_RETRY_S = 10.0
 
 
-class Origin:
+class KnownOrigin:
     """One origin over all tables, and its progress."""
 
     def __init__(self, name: str) -> None:
@@ -98,7 +98,7 @@ class Origins:
         self.log_since = 0
         """First epoch whose log was present: rows of earlier ones may be on a lost disk."""
         self._told: dict[tuple[str, TableKey], int] | None = None
-        self._origins: dict[str, Origin] = {}
+        self._origins: dict[str, KnownOrigin] = {}
         self._of_table: dict[TableKey, dict[str, OriginTable]] = {}
 
     def check_room(self, name: str) -> None:
@@ -113,11 +113,11 @@ class Origins:
                 details=limit_facts("limits.origins", self._most, found + 1),
             )
 
-    def get(self, name: str) -> Origin:
+    def get(self, name: str) -> KnownOrigin:
         """Return the origin, created if necessary."""
         origin = self._origins.get(name)
         if origin is None:
-            origin = self._origins[name] = Origin(name)
+            origin = self._origins[name] = KnownOrigin(name)
         return origin
 
     def forget_unused(self, name: str) -> None:
@@ -126,11 +126,11 @@ class Origins:
         if origin is not None and not origin.tables and not origin.open_streams:
             del self._origins[name]
 
-    def find(self, name: str) -> Origin | None:
+    def find(self, name: str) -> KnownOrigin | None:
         """Return the origin if it ever wrote."""
         return self._origins.get(name)
 
-    def __iter__(self) -> Iterator[Origin]:
+    def __iter__(self) -> Iterator[KnownOrigin]:
         return iter(list(self._origins.values()))
 
     def table(self, name: str, key: TableKey) -> OriginTable:

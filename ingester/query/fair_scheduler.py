@@ -156,7 +156,7 @@ class Shares:
         return _Tenant(self._clock_s, self._farthest_s)
 
 
-class _Waiter(NamedTuple):
+class _WaitingAnswer(NamedTuple):
     """A waiting thread, blocked on a locked lock that a turn unlocks.
 
     A bare lock, because semaphores and conditions of the standard library are written in Python
@@ -176,7 +176,7 @@ class Pool:
         self._shares = shares
         self._running: dict[str, int] = {}
         self._all_running = 0
-        self._waiting: dict[str, list[_Waiter]] = {}
+        self._waiting: dict[str, list[_WaitingAnswer]] = {}
         self._numbers = count()
 
     @property
@@ -190,7 +190,7 @@ class Pool:
         if self._may_run(account.namespace):
             self._begin(account)
             return None
-        waiter = _Waiter(account, next(self._numbers), threading.Lock())
+        waiter = _WaitingAnswer(account, next(self._numbers), threading.Lock())
         waiter.lock.acquire()
         self._waiting.setdefault(account.namespace, []).append(waiter)
         return waiter.lock
@@ -334,7 +334,7 @@ class FairScheduler:
             waiter.acquire()
 
 
-class Pace:
+class TurnPace:
     """Lets others run in the middle of long work that yields no part."""
 
     def __init__(self, scheduler: FairScheduler) -> None:

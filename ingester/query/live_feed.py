@@ -22,7 +22,7 @@ from ingester.buffer import TableBuffer
 from ingester.errors import InvalidRequest, OverQuota, StaleVersion, Stopping, TooManyStreams
 from ingester.query.fair_scheduler import CpuAccount, always_wanted
 from ingester.query.live_followers import Coming, LiveFollowers
-from ingester.query.live_groups import BEGINNING, NO_VERSION, Gone, Position
+from ingester.query.live_groups import BEGINNING, NO_VERSION, GoneOperation, Position
 from ingester.query.live_tail import LiveReader, LiveTails
 from ingester.query.queries import Queries
 from ingester.query.read_context import Selection
@@ -241,7 +241,7 @@ class LiveFeed:
         with self._queries.row_groups.scheduler.turn(turn):
             snapshot = tails.snapshot(table, after, _known(ticket))
             check_table_version(table, ticket)  # a switch may have happened meanwhile
-            if isinstance(snapshot, Gone):
+            if isinstance(snapshot, GoneOperation):
                 raise _stale(table, BEGINNING if after is None else after, snapshot)
             live = snapshot
 
@@ -360,12 +360,12 @@ def _told(ticket: Ticket) -> int:
     return _known(ticket)
 
 
-def _stale(table: TableBuffer, after: Position, why: Gone | str) -> StaleVersion:
+def _stale(table: TableBuffer, after: Position, why: GoneOperation | str) -> StaleVersion:
     newest, anew = table.state.version, isinstance(why, str)
     where = f"position (epoch {after.epoch}, sequence {after.sequence})"
     if after == BEGINNING:
         where = "the tail of that version"
-    if isinstance(why, Gone):
+    if isinstance(why, GoneOperation):
         why = (
             f"is no longer fully buffered: operations up to {why.last.sequence} of epoch"
             f" {why.last.epoch} were flushed by version {why.version}"

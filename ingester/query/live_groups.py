@@ -34,7 +34,7 @@ NO_VERSION = -1
 """The version of a follower that does not name one."""
 
 
-class Gone(NamedTuple):
+class GoneOperation(NamedTuple):
     """Operations that are only in files."""
 
     last: Position
@@ -46,22 +46,22 @@ class GoneOperations:
     """The gone operations of one table, in few facts."""
 
     def __init__(self) -> None:
-        self._facts: list[Gone] = []
+        self._facts: list[GoneOperation] = []
 
     def note(self, last: Position, version: int) -> None:
         """Record that operations up to ``last`` are only in files, as of ``version``."""
-        new = Gone(last, version)
+        new = GoneOperation(last, version)
         if any(fact.last >= last and fact.version >= version for fact in self._facts):
             return
         self._facts = [f for f in self._facts if f.last > last or f.version > version]
         self._facts.append(new)
         if len(self._facts) > MAX_GONE:
             first, second, *rest = self._facts
-            merged = Gone(max(first.last, second.last), max(first.version, second.version))
+            merged = GoneOperation(max(first.last, second.last), max(first.version, second.version))
             self._facts = rest
             self.note(*merged)
 
-    def behind(self, position: Position, version: int) -> Gone | None:
+    def behind(self, position: Position, version: int) -> GoneOperation | None:
         """Return operations after the position that are neither buffered nor in the version's
         files.
         """
@@ -92,7 +92,7 @@ ANSWER_BYTES = 4 << 20
 """Size limit of an answer in bytes, unless its only operation is larger."""
 
 
-class Tail(NamedTuple):
+class BufferTail(NamedTuple):
     """A buffer with operations after a position."""
 
     handle: BufferHandle
@@ -104,7 +104,7 @@ class Tail(NamedTuple):
         return Position(self.handle.epoch, self.handle.last_seq)
 
 
-class Group(NamedTuple):
+class LiveGroup(NamedTuple):
     """Rows ``begin..end-1`` of a buffer: its operations with these sequences."""
 
     handle: BufferHandle
@@ -117,7 +117,7 @@ class Group(NamedTuple):
 class Groups(NamedTuple):
     """The content of an answer."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[LiveGroup, ...]
     position: Position
     """Last operation that the answer contains or could have contained."""
     more: bool
@@ -127,7 +127,7 @@ class Groups(NamedTuple):
 
 
 def groups_after(
-    tails: Sequence[Tail], after: Position, now: Position, limit: int = ANSWER_BYTES
+    tails: Sequence[BufferTail], after: Position, now: Position, limit: int = ANSWER_BYTES
 ) -> Groups:
     """Choose the operations after ``after``, up to ``now``, for one answer.
 
@@ -140,12 +140,12 @@ def groups_after(
     own = [tail for tail in tails if tail.handle.epoch == epoch]
     after_seq = after.sequence if after.epoch == epoch else -1
     last = now.sequence if epoch == now.epoch else max(tail.last.sequence for tail in own)
-    cut = _cut([_Sizes(tail.rows, after_seq, last, limit) for tail in own], last, limit)
+    cut = _cut([_OperationSizes(tail.rows, after_seq, last, limit) for tail in own], last, limit)
     groups = []
     for handle, rows in own:
         span = rows.span(after_seq, cut)
         if span is not None:
-            groups.append(Group(handle, rows.row_after(after_seq), rows.row_after(cut), *span))
+            groups.append(LiveGroup(handle, rows.row_after(after_seq), rows.row_after(cut), *span))
     # In the order of their first operations: if a key moved between partitions, its newest row
     # comes last.
     groups.sort(key=lambda group: group.handle.first_seq)
@@ -157,7 +157,7 @@ def groups_after(
     return Groups(tuple(groups), Position(epoch, cut), True, behind)
 
 
-class _Sizes:
+class _OperationSizes:
     """Return the sizes of a buffer's operations after a sequence, up to the size of an answer."""
 
     def __init__(self, rows: BufferedRows, after_seq: int, last: int, limit: int) -> None:
@@ -192,7 +192,7 @@ class _Sizes:
         return self._bytes[index] + (self._bytes[index + 1] - self._bytes[index]) * share
 
 
-def _cut(sizes: Sequence[_Sizes], last: int, limit: int) -> int:
+def _cut(sizes: Sequence[_OperationSizes], last: int, limit: int) -> int:
     """Return the last sequence of the answer: as many as fit, at least one."""
     if sum(each.nbytes for each in sizes) <= limit:
         return last

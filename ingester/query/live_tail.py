@@ -24,12 +24,12 @@ from ingester.query.fair_scheduler import CpuAccount
 from ingester.query.live_groups import (
     ANSWER_BYTES,
     NO_VERSION,
-    Gone,
+    BufferTail,
+    GoneOperation,
     GoneOperations,
-    Group,
+    LiveGroup,
     LogPast,
     Position,
-    Tail,
     groups_after,
 )
 from ingester.query.merge_reader import MergeReader
@@ -83,7 +83,7 @@ class LiveReader:
         """Release the last part."""
         self._context.slicer.let_go()
 
-    def _parts(self, group: Group, name: str) -> Iterator[AnswerPart]:
+    def _parts(self, group: LiveGroup, name: str) -> Iterator[AnswerPart]:
         row = group.begin
         while row < group.end:
             chunks = self._rows(group).chunks()
@@ -95,14 +95,14 @@ class LiveReader:
             else:
                 self._context.pace.let_others()
 
-    def _batches(self, group: Group) -> Iterator[pa.RecordBatch]:
+    def _batches(self, group: LiveGroup) -> Iterator[pa.RecordBatch]:
         row = group.begin
         while row < group.end:
             batch = rows_at(self._rows(group).chunks(), row, group.end)
             row += batch.num_rows
             yield batch
 
-    def _rows(self, group: Group) -> BufferedRows:
+    def _rows(self, group: LiveGroup) -> BufferedRows:
         rows = self._rows_of(group.handle)
         if rows is None:
             version = self.snapshot.version
@@ -127,7 +127,7 @@ class LiveSnapshot(Snapshot):
     position: Position = field(default=Position(-1, -1))
     more: bool = False
     rows_behind: int = 0
-    groups: tuple[Group, ...] = ()
+    groups: tuple[LiveGroup, ...] = ()
 
 
 class Kept(NamedTuple):
@@ -149,7 +149,7 @@ class TableTail:
     table_version: int = 1
     gone: GoneOperations = field(default_factory=GoneOperations)
     kept: OrderedDict[BufferHandle, Kept] = field(default_factory=OrderedDict)
-    taken_back: Gone | None = None
+    taken_back: GoneOperation | None = None
     """The newest operation when rows that were already shown moved to another daemon, and the
     version that recorded it."""
     followed_until: float = 0.0
@@ -213,7 +213,7 @@ class LiveTails:
         """Keep a buffer's rows, or record them as gone. Called under the table's lock."""
         tail, now = self._tails[table], time.monotonic()
         if handle.taken_back:
-            tail.taken_back = Gone(self.now(), table.state.version)
+            tail.taken_back = GoneOperation(self.now(), table.state.version)
         if tail.followed_until <= now or handle.taken_back:
             tail.gone.note(Position(handle.epoch, handle.last_seq), table.state.version)
             return
@@ -241,7 +241,7 @@ class LiveTails:
         kept = self._kept.get(handle)
         return None if kept is None else kept.rows
 
-    def missing(self, table: TableBuffer, after: Position, version: int) -> Gone | None:
+    def missing(self, table: TableBuffer, after: Position, version: int) -> GoneOperation | None:
         """Return gone operations after a position that the version's files do not have. Thread-
         safe.
         """
@@ -271,7 +271,7 @@ class LiveTails:
         after: Position | None,
         version: int,
         limit: int = ANSWER_BYTES,
-    ) -> LiveSnapshot | Gone:
+    ) -> LiveSnapshot | GoneOperation:
         """Take the operations after a position that the version's files do not have. Thread-safe.
 
         Args:
@@ -284,19 +284,19 @@ class LiveTails:
             tail = self._tails[table]
             if tail.table_version != state.table_version:
                 # The table is being switched, possibly to other columns.
-                return Gone(upto, state.version)
+                return GoneOperation(upto, state.version)
             gone = tail.gone.behind(after, version)
             if gone is not None:
                 return gone
             # Only what is needed, because the loop may be waiting for the lock.
             tails = [
-                Tail(handle, kept.rows)
+                BufferTail(handle, kept.rows)
                 for handle, kept in tail.kept.items()
                 if kept.version > version and (handle.epoch, handle.last_seq) > after
             ]
             if table.newest > after:
                 tails += [
-                    Tail(handle, handle.rows)
+                    BufferTail(handle, handle.rows)
                     for handle in table.handles()
                     if (handle.epoch, handle.last_seq) > after
                 ]

@@ -22,7 +22,7 @@ import trio
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.observability.status import StreamStatus
 from ingester.query.answer_places import AnswerPlaces, FilterRoom, Kind
-from ingester.query.fair_scheduler import CpuAccount, Pace, always_wanted
+from ingester.query.fair_scheduler import CpuAccount, TurnPace, always_wanted
 from ingester.query.parts import PART_BYTES
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
@@ -314,7 +314,7 @@ class Queries:
         predicate = Predicate(())
         if ticket.filter:
             with scheduler.turn(account):
-                predicate = predicate_of(ticket.filter, schema, Pace(scheduler).let_others)
+                predicate = predicate_of(ticket.filter, schema, TurnPace(scheduler).let_others)
         marks = ticket.tells_changes and definition.keyed
         return Selection(
             schema=projected(schema, ticket.columns, marks),

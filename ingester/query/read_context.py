@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.query.fair_scheduler import CpuAccount, Pace
-from ingester.query.live_groups import Group
+from ingester.query.fair_scheduler import CpuAccount, TurnPace
+from ingester.query.live_groups import LiveGroup
 from ingester.query.parts import Slicer
 from ingester.query.row_group_cache import Decoded, RowGroupCache
 from ingester.query.spill import RowsFile
@@ -29,7 +29,7 @@ class AnswerPart(NamedTuple):
     source: str
     """``buffer`` or ``file``."""
     nbytes: int
-    group: Group | None = None
+    group: LiveGroup | None = None
     """The operations that the rows belong to, in a live feed."""
 
 
@@ -65,7 +65,7 @@ class ReadContext:
         self.folder = folder
         self.scheduler = groups.scheduler
         self.account = account
-        self.pace = Pace(groups.scheduler)
+        self.pace = TurnPace(groups.scheduler)
         table, predicate = definition.schema, selection.predicate
         self.columns = tuple(dict.fromkeys((*selection.schema.names, *predicate.columns)))
         """Columns read from files: those of the answer and of its filter."""

@@ -23,7 +23,7 @@ import structlog
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.origins.checkpoint_state import shared_actions
 from ingester.origins.checkpoints import PendingCheckpoint, newest_of
-from ingester.origins.origin_table import Claim, Event, OriginTable
+from ingester.origins.origin_table import Event, OriginClaim, OriginTable
 from ingester.origins.registry import Origins
 from ingester.origins.tenure import Tenure
 from persist.manifest import (
@@ -165,7 +165,7 @@ class OriginClaims:
         for origin_table in self._origins.of_table(table):
             known = state.origins.get(origin_table.name)
             if known is None:
-                if origin_table.state is Claim.OURS:
+                if origin_table.state is OriginClaim.OURS:
                     origin_table.move(Event.EXPIRE)  # the next stream claims it again
                 continue
             owner = (known.owner_id, known.owner_epoch)
@@ -173,7 +173,7 @@ class OriginClaims:
                 continue
             self._origins.load(origin_table, known, self._writer.ingester_id)
             self._contested.setdefault(table, set()).add(origin_table)
-            if origin_table.state is Claim.OURS and origin_table.process != owner:
+            if origin_table.state is OriginClaim.OURS and origin_table.process != owner:
                 log.warning(
                     "origin taken over by another daemon",
                     table=table,

@@ -16,7 +16,7 @@ import trio
 from ingester.buffer import TableBuffer
 from ingester.observability.status import OriginStatus
 from ingester.origins.origin_table import OriginTable
-from ingester.origins.registry import Origin, Origins
+from ingester.origins.registry import KnownOrigin, Origins
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_takeover import store_asked_of
 from persist.manifest import OriginAction as OriginAction
@@ -125,7 +125,7 @@ class KnownOrigins:
 
     def standing(self, name: str, table: TableBuffer) -> TableStanding:
         """Return an origin's known progress in a table."""
-        origin = self.origins.find(name) or Origin(name)
+        origin = self.origins.find(name) or KnownOrigin(name)
         origin_table = origin.tables.get(table.key) or OriginTable(name, table.key)
         tenures, marks = origin_table.tenures, set(origin_table.fates.under_way)
         ahead: set[int] = set()
@@ -161,7 +161,7 @@ class KnownOrigins:
         )
 
     def _facts(self, name: str, durable: int | None) -> OriginStatus:
-        origin = self.origins.find(name) or Origin(name)
+        origin = self.origins.find(name) or KnownOrigin(name)
         origin.note_known(durable)
         return OriginStatus(
             origin=name,

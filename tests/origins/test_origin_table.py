@@ -9,24 +9,24 @@ import pytest
 from ingester.errors import OwnedElsewhere
 from ingester.origins.origin_table import (
     TRANSITIONS,
-    Claim,
     Event,
-    IllegalTransition,
+    IllegalClaimEvent,
+    OriginClaim,
     OriginTable,
 )
 from ingester.origins.registry import Origins
 from persist.manifest.origins import OriginVerdict, SequenceRun, origin_of
 
 ME = ("me", 1)
-WAYS: dict[Claim, tuple[Event, ...]] = {
-    Claim.UNCLAIMED: (),
-    Claim.OURS: (Event.CLAIM,),
-    Claim.LOST: (Event.CLAIM, Event.LOSE),
+WAYS: dict[OriginClaim, tuple[Event, ...]] = {
+    OriginClaim.UNCLAIMED: (),
+    OriginClaim.OURS: (Event.CLAIM,),
+    OriginClaim.LOST: (Event.CLAIM, Event.LOSE),
 }
-ILLEGAL = sorted(set(product(Claim, Event)) - set(TRANSITIONS), key=str)
+ILLEGAL = sorted(set(product(OriginClaim, Event)) - set(TRANSITIONS), key=str)
 
 
-def in_state(state: Claim) -> OriginTable:
+def in_state(state: OriginClaim) -> OriginTable:
     table = OriginTable("o", ("ns", "t"))
     for event in WAYS[state]:
         table.move(event, ME if event is Event.CLAIM else None)
@@ -35,31 +35,31 @@ def in_state(state: Claim) -> OriginTable:
 
 
 @pytest.mark.parametrize(("state", "event"), ILLEGAL)
-def test_an_event_out_of_place_raises_and_changes_nothing(state: Claim, event: Event) -> None:
+def test_an_event_out_of_place_raises_and_changes_nothing(state: OriginClaim, event: Event) -> None:
     table = in_state(state)
-    with pytest.raises(IllegalTransition, match=f"{event.value} while {state.value}"):
+    with pytest.raises(IllegalClaimEvent, match=f"{event.value} while {state.value}"):
         table.move(event)
     assert table.state is state
 
 
 @pytest.mark.parametrize(("state", "event"), sorted(TRANSITIONS, key=str))
-def test_this_daemon_has_the_origin_only_while_it_is_ours(state: Claim, event: Event) -> None:
+def test_this_daemon_has_the_origin_only_while_it_is_ours(state: OriginClaim, event: Event) -> None:
     table = in_state(state)
     table.move(event, ME if event is Event.CLAIM else None)
     assert table.state is TRANSITIONS[state, event]
-    assert table.process == (ME if table.state is Claim.OURS else None)
-    assert table.owns(0) == (table.state is Claim.OURS)
+    assert table.process == (ME if table.state is OriginClaim.OURS else None)
+    assert table.owns(0) == (table.state is OriginClaim.OURS)
 
 
 def test_writes_are_refused_once_another_daemon_has_the_origin() -> None:
-    assert in_state(Claim.OURS).is_new(1)
+    assert in_state(OriginClaim.OURS).is_new(1)
     with pytest.raises(OwnedElsewhere, match="through another daemon"):
-        in_state(Claim.LOST).is_new(1)
+        in_state(OriginClaim.LOST).is_new(1)
 
 
 def test_the_fate_of_an_operation_that_never_began_cannot_be_told() -> None:
     with pytest.raises(KeyError):
-        in_state(Claim.OURS).fates.end(1, None)
+        in_state(OriginClaim.OURS).fates.end(1, None)
 
 
 def test_what_another_had_is_not_new_where_its_run_was_merged_into_ours() -> None:

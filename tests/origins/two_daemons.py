@@ -21,7 +21,7 @@ import pyarrow as pa
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.origins.checkpoint_state import Checkpoint
 from ingester.origins.checkpoints import Checkpoints, MissingSequences, PendingCheckpoint
-from ingester.origins.origin_table import Claim, OriginTable
+from ingester.origins.origin_table import OriginClaim, OriginTable
 from ingester.origins.registry import Origins
 from ingester.tables.claims import CheckpointClaims, OriginClaims, actions_of, covered, shares_of
 from persist.manifest import (
@@ -256,7 +256,7 @@ class Daemon:
     def send(self, sequence: int) -> OriginVerdict:
         """Judge a batch, and have it in the log and in buffers if it is new."""
         origin_table = self._origin_table
-        lost = origin_table.state is Claim.LOST
+        lost = origin_table.state is OriginClaim.LOST
         verdict = OriginVerdict.FOREIGN if lost else origin_table.verdict(sequence)
         if verdict is OriginVerdict.NEW:
             self._seq += 1

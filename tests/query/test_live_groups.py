@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ingester.buffer import BufferHandle
 from ingester.dml.operation import RowCounts
-from ingester.query.live_groups import BEGINNING, Groups, Position, Tail, groups_after
+from ingester.query.live_groups import BEGINNING, BufferTail, Groups, Position, groups_after
 
 LIMIT = 4000
 
@@ -25,7 +25,7 @@ class Log:
                 (0, (number,)), keyed=False, epoch=epoch, first_seq=first_seq, segment=0
             )
             handle.last_seq = -1
-            self.tails.append(Tail(handle, handle.rows))
+            self.tails.append(BufferTail(handle, handle.rows))
 
     @property
     def now(self) -> Position:

@@ -9,19 +9,19 @@ from ingester.query.live_groups import (
     BEGINNING,
     MAX_GONE,
     NO_VERSION,
-    Gone,
+    GoneOperation,
     GoneOperations,
     LogPast,
     Position,
 )
 
 positions = st.builds(Position, st.integers(1, 3), st.integers(0, 12))
-gone = st.builds(Gone, positions, st.integers(1, 12))
+gone = st.builds(GoneOperation, positions, st.integers(1, 12))
 
 
 @given(st.lists(gone, max_size=30), positions, st.integers(NO_VERSION, 13))
 def test_an_answer_is_refused_exactly_where_something_is_missing(
-    facts: list[Gone], after: Position, version: int
+    facts: list[GoneOperation], after: Position, version: int
 ) -> None:
     noted = GoneOperations()
     for fact in facts:
@@ -33,7 +33,7 @@ def test_an_answer_is_refused_exactly_where_something_is_missing(
 
 
 @given(st.lists(gone, min_size=1, max_size=30))
-def test_who_has_nothing_is_told_that_something_is_gone(facts: list[Gone]) -> None:
+def test_who_has_nothing_is_told_that_something_is_gone(facts: list[GoneOperation]) -> None:
     noted = GoneOperations()
     for fact in facts:
         noted.note(*fact)
@@ -45,7 +45,7 @@ def test_who_has_nothing_is_told_that_something_is_gone(facts: list[Gone]) -> No
 def test_few_facts_are_kept_and_none_is_forgotten() -> None:
     noted = GoneOperations()
     # None of them says what another one says: later operations in earlier versions.
-    facts = [Gone(Position(1, 1000 - n), n) for n in range(1, 500)]
+    facts = [GoneOperation(Position(1, 1000 - n), n) for n in range(1, 500)]
     for fact in facts:
         noted.note(*fact)
     assert len(noted._facts) <= MAX_GONE  # there is no other way to see it

@@ -20,7 +20,7 @@ from ingester.query.live_groups import (
     ANSWER_BYTES,
     BEGINNING,
     NO_VERSION,
-    Gone,
+    GoneOperation,
     LogPast,
     Position,
 )
@@ -113,7 +113,7 @@ class Followed:
     ) -> LiveSnapshot | None:
         """The answer of now; None where it is refused, which has to be for a reason."""
         found = self.tails.snapshot(self.stage.table, after, version, limit)
-        if isinstance(found, Gone):
+        if isinstance(found, GoneOperation):
             assert self.missing(after, version), "nothing is missing"
             return None
         return found

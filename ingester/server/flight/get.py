@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from ingester.errors import ClientGone
-from ingester.query.live_groups import Group
+from ingester.query.live_groups import LiveGroup
 from ingester.query.live_tail import LiveSnapshot
 from ingester.query.read_context import AnswerPart
 from ingester.query.stream import AnswerStream
@@ -138,7 +138,7 @@ class _Parts(NamedTuple):
 def _batches(
     context: Any, services: Services, parts: _Parts, permit: Permit
 ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
-    metadata: dict[tuple[str, str, Group | None], pa.Buffer] = {}
+    metadata: dict[tuple[str, str, LiveGroup | None], pa.Buffer] = {}
     metrics = services.metrics
     told = (metrics.refused, metrics.client_gone, metrics.limit_refused)
     with refusals(context, *told, trace=parts.trace):
@@ -156,7 +156,7 @@ def _batches(
         services.answered(parts.stream)
 
 
-def _described(partition: str, source: str, group: Group | None) -> dict[str, object]:
+def _described(partition: str, source: str, group: LiveGroup | None) -> dict[str, object]:
     described: dict[str, object] = {"partition": partition, "source": source}
     if group is not None:
         spec_id, values = group.handle.partition
