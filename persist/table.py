@@ -74,7 +74,7 @@ class TableDefinition:
         spec = specs.pop(spec_id)
         return replace(self, spec=spec, spec_id=spec_id, other_specs=tuple(sorted(specs.items())))
 
-    def lies_as_now(self, spec_id: int) -> bool:
+    def has_current_layout(self, spec_id: int) -> bool:
         """Whether this spec makes the same partitions as the current one."""
         return spec_id == self.spec_id or dict(self.other_specs).get(spec_id) == self.spec
 

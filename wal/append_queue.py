@@ -25,7 +25,7 @@ from typing import Protocol, cast
 from wal.commit_delay import CommitDelay
 from wal.entry import Draft, Entry
 from wal.errors import LogClosed, LogError
-from wal.group import Group, form_group, group_bytes
+from wal.group import LogGroup, form_group, group_bytes
 from wal.segments import SegmentSet
 
 Item = Entry | Draft
@@ -215,7 +215,7 @@ class AppendQueue:
         """Any thread may read its numbers. It has no bound: admission limits the bytes in flight.
         """
         self._delay = CommitDelay(self._lock)
-        self.groups: deque[Group] = deque()
+        self.groups: deque[LogGroup] = deque()
         """Groups in flight. The loop removes them as it answers them, without the lock."""
         self._gate = HELD
         self._idle = True
@@ -308,7 +308,7 @@ class AppendQueue:
 
     # The writer
 
-    def next_group(self, make: Make) -> Group | None:
+    def next_group(self, make: Make) -> LogGroup | None:
         """Form the next group, with entries made of drafts; None if the caller must stop."""
         while True:
             with self._lock:
@@ -326,13 +326,13 @@ class AppendQueue:
             if refused:
                 self._on_loop.refused(refused, error)
 
-    def written(self, group: Group) -> None:
+    def written(self, group: LogGroup) -> None:
         """Count a group that stands in the open segment."""
         with self._lock:
             self._segments.book(group, synced=self._sync)
             self._writing_bytes = 0
 
-    def failed(self, group: Group, error: LogError) -> None:
+    def failed(self, group: LogGroup, error: LogError) -> None:
         """Form no group after a failed one until the loop has answered it and calls `resume`."""
         with self._lock:
             self._turn("fail")
@@ -379,7 +379,7 @@ class AppendQueue:
         if self._is_held or self._closed:
             self._on_loop.rested()
 
-    def _form_group(self) -> Group | None:
+    def _form_group(self) -> LogGroup | None:
         segment = self._segments.open
         most = group_bytes(self.pending.nbytes, self._segments.last_sync_s if self._sync else 0.0)
         group = None if segment is None else form_group(self.pending.ready, segment.fill, most)

@@ -24,7 +24,7 @@ import trio
 from wal.append_queue import answer
 from wal.entry import Entry
 from wal.errors import LogError, LogFailed
-from wal.group import Group
+from wal.group import LogGroup
 
 Apply = Callable[[Sequence[Entry]], None]
 Soon = Callable[[Callable[[], None]], None]
@@ -51,10 +51,12 @@ class ApplyQueue:
         answer_group: called on the loop with each group and its error, if any; must not raise.
     """
 
-    def __init__(self, soon: Soon, answer_group: Callable[[Group, LogError | None], None]) -> None:
+    def __init__(
+        self, soon: Soon, answer_group: Callable[[LogGroup, LogError | None], None]
+    ) -> None:
         self._soon = soon
         self._answer_group = answer_group
-        self._written: deque[tuple[Group, LogError | None]] = deque()
+        self._written: deque[tuple[LogGroup, LogError | None]] = deque()
         self._told = False
         self._looks_again = False
         """Whether the loop checks again soon, told or not."""
@@ -70,7 +72,7 @@ class ApplyQueue:
         self._readers = 0
         self._waited_for_at = -AT_ONCE_S
         self.apply: Apply = lambda entries: None
-        self.parted: LogFailed | None = None
+        self.diverged: LogFailed | None = None
         """Set when `apply` refused a group: what it holds is behind the log for good. Any thread.
         """
         self.applied_between_ns = (0, 0)
@@ -80,14 +82,14 @@ class ApplyQueue:
 
     # The writer
 
-    def add(self, group: Group, error: LogError | None) -> None:
+    def add(self, group: LogGroup, error: LogError | None) -> None:
         """Queue a group. A stored group counts as written from here on: readers wait for it."""
         if error is None:
             self._stored += 1
         self._added_bytes += group.end - group.start
         self._written.append((group, error))
 
-    def tell_if_due(self, group: Group) -> None:
+    def tell_if_due(self, group: LogGroup) -> None:
         """Tell the loop of a group before its writer has done everything else, if the group is
         urgent.
         """
@@ -189,23 +191,23 @@ class ApplyQueue:
             with self._settling:
                 self._settling.notify_all()
 
-    def apply_group(self, group: Group) -> None:
+    def apply_group(self, group: LogGroup) -> None:
         """Apply a group and answer it. Atomic: no await, so log order is the only order.
 
         Raises:
             LogFailed: `apply` refused the group. No later group is applied either.
         """
-        if self.parted is not None:
-            answer(group.entries, self.parted)
+        if self.diverged is not None:
+            answer(group.entries, self.diverged)
             return
         self.applied_between_ns = (group.began_ns, group.stored_ns)
         try:
             self.apply(group.entries)
         except BaseException as exc:
             # The log holds entries that could not be applied: only a restart makes both agree.
-            self.parted = LogFailed(f"entries that are in the log could not be applied: {exc!r}")
-            answer(group.entries, self.parted)
-            raise self.parted from exc
+            self.diverged = LogFailed(f"entries that are in the log could not be applied: {exc!r}")
+            answer(group.entries, self.diverged)
+            raise self.diverged from exc
         self.groups += 1
         self._applied += 1
         self.records += len(group.records)

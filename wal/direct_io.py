@@ -83,31 +83,31 @@ class DirectDisk(Disk):
         return fd
 
     def close(self, fd: int) -> None:
-        self._leave(fd)
+        self._use_page_cache(fd)
         super().close(fd)
 
     def zero(self, fd: int, size: int) -> None:
         super().zero(fd, size)
-        self._give_room(fd)
+        self._note_room(fd)
 
     def allocate(self, fd: int, size: int) -> None:
         super().allocate(fd, size)
-        self._give_room(fd)
+        self._note_room(fd)
 
-    def _give_room(self, fd: int) -> None:
+    def _note_room(self, fd: int) -> None:
         if (file := self._files.get(fd)) is not None:
             file.room = self.size(fd) // BLOCK_BYTES * BLOCK_BYTES
 
     def truncate(self, fd: int, size: int) -> None:
         """Set the length. Later writes go through the page cache because the end has changed."""
-        self._leave(fd)
+        self._use_page_cache(fd)
         super().truncate(fd, size)
 
     def pwritev(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
         file = self._files.get(fd)
         before = file.before(offset) if file is not None else None
         if file is None or before is None or offset + sum(map(len, pieces)) > file.room:
-            self._leave(fd)
+            self._use_page_cache(fd)
             return super().pwritev(fd, pieces, offset)
         try:
             if not before and is_zeros(pieces, BLOCK_BYTES):
@@ -115,7 +115,7 @@ class DirectDisk(Disk):
             with self._lock:
                 return self._append(fd, file, before, pieces, offset)
         except OSError as exc:
-            self._leave(fd)
+            self._use_page_cache(fd)
             if exc.errno != errno.EINVAL:
                 raise
             # The file system accepts the flag but not the write.
@@ -156,7 +156,7 @@ class DirectDisk(Disk):
             filled += size
         return filled
 
-    def _leave(self, fd: int) -> None:
+    def _use_page_cache(self, fd: int) -> None:
         """Write the file through the page cache from now on."""
         file = self._files.pop(fd, None)
         if file is not None:

@@ -1,7 +1,7 @@
 """Entries and drafts: operations from the thread that received them to the log.
 
 All work per byte is done when an entry is built, never on the event loop. From `Log.append` until
-``on_done`` an entry belongs to the log, and nobody else changes it. A `Draft` becomes an entry only
+``on_done`` an entry belongs to the log; no other code changes it. A `Draft` becomes an entry only
 just before its group is formed, together with its neighbours, which is cheaper for small
 operations.
 """

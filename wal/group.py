@@ -42,7 +42,7 @@ class Placed(NamedTuple):
 
 
 @dataclass(eq=False)
-class Group:
+class LogGroup:
     """Entries that are written, synced, applied and answered together."""
 
     entries: list[Entry] = field(default_factory=list)
@@ -83,7 +83,7 @@ class SegmentFill:
     def __post_init__(self) -> None:
         self.first_seq = self.next_seq
 
-    def book(self, group: Group) -> None:
+    def book(self, group: LogGroup) -> None:
         """Count a group that stands in the file."""
         assert group.start == self.end, "a group goes where the one before it ended"
         self.end = group.end
@@ -106,7 +106,7 @@ def group_bytes(waiting: int, sync_s: float) -> int:
     return min(GROUP_BYTES, max(PART_BYTES, int(sync_s * _WRITTEN_PER_S)))
 
 
-def form_group(pending: deque[Entry], fill: SegmentFill, most: int = GROUP_BYTES) -> Group:
+def form_group(pending: deque[Entry], fill: SegmentFill, most: int = GROUP_BYTES) -> LogGroup:
     """Take from the front of `pending` what goes into the segment next, in order.
 
     Sets ``seq`` and ``segment`` of each entry. Stops at `most` bytes, and before an entry that does
@@ -114,7 +114,7 @@ def form_group(pending: deque[Entry], fill: SegmentFill, most: int = GROUP_BYTES
     a segment without entries always takes one. An empty group therefore means that the next segment
     must be opened.
     """
-    group = Group(start=fill.end, end=fill.end, next_seq=fill.next_seq)
+    group = LogGroup(start=fill.end, end=fill.end, next_seq=fill.next_seq)
     room = fill.size - SEAL_RECORD_BYTES
     while pending and group.end - group.start < most:
         entry = pending[0]
@@ -139,7 +139,7 @@ def form_group(pending: deque[Entry], fill: SegmentFill, most: int = GROUP_BYTES
     return group
 
 
-def place(group: Group, kind: int, body: Body, synced_to: int, operations: int = 1) -> None:
+def place(group: LogGroup, kind: int, body: Body, synced_to: int, operations: int = 1) -> None:
     """Append a record to a group."""
     header = RecordHeader(kind, body.length, group.next_seq, synced_to, body.crc, operations)
     group.records.append(Placed(group.end, header, body))

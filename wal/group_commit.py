@@ -26,7 +26,7 @@ from wal.append_queue import AppendQueue, Item, Make, answer, refusal_of
 from wal.apply_queue import Apply, ApplyQueue
 from wal.entry import Entry
 from wal.errors import LogClosed, LogError, LogFailed, LogFull, LogWriteFailed
-from wal.group import Group
+from wal.group import LogGroup
 from wal.group_writer import GroupWriter
 from wal.segments import SegmentSet
 from wal.settings import LogSettings
@@ -188,7 +188,7 @@ class GroupsInFlight:
 
     # The loop
 
-    def _answer_group(self, group: Group, error: LogError | None) -> None:
+    def _answer_group(self, group: LogGroup, error: LogError | None) -> None:
         """Apply a group and answer it, or answer its failure."""
         try:
             if error is None:
@@ -196,14 +196,14 @@ class GroupsInFlight:
             else:
                 self._answer_failed(group, error)
         except BaseException as exc:
-            self.failure = self.applies.parted or self.failure
+            self.failure = self.applies.diverged or self.failure
             self._break(exc)
         self.queue.groups.popleft()
         if not self.queue.groups:
             self._at_rest.set()
         self._attention()
 
-    def _answer_failed(self, group: Group, error: LogError) -> None:
+    def _answer_failed(self, group: LogGroup, error: LogError) -> None:
         """Answer a failed group and everything pending; continue if the disk can be trusted."""
         self.failed_groups += 1
         if isinstance(error, LogFailed):

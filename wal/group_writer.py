@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from wal.append_queue import AppendQueue, Item, Make, OnLoop, no_drafts
 from wal.apply_queue import ApplyQueue
 from wal.errors import LogError
-from wal.group import Group
+from wal.group import LogGroup
 from wal.segments import SegmentSet
 
 
@@ -102,7 +102,7 @@ class GroupWriter:
             return False
         return group is not None
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: LogGroup) -> None:
         group.began_s, group.began_ns = time.monotonic(), time.time_ns()
         try:
             self._segments.write(group, sync=self._sync)

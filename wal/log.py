@@ -210,9 +210,9 @@ class Log:
         self._groups.applies.catch_up()
 
     @property
-    def parted(self) -> bool:
+    def diverged(self) -> bool:
         """Whether `apply` refused a group; groups written since are not applied either."""
-        return self._groups.applies.parted is not None
+        return self._groups.applies.diverged is not None
 
     async def rotate(self, *, force: bool = False) -> None:
         """Seal the open segment and open the next, if it holds an operation or with `force`.

@@ -33,7 +33,7 @@ from wal.format import (
     encode_segment_header,
     make_body,
 )
-from wal.group import Group, SegmentFill, place
+from wal.group import LogGroup, SegmentFill, place
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -67,7 +67,7 @@ class OpenSegment:
     path: Path
     fill: SegmentFill
 
-    def append(self, group: Group) -> None:
+    def append(self, group: LogGroup) -> None:
         """Write a group at its place. On OSError the caller must call `cut_back`."""
         write_all(self.disk, self.fd, group.pieces(self.fill.number), group.start)
 
@@ -248,7 +248,7 @@ def publish(
         disk, file.fd, path, SegmentFill(header.number, file.size, header.first_seq)
     )
     try:
-        group = Group(start=segment.fill.end, end=segment.fill.end, next_seq=header.first_seq)
+        group = LogGroup(start=segment.fill.end, end=segment.fill.end, next_seq=header.first_seq)
         for kind, parts in carried:
             if kind in (RecordKind.OPERATION, RecordKind.SEAL):
                 raise ValueError(f"a record of kind {kind} cannot be carried into a new segment")

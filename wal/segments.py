@@ -26,7 +26,7 @@ import trio
 from wal.disk import Disk
 from wal.errors import from_os_error
 from wal.format import LogIdentity, SegmentHeader, segment_name
-from wal.group import Group
+from wal.group import LogGroup
 from wal.preallocation import InThread, Preallocation
 from wal.segment import OpenSegment, PreallocatedFile, publish, remove
 from wal.settings import LogSettings, Recovered, SegmentFacts
@@ -235,7 +235,7 @@ class SegmentSet:
         self.created_segments += 1
         self.first_operation_at = None
 
-    def write(self, group: Group, *, sync: bool) -> None:
+    def write(self, group: LogGroup, *, sync: bool) -> None:
         """Write a group, and sync it if asked. Blocking; in the writing thread.
 
         Raises:
@@ -253,7 +253,7 @@ class SegmentSet:
             self.last_sync_s = segment.sync()
             self.syncs += 1
 
-    def book(self, group: Group, *, synced: bool) -> None:
+    def book(self, group: LogGroup, *, synced: bool) -> None:
         """Count a group that was written to the open segment; in the writing thread."""
         segment = self.open
         assert segment is not None

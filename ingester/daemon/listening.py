@@ -117,7 +117,7 @@ def _services(
 def _catch_up(wal: Log) -> None:
     """Apply everything acknowledged, so that a call sees it or learns that it cannot."""
     wal.catch_up()
-    if wal.parted:
+    if wal.diverged:
         raise Stopping("the daemon stops: it could not apply what is in its log")
 
 

@@ -203,7 +203,7 @@ class StatusPublisher:
         )
 
     def _store_state(self) -> StoreState:
-        found = self._probe.watch.standing()
+        found = self._probe.watch.status()
         return StoreState(
             state=found.state,
             since=None if found.since is None else _utc(found.since),

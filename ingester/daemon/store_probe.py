@@ -67,7 +67,7 @@ class StoreProbe:
         while True:
             self._doubted = trio.Event()
             await self.probe()
-            if self.watch.standing().state == "away":
+            if self.watch.status().state == "away":
                 await trio.sleep(DOUBTED_S)
                 continue
             with trio.move_on_after(EVERY_S):

@@ -22,11 +22,11 @@ from ingester.followers.state import part_name
 from persist.manifest import Add, CommittedVersion, Manifest, TableState, version_as_of
 from persist.parquet.reading import (
     DataFile,
+    damage_errors,
     decoded_bytes,
     group_bounds,
     open_checked,
     read_footer,
-    told,
 )
 from persist.predicate.parse import parse_predicate
 from persist.predicate.predicate import Predicate
@@ -285,7 +285,7 @@ class _Scan:
             file = DataFile.of(add, self.manifest.root)
             with (
                 self.manifest.store.open(file.path) as source,
-                told(file.path),
+                damage_errors(file.path),
                 open_checked(source, file, pre_buffer=True) as parquet,
             ):
                 for rows in self._groups(parquet):

@@ -16,7 +16,7 @@ import trio
 from ingester.buffer import TableBuffer
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import Commits
-from persist.exports.spark_metadata import lies_in_one_way, write_spark_log
+from persist.exports.spark_metadata import has_one_layout, write_spark_log
 from persist.manifest import Manifest, TableState, snapshot_due, write_snapshot
 from persist.store import StoreError
 
@@ -155,7 +155,7 @@ class SparkMetadata(VersionFollower):
 
     def _is_due(self, table: TableBuffer) -> bool:
         # Most versions of a busy table change its files; those that only name a writer do not.
-        return self._listed.get(table) is not table.state.files and lies_in_one_way(table.state)
+        return self._listed.get(table) is not table.state.files and has_one_layout(table.state)
 
     def _write(self, manifest: Manifest, state: TableState) -> None:
         write_spark_log(manifest, state)

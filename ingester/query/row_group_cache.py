@@ -28,9 +28,9 @@ from persist.parquet.reading import (
     DataFile,
     FileDamaged,
     columns_with_values,
+    damage_errors,
     decoded_bytes,
     read_footer,
-    told,
 )
 from persist.parquet.sparse_rows import rows_alone
 from persist.store import ObjectNotFound, ObjectStore, StoreError
@@ -313,7 +313,7 @@ class RowGroupCache:
 
     def _reading(self, path: str, read: Callable[[], Any]) -> Any:
         try:
-            with told(path):
+            with damage_errors(path):
                 return read()
         except ObjectNotFound as exc:
             raise StoreAway(f"file {path} is gone from the object store: {exc}") from exc

@@ -41,7 +41,7 @@ def write_spark_log(manifest: Manifest, state: TableState) -> None:
     manifest.store.put(f"{manifest.root}/data/{FOLDER}/{_NAME}", log)
 
 
-def lies_in_one_way(state: TableState) -> bool:
+def has_one_layout(state: TableState) -> bool:
     """Whether all files use one partition spec.
 
     Spark refuses folders of several specs, or does not read the upper ones.

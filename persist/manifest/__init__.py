@@ -124,7 +124,7 @@ from persist.manifest.state import EMPTY as EMPTY
 from persist.manifest.state import NOTHING_APPLIED as NOTHING_APPLIED
 from persist.manifest.state import Lineage as Lineage
 from persist.manifest.state import TableState as TableState
-from persist.manifest.table_versions import GivenUp as GivenUp
+from persist.manifest.table_versions import GivenUpVersion as GivenUpVersion
 from persist.manifest.table_versions import NumberedSwitch as NumberedSwitch
 from persist.manifest.table_versions import Switch as Switch
 from persist.manifest.table_versions import TableVersion as TableVersion

@@ -118,7 +118,7 @@ class VersionClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     incarnation: str = ""
 
 
-class GivenUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GivenUpVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table version that will not become current, since when, and why.
 
     ``switch``: the number of the last switch at that time. A later switch to the version voids it.
@@ -145,7 +145,7 @@ class TableVersion(msgspec.Struct, frozen=True):
     committed: bool
     claim: VersionClaim | None = None
     switched_at: str | None = None
-    gone: GivenUp | None = None
+    gone: GivenUpVersion | None = None
 
     @property
     def kept(self) -> bool:
@@ -265,7 +265,7 @@ def give_up_version(
         raise SwitchRefused(namespace, table, version, "it is current, and cannot be given up")
     if read_gone(store, namespace, table, version) is not None:
         return
-    gone = GivenUp(version, store.now().isoformat(), why, number)
+    gone = GivenUpVersion(version, store.now().isoformat(), why, number)
     with suppress(AlreadyExists):
         store.create(gone_path(namespace, table, version, number), msgspec.json.encode(gone))
 
@@ -363,7 +363,7 @@ def read_gone(
     table: str,
     version: int,
     done: Sequence[NumberedSwitch] | None = None,
-) -> GivenUp | None:
+) -> GivenUpVersion | None:
     """The record that a table version was given up or deleted; None without a valid one.
 
     Args:
@@ -377,7 +377,7 @@ def read_gone(
         found = info.path
     if found is None:
         return None
-    gone = _read(store, found, GivenUp)
+    gone = _read(store, found, GivenUpVersion)
     done = switches(store, namespace, table) if done is None else done
     later = (each.switch for each in done if each.number > gone.switch)
     return None if any(switch.table_version == version for switch in later) else gone

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from persist.manifest import Add, ColumnStats
-from persist.parquet.reading import DataFile, open_checked, sparse_rows, told
+from persist.parquet.reading import DataFile, damage_errors, open_checked, sparse_rows
 from persist.parquet.sparse_rows import SparseRows
 from persist.prefetch import two_at_once
 from persist.store import ObjectStore
@@ -185,7 +185,11 @@ def read_rows(store: ObjectStore, folder: str, files: Iterable[Add]) -> list[Spa
 
 
 def _rows(store: ObjectStore, file: DataFile) -> SparseRows:
-    with store.open(file.path) as source, told(file.path), open_checked(source, file) as parquet:
+    with (
+        store.open(file.path) as source,
+        damage_errors(file.path),
+        open_checked(source, file) as parquet,
+    ):
         return sparse_rows(parquet)
 
 

@@ -22,7 +22,13 @@ import pyarrow.compute as pc
 
 from persist.manifest import Add
 from persist.parquet.key_overlap import comparable
-from persist.parquet.reading import DataFile, columns_with_values, group_bounds, open_checked, told
+from persist.parquet.reading import (
+    DataFile,
+    columns_with_values,
+    damage_errors,
+    group_bounds,
+    open_checked,
+)
 from persist.parquet.sort_keys import argsort, key_of
 from persist.parquet.sparse_rows import SparseRows, concatenated
 from persist.store import ObjectStore
@@ -129,7 +135,7 @@ class KeySpans:
     def _groups(self, add: Add, span: Span) -> Iterator[SparseRows]:
         """The span's rows of each row group that may have any."""
         file, schema = DataFile.of(add, self.folder), self._schema
-        with self.store.open(file.path) as source, told(file.path):
+        with self.store.open(file.path) as source, damage_errors(file.path):
             parquet = open_checked(source, file)
             footer = parquet.metadata
             for index in range(footer.num_row_groups):

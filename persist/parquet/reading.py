@@ -70,7 +70,7 @@ def read_footer(source: pa.NativeFile, file: DataFile) -> pq.FileMetaData:
     Raises:
         FileDamaged: the checksum, the size or the frame is wrong.
     """
-    with told(file.path):
+    with damage_errors(file.path):
         size = int(source.size())
         if file.bytes is not None and size != file.bytes:
             raise FileDamaged(f"file {file.path} has {size} bytes, and should have {file.bytes}")
@@ -99,7 +99,7 @@ def open_checked(source: pa.NativeFile, file: DataFile, **options: Any) -> pq.Pa
 
 
 @contextmanager
-def told(path: str) -> Iterator[None]:
+def damage_errors(path: str) -> Iterator[None]:
     """Raise Arrow's error about damaged bytes as :class:`FileDamaged`, and a store's error as it
     is.
 

@@ -181,7 +181,7 @@ class StoreWatch:
             self._last_error = lost or self._last_error
             self._settle(self._clock())
 
-    def standing(self) -> StoreStatus:
+    def status(self) -> StoreStatus:
         """The store's status now."""
         with self._lock:
             now = self._clock()
@@ -265,7 +265,7 @@ class WatchedStore:
     @property
     def reads(self) -> bool:
         """Whether reads are answered, by their last outcomes."""
-        return self._watch.standing().reads
+        return self._watch.status().reads
 
     @property
     def listing_seeks(self) -> bool:

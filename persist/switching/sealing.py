@@ -93,7 +93,7 @@ def clash(old: TableState, new: TableState, *, reshape: bool = False) -> str | N
         reshape: Whether the table is defined again, with its own ids.
     """
     if reshape:
-        return _not_anew(old, new)
+        return _redefinition_clash(old, new)
     if not any(number in new.schemas for number in old.schemas):
         return "the table was defined again between it and the current version"
     for what, olds, news in (
@@ -110,7 +110,7 @@ def clash(old: TableState, new: TableState, *, reshape: bool = False) -> str | N
     return None
 
 
-def _not_anew(old: TableState, new: TableState) -> str | None:
+def _redefinition_clash(old: TableState, new: TableState) -> str | None:
     for what, olds, news in (
         ("schema", old.schemas, new.schemas),
         ("partition spec", old.specs, new.specs),

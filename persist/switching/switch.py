@@ -5,7 +5,7 @@ complete.
     the new version's manifest   imported    the old one's writers, origins and checkpoints
     _current/<n>                 created     readers and writers find the new one
 
-Each step happens once, whoever does it and however often
+Each step takes effect once, however often and by whichever process it is done
 (tests/persist/switching/test_switch_model.py, tests/tables/test_switching_kills.py). All three
 carry the number n, the next after the last switch when this one began: a process that slept through
 other switches finds a higher number and does nothing. Only the seal can refuse a switch, so a
@@ -244,8 +244,7 @@ def _make_current(move: Move) -> Switch:
 
 
 def import_into_next(move: Move, old: TableState, ahead: CarriedRows | None = None) -> None:
-    """Commit what the old version knows to the new one, unless it was done: one commit, whoever
-    makes it.
+    """Commit what the old version knows to the new one, unless it was done: exactly one commit.
 
     Args:
         old: The sealed state of the old version.

@@ -146,7 +146,7 @@ def test_a_probe_tells_another_store_by_the_claim_that_it_lacks() -> None:
         ):
             change()
             await probe.probe()
-            found.append(probe.watch.standing())
+            found.append(probe.watch.status())
         return found
 
     well, emptied, again = trio.run(main)
@@ -186,7 +186,7 @@ def test_a_store_that_swallows_requests_is_away_after_the_probes_own_time() -> N
         try:
             for _ in range(3):  # more than there are threads for
                 await probe.probe()
-            return probe.watch.standing()
+            return probe.watch.status()
         finally:
             let_go.set()
 
@@ -215,9 +215,9 @@ def test_writes_that_hang_are_found_out_beside_reads_that_work() -> None:
             for late_s[0] in (0.0, SLOW_S + 1):
                 for _ in range(3):  # more than there are threads for
                     await probe.probe()
-                found.append(probe.watch.standing())
+                found.append(probe.watch.status())
             let_go.set()
-        return [*found, probe.watch.standing()]
+        return [*found, probe.watch.status()]
 
     early, hanging, well = trio.run(main)
     assert (early.state, well.state) == ("ok", "ok")
@@ -247,17 +247,17 @@ def test_a_store_that_takes_no_writes_any_more_is_found_out_while_nobody_writes(
             if wrote:
                 store.put("file", b"")
             await probe.probe()
-            assert (lake.puts, probe.watch.standing().state) == (puts, "ok")
+            assert (lake.puts, probe.watch.status().state) == (puts, "ok")
         lake.refuses = True
         now_s[0] += WRITES_EVERY_S + 1
         for _ in range(2):  # a single failure is no outage
             await probe.probe()
-        standing = probe.watch.standing()
+        standing = probe.watch.status()
         assert (standing.state, standing.reads, standing.writes) == ("away", True, False)
         assert standing.last_error is not None and "read-only" in standing.last_error
         lake.refuses = False
         await probe.probe()
-        assert probe.watch.standing().state == "ok"
+        assert probe.watch.status().state == "ok"
 
     trio.run(main)
 

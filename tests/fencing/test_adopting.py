@@ -274,7 +274,7 @@ def test_older_rows_of_a_keyed_table_are_not_put_over_newer_ones(
                 assert second.terminate() == 0
             done = wal_command("adopt", first.data_dir, "--store", store_url(tmp_path), "--json")
             assert done.returncode == 1
-            assert "20 rows of table ns/keyed were not adopted and stay in the log" in done.stderr
+            assert "20 rows of table ns/keyed were not adopted and remain in the log" in done.stderr
             assert "cannot be known" in done.stderr
             told = {one["table"]: one for one in json.loads(done.stdout)["tables"]}
             assert told["keyed"]["refused_rows"] == 20

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import ingester.spark.compaction.run
 from ingester.spark import compact, read_table, register, rewrite
 from ingester.spark.compaction.plan import CompactionReport
-from persist.exports.spark_metadata import lies_in_one_way
+from persist.exports.spark_metadata import has_one_layout
 from persist.manifest import Manifest, TableState, verify
 from persist.store import open_store
 from tests.drivers.daemon import Daemon
@@ -207,11 +207,11 @@ def test_the_list_for_spark_itself_waits_until_all_files_lie_in_one_way(
     persist(client, table)
     put(client, table, events(20, 20, days=2))
     rewrite(spark, url, *table, partition_by=["hour(time)"])
-    assert lies_in_one_way(load(url, table))
+    assert has_one_layout(load(url, table))
     persist(client, table)
-    assert not lies_in_one_way(load(url, table))
+    assert not has_one_layout(load(url, table))
     compact(spark, url, *table)
-    assert lies_in_one_way(load(url, table))
+    assert has_one_layout(load(url, table))
 
 
 def test_a_killed_daemon_finds_rows_of_both_specs_in_its_log(

@@ -44,7 +44,7 @@ async def test_what_was_stored_is_applied_although_the_log_failed_meanwhile(
                 disk.let_go.set()
             assert seen == [entry]
             state.log.catch_up()
-            seen.extend([entry in state.applied, state.answers.by_entry[entry], state.log.parted])
+            seen.extend([entry in state.applied, state.answers.by_entry[entry], state.log.diverged])
             await trio.sleep_forever()
 
     with pytest.RaisesGroup(pytest.RaisesExc(LogFailed), flatten_subgroups=True):

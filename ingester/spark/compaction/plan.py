@@ -52,7 +52,9 @@ def plan_compaction(
     definition = TableDefinition.of_state(state)
 
     def small(add: Add) -> bool:
-        fits = add.bytes < LARGE_ENOUGH * target_bytes or not definition.lies_as_now(add.spec_id)
+        fits = add.bytes < LARGE_ENOUGH * target_bytes or not definition.has_current_layout(
+            add.spec_id
+        )
         return fits and wanted(add)
 
     groups = _groups(state, target_bytes, small)
@@ -78,7 +80,7 @@ def _groups(state: TableState, target_bytes: int, wanted: RowSelection) -> list[
     groups, moving = [], []
     for key, files in sorted(state.partitions.items(), key=lambda item: repr(item[0])):
         chosen = [add for add in files if wanted(add)]
-        if definition.lies_as_now(key[0]):
+        if definition.has_current_layout(key[0]):
             packed = _packed(chosen, target_bytes)
             groups += [FileGroup(key, group) for group in packed]
         else:

@@ -18,7 +18,7 @@ from ingester.spark.compaction.plan import FileGroup
 from ingester.spark.sink.data_files import FileSink
 from persist.manifest import Add
 from persist.parquet.encode import ZSTD, Compression
-from persist.parquet.reading import DataFile, open_checked, sparse_rows, told
+from persist.parquet.reading import DataFile, damage_errors, open_checked, sparse_rows
 from persist.parquet.sparse_rows import SparseRows, concatenated
 from persist.partitioning import (
     PartitionValues,
@@ -79,7 +79,7 @@ class CompactionJob:
     def _by_partition(
         self, group: FileGroup, rows: SparseRows
     ) -> Iterable[tuple[PartitionValues, SparseRows]]:
-        if group.partition is not None and self.definition.lies_as_now(group.partition[0]):
+        if group.partition is not None and self.definition.has_current_layout(group.partition[0]):
             return [(group.partition[1], rows)]
         found: dict[PartitionValues, list[pa.RecordBatch]] = {}
         spec, schema = self.definition.spec, self.definition.schema
@@ -120,5 +120,9 @@ def _result(number: int, adds: list[Add], refused: str | None = None) -> pa.Reco
 
 
 def _rows(store: ObjectStore, file: DataFile, schema: pa.Schema) -> SparseRows:
-    with store.open(file.path) as source, told(file.path), open_checked(source, file) as parquet:
+    with (
+        store.open(file.path) as source,
+        damage_errors(file.path),
+        open_checked(source, file) as parquet,
+    ):
         return sparse_rows(parquet, schema)

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ingester.spark.read.columns import Columns
 from ingester.spark.read.types import spark_schema
 from persist.manifest import Add, PartitionKey
-from persist.parquet.reading import DataFile, group_bounds, open_checked, told
+from persist.parquet.reading import DataFile, damage_errors, group_bounds, open_checked
 from persist.parquet.sparse_rows import null_bytes
 from persist.partitioning import PartitionValues
 from persist.predicate.predicate import Predicate
@@ -54,7 +54,7 @@ class FileToRead(NamedTuple):
 
         The file's partition spec may be older or newer than the definition's.
         """
-        if definition.lies_as_now(self.partition[0]):
+        if definition.has_current_layout(self.partition[0]):
             return self.partition[1]
         return None if definition.spec.fields else ()
 
@@ -141,7 +141,7 @@ def _rows(
     made_from = () if values is not None else columns.definition.spec.columns
     with (
         store.open(file.data.path) as source,
-        told(file.data.path),
+        damage_errors(file.data.path),
         open_checked(source, file.data, pre_buffer=True) as parquet,
     ):
         there = set(parquet.schema_arrow.names)

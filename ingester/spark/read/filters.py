@@ -179,7 +179,7 @@ class Pruning:
         if add.spec_id <= definition.spec_id:
             spec = definition.spec_of(add.spec_id)
             known.append(partition_bounds(spec, add.values, definition.schema))
-        if definition.lies_as_now(add.spec_id):
+        if definition.has_current_layout(add.spec_id):
             known.append(self._partition_columns(add))
         return all(
             predicate.may_match(bounds, add.rows) for bounds in known for predicate in self.files

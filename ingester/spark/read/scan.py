@@ -74,7 +74,7 @@ class TableScan:
         if not adds:
             return self.spark.createDataFrame([], spark_schema(columns.fields()))
         store, root = self.manifest.store, self.manifest.root
-        lies = {add.path: columns.definition.lies_as_now(add.spec_id) for add in adds}
+        lies = {add.path: columns.definition.has_current_layout(add.spec_id) for add in adds}
         for_native = [add for add in adds if lies[add.path]] if self._native(store.url) else []
         frames = []
         if for_native:

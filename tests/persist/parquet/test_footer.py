@@ -13,10 +13,10 @@ from persist.parquet.encode import encode
 from persist.parquet.reading import (
     DataFile,
     FileDamaged,
+    damage_errors,
     footer_checksum,
     open_checked,
     read_footer,
-    told,
 )
 
 WIDE = 4_000
@@ -82,11 +82,11 @@ def test_a_page_that_rotted_is_found_when_it_is_decoded() -> None:
     with (
         open_checked(pa.BufferReader(bytes(changed)), file) as parquet,
         pytest.raises(FileDamaged, match="some/file is damaged"),
-        told("some/file"),
+        damage_errors("some/file"),
     ):
         parquet.read()
 
 
 def test_what_the_system_says_is_no_damage() -> None:
-    with pytest.raises(FileNotFoundError), told("some/file"):
+    with pytest.raises(FileNotFoundError), damage_errors("some/file"):
         open("/nowhere/at/all")  # noqa: SIM115

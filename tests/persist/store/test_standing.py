@@ -40,14 +40,14 @@ class Watched:
 
     @property
     def state(self) -> str:
-        return self.watch.standing().state
+        return self.watch.status().state
 
 
 def test_a_store_is_unknown_then_ok_and_one_failure_is_no_outage() -> None:
     store = Watched()
     assert store.state == "unknown"
     store.answer()
-    assert store.watch.standing() == ("ok", 1e9 + 100, 1e9 + 100, None, True, True)
+    assert store.watch.status() == ("ok", 1e9 + 100, 1e9 + 100, None, True, True)
     store.fail()
     assert (store.state, store.heard, store.watch.doubted()) == ("ok", 1, frozenset({"get"}))
     store.answer()
@@ -68,14 +68,14 @@ def test_a_second_failure_or_a_second_without_an_answer_is_an_outage_until_it_an
     assert (twice.state, alone.state) == ("away", "ok")
     alone.now += DOUBT_S
     assert alone.state == "away"
-    found = twice.watch.standing()
+    found = twice.watch.status()
     assert (found.last_error, found.reads, found.writes) == ("second", False, True)
     twice.now += 60
-    assert twice.watch.standing().since == 1e9 + 100
+    assert twice.watch.status().since == 1e9 + 100
     twice.answer()
-    assert (twice.state, twice.watch.standing().since) == ("ok", 1e9 + 160)
+    assert (twice.state, twice.watch.status().since) == ("ok", 1e9 + 160)
     # What has passed can still be read.
-    assert twice.watch.standing().last_error == "second"
+    assert twice.watch.status().last_error == "second"
 
 
 def test_a_read_that_works_says_nothing_of_writes() -> None:
@@ -84,7 +84,7 @@ def test_a_read_that_works_says_nothing_of_writes() -> None:
     for _ in range(2):
         store.fail("put", "no room")
         store.answer("list")
-    found = store.watch.standing()
+    found = store.watch.status()
     assert (found.state, found.reads, found.writes) == ("away", True, False)
     store.answer("create")
     assert store.state == "ok"
@@ -98,7 +98,7 @@ def test_a_store_that_tells_of_objects_and_gives_no_bytes_or_no_list_is_away() -
             store.fail(kind)
             for each in others:
                 store.answer(each)
-        found = store.watch.standing()
+        found = store.watch.status()
         assert (found.state, found.reads, found.writes) == ("away", False, True), kind
         store.answer(kind)
         assert store.state == "ok"
@@ -135,8 +135,8 @@ def test_a_store_that_lacks_our_claim_is_away_whatever_it_answers() -> None:
     store.watch.found("no claim")
     store.answer()
     store.answer("put")
-    assert store.watch.standing()[0::3] == ("away", "no claim")
-    assert store.watch.standing()[4:] == (False, False)
+    assert store.watch.status()[0::3] == ("away", "no claim")
+    assert store.watch.status()[4:] == (False, False)
     store.watch.found(None)
     assert store.state == "ok"
 
@@ -146,7 +146,7 @@ def test_a_request_without_an_answer_counts_once_however_often_it_is_looked_at()
     store.answer()
     store.watch.unanswered("exists", 5.0)
     assert store.state == "away"
-    assert store.watch.standing().last_error == "no answer within 5 s"
+    assert store.watch.status().last_error == "no answer within 5 s"
 
 
 CALLS: dict[str, Callable[[Any], object]] = {
@@ -201,4 +201,4 @@ def test_a_name_that_no_store_can_hold_says_nothing_of_the_store() -> None:
     watch = StoreWatch()
     with pytest.raises(StoreError):
         WatchedStore(Broken(StoreError("cannot hold this name")), watch).put("a", b"")
-    assert (watch.standing().state, watch.tally().requests) == ("unknown", {})
+    assert (watch.status().state, watch.tally().requests) == ("unknown", {})
