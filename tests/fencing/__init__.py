@@ -1,1 +1,1 @@
-"""Two processes that believe they are one daemon: the older may commit nothing more."""
+"""Two processes that believe they are the same daemon: the older one can commit nothing more."""

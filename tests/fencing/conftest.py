@@ -1,4 +1,4 @@
-"""Where two daemons meet: on local files, and on an S3 server process."""
+"""The stores that two daemons share: local files, and an S3 server process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store whose caller stands still before its n-th call, as under SIGSTOP, while others go on."""
+"""A store whose caller is paused before its n-th call, as by SIGSTOP, while others continue."""
 
 from __future__ import annotations
 

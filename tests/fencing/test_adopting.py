@@ -1,4 +1,4 @@
-"""``ingester wal adopt``: whose log it takes, what it refuses, and tables with a primary key."""
+"""``ingester wal adopt``: which logs it adopts, what it refuses, and tables with a primary key."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_several_epochs_of_one_log_are_adopted_each_under_its_own(tmp_path: Path
     assert adopted_rows(place, "first") == 0
 
 
-def test_another_store_is_refused_even_with_a_table_of_the_name(tmp_path: Path) -> None:
+def test_another_store_is_refused_even_with_a_table_of_the_same_name(tmp_path: Path) -> None:
     with start(tmp_path, "first") as first:
         write(first, TABLE, events(0, 5))
         first.kill()
@@ -257,9 +257,7 @@ def test_in_a_keyed_table_the_last_write_of_the_log_wins(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("open_", [True, False])
-def test_older_rows_of_a_keyed_table_are_not_put_over_newer_ones(
-    tmp_path: Path, open_: bool
-) -> None:
+def test_older_rows_of_a_keyed_table_do_not_replace_newer_ones(tmp_path: Path, open_: bool) -> None:
     with start(tmp_path, "first") as first:
         make_keyed(first.flight)
         write(first, KEYED, keyed_rows(0, 20, 1))

@@ -1,4 +1,4 @@
-"""Adoptions that race: with the successor's writes and persists, and with each other."""
+"""Adoptions that race with the successor's writes and flushes, and with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon that was replaced while it stood still: fenced, and its rows adopted once."""
+"""A daemon that was replaced while it was paused is fenced, and its rows are adopted once."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_rows_are_never_seen_twice_while_a_copy_is_adopted(tmp_path: Path) -> No
     assert rows_in_files(tmp_path, TOUCHED) == list(range(400))
 
 
-def test_a_copy_that_ends_earlier_is_adopted_into_a_buffer_that_goes_on(tmp_path: Path) -> None:
+def test_a_copy_that_ends_earlier_is_adopted_while_a_buffer_continues(tmp_path: Path) -> None:
     """The second daemon's buffer has more than the adopted log: it encodes the rest."""
     with start(tmp_path, "second") as second:
         write(second, TOUCHED, events(0, 30, days=2))

@@ -1,4 +1,4 @@
-"""Who may commit for an old epoch, and what of an old log is still to be committed."""
+"""Who may commit for an old epoch, and which operations of an old log are still to be committed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def left(state: TableState, *parts: OrphanPart) -> list[int]:
     return [part.seq for part in left_of(state, {KEY: list(parts)}).get(KEY, [])]
 
 
-def test_an_adoption_goes_in_where_a_stale_daemon_is_fenced(manifest: Manifest) -> None:
+def test_an_adoption_commits_where_a_stale_daemon_is_fenced(manifest: Manifest) -> None:
     state = put_in(manifest, table(manifest, 2), Proposal([HERE]), NEWER)
     with pytest.raises(Fenced):
         put_in(manifest, state, Proposal(persist(2)))
@@ -76,7 +76,7 @@ def test_an_adoption_goes_in_where_a_stale_daemon_is_fenced(manifest: Manifest) 
     assert after.writers["me"] == HERE
 
 
-def test_an_adoption_of_an_identity_that_nobody_replaced_is_refused(manifest: Manifest) -> None:
+def test_an_adoption_of_an_identity_that_was_not_replaced_is_refused(manifest: Manifest) -> None:
     state = put_in(manifest, table(manifest, 2), Proposal([HERE]), NEWER)
     with pytest.raises(NotReplaced, match="epoch 2 was not replaced"):
         commit(manifest, state, Proposal(persist(1, writer=NEWER)), NEWER, fence=check_replaced)
@@ -85,7 +85,7 @@ def test_an_adoption_of_an_identity_that_nobody_replaced_is_refused(manifest: Ma
         commit(manifest, state, Proposal(persist(1)), stranger, fence=check_replaced)
 
 
-def test_a_keyed_persist_that_is_in_files_takes_no_rows_away(manifest: Manifest) -> None:
+def test_a_keyed_flush_already_in_files_removes_no_rows(manifest: Manifest) -> None:
     """Its removes alone would: the add that had those rows has fallen out."""
     state = table(manifest, 3)
     (first, second) = sorted(state.files)
@@ -95,7 +95,7 @@ def test_a_keyed_persist_that_is_in_files_takes_no_rows_away(manifest: Manifest)
     assert sorted(after.files) == [first, second]
 
 
-def test_what_is_applied_under_the_old_identity_is_left_out() -> None:
+def test_operations_applied_under_the_old_identity_are_left_out() -> None:
     parts = [part(seq) for seq in (3, 5, 9)]
     assert left(state_with(), *parts) == [3, 5, 9]
     assert left(state_with(Applied("me", 1, 1, DAY, 5)), *parts) == [9]
@@ -104,7 +104,7 @@ def test_what_is_applied_under_the_old_identity_is_left_out() -> None:
     assert left(state_with(EpochComplete("me", 1)), *parts) == []
 
 
-def test_what_an_origin_has_in_files_by_another_way_is_left_out() -> None:
+def test_operations_of_an_origin_already_in_files_are_left_out() -> None:
     parts = [part(1, "o", 10), part(2, "o", 11), part(3, "o", 12), part(4, "p", 10), part(5)]
     ahead = (OriginAhead(1, DAY, 11), OriginAhead(1, ("other",), 12))
     assert left(state_with(OriginAction("o", "me", 2, 10, ())), *parts) == [2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""A keyed table's writes are taken by one daemon, until it has stopped or its log is adopted."""
+"""One daemon owns a keyed table's writes until it has stopped or its log is adopted."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_daemon_that_has_stopped_owns_nothing(tmp_path: Path) -> None:
             assert state(first) == expected | {0: 3}
 
 
-def test_a_dead_daemon_keeps_its_table_for_itself_and_for_who_adopts_its_log(
+def test_a_dead_daemons_table_stays_its_own_until_its_log_is_adopted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploading = FileWriter.upload
@@ -149,7 +149,7 @@ def test_the_table_of_a_daemon_whose_disk_is_lost_is_freed_under_its_name(tmp_pa
         assert state(second) == {0: 2, 1: 1, 2: 1, 3: 1, 4: 1}
 
 
-def test_an_owner_that_stands_still_is_the_owner_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_paused_owner_is_still_the_owner_when_it_resumes(tmp_path: Path) -> None:
     with start(tmp_path, "first") as first, start(tmp_path, "second") as second:
         make(first)
         write(first, batch(0, 5, 1))
@@ -190,7 +190,7 @@ def test_many_daemons_that_want_a_table_at_once_agree_on_one(tmp_path: Path) -> 
             daemon.kill()
 
 
-def test_the_endpoint_that_is_told_can_be_set(tmp_path: Path) -> None:
+def test_the_reported_endpoint_can_be_set(tmp_path: Path) -> None:
     advertised = "grpc://pod-0.ingester:8082"
     with (
         start(tmp_path, "first", flight__advertise=advertised) as first,
@@ -201,7 +201,7 @@ def test_the_endpoint_that_is_told_can_be_set(tmp_path: Path) -> None:
         assert refusal(lambda: write(second, batch(0, 1, 2)))["endpoint"] == advertised
 
 
-def test_rows_of_a_lost_disk_that_comes_back_do_not_go_over_newer_ones(tmp_path: Path) -> None:
+def test_rows_of_a_recovered_disk_do_not_replace_newer_ones(tmp_path: Path) -> None:
     with start(tmp_path, "first") as first, start(tmp_path, "second") as second:
         make(first)
         write(first, batch(0, 3, 1))

@@ -30,7 +30,7 @@ def test_a_wait_lies_anywhere_below_its_ceiling(seed: int) -> None:
         assert 0 <= drawn.next_s() <= ceilings.next_s()
 
 
-def test_many_who_fail_together_do_not_come_back_together() -> None:
+def test_callers_that_fail_together_do_not_retry_together() -> None:
     waits = {Backoff(1.0, 30.0, Random(seed)).next_s() for seed in range(100)}
     assert len(waits) == 100
     assert min(waits) < 0.1

@@ -37,7 +37,7 @@ def test_the_next_one_is_made_meanwhile_and_only_that_one() -> None:
         assert begun == list(range(min(number + 2, 4)))
 
 
-def test_what_making_raises_comes_in_its_turn() -> None:
+def test_an_exception_from_making_an_item_is_raised_in_order() -> None:
     def make() -> Iterator[int]:
         yield 1
         raise ValueError("no second one")
@@ -48,7 +48,7 @@ def test_what_making_raises_comes_in_its_turn() -> None:
         next(items)
 
 
-def test_whoever_stops_early_leaves_no_thread() -> None:
+def test_stopping_early_leaves_no_thread() -> None:
     before = threading.active_count()
     items = one_ahead(iter(range(100)))
     assert next(items) == 0
@@ -84,7 +84,7 @@ def test_no_more_than_two_are_begun_or_held() -> None:
     assert set(begun) <= {0, 1}
 
 
-def test_what_a_job_raises_is_raised_in_its_place() -> None:
+def test_an_exception_of_a_job_is_raised_in_its_place() -> None:
     def job(number: int) -> int:
         return 1 // (number - 2)
 

@@ -1,4 +1,4 @@
-"""``python -m tests.power``: power cuts, races, and daemons with a fault that have to be caught."""
+"""``python -m tests.power``: power cuts, races, and planted faults that must be caught."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the file system of these campaigns can be mounted here, tried."""
+"""Whether the campaigns' file system can be mounted here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Daemons with a fault planted: a campaign that does not catch them is worth nothing."""
+"""Daemons with a planted fault, which every campaign must catch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows that campaigns write, and how they find out whether all of them are there once."""
+"""The rows that campaigns write, and the check that each is present once."""
 
 from __future__ import annotations
 

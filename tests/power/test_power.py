@@ -1,4 +1,4 @@
-"""The short form of the power cuts, and the file system by itself."""
+"""The short form of the power cuts, and tests of the file system itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _file(folder: Folder, name: str) -> Node | None:
     return folder.now.get(name)
 
 
-def test_what_was_synced_survives_and_nothing_else_has_to() -> None:
+def test_synced_data_survives_and_other_data_may_not() -> None:
     root, file = Folder(), File()
     root.change((), (("f", file),))
     file.write(0, b"a" * 3 * SECTOR)
@@ -39,7 +39,7 @@ def test_what_was_synced_survives_and_nothing_else_has_to() -> None:
         assert bytes(found.now[SECTOR : 2 * SECTOR]) in (b"a" * SECTOR, b"b" * SECTOR)
 
 
-def test_names_are_lost_from_some_moment_on() -> None:
+def test_unsynced_names_are_lost() -> None:
     root = Folder()
     for number in range(4):
         root.change((), ((str(number), File()),))

@@ -1,4 +1,4 @@
-"""What the code asks of a store beside commits, counted request by request."""
+"""The requests beside commits, counted one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulation has found, as tables, a picture, and a word on where it ends."""
+"""The results of the simulation: tables, a picture, and the limit."""
 
 from __future__ import annotations
 

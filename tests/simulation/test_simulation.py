@@ -1,4 +1,4 @@
-"""The simulation is of the code that runs: the same commits, in simulated time and in real time."""
+"""The simulation runs the real code: the same commits in simulated time and in real time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_time_passes_for_one_process_after_the_other() -> None:
     assert told == [(1.0, "a"), (3.0, "b"), (4.0, "a")]  # b's last one is after the end
 
 
-def test_what_a_process_raises_ends_the_simulation() -> None:
+def test_an_exception_of_a_process_ends_the_simulation() -> None:
     clock = Clock()
     clock.start(lambda: clock.sleep(100.0))
     clock.start(lambda: [][1], 5.0)
@@ -87,7 +87,7 @@ def in_real_time(daemons: int) -> Contention:
     return found
 
 
-def test_more_daemons_ask_for_more_and_each_commit_is_made_once() -> None:
+def test_more_daemons_make_more_requests_and_each_commit_once() -> None:
     few, many = spread(2, every_s=60.0), spread(12, every_s=60.0)
     assert (len(few.commits_s), len(many.commits_s)) == (2, 12)
     assert few.requests_each < many.requests_each
@@ -100,7 +100,7 @@ def test_more_daemons_ask_for_more_and_each_commit_is_made_once() -> None:
     assert "12 daemons commit within" in where_it_ends([few, many], every_s=60.0)
 
 
-def test_a_look_costs_two_reads_and_a_lone_commit_two_writes() -> None:
+def test_a_refresh_costs_two_reads_and_a_lone_commit_two_writes() -> None:
     costs = {cost.what: cost.requests for cost in count_requests()}
     assert dict(costs["look, nothing new"]) == {"get": 2}
     alone = costs["commit, alone"]

@@ -1,4 +1,4 @@
-"""A segment that is in memory, to be scanned."""
+"""A segment in memory, for scans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log's events are not what these tests look at: they go nowhere."""
+"""Silences the log's events, which these tests do not check."""
 
 from __future__ import annotations
 

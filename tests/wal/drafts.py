@@ -1,4 +1,4 @@
-"""Drafts of a test: payloads that are joined into one entry when it is their turn."""
+"""Drafts for tests: payloads that are joined into one entry."""
 
 from __future__ import annotations
 

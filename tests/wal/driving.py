@@ -1,4 +1,4 @@
-"""Law: a test drives the log through its public face, as the ingester does."""
+"""Drives the log through its public interface, as the ingester does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk whose data sync ends when the test says so: what happens during one is then certain."""
+"""A disk whose data sync ends when the test says so, for events during a sync."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a killed process, byte by byte: what the tests cut, flip, and let a start recover."""
+"""The log of a killed process, byte by byte, which tests cut, flip and recover."""
 
 from __future__ import annotations
 

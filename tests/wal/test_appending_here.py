@@ -1,4 +1,6 @@
-"""Who waits anyway writes the group itself, and hears of it before the loop has applied it."""
+"""A thread that waits for its answer writes the group itself, and learns the outcome before it is
+applied.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def _append_all(state: Running, entries: list[Entry]) -> None:
 
 
 @in_trio
-async def test_an_idle_log_is_written_by_who_appends_and_a_busy_one_by_its_thread(
+async def test_the_appending_thread_writes_an_idle_log_and_the_logs_thread_a_busy_one(
     tmp_path: Path,
 ) -> None:
     disk = Syncs()
@@ -80,7 +82,7 @@ async def test_an_idle_log_is_written_by_who_appends_and_a_busy_one_by_its_threa
 
 
 @in_trio
-async def test_what_is_stored_is_told_before_it_is_applied_and_found_by_who_catches_up(
+async def test_a_stored_entry_is_reported_before_it_is_applied_and_found_by_a_catch_up(
     tmp_path: Path,
 ) -> None:
     disk = HeldDisk()
@@ -106,7 +108,7 @@ async def test_what_is_stored_is_told_before_it_is_applied_and_found_by_who_catc
 
 
 @in_trio
-async def test_whoever_waits_for_it_is_told_when_all_that_was_stored_is_applied(
+async def test_a_waiting_reader_continues_when_all_stored_entries_are_applied(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as state:
@@ -133,7 +135,7 @@ async def test_whoever_waits_for_it_is_told_when_all_that_was_stored_is_applied(
 
 
 @in_trio
-async def test_nothing_is_told_of_what_was_not_synced(tmp_path: Path) -> None:
+async def test_an_unsynced_entry_is_not_reported(tmp_path: Path) -> None:
     disk = HeldDisk()
     seen: list[object] = []
 
@@ -173,7 +175,9 @@ async def test_drafts_become_entries_in_the_thread_that_appends(tmp_path: Path) 
 
 
 @in_trio
-async def test_many_threads_append_each_in_its_order_and_nothing_is_lost(tmp_path: Path) -> None:
+async def test_many_threads_append_each_in_its_own_order_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
     """Whoever writes leaves the rest to somebody, however the threads meet."""
     threads, each = 8, 60
     async with running(tmp_path) as state:
@@ -203,7 +207,7 @@ async def test_many_threads_append_each_in_its_order_and_nothing_is_lost(tmp_pat
 
 
 @in_trio
-async def test_a_closed_log_takes_nothing_here_either(tmp_path: Path) -> None:
+async def test_a_closed_log_refuses_an_append_by_the_writing_thread(tmp_path: Path) -> None:
     async with running(tmp_path) as state:
         log = state.log
     with pytest.raises(LogClosed):

@@ -1,4 +1,6 @@
-"""Who writes a group says when the loop may apply it; of small ones only where somebody waits."""
+"""The writing thread tells the loop of its groups; of small ones only if a reader or caller
+waits.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ async def left_to_be_told(
 
 
 @in_trio
-async def test_who_writes_says_when_the_loop_may_apply_it(tmp_path: Path) -> None:
+async def test_the_writing_thread_says_when_the_loop_may_apply_its_group(tmp_path: Path) -> None:
     async with left_to_be_told(tmp_path) as (state, stored):
         first, second = operation(b"one"), operation(b"two")
         first.on_stored, first.on_done = stored.note, state.answers.note
@@ -57,7 +59,7 @@ async def test_who_writes_says_when_the_loop_may_apply_it(tmp_path: Path) -> Non
 
 
 @in_trio
-async def test_groups_are_applied_together_or_when_somebody_waits(tmp_path: Path) -> None:
+async def test_groups_are_applied_together_or_when_a_reader_waits(tmp_path: Path) -> None:
     large_enough = LogSettings(segment_bytes=64 << 20)
     async with left_to_be_told(tmp_path, at_once_s=0.0, settings=large_enough) as (state, stored):
         entries = [operation(b"small") for _ in range(40)]
@@ -96,7 +98,7 @@ async def test_groups_are_applied_together_or_when_somebody_waits(tmp_path: Path
 
 
 @in_trio
-async def test_where_somebody_has_had_to_wait_the_loop_is_told_of_each(tmp_path: Path) -> None:
+async def test_after_a_reader_had_to_wait_the_loop_is_told_of_each_group(tmp_path: Path) -> None:
     async with left_to_be_told(tmp_path, at_once_s=3600.0) as (state, stored):
         entries = [operation(b"small") for _ in range(3)]
         for number, entry in enumerate(entries):
@@ -109,7 +111,7 @@ async def test_where_somebody_has_had_to_wait_the_loop_is_told_of_each(tmp_path:
 
 
 @in_trio
-async def test_the_loop_looks_for_more_until_none_come(tmp_path: Path) -> None:
+async def test_the_loop_checks_for_groups_until_none_arrive(tmp_path: Path) -> None:
     async with left_to_be_told(tmp_path) as (state, stored):
         for number in range(3):
             first, second = operation(b"one"), operation(b"two")
@@ -124,7 +126,7 @@ async def test_the_loop_looks_for_more_until_none_come(tmp_path: Path) -> None:
 
 
 @in_trio
-async def test_what_nobody_tells_of_is_applied_all_the_same(tmp_path: Path) -> None:
+async def test_a_group_that_no_thread_reports_is_applied(tmp_path: Path) -> None:
     async with running(tmp_path) as state:
         stored, entry = Stored(state), operation(b"one")
         entry.on_stored, entry.on_done = stored.note, state.answers.note
@@ -133,7 +135,7 @@ async def test_what_nobody_tells_of_is_applied_all_the_same(tmp_path: Path) -> N
 
 
 @in_trio
-async def test_a_run_that_is_cancelled_applies_what_nobody_told_of(tmp_path: Path) -> None:
+async def test_a_cancelled_run_applies_unreported_groups(tmp_path: Path) -> None:
     with trio.fail_after(20):
         async with left_to_be_told(tmp_path, clean=False) as (state, stored):
             entry = operation(b"one")

@@ -1,4 +1,4 @@
-"""Callers that come back at once are waited for, others are not, and nobody for long."""
+"""Callers that return at once are waited for, others are not, and no wait is long."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class DelayedGroup:
         return time.monotonic() - began
 
 
-def test_a_group_waits_until_those_of_the_last_one_are_back() -> None:
+def test_a_group_waits_until_the_callers_of_the_last_one_return() -> None:
     group = DelayedGroup()
     group.arrive(1, 2, 3)
     group.go()
@@ -77,7 +77,7 @@ def test_a_group_waits_until_those_of_the_last_one_are_back() -> None:
     group.wait()
 
 
-def test_others_do_not_stand_for_those_who_went_but_where_they_are_many() -> None:
+def test_other_callers_do_not_replace_missing_ones_unless_they_are_many() -> None:
     group = DelayedGroup()
     group.arrive(1, 2, 3)
     group.go()
@@ -90,7 +90,7 @@ def test_others_do_not_stand_for_those_who_went_but_where_they_are_many() -> Non
     assert group.delay.failed
 
 
-def test_nobody_waits_for_one_or_for_those_who_are_told_to_leave() -> None:
+def test_there_is_no_wait_for_one_caller_or_after_leave() -> None:
     group = DelayedGroup()
     group.wait()
     group.arrive(1)
@@ -101,7 +101,7 @@ def test_nobody_waits_for_one_or_for_those_who_are_told_to_leave() -> None:
     assert group.waiting(group.leave) < PATIENCE_S
 
 
-def test_one_is_waited_for_after_the_other() -> None:
+def test_each_caller_extends_the_wait() -> None:
     group = DelayedGroup()
     group.delay.wait_s = 2.0
     group.arrive(1, 2, 3)
@@ -111,7 +111,7 @@ def test_one_is_waited_for_after_the_other() -> None:
     assert not group.delay.failed
 
 
-def test_all_of_them_are_not_waited_for_long() -> None:
+def test_the_whole_wait_is_short() -> None:
     group = DelayedGroup()
     group.delay.most_s = 0.15
     group.arrive(1, 2, 3)
@@ -126,7 +126,7 @@ def come_slowly(group: DelayedGroup, every_s: float) -> None:
         group.arrive(caller)
 
 
-def test_those_who_do_not_come_back_are_waited_for_less_and_less_often() -> None:
+def test_callers_that_do_not_return_are_waited_for_less_and_less_often() -> None:
     group, waits = DelayedGroup(), 0
     group.delay.wait_s = 0.0
     for _ in range(2_000):
@@ -143,7 +143,7 @@ def test_those_who_do_not_come_back_are_waited_for_less_and_less_often() -> None
     assert group.delay.backoff == 0
 
 
-def test_one_wait_in_vain_is_forgiven() -> None:
+def test_one_failed_wait_has_no_consequence() -> None:
     group = DelayedGroup()
     for _ in range(50):
         group.delay.wait_s = 0.0
@@ -169,7 +169,7 @@ def waits_that_end_well(group: DelayedGroup, times: int) -> None:
             group.waiting(lambda: group.arrive(1, 2))
 
 
-def test_a_log_that_is_held_or_closed_waits_for_nobody(
+def test_a_held_or_closed_log_does_not_wait_for_callers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next group would wait for two callers that never come back."""
@@ -204,7 +204,7 @@ def test_a_log_that_is_held_or_closed_waits_for_nobody(
 
 
 @in_trio
-async def test_those_who_wait_for_their_answers_count_wherever_it_is_written(
+async def test_callers_that_wait_for_answers_count_whichever_thread_writes(
     tmp_path: Path,
 ) -> None:
     waiting, arrive = list[object](), CommitDelay.arrived
@@ -230,7 +230,7 @@ async def test_those_who_wait_for_their_answers_count_wherever_it_is_written(
         await state.answers.wait(first)
 
 
-def test_who_comes_while_drafts_are_made_into_entries_is_in_the_next_group(
+def test_a_caller_that_arrives_while_entries_are_made_is_in_the_next_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups: list[set[object]] = []

@@ -128,7 +128,7 @@ def test_a_crash_at_any_disk_call_keeps_every_acknowledged_record_once(
 
 @settings(max_examples=150)
 @given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 2**32))
-def test_a_crash_while_segments_are_deleted_leaves_all_from_one_of_them_on(
+def test_a_crash_during_deletion_leaves_every_segment_from_one_on(
     calls: int, keep_from: int, seed: int
 ) -> None:
     disk = CrashDisk()

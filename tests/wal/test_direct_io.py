@@ -1,4 +1,4 @@
-"""Law: a file has the same bytes, whichever way they went to it."""
+"""A file has the same bytes, whether they were written directly or through the page cache."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_the_bytes_are_the_same_as_through_the_page_cache(
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_appends_behind_each_other_go_around_the_page_cache(
+def test_consecutive_appends_bypass_the_page_cache(
     tmp_path: Path, writes: CountedWrites, used: bool
 ) -> None:
     disk = DirectDisk()
@@ -168,7 +168,7 @@ def test_appends_behind_each_other_go_around_the_page_cache(
     assert (tmp_path / "log").read_bytes() == whole.ljust(FILE_BYTES, b"\0")
 
 
-def test_little_goes_into_the_page_cache_where_nobody_waits_for_a_sync(tmp_path: Path) -> None:
+def test_small_appends_use_the_page_cache_if_no_caller_waits_for_a_sync(tmp_path: Path) -> None:
     disk = DirectDisk(least_bytes=2 * BLOCK_BYTES)
     fd = disk.open(tmp_path / "log", "create")
     require_direct_writes(tmp_path)
@@ -189,7 +189,7 @@ def test_little_goes_into_the_page_cache_where_nobody_waits_for_a_sync(tmp_path:
     assert (tmp_path / "log").read_bytes() == whole.ljust(FILE_BYTES, b"\0")
 
 
-def test_an_append_larger_than_the_staging_room_goes_out_in_several(tmp_path: Path) -> None:
+def test_an_append_larger_than_the_staging_buffer_is_several_writes(tmp_path: Path) -> None:
     disk = DirectDisk()
     fd = disk.open(tmp_path / "log", "create")
     pieces: list[Piece] = [_bytes(100, 1), os.urandom(9 << 20), _bytes(77, 2)]
@@ -199,7 +199,7 @@ def test_an_append_larger_than_the_staging_room_goes_out_in_several(tmp_path: Pa
     assert (tmp_path / "log").read_bytes()[:end] == b"".join(pieces)
 
 
-def test_a_file_system_that_refuses_direct_writes_is_written_in_the_ordinary_way(
+def test_a_file_system_without_direct_writes_is_written_through_the_page_cache(
     tmp_path: Path, writes: CountedWrites
 ) -> None:
     disk = DirectDisk()
@@ -214,7 +214,7 @@ def test_a_file_system_that_refuses_direct_writes_is_written_in_the_ordinary_way
     assert (tmp_path / "log").read_bytes() == whole.ljust(FILE_BYTES, b"\0")
 
 
-def test_after_an_error_the_file_is_written_in_the_ordinary_way(
+def test_after_an_error_the_file_is_written_through_the_page_cache(
     tmp_path: Path, writes: CountedWrites
 ) -> None:
     disk = DirectDisk()
@@ -234,7 +234,7 @@ def test_after_an_error_the_file_is_written_in_the_ordinary_way(
     assert (tmp_path / "log").read_bytes() == expected
 
 
-def test_a_file_without_room_is_as_long_as_what_was_written(
+def test_a_file_without_allocation_is_as_long_as_its_content(
     tmp_path: Path, writes: CountedWrites
 ) -> None:
     disk = DirectDisk()

@@ -1,4 +1,4 @@
-"""Drafts become entries in their order, and nothing stands in the log behind a refused one."""
+"""Drafts become entries in order, and nothing follows a refused one in the log."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Outcomes:
 
 
 @in_trio
-async def test_what_waits_while_a_group_is_written_becomes_one_entry(tmp_path: Path) -> None:
+async def test_drafts_that_arrive_during_a_write_become_one_entry(tmp_path: Path) -> None:
     disk = HeldDisk()
     async with running(tmp_path, make=join, disk=disk) as state:
         outcomes = Outcomes()
@@ -85,7 +85,7 @@ async def test_what_waits_while_a_group_is_written_becomes_one_entry(tmp_path: P
 
 
 @in_trio
-async def test_entries_and_drafts_of_one_line_keep_their_order(tmp_path: Path) -> None:
+async def test_entries_and_drafts_of_one_session_keep_their_order(tmp_path: Path) -> None:
     async with running(tmp_path, make=join) as state:
         outcomes, line = Outcomes(), OrderedSession()
         entries = []
@@ -102,7 +102,7 @@ async def test_entries_and_drafts_of_one_line_keep_their_order(tmp_path: Path) -
 
 
 @in_trio
-async def test_behind_an_unfit_draft_nothing_of_its_line_is_taken(tmp_path: Path) -> None:
+async def test_after_an_invalid_draft_nothing_of_its_session_is_accepted(tmp_path: Path) -> None:
     disk = HeldDisk()
     async with running(tmp_path, make=join, disk=disk) as state:
         outcomes, line, other = Outcomes(), OrderedSession(), OrderedSession()
@@ -131,7 +131,7 @@ async def test_behind_an_unfit_draft_nothing_of_its_line_is_taken(tmp_path: Path
 
 
 @in_trio
-async def test_drafts_that_wait_when_the_disk_is_full_are_refused(tmp_path: Path) -> None:
+async def test_drafts_pending_on_a_full_disk_are_refused(tmp_path: Path) -> None:
     disk = FaultyDisk()
     held, go = threading.Event(), threading.Event()
     async with running(tmp_path, make=join, disk=disk) as state:
@@ -184,7 +184,7 @@ async def test_drafts_that_are_being_made_when_the_log_ends_are_answered(tmp_pat
 
 
 @in_trio
-async def test_who_fails_to_make_entries_ends_the_log_and_the_drafts_are_answered(
+async def test_a_failing_make_ends_the_log_and_the_drafts_are_answered(
     tmp_path: Path,
 ) -> None:
     def fails(drafts: list[Draft]) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""How a log ends: closed, cancelled, never run, or failed; whoever waits is answered."""
+"""How a log ends: closed, cancelled, never run or failed; every waiting caller is answered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from wal.format import segment_name
 
 
 @pytest.mark.parametrize("mode", ["commit", "interval", "off"])
-def test_close_finishes_what_waits_and_leaves_a_sealed_log(tmp_path: Path, mode: str) -> None:
+def test_close_commits_pending_entries_and_leaves_a_sealed_log(tmp_path: Path, mode: str) -> None:
     async def write() -> None:
         settings = LogSettings(fsync=mode, segment_bytes=4096)  # type: ignore[arg-type]
         async with running(tmp_path, settings) as state:
@@ -91,7 +91,7 @@ def test_a_log_that_never_ran_answers_what_was_appended_when_it_is_closed(tmp_pa
     trio.run(write)
 
 
-def test_a_sink_that_fails_on_what_is_written_ends_the_log(tmp_path: Path) -> None:
+def test_a_failing_apply_ends_the_log(tmp_path: Path) -> None:
     async def write() -> None:
         log = await started(tmp_path)
         answers, entry = Answers(), operation(b"x")
@@ -108,7 +108,7 @@ def test_a_sink_that_fails_on_what_is_written_ends_the_log(tmp_path: Path) -> No
     trio.run(write)
 
 
-def test_nothing_is_applied_behind_what_the_sink_refused(tmp_path: Path) -> None:
+def test_nothing_is_applied_after_a_refused_group(tmp_path: Path) -> None:
     """Also where the log has it already: its thread did not wait for the sink."""
     applied: list[Entry] = []
 
@@ -137,7 +137,7 @@ def test_nothing_is_applied_behind_what_the_sink_refused(tmp_path: Path) -> None
     assert applied == []
 
 
-def test_a_callback_that_fails_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+def test_a_failing_callback_does_not_delay_other_answers(tmp_path: Path) -> None:
     async def write() -> None:
         log = await started(tmp_path)
         answers, bad, good = Answers(), operation(b"bad"), operation(b"good")

@@ -1,4 +1,4 @@
-"""A disk that refuses a segment: its room, its header, its seal or its name."""
+"""A disk that refuses a segment: its space, its header, its seal or its name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from wal import Log, LogFailed, LogFull, LogWriteFailed
 FULL = [errno.ENOSPC, errno.EDQUOT]
 
 
-def test_nothing_is_rotated_behind_a_sync_that_has_failed(tmp_path: Path) -> None:
+def test_no_rotation_follows_a_failed_sync(tmp_path: Path) -> None:
     async def write() -> None:
         disk = HeldDisk()
         log = await started(tmp_path, disk=disk)
@@ -125,7 +125,7 @@ def test_a_segment_that_cannot_be_opened_is_tried_again(tmp_path: Path, call: st
     trio.run(write)
 
 
-def test_a_seal_that_fails_leaves_the_segment_open(tmp_path: Path) -> None:
+def test_a_failed_seal_leaves_the_segment_open(tmp_path: Path) -> None:
     async def write() -> None:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:

@@ -1,4 +1,4 @@
-"""A disk that refuses a group: what is cut, who is told, and whether the log goes on."""
+"""A disk that refuses a group: what is cut, who is answered, and whether the log continues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from wal.format import SEGMENT_HEADER_BYTES, segment_name
     ("error", "expected"),
     [(errno.EIO, LogWriteFailed), (errno.ENOSPC, LogFull), (errno.EDQUOT, LogFull)],
 )
-def test_a_failed_append_is_cut_back_answered_and_forgotten(
+def test_a_failed_append_is_cut_back_and_answered(
     tmp_path: Path, error: int, expected: type[Exception]
 ) -> None:
     async def write() -> None:
@@ -53,7 +53,7 @@ def test_a_failed_append_is_cut_back_answered_and_forgotten(
     trio.run(write)
 
 
-def test_what_was_cut_back_is_synced_before_its_writers_are_told(tmp_path: Path) -> None:
+def test_a_cut_is_synced_before_its_writers_are_answered(tmp_path: Path) -> None:
     async def write() -> None:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:
@@ -68,7 +68,7 @@ def test_what_was_cut_back_is_synced_before_its_writers_are_told(tmp_path: Path)
     trio.run(write)
 
 
-def test_a_range_that_takes_no_zeros_is_truncated(tmp_path: Path) -> None:
+def test_a_range_that_cannot_be_zeroed_is_truncated(tmp_path: Path) -> None:
     async def write() -> None:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk, clean=False) as state:
@@ -86,7 +86,7 @@ def test_a_range_that_takes_no_zeros_is_truncated(tmp_path: Path) -> None:
     trio.run(write)
 
 
-def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_short_write_is_continued(tmp_path: Path) -> None:
     async def write() -> None:
         disk = FaultyDisk()
         parts = [bytes([i]) * 20_000 for i in range(3)]
@@ -169,7 +169,7 @@ def test_a_failed_timed_sync_ends_the_log(tmp_path: Path) -> None:
     trio.run(write)
 
 
-def test_what_waits_behind_a_failed_group_is_refused_with_it(tmp_path: Path) -> None:
+def test_entries_pending_behind_a_failed_group_are_refused(tmp_path: Path) -> None:
     """Otherwise a stream's later batch would stand where its earlier one was refused."""
 
     async def write() -> None:

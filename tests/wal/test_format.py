@@ -1,4 +1,4 @@
-"""The bytes of a segment: what is written is read back, and nothing else passes for it."""
+"""The bytes of a segment: written values are read back, and other bytes are refused."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_short_segment_header_is_refused(header: SegmentHeader, length: int) -
     assert isinstance(decode_segment_header(encode_segment_header(header)[:length]), Mismatch)
 
 
-def test_a_later_format_is_told_apart_from_damage() -> None:
+def test_a_later_format_is_distinguished_from_damage() -> None:
     block = bytearray(encode_segment_header(SegmentHeader(1, LogIdentity("a", "b", 1), 1)))
     block[8] = 2
     mismatch = decode_segment_header(block)
@@ -97,7 +97,7 @@ def test_a_record_header_with_any_bit_flipped_is_refused(
 
 
 @given(record_headers)
-def test_stale_bytes_of_another_segment_or_place_never_check_out(header: RecordHeader) -> None:
+def test_stale_bytes_of_another_segment_or_position_never_pass(header: RecordHeader) -> None:
     block = encode_record_header(7, 512, header)
     assert decode_record_header(7, 512, block) is not None
     assert decode_record_header(8, 512, block) is None
@@ -135,14 +135,14 @@ def test_large_parts_are_not_copied() -> None:
 
 
 @pytest.mark.parametrize("kind", [RecordKind.SEAL, 0, 6, -1])
-def test_a_kind_that_nobody_may_write_is_refused(kind: int) -> None:
+def test_a_kind_that_cannot_be_written_is_refused(kind: int) -> None:
     with pytest.raises(ValueError, match="cannot be written"):
         Entry(kind, [b""])
     with pytest.raises(ValueError, match="cannot be written"):
         Preamble(kind, (b"",))
 
 
-def test_names_of_the_folder_are_told_apart() -> None:
+def test_file_names_are_parsed() -> None:
     assert segment_name(7) == "00000000000000000007.wal"
     assert parse_name("00000000000000000007.wal") == (7, None)
     assert parse_name("00000000000000000007.wal.tmp") == (7, "tmp")

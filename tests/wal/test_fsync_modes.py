@@ -1,4 +1,4 @@
-"""The modes ``interval`` and ``off``: answers come first, syncs later, no record claims more."""
+"""The modes ``interval`` and ``off``: answers come before syncs, and no record claims more."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_interval_answers_at_once_and_syncs_later(tmp_path: Path) -> None:
     trio.run(write, clock=clock)
 
 
-def test_a_record_claims_no_more_to_be_durable_than_a_finished_sync_covers(
+def test_synced_to_never_exceeds_a_finished_sync(
     tmp_path: Path,
 ) -> None:
     async def write() -> None:
@@ -66,7 +66,7 @@ def test_a_record_claims_no_more_to_be_durable_than_a_finished_sync_covers(
     trio.run(write, clock=clock)
 
 
-def test_off_syncs_only_where_a_segment_ends(tmp_path: Path) -> None:
+def test_off_syncs_only_at_the_end_of_a_segment(tmp_path: Path) -> None:
     async def write() -> None:
         disk = FaultyDisk()
         settings = LogSettings(fsync="off", segment_bytes=4096)

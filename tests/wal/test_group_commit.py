@@ -1,4 +1,4 @@
-"""Who is written when, in which order, and when the others see it."""
+"""The order of groups, their content, and when they become visible."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_nothing_is_applied_or_answered_before_it_is_synced(
     trio.run(write)
 
 
-def test_what_arrives_during_a_sync_is_the_next_group(tmp_path: Path) -> None:
+def test_entries_that_arrive_during_a_sync_are_the_next_group(tmp_path: Path) -> None:
     async def write() -> None:
         disk = HeldDisk()
         async with running(tmp_path, disk=disk) as state:
@@ -113,7 +113,7 @@ def test_a_write_waits_for_no_timer(tmp_path: Path) -> None:
     trio.run(write, clock=trio.testing.MockClock())
 
 
-def test_a_preamble_stands_once_in_each_segment_before_what_names_it(tmp_path: Path) -> None:
+def test_a_preamble_is_once_in_each_segment_before_its_entries(tmp_path: Path) -> None:
     async def write() -> None:
         one, two = (Preamble(RecordKind.SCHEMA, (name,)) for name in (b"one", b"two"))
         async with running(tmp_path) as state:
@@ -193,9 +193,9 @@ def _groups_of_a_few_batches(folder: Path, *, fsync: Literal["commit", "off"]) -
     return trio.run(write)
 
 
-def test_a_few_batches_go_in_parts_where_a_sync_costs_little(tmp_path: Path) -> None:
+def test_a_few_batches_are_split_if_a_sync_is_cheap(tmp_path: Path) -> None:
     assert _groups_of_a_few_batches(tmp_path, fsync="off") == 2
 
 
-def test_a_few_batches_go_in_one_where_a_sync_takes_long(tmp_path: Path) -> None:
+def test_a_few_batches_are_one_group_if_a_sync_is_slow(tmp_path: Path) -> None:
     assert _groups_of_a_few_batches(tmp_path, fsync="commit") == 1

@@ -55,7 +55,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
             pass
 
 
-def test_a_lock_in_the_same_process_counts_too_and_ends_with_its_block(tmp_path: Path) -> None:
+def test_a_lock_of_the_same_process_excludes_too_and_ends_with_its_block(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path / "made" / "where missing")
     with lock, pytest.raises(DirectoryLocked), DirectoryLock(tmp_path / "made" / "where missing"):
         pass
@@ -71,7 +71,7 @@ def test_a_lock_file_with_nonsense_in_it_still_refuses(tmp_path: Path) -> None:
         process.communicate("")
 
 
-def test_a_lock_file_that_is_removed_before_it_is_locked_is_not_taken_for_the_lock(
+def test_a_lock_file_removed_before_it_is_locked_is_not_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flock = fcntl.flock

@@ -1,4 +1,4 @@
-"""Threads append while the disk refuses now and then, and while the log closes."""
+"""Threads append while the disk refuses at random, and while the log closes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def held_by(directory: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("drafts", [False, True])
-def test_nothing_of_a_line_stands_behind_what_was_refused(tmp_path: Path, drafts: bool) -> None:
+def test_nothing_of_a_session_follows_a_refused_entry(tmp_path: Path, drafts: bool) -> None:
     writers = [Writer(b"w%d" % number, drafts=drafts) for number in range(WRITERS)]
 
     async def write() -> None:
@@ -141,9 +141,7 @@ def test_nothing_of_a_line_stands_behind_what_was_refused(tmp_path: Path, drafts
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_comes_while_the_log_closes_is_answered_or_refused_at_once(
-    tmp_path: Path, seed: int
-) -> None:
+def test_appends_during_close_are_answered_or_refused_at_once(tmp_path: Path, seed: int) -> None:
     writers = [Writer(b"w%d" % number, drafts=seed % 2 > 0) for number in range(WRITERS)]
 
     async def write() -> None:

@@ -1,4 +1,4 @@
-"""Segments that nobody needs any more go in order, and give way to those who write."""
+"""Unneeded segments are deleted in order, and give way to writers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_prune_deletes_sealed_segments_in_order_and_syncs_the_folder(tmp_path: P
     trio.run(write)
 
 
-def test_a_large_segment_goes_in_pieces_while_others_write(tmp_path: Path) -> None:
+def test_a_large_segment_is_freed_in_pieces_while_others_write(tmp_path: Path) -> None:
     large = LogSettings(segment_bytes=16 << 20)
     in_pieces = ["rename", "fsync_directory", *["truncate", "fsync"] * 2, "unlink"]
 
@@ -147,9 +147,7 @@ async def fill(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", [1, 2, 3])
-def test_a_look_at_a_log_whose_segments_go_meanwhile_finds_no_damage(
-    tmp_path: Path, gone: int
-) -> None:
+def test_inspecting_a_log_during_pruning_finds_no_damage(tmp_path: Path, gone: int) -> None:
     trio.run(fill, tmp_path)
 
     def take_away(path: Path) -> None:
@@ -162,7 +160,7 @@ def test_a_look_at_a_log_whose_segments_go_meanwhile_finds_no_damage(
     assert [facts.number for facts in inspect(tmp_path)] == [1, 2, 3, 4][gone:]
 
 
-def test_a_look_at_a_segment_that_is_cut_to_its_length_meanwhile_finds_no_damage(
+def test_inspecting_a_segment_during_its_trim_finds_no_damage(
     tmp_path: Path,
 ) -> None:
     trio.run(fill, tmp_path)
@@ -173,7 +171,7 @@ def test_a_look_at_a_segment_that_is_cut_to_its_length_meanwhile_finds_no_damage
     assert last.stat().st_size == length
 
 
-def test_a_start_takes_no_segment_that_is_missing_for_one_that_was_removed(tmp_path: Path) -> None:
+def test_a_start_does_not_take_a_missing_segment_for_a_removed_one(tmp_path: Path) -> None:
     trio.run(fill, tmp_path)
     lost = tmp_path / segment_name(2)
     lost.unlink()
@@ -187,7 +185,7 @@ def test_a_start_takes_no_segment_that_is_missing_for_one_that_was_removed(tmp_p
         trio.run(recovered_records, tmp_path)
 
 
-def test_a_segment_that_can_get_no_other_name_goes_at_once(tmp_path: Path) -> None:
+def test_a_segment_that_cannot_be_renamed_is_deleted_at_once(tmp_path: Path) -> None:
     async def write() -> None:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:
@@ -203,7 +201,7 @@ def test_a_segment_that_can_get_no_other_name_goes_at_once(tmp_path: Path) -> No
     trio.run(write)
 
 
-def test_many_segments_go_without_giving_way(tmp_path: Path) -> None:
+def test_many_segments_are_deleted_without_pauses(tmp_path: Path) -> None:
     async def write() -> None:
         disk = FaultyDisk()
         async with running(tmp_path, SMALL, disk=disk) as state:

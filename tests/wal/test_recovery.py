@@ -1,4 +1,4 @@
-"""What a start makes of a folder: broken segments, leftovers, foreign files, its own failure."""
+"""Recovery of a folder: broken segments, leftovers, foreign files, its own failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wal.format import SEGMENT_HEADER_BYTES, RecordHeader, encode_record_header,
 
 
 @pytest.mark.parametrize("cut", [0, 100, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES + 30, -1, -48])
-def test_a_segment_before_the_last_may_lack_nothing(tmp_path: Path, cut: int) -> None:
+def test_only_the_last_segment_may_be_incomplete(tmp_path: Path, cut: int) -> None:
     async def write() -> None:
         async with running(tmp_path) as state:
             await state.answers.write(state.log, b"one")
@@ -105,7 +105,7 @@ def test_foreign_files_are_left_alone_and_named(tmp_path: Path) -> None:
     trio.run(read)
 
 
-def test_numbers_of_pieces_that_were_kept_are_not_used_again(tmp_path: Path) -> None:
+def test_numbers_of_kept_pieces_are_not_reused(tmp_path: Path) -> None:
     (tmp_path / (segment_name(41) + ".damaged")).write_bytes(b"x")
 
     async def write() -> None:
@@ -115,7 +115,7 @@ def test_numbers_of_pieces_that_were_kept_are_not_used_again(tmp_path: Path) -> 
     trio.run(write)
 
 
-def test_facts_tell_epochs_sequences_and_counts(tmp_path: Path) -> None:
+def test_facts_have_epochs_sequences_and_counts(tmp_path: Path) -> None:
     async def write() -> None:
         async with running(tmp_path, first_seq=100) as state:
             await state.answers.write(state.log, b"a", b"b")
@@ -134,7 +134,7 @@ def test_facts_tell_epochs_sequences_and_counts(tmp_path: Path) -> None:
     trio.run(write)
 
 
-def test_a_start_that_fails_half_way_goes_on_the_next_time(tmp_path: Path) -> None:
+def test_a_start_that_failed_halfway_is_continued_by_the_next(tmp_path: Path) -> None:
     torn = bytearray(killed_log())
     # Longer than a seal: what the seal does not cover must not be found behind it.
     torn[ends()[-1] : ends()[-1] + 200] = b"unsynced" * 25

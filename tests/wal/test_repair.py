@@ -1,4 +1,4 @@
-"""An operator's tools: what they tell of a damaged log, and what a repair keeps of it."""
+"""The operator's tools: what they report about a damaged log, and what a repair keeps."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def at(record: int) -> int:
     return SEGMENT_HEADER_BYTES + record * 48
 
 
-def test_a_clean_log_has_facts_and_no_findings_and_needs_no_repair(folder: Path) -> None:
+def test_a_clean_log_has_facts_no_findings_and_needs_no_repair(folder: Path) -> None:
     facts = inspect(folder)
     assert [(one.number, one.state, one.operations) for one in facts] == [
         (1, "sealed", 5),
@@ -79,7 +79,7 @@ def test_a_clean_log_has_facts_and_no_findings_and_needs_no_repair(folder: Path)
     assert msgspec.json.decode(msgspec.json.encode(facts))[0]["ingester_id"] == "ingester-1"
 
 
-def test_looking_changes_nothing(folder: Path) -> None:
+def test_inspection_changes_nothing(folder: Path) -> None:
     overwrite(folder, 2, at(2), b"\xff" * 8)
     (folder / "notes").touch()
     (folder / (segment_name(4) + ".tmp")).touch()
@@ -89,7 +89,7 @@ def test_looking_changes_nothing(folder: Path) -> None:
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
-def test_a_finding_names_file_offset_expected_found_and_the_command(folder: Path) -> None:
+def test_a_finding_names_file_offset_expected_found_and_command(folder: Path) -> None:
     overwrite(folder, 2, at(2) + 41, b"\xff")
     (finding,) = verify(folder)
     assert (finding.file, finding.offset) == (segment_name(2), at(2))
@@ -98,7 +98,7 @@ def test_a_finding_names_file_offset_expected_found_and_the_command(folder: Path
     assert finding.help == f"ingester wal repair {folder}"
 
 
-def test_a_repair_keeps_every_good_record_and_moves_the_damaged_file_aside(folder: Path) -> None:
+def test_a_repair_keeps_every_good_record_and_the_damaged_file(folder: Path) -> None:
     damaged = overwrite(folder, 2, at(1), b"\xff" * 60)
     with pytest.raises(LogDamaged):
         read(folder)
@@ -143,14 +143,14 @@ def test_a_missing_segment_is_replaced_by_an_empty_one(folder: Path) -> None:
     assert read(folder) == ONE + THREE
 
 
-def test_a_lost_header_is_made_anew_between_segments_of_one_incarnation(folder: Path) -> None:
+def test_a_lost_header_is_rebuilt_between_segments_of_one_incarnation(folder: Path) -> None:
     overwrite(folder, 2, 0, bytes(SEGMENT_HEADER_BYTES))
     (done,) = repair(folder).segments
     assert (done.records_saved, done.records_lost, done.gaps) == (5, 0, ())
     assert read(folder) == ONE + TWO + THREE
 
 
-def test_records_of_an_unknown_incarnation_are_moved_aside(folder: Path) -> None:
+def test_records_of_an_unknown_incarnation_are_set_aside(folder: Path) -> None:
     overwrite(folder, 3, 0, bytes(SEGMENT_HEADER_BYTES))
     (done,) = repair(folder).segments
     assert (done.records_saved, done.records_lost) == (0, 5)
@@ -175,7 +175,7 @@ def test_a_torn_tail_is_left_to_the_next_start(tmp_path: Path) -> None:
     assert read(tmp_path) == ONE
 
 
-def test_nothing_of_a_newer_version_is_touched(folder: Path) -> None:
+def test_segments_of_a_newer_version_are_not_touched(folder: Path) -> None:
     overwrite(folder, 2, at(1), b"\xff")
     overwrite(folder, 3, 8, b"\x02")
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
@@ -185,7 +185,7 @@ def test_nothing_of_a_newer_version_is_touched(folder: Path) -> None:
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
-def test_a_second_repair_keeps_what_the_first_one_moved(folder: Path) -> None:
+def test_a_second_repair_keeps_the_files_of_the_first(folder: Path) -> None:
     first = overwrite(folder, 2, at(1), b"\xff")
     repair(folder)
     second = overwrite(folder, 2, at(2), b"\xff")
@@ -198,9 +198,7 @@ def test_a_second_repair_keeps_what_the_first_one_moved(folder: Path) -> None:
 @pytest.mark.parametrize(
     "payload", [struct.pack("<Q", 4), bytes(16), b""], ids=["too few", "too long", "empty"]
 )
-def test_a_seal_that_cannot_be_right_says_nothing_of_what_was_lost(
-    folder: Path, payload: bytes
-) -> None:
+def test_an_implausible_seal_does_not_count_lost_records(folder: Path, payload: bytes) -> None:
     header = RecordHeader(RecordKind.SEAL, len(payload), 11, at(5), crc32c(payload))
     overwrite(folder, 2, at(5), encode_record_header(2, at(5), header) + payload)
     assert [one.severity for one in verify(folder)] == ["damage"]
@@ -210,9 +208,7 @@ def test_a_seal_that_cannot_be_right_says_nothing_of_what_was_lost(
 
 
 @pytest.mark.parametrize("call", ["pwritev", "rename", "fsync", "fsync_directory"])
-def test_a_repair_that_fails_half_way_lost_nothing_and_can_be_run_again(
-    folder: Path, call: str
-) -> None:
+def test_a_repair_that_failed_halfway_can_be_run_again(folder: Path, call: str) -> None:
     damaged = overwrite(folder, 2, at(1), b"\xff" * 60)
     for skip in range(2):
         disk = FaultyDisk()
@@ -226,7 +222,7 @@ def test_a_repair_that_fails_half_way_lost_nothing_and_can_be_run_again(
     assert damaged in [file.read_bytes() for file in folder.glob("*.damaged*")]
 
 
-def test_a_repaired_log_takes_writes_again(folder: Path) -> None:
+def test_a_repaired_log_accepts_writes(folder: Path) -> None:
     overwrite(folder, 3, at(4) + 41, b"\xff")
     repair(folder)
 

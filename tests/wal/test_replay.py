@@ -1,4 +1,4 @@
-"""Replay: everything once, in order, in bounded pieces, into the caller's memory."""
+"""Replay: every record once, in order, in bounded chunks, into the caller's memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_each_payload_is_in_its_own_buffer_from_the_caller(tmp_path: Path) -> No
     trio.run(write_and_read)
 
 
-def test_replay_can_begin_at_a_segment_and_knows_nothing_of_later_ones(tmp_path: Path) -> None:
+def test_replay_can_begin_at_a_segment_and_ignores_later_ones(tmp_path: Path) -> None:
     async def write_and_read() -> None:
         async with running(tmp_path) as state:
             for i in range(4):
@@ -89,7 +89,7 @@ def test_replay_can_begin_at_a_segment_and_knows_nothing_of_later_ones(tmp_path:
     trio.run(write_and_read)
 
 
-def test_the_next_piece_is_read_while_the_caller_works_and_no_more_than_that(
+def test_exactly_one_chunk_is_read_ahead(
     tmp_path: Path,
 ) -> None:
     async def write_and_read() -> None:
@@ -119,7 +119,7 @@ def test_the_next_piece_is_read_while_the_caller_works_and_no_more_than_that(
     trio.run(write_and_read)
 
 
-def test_rot_between_recovery_and_replay_is_damage(tmp_path: Path) -> None:
+def test_a_change_between_recovery_and_replay_is_damage(tmp_path: Path) -> None:
     async def write_and_read(at: int) -> None:
         async with running(tmp_path) as state:
             await state.answers.write(state.log, b"payload")
@@ -137,7 +137,7 @@ def test_rot_between_recovery_and_replay_is_damage(tmp_path: Path) -> None:
     trio.run(write_and_read, 42)
 
 
-def test_an_unreadable_block_is_damage_by_name(tmp_path: Path) -> None:
+def test_an_unreadable_block_is_reported_as_damage(tmp_path: Path) -> None:
     async def write_and_read() -> None:
         async with running(tmp_path) as state:
             await state.answers.write(state.log, b"payload")

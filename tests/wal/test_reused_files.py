@@ -61,7 +61,7 @@ async def _fill(state: Running, segments: int, size: int = 3000) -> None:
         await state.log.rotate()
 
 
-def test_files_of_removed_segments_become_the_next_ones(tmp_path: Path) -> None:
+def test_files_of_removed_segments_are_reused(tmp_path: Path) -> None:
     require_zeroing(tmp_path)
 
     async def write() -> None:
@@ -87,7 +87,7 @@ def test_files_of_removed_segments_become_the_next_ones(tmp_path: Path) -> None:
     trio.run(write)
 
 
-def test_a_log_that_ends_leaves_none_of_them(tmp_path: Path) -> None:
+def test_a_closed_log_leaves_no_kept_file(tmp_path: Path) -> None:
     async def write() -> None:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:
@@ -101,7 +101,7 @@ def test_a_log_that_ends_leaves_none_of_them(tmp_path: Path) -> None:
     trio.run(write)
 
 
-def test_a_killed_log_leaves_them_to_the_next_start(tmp_path: Path) -> None:
+def test_a_killed_log_leaves_kept_files_to_the_next_start(tmp_path: Path) -> None:
     async def write() -> None:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk, clean=False) as state:
@@ -131,7 +131,7 @@ def test_small_and_overlong_segments_are_not_kept(tmp_path: Path, size: int) -> 
 
 
 @in_trio
-async def test_at_rest_none_is_kept(tmp_path: Path) -> None:
+async def test_an_idle_log_keeps_no_file(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:
@@ -151,7 +151,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("call", "error"), FAULTS)
-def test_where_a_file_cannot_be_had_again_a_new_one_is(
+def test_a_file_that_cannot_be_reused_is_replaced_by_a_new_one(
     tmp_path: Path, call: str, error: int
 ) -> None:
     async def write() -> None:
@@ -180,7 +180,7 @@ def test_where_a_file_cannot_be_had_again_a_new_one_is(
     trio.run(write)
 
 
-def test_a_file_that_is_still_being_cut_to_its_length_is_not_had_again(tmp_path: Path) -> None:
+def test_a_file_being_trimmed_is_not_reused(tmp_path: Path) -> None:
     """It would be cut when the next segment's records are in it."""
     require_zeroing(tmp_path)
     cutting, go_on = threading.Event(), threading.Event()
@@ -210,7 +210,7 @@ def test_a_file_that_is_still_being_cut_to_its_length_is_not_had_again(tmp_path:
     trio.run(write)
 
 
-def test_a_file_that_has_another_name_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_with_another_hard_link_is_not_changed(tmp_path: Path) -> None:
     """Backups may be hard links."""
     require_zeroing(tmp_path)
     backup = tmp_path / "backup"
@@ -233,7 +233,7 @@ def test_a_file_that_has_another_name_is_left_as_it_is(tmp_path: Path) -> None:
     assert [one.severity for one in verify(backup)] == []
 
 
-def test_a_backup_keeps_a_large_segment_that_is_not_used_again(tmp_path: Path) -> None:
+def test_a_backup_by_hard_link_keeps_a_large_segment(tmp_path: Path) -> None:
     """Its blocks are not given back in pieces: they are the backup's."""
     backup = tmp_path / "backup"
     backup.mkdir()
@@ -268,7 +268,7 @@ def filled(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_look_at_a_segment_whose_file_is_had_again_meanwhile_finds_no_damage(
+def test_inspecting_a_segment_whose_file_is_reused_finds_no_damage(
     filled: Path,
 ) -> None:
     class Meanwhile(Disk):
@@ -358,7 +358,7 @@ def _crash_while_files_are_had_again(sizes: list[int], crashes: list[int], seed:
     assert not left
 
 
-def test_a_crash_at_any_disk_call_keeps_what_is_needed_in_files_that_were_had_again() -> None:
+def test_a_crash_at_any_disk_call_keeps_records_in_reused_files() -> None:
     had_again.clear()
     _crash_while_files_are_had_again()
     assert len(had_again) > 50

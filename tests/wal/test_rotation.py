@@ -1,4 +1,4 @@
-"""When a segment ends, what the next one begins with, and what is done beside it."""
+"""When a segment ends, what the next one begins with, and what runs beside a rotation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_segment_never_outgrows_its_size(tmp_path: Path) -> None:
     trio.run(write)
 
 
-def test_a_record_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> None:
+def test_a_record_larger_than_a_segment_gets_its_own(tmp_path: Path) -> None:
     async def write() -> None:
         async with running(tmp_path) as state:
             sizes = [10, 9000, 10, 20_000, 30_000, 10]
@@ -77,7 +77,7 @@ def test_a_segment_ends_by_age_when_it_holds_an_operation(tmp_path: Path) -> Non
     trio.run(write, clock=clock)
 
 
-def test_a_quiet_log_rotates_by_age_although_nobody_writes(tmp_path: Path) -> None:
+def test_an_idle_log_rotates_by_age(tmp_path: Path) -> None:
     async def write() -> None:
         disk = FaultyDisk()
         settings = LogSettings(segment_bytes=4096, segment_age_s=60)
@@ -94,7 +94,7 @@ def test_a_quiet_log_rotates_by_age_although_nobody_writes(tmp_path: Path) -> No
     trio.run(write, clock=clock)
 
 
-def test_rotating_an_unused_segment_is_nothing_unless_forced(tmp_path: Path) -> None:
+def test_an_unused_segment_is_rotated_only_if_forced(tmp_path: Path) -> None:
     async def write() -> None:
         async with running(tmp_path) as state:
             await state.log.rotate()
@@ -110,7 +110,7 @@ def test_rotating_an_unused_segment_is_nothing_unless_forced(tmp_path: Path) -> 
     trio.run(write)
 
 
-def test_what_is_carried_stands_first_in_each_new_segment_and_is_as_of_its_opening(
+def test_carried_records_are_first_in_each_new_segment_and_as_of_its_opening(
     tmp_path: Path,
 ) -> None:
     async def write() -> None:
@@ -146,7 +146,7 @@ def test_what_is_carried_stands_first_in_each_new_segment_and_is_as_of_its_openi
     trio.run(write)
 
 
-def test_a_segment_is_named_only_when_its_header_and_what_it_carries_are_synced(
+def test_a_segment_is_named_only_after_its_header_and_carried_records_are_synced(
     tmp_path: Path,
 ) -> None:
     async def write() -> None:
@@ -190,7 +190,7 @@ def test_the_next_segment_is_prepared_before_it_is_needed(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("fast_s", "zeros"), [(0.0, [*range(0, 8 << 20, 1 << 20)]), (1e9, [])])
-def test_a_spare_is_zeroed_unless_segments_fill_in_no_time(
+def test_a_preallocated_file_is_zeroed_unless_segments_fill_quickly(
     tmp_path: Path, fast_s: float, zeros: list[int]
 ) -> None:
     async def write() -> None:
@@ -212,7 +212,7 @@ def test_a_spare_is_zeroed_unless_segments_fill_in_no_time(
         trio.run(write)
 
 
-def test_nobody_waits_until_a_sealed_segment_is_cut_to_its_length(tmp_path: Path) -> None:
+def test_no_caller_waits_for_the_trim_of_a_sealed_segment(tmp_path: Path) -> None:
     async def write() -> None:
         disk = FaultyDisk()
         cut, go_on = threading.Event(), threading.Event()
@@ -243,7 +243,7 @@ def test_nobody_waits_until_a_sealed_segment_is_cut_to_its_length(tmp_path: Path
     trio.run(write)
 
 
-def test_statistics_count_what_happened(tmp_path: Path) -> None:
+def test_statistics_count_events(tmp_path: Path) -> None:
     async def write() -> None:
         async with running(tmp_path) as state:
             await state.answers.write(state.log, b"a")

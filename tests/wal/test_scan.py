@@ -1,4 +1,4 @@
-"""Bytes that check out one by one and still cannot be right; and searching fast."""
+"""Records that are valid one by one but contradict each other; and fast searching."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_without_operations_the_last_sequence_is_before_the_first() -> None:
         (segment([(RecordKind.SEAL, 10, b"four")]), "a seal of 8 bytes", "4 bytes"),
     ],
 )
-def test_what_no_crash_can_leave_is_damage_also_in_the_last_segment(
+def test_bytes_that_no_crash_leaves_are_damage_even_in_the_last_segment(
     data: bytes, expected: str, found: str
 ) -> None:
     verdict = scan(BytesSource(data), NUMBER)
@@ -70,7 +70,7 @@ def test_what_no_crash_can_leave_is_damage_also_in_the_last_segment(
     assert (verdict.fault.expected, verdict.fault.found) == (expected, found)
 
 
-def test_zeros_behind_a_seal_are_the_rest_of_its_allocation() -> None:
+def test_zeros_after_a_seal_are_valid() -> None:
     data = segment([(2, 10, b"a")], seal=1) + bytes(1000)
     assert scan(BytesSource(data), NUMBER).state(last=False) == "sealed"
 
@@ -95,7 +95,7 @@ def test_headers_are_found_at_any_aligned_offset_across_the_edges_of_reads() -> 
     ]
 
 
-def test_searching_does_not_look_at_every_offset_one_by_one() -> None:
+def test_searching_does_not_decode_every_offset() -> None:
     class Counting(BytesSource):
         reads = 0
 

@@ -1,4 +1,4 @@
-"""A log cut or flipped at any byte: a prefix is replayed, and what is no torn tail is damage."""
+"""A log cut or flipped at any byte replays a prefix; anything but a torn tail is damage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wal.scan import scan
 
 
 @given(st.integers(0, ends()[-1]))
-def test_a_log_cut_at_any_byte_replays_exactly_what_stands_before_the_cut(cut: int) -> None:
+def test_a_log_cut_at_any_byte_replays_exactly_the_records_before_the_cut(cut: int) -> None:
     with folder_with(_1=killed_log()[:cut]) as folder:
         whole = sum(end <= cut for end in ends())
         # The payloads' padding may be missing from a file, never from a record.
@@ -63,7 +63,7 @@ def test_overwritten_bytes_before_the_last_group_are_never_skipped(
     assert start <= verdict.fault.offset <= at + len(garbage)
 
 
-def test_a_torn_tail_is_cut_counted_and_kept_aside(tmp_path: Path) -> None:
+def test_a_torn_tail_is_cut_counted_and_kept(tmp_path: Path) -> None:
     data = bytearray(killed_log())
     data[ends()[-1] + 3 : ends()[-1] + 9] = b"torn!!"
     (tmp_path / segment_name(1)).write_bytes(data)

@@ -1,4 +1,4 @@
-"""The log ends in the middle of things: all are answered, and what was stored counts."""
+"""The log ends during other work: all callers are answered, and stored entries count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wal import Draft, Entry, LogFailed, LogWriteFailed
 
 
 @in_trio
-async def test_what_was_stored_is_applied_although_the_log_failed_meanwhile(
+async def test_stored_entries_are_applied_even_if_the_log_failed_meanwhile(
     tmp_path: Path,
 ) -> None:
     disk = HeldDisk()
@@ -69,7 +69,7 @@ class Making:
 
 
 @pytest.mark.parametrize("here", [True, False])
-def test_a_log_is_closed_when_what_was_being_made_came_to_nothing(
+def test_a_log_is_closed_although_entries_under_construction_failed(
     tmp_path: Path, here: bool
 ) -> None:
     async def close_meanwhile() -> None:
@@ -91,7 +91,7 @@ def test_a_log_is_closed_when_what_was_being_made_came_to_nothing(
 
 
 @pytest.mark.parametrize("here", [True, False])
-def test_what_is_being_made_when_the_run_is_cancelled_is_answered(
+def test_entries_under_construction_at_cancellation_are_answered(
     tmp_path: Path, here: bool
 ) -> None:
     async def cancel_meanwhile() -> None:
@@ -137,7 +137,7 @@ async def test_an_entry_of_the_thread_whose_making_failed_is_answered(tmp_path: 
 
 
 @in_trio
-async def test_others_on_the_loop_have_their_turn_while_many_groups_are_applied(
+async def test_other_tasks_run_while_many_groups_are_applied(
     tmp_path: Path,
 ) -> None:
     groups = 60

@@ -1,4 +1,4 @@
-"""Tenants are served in turn: by cost, whoever has thousands waiting, and each in its order."""
+"""Tenants are served in turn by cost, however much one of them queues, and each in order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_each_tenants_items_leave_in_order_and_none_is_lost(
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 40), min_size=2), st.data())
-def test_those_who_always_have_something_get_the_same_by_cost(
+def test_tenants_that_always_have_items_get_equal_shares_by_cost(
     most: dict[str, int], data: st.DataObject
 ) -> None:
     queue: FairQueue[tuple[str, int]] = FairQueue()
@@ -54,7 +54,7 @@ def test_those_who_always_have_something_get_the_same_by_cost(
                 assert got[one] - got[other] <= most[one] + most[other]
 
 
-def test_nothing_is_saved_up_by_who_had_nothing_to_do() -> None:
+def test_an_idle_tenant_saves_nothing_up() -> None:
     queue: FairQueue[str] = FairQueue()
     for _ in range(1_000):
         queue.put("busy", "busy", 10)
@@ -65,7 +65,7 @@ def test_nothing_is_saved_up_by_who_had_nothing_to_do() -> None:
     assert Counter(queue.take() for _ in range(20)) == {"busy": 10, "late": 10}
 
 
-def test_ten_thousand_jobs_of_one_tenant_hold_anothers_first_one_for_those_under_way() -> None:
+def test_ten_thousand_jobs_of_one_tenant_delay_another_tenant_only_by_running_jobs() -> None:
     async def main() -> None:
         queue: PersistQueue[str, None] = PersistQueue(2)
         done: list[str] = []
@@ -93,7 +93,7 @@ def test_ten_thousand_jobs_of_one_tenant_hold_anothers_first_one_for_those_under
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_a_budget_serves_tenants_in_turn_and_a_large_job_is_waited_for() -> None:
+def test_a_budget_serves_tenants_in_turn_and_is_not_overtaken_by_small_jobs() -> None:
     async def main() -> None:
         budget, served = ByteBudget(10), list[str]()
 

@@ -1,4 +1,4 @@
-"""The persist queue: order within a key, work in parallel across keys, bytes counted to the end."""
+"""The flush queue: order within a key, parallel work across keys, bytes counted to the end."""
 
 from __future__ import annotations
 

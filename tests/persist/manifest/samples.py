@@ -1,4 +1,4 @@
-"""Small tables and proposals to test with, and what hypothesis draws them from."""
+"""Small tables and proposals for tests, and hypothesis strategies of them."""
 
 from __future__ import annotations
 

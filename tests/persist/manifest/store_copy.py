@@ -1,4 +1,4 @@
-"""What was in a store at one moment, to be read many times where each read of it is slow."""
+"""A copy of a store's content, for many reads where the real one is slow."""
 
 from __future__ import annotations
 

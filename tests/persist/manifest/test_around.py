@@ -1,4 +1,4 @@
-"""What stands around versions: claims, snapshots that are due, and the list of tables."""
+"""Claims, due snapshots, and the list of tables."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_claim_whose_answer_is_lost_is_never_given_out_again(store: FaultyStor
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "_x"])
-def test_an_id_that_is_no_name_claims_nothing(store: FaultyStore, name: str) -> None:
+def test_an_invalid_id_cannot_claim(store: FaultyStore, name: str) -> None:
     with pytest.raises(ValueError, match="ingester id"):
         claim_epoch(store, name, 1, {})
 
@@ -70,7 +70,7 @@ def test_tables_are_listed_once_a_version_is_committed(store: FaultyStore) -> No
     assert sorted(list_tables(store)) == sorted(tables)
 
 
-def test_a_table_made_anew_counts_in_its_new_version(store: FaultyStore) -> None:
+def test_a_table_built_as_a_new_version_is_listed_by_it(store: FaultyStore) -> None:
     table(Manifest(store, "ns", "t"))
     store.put("ns/t/_current/00000000000000000001", b'{"table_version": 2}')
     assert list_tables(store) == []
@@ -120,6 +120,6 @@ def test_a_snapshot_written_late_shortens_what_comes_after(manifest: Manifest) -
     assert Manifest(manifest.store, "ns", "flights").load().lineage == after.lineage
 
 
-def test_nothing_has_no_snapshot(manifest: Manifest) -> None:
+def test_an_uncommitted_table_has_no_snapshot(manifest: Manifest) -> None:
     with pytest.raises(ValueError, match="without a version"):
         write_snapshot(manifest, EMPTY)

@@ -31,7 +31,9 @@ def _dated(manifest: Manifest, versions: int) -> None:
 
 
 @pytest.mark.parametrize("versions", [1, 2, 9])
-def test_the_newest_version_of_then_or_before_is_found(manifest: Manifest, versions: int) -> None:
+def test_the_newest_version_at_or_before_a_moment_is_found(
+    manifest: Manifest, versions: int
+) -> None:
     _dated(manifest, versions)
     known = fresh(manifest)
     for version in range(1, versions + 1):
@@ -58,6 +60,6 @@ def test_a_moment_needs_a_time_zone_and_a_table_a_version(manifest: Manifest) ->
         version_as_of(fresh(manifest), START.replace(tzinfo=None))
 
 
-def test_what_was_committed_just_now_is_of_now(manifest: Manifest) -> None:
+def test_a_version_committed_just_now_is_found_for_now(manifest: Manifest) -> None:
     history(manifest, 4)
     assert version_as_of(fresh(manifest), datetime.now(UTC) + timedelta(hours=1)) == 4

@@ -1,4 +1,4 @@
-"""What is in the table already falls out; void rewrites and writers of old epochs are refused."""
+"""Committed parts are dropped; void rewrites and writers of old epochs are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.persist.manifest.samples import DAY, OTHER, add, applied, fresh, pers
 from tests.persist.manifest.stores import FaultyStore
 
 
-def test_what_is_covered_falls_out_and_no_version_is_made(manifest: Manifest) -> None:
+def test_covered_actions_are_dropped_and_no_version_is_made(manifest: Manifest) -> None:
     state = table(manifest, 4)
     again: list[Action] = [add("data/other-name.parquet", 1, 3), applied(3)]
     assert put_in(manifest, state, Proposal(again)) is state
@@ -33,7 +33,7 @@ def test_what_is_covered_falls_out_and_no_version_is_made(manifest: Manifest) ->
 
 
 @pytest.mark.parametrize("empty", [False, True], ids=["with a file", "nothing left of it"])
-def test_what_a_covered_persist_would_replace_stays(manifest: Manifest, empty: bool) -> None:
+def test_files_that_a_covered_flush_would_replace_stay(manifest: Manifest, empty: bool) -> None:
     """A keyed one, among others: its removes alone would take rows away."""
     state = table(manifest, 3)
     there = sorted(state.files)
@@ -83,7 +83,7 @@ def test_a_rewrite_of_files_that_are_gone_is_void(manifest: Manifest, store: Fau
     assert list(fresh(manifest).load().files) == ["data/theirs.parquet"]
 
 
-def test_a_rewrite_that_is_in_already_is_not_void(manifest: Manifest) -> None:
+def test_a_committed_rewrite_is_not_void(manifest: Manifest) -> None:
     """The caller lost its proposal object, but not its file's name."""
     state = table(manifest, 2)
     actions: list[Action] = [
@@ -94,7 +94,7 @@ def test_a_rewrite_that_is_in_already_is_not_void(manifest: Manifest) -> None:
     assert put_in(manifest, state, Proposal(actions)) is state
 
 
-def test_a_foreign_transaction_goes_in_once(manifest: Manifest) -> None:
+def test_a_foreign_transaction_is_committed_once(manifest: Manifest) -> None:
     state = table(manifest)
 
     def push(version: int, path: str) -> Proposal:
@@ -119,7 +119,7 @@ def test_an_older_epoch_is_fenced_by_its_next_commit(manifest: Manifest) -> None
     assert put_in(manifest, state, Proposal(persist(1, writer=OTHER)), OTHER).version == 5
 
 
-def test_a_fenced_writer_still_learns_that_its_last_commit_went_in(
+def test_a_fenced_writer_still_learns_that_its_last_commit_succeeded(
     manifest: Manifest, store: FaultyStore
 ) -> None:
     state = table(manifest, 2)

@@ -1,4 +1,4 @@
-"""A commit whose answer is lost, late, or believed too early: tried again, it goes in once."""
+"""A commit whose answer is lost or late, or wrongly believed: retried, it is committed once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.persist.manifest.stores import FaultyStore
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_lost_answer_is_found_out_within_one_call(
+def test_a_lost_answer_is_resolved_within_one_call(
     manifest: Manifest, store: FaultyStore, when: str, times: int
 ) -> None:
     state = table(manifest, 2)
@@ -26,7 +26,7 @@ def test_a_lost_answer_is_found_out_within_one_call(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("overtaken", [False, True])
-def test_an_unclear_commit_tried_again_goes_in_once(
+def test_an_unclear_commit_tried_again_is_committed_once(
     manifest: Manifest, store: FaultyStore, when: str, overtaken: bool
 ) -> None:
     state = table(manifest, 2)
@@ -81,7 +81,7 @@ def test_an_unclear_commit_whose_read_back_fails_stays_unclear(
 
 
 @pytest.mark.parametrize("call", ["put", "get"])
-def test_a_store_that_is_away_leaves_a_proposal_that_can_be_tried_again(
+def test_a_proposal_can_be_retried_after_the_store_was_unreachable(
     manifest: Manifest, store: FaultyStore, call: str
 ) -> None:
     state = table(manifest, 2)
@@ -95,7 +95,7 @@ def test_a_store_that_is_away_leaves_a_proposal_that_can_be_tried_again(
 
 
 @EVERY_STORE
-def test_a_writer_that_slept_through_clean_up_does_not_believe_its_commit(
+def test_a_writer_paused_during_garbage_collection_distrusts_its_commit(
     manifest: Manifest, store: FaultyStore
 ) -> None:
     state = table(manifest, 2)
@@ -111,7 +111,7 @@ def test_a_writer_that_slept_through_clean_up_does_not_believe_its_commit(
     assert fresh(manifest).load() == after
 
 
-def test_a_writer_that_believed_there_was_no_table_does_not_start_it_anew(
+def test_a_writer_that_knew_no_table_does_not_create_it_again(
     manifest: Manifest, store: FaultyStore
 ) -> None:
     def live_and_clean_up() -> None:

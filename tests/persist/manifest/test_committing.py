@@ -1,4 +1,4 @@
-"""One commit: each proposal goes in once, on top of whoever was faster."""
+"""One commit: each proposal is committed once, on top of faster writers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.persist.manifest.stores import FaultyStore
 
 
 @EVERY_STORE
-def test_a_commit_costs_one_put_one_create_and_one_look_at_the_parent(
+def test_a_commit_costs_one_put_one_create_and_one_read_of_the_parent(
     manifest: Manifest, store: FaultyStore
 ) -> None:
     state = table(manifest, 4)
@@ -55,13 +55,13 @@ def test_the_commit_file_names_parent_and_writer(manifest: Manifest, store: Faul
     assert second["writer"] == {"ingester_id": "me", "incarnation": "first", "epoch": 1}
 
 
-def test_a_commit_that_knows_nothing_looks_first(manifest: Manifest) -> None:
+def test_a_commit_without_a_base_reads_first(manifest: Manifest) -> None:
     table(manifest, 3)
     assert put_in(manifest, None, Proposal(persist(7))).version == 4
 
 
 @EVERY_STORE
-def test_the_loser_of_a_race_goes_on_top_of_the_winner(
+def test_the_loser_of_a_race_commits_on_top_of_the_winner(
     manifest: Manifest, store: FaultyStore
 ) -> None:
     state = table(manifest, 2)
@@ -71,7 +71,7 @@ def test_the_loser_of_a_race_goes_on_top_of_the_winner(
     assert fresh(manifest).load() == after
 
 
-def test_a_rebase_of_ones_own_is_told_each_state(manifest: Manifest, store: FaultyStore) -> None:
+def test_a_custom_rebase_is_called_with_each_state(manifest: Manifest, store: FaultyStore) -> None:
     state = table(manifest, 2)
     store.meanwhile = lambda: grown(manifest, state, 1, writer=OTHER)
     told = []
@@ -114,7 +114,7 @@ def test_a_schema_made_for_an_older_one_conflicts(manifest: Manifest, store: Fau
         put_in(manifest, None, Proposal([Properties({"primary_key": ["id"]})]))
 
 
-def test_transformers_alone_may_be_others_in_a_table_that_is_there(manifest: Manifest) -> None:
+def test_only_transformers_of_an_existing_table_may_change(manifest: Manifest) -> None:
     state = table(manifest)
     had = dict(state.properties)
     used = {**had, TRANSFORMERS: [{"class": "m:C", "version": "1", "previous": None}]}
@@ -129,7 +129,7 @@ def test_transformers_alone_may_be_others_in_a_table_that_is_there(manifest: Man
         put_in(manifest, None, Proposal([Properties({**used, "primary_key": ["id"]})]))
 
 
-def test_nonsense_is_refused_before_anything_is_written(
+def test_inconsistent_actions_are_refused_before_anything_is_written(
     manifest: Manifest, store: FaultyStore
 ) -> None:
     state = table(manifest, 2)
@@ -146,6 +146,6 @@ def test_nonsense_is_refused_before_anything_is_written(
         Proposal([])
 
 
-def test_a_table_that_is_not_there_and_nothing_to_commit_is_not_found(manifest: Manifest) -> None:
+def test_a_missing_table_with_nothing_to_commit_is_not_found(manifest: Manifest) -> None:
     with pytest.raises(TableNotFound):
         commit(manifest, None, Proposal(DEFINITION), ME, lambda state, actions: ())

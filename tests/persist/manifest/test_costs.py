@@ -47,7 +47,7 @@ def test_a_commit_costs_the_same_however_many_files_are_live(tmp_path: Path) -> 
     assert abs(few_bytes - many_bytes) < 50  # numbers with more digits
 
 
-def test_two_who_commit_in_turns_look_before_an_attempt_that_would_be_lost(tmp_path: Path) -> None:
+def test_two_alternating_writers_read_before_an_attempt_that_would_be_lost(tmp_path: Path) -> None:
     store = a_store(tmp_path)
     manifests = [Manifest(store, "ns", "t") for _ in range(2)]
     writers = [WriterIdentity(name, "run", 1) for name in ("one", "other")]
@@ -71,7 +71,7 @@ def test_two_who_commit_in_turns_look_before_an_attempt_that_would_be_lost(tmp_p
     assert looks[0] > looks[1] == looks[2]
 
 
-def test_who_loses_again_and_again_waits_and_is_committed_once(tmp_path: Path) -> None:
+def test_a_writer_that_loses_repeatedly_pauses_and_commits_once(tmp_path: Path) -> None:
     store = a_store(tmp_path)
     mine, faster = (Manifest(store, "ns", "t") for _ in range(2))
     other, me = WriterIdentity("faster", "run", 1), WriterIdentity("slower", "run", 1)
@@ -129,7 +129,9 @@ def test_partitions_that_persist_at_once_share_commits(tmp_path: Path) -> None:
         assert daemon.terminate() == 0
 
 
-def test_so_do_those_of_a_keyed_table_also_where_all_replace_files(tmp_path: Path) -> None:
+def test_partitions_of_a_keyed_table_share_commits_even_if_all_replace_files(
+    tmp_path: Path,
+) -> None:
     """``persist_together`` sees to it that each partition has one file and one row in the end."""
     with Daemon.start(tmp_path / "d", persist__max_age="1h", memory__limit="1GiB") as daemon:
         for _ in range(2):

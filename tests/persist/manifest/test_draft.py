@@ -1,4 +1,4 @@
-"""Applying actions: the same as a dictionary would have it, and nonsense is refused."""
+"""Applied actions agree with a dictionary, and inconsistent ones are refused."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def test_states_hold_what_a_dict_would(versions: list[list[tuple[int, int]]]) ->
         ([Txn("app", 3), Txn("app", 3)], "txn app goes back from 3 to 3"),
     ],
 )
-def test_nonsense_is_refused_and_changes_nothing(actions: list[Action], reason: str) -> None:
+def test_inconsistent_actions_are_refused_and_change_nothing(
+    actions: list[Action], reason: str
+) -> None:
     state = apply(DEFINED, persist(1, writer=_OTHER))
     with pytest.raises(ActionRefused, match=reason):
         apply(state, actions)
@@ -100,7 +102,7 @@ def test_files_need_a_known_schema_and_spec() -> None:
         apply(apply(EMPTY, DEFINITION[:1]), [add("data/x")])
 
 
-def test_a_complete_epoch_takes_the_place_of_its_applied_entries() -> None:
+def test_a_complete_epoch_replaces_its_applied_entries() -> None:
     state = apply(DEFINED, [applied(7), applied(9, values=("other",)), applied(3, writer=_OTHER)])
     assert state.applied_to("me", 1, 1, DAY) == 7
     assert state.applied_to("me", 1, 1, ("nowhere",)) == NOTHING_APPLIED
@@ -149,6 +151,6 @@ def test_bytes_that_checkpoints_share_stay_while_one_of_them_refers_to_them() ->
         apply(state, [CheckpointAction("a", "CC==", shared="other")])
 
 
-def test_a_file_that_comes_and_goes_in_one_draft_leaves_nothing() -> None:
+def test_a_file_added_and_removed_in_one_draft_leaves_nothing() -> None:
     state = apply(DEFINED, [add("data/x"), Remove("data/x", "gone"), Applied("me", 1, 1, DAY, 1)])
     assert (state.file_count, state.rows, len(state.partitions)) == (0, 0, 0)

@@ -1,4 +1,4 @@
-"""A partition's files are a list to whoever looks, and cheap to add to."""
+"""A partition's files read as a list and are cheap to append to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILES = [add(f"data/{number}.parquet", number) for number in range(200)]
 
 
 @given(st.lists(st.integers(0, 9), max_size=20), st.sets(st.integers(0, 120)))
-def test_they_are_a_list_of_what_was_added_less_what_was_removed(
+def test_file_runs_equal_a_list_with_the_same_additions_and_removals(
     sizes: list[int], removed: set[int]
 ) -> None:
     runs, model = FileRuns(), list[object]()

@@ -1,4 +1,4 @@
-"""The bytes of manifest files: what is written is read back, and broken bytes are told."""
+"""The bytes of manifest files: written values are read back, and broken bytes are reported."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_changelog_cut_anywhere_is_damaged(data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_make_the_decoders_fail_otherwise_than_by_damaged(data: bytes) -> None:
+def test_decoders_raise_only_damaged_file_for_any_bytes(data: bytes) -> None:
     for decode in (decode_changelog, decode_commit, decode_snapshot):
         with pytest.raises(DamagedFile):
             decode(data)
@@ -85,7 +85,7 @@ def test_a_changelog_with_a_changed_byte_is_damaged(data: st.DataObject) -> None
     assert found.lineage[-1] != (40, uid)
 
 
-def test_a_new_changelog_s_uid_is_fresh_and_a_uuid() -> None:
+def test_a_new_changelogs_uid_is_a_new_uuid() -> None:
     made = [encode_new_changelog(LINEAGE, 40, SOME) for _ in range(50)]
     uids = [uid for uid, _ in made]
     assert len(set(uids)) == 50
@@ -94,7 +94,7 @@ def test_a_new_changelog_s_uid_is_fresh_and_a_uuid() -> None:
     assert decode_changelog(data) == ((*LINEAGE, (40, uid)), tuple(SOME), len(data))
 
 
-def test_a_uid_is_bound_to_what_its_changelog_does_and_to_what_came_before() -> None:
+def test_a_uid_is_bound_to_its_changelog_and_to_the_lineage_before() -> None:
     uid, _ = encode_new_changelog(LINEAGE, 40, SOME)
     other_past = ((38, "a"), (39, "x"))
     for lineage, actions in (((*LINEAGE, (40, uid)), SOME[1:]), ((*other_past, (40, uid)), SOME)):
@@ -125,7 +125,7 @@ def test_a_changelog_of_an_unbound_uid_with_changed_bytes_is_read_or_damaged(
         (b"[" * 100_000, "depth|recursion|malformed|Expected"),
     ],
 )
-def test_an_action_that_is_not_known_is_damage_and_names_what(line: bytes, reason: str) -> None:
+def test_an_unknown_action_is_damage_and_is_named(line: bytes, reason: str) -> None:
     data = encode_changelog(LINEAGE, persist(1)[:1]).splitlines()
     data[1] = line
     with pytest.raises(DamagedFile, match=reason):
@@ -138,7 +138,7 @@ def test_a_lineage_with_a_gap_is_damage(lineage: tuple[tuple[int, str], ...]) ->
         decode_changelog(encode_changelog(lineage, SOME))
 
 
-def test_an_end_that_counts_otherwise_is_damage() -> None:
+def test_an_end_with_a_wrong_count_is_damage() -> None:
     data = encode_changelog(LINEAGE, SOME).replace(b'{"end":7}', b'{"end":8}')
     with pytest.raises(DamagedFile, match="after 7 actions, and should have 8"):
         decode_changelog(data)
@@ -236,7 +236,7 @@ def test_names_sort_like_their_versions(low: int, high: int) -> None:
         (".tmp-7", None),
     ],
 )
-def test_names_say_what_a_file_is_and_foreign_ones_say_nothing(
+def test_file_names_are_parsed_and_foreign_ones_ignored(
     name: str, entry: tuple[int, str, str] | None
 ) -> None:
     assert parse_entry(FOLDER + name) == entry

@@ -32,7 +32,7 @@ def listings(yard: Yard, hint: int) -> list[str]:
     return seen
 
 
-def test_the_floor_is_the_oldest_version_and_is_raised_before_any_commit_goes(yard: Yard) -> None:
+def test_the_floor_is_raised_to_the_oldest_version_before_any_commit_is_deleted(yard: Yard) -> None:
     yard.live(30)
     assert floor(yard) == 0
     floors: list[int] = []
@@ -51,7 +51,7 @@ def test_nothing_to_delete_raises_no_floor(yard: Yard) -> None:
 
 
 @EVERY_STORE
-def test_of_two_who_raise_it_the_lower_does_no_harm(yard: Yard) -> None:
+def test_of_two_raised_floors_the_lower_does_no_harm(yard: Yard) -> None:
     folder = yard.manifest.folder
     for version in (20, 12, 20, 31):
         raise_floor(yard.store, folder, version)
@@ -97,7 +97,7 @@ def test_commits_that_come_back_after_a_power_loss_are_not_the_head(
 
 
 @pytest.mark.parametrize("hole", [range(20, 21), range(20, 24), range(17, 22)])
-def test_a_hole_that_nobody_s_clean_up_made_hides_nothing(yard: Yard, hole: range) -> None:
+def test_a_gap_not_made_by_garbage_collection_hides_nothing(yard: Yard, hole: range) -> None:
     yard.live(30)
     for version in hole:
         yard.store.delete(commit_path(yard.manifest.folder, version))

@@ -1,4 +1,4 @@
-"""Clean-up: what goes, what stays, and that everything kept reads as before."""
+"""Garbage collection: what is deleted, what stays, and that kept versions read as before."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_table_that_does_not_exist_is_not_cleaned(yard: Yard) -> None:
 
 
 @EVERY_STORE
-def test_stray_uids_at_every_version_neither_stay_nor_count(yard: Yard) -> None:
+def test_stray_uids_at_every_version_are_deleted_and_ignored(yard: Yard) -> None:
     """A stray snapshot of a kept version is not what the next versions are read from."""
     yard.live(30, snapshots=(12, 24))
     yard.plant_strays()
@@ -79,7 +79,7 @@ def test_an_attempt_above_the_head_is_never_garbage(yard: Yard) -> None:
     assert path in yard.names(".changelog")
 
 
-def test_changelogs_stay_as_far_back_as_the_oldest_kept_version_is_read_from(yard: Yard) -> None:
+def test_changelogs_that_the_oldest_kept_version_is_read_from_stay(yard: Yard) -> None:
     yard.live(30, snapshots=(12, 24))
     clean(yard)
     assert len(yard.names(".snapshot")) == 2
@@ -87,7 +87,7 @@ def test_changelogs_stay_as_far_back_as_the_oldest_kept_version_is_read_from(yar
     yard.check_kept(16)
 
 
-def test_a_snapshot_is_written_where_many_old_changelogs_would_have_to_stay(yard: Yard) -> None:
+def test_a_snapshot_is_written_instead_of_keeping_many_old_changelogs(yard: Yard) -> None:
     yard.live(45)
     done = clean(yard)
     assert (done.oldest, done.snapshot_version) == (31, 31)
@@ -96,7 +96,7 @@ def test_a_snapshot_is_written_where_many_old_changelogs_would_have_to_stay(yard
 
 
 @pytest.mark.parametrize("damage", [b"", b"INGSNAP1 and nothing else"])
-def test_a_damaged_snapshot_is_replaced_before_what_is_below_it_goes(
+def test_a_damaged_snapshot_is_replaced_before_older_objects_are_deleted(
     yard: Yard, damage: bytes
 ) -> None:
     yard.live(30, snapshots=(12, 15))
@@ -107,7 +107,7 @@ def test_a_damaged_snapshot_is_replaced_before_what_is_below_it_goes(
     yard.check_kept(16)
 
 
-def test_files_that_only_an_old_kept_version_lists_stay_until_it_goes(yard: Yard) -> None:
+def test_files_that_only_an_old_kept_version_lists_stay_until_it_is_deleted(yard: Yard) -> None:
     yard.live(30)
     before = set(yard.names(".parquet"))
     clean(yard)
@@ -118,7 +118,7 @@ def test_files_that_only_an_old_kept_version_lists_stay_until_it_goes(yard: Yard
     assert gone
 
 
-def test_a_horizon_is_committed_before_the_first_data_file_goes(yard: Yard) -> None:
+def test_a_horizon_is_committed_before_the_first_data_file_is_deleted(yard: Yard) -> None:
     yard.live(12)
     upload(yard.manifest, "orphan", 999)
     yard.store.advance(hours=3)
@@ -136,7 +136,7 @@ def test_a_horizon_is_committed_before_the_first_data_file_goes(yard: Yard) -> N
 
 
 @EVERY_STORE
-def test_running_twice_does_nothing_more_and_makes_no_version(yard: Yard) -> None:
+def test_a_second_run_does_nothing_and_makes_no_version(yard: Yard) -> None:
     yard.live(30, snapshots=(20,))
     yard.plant_strays()
     yard.store.advance(hours=2)
@@ -165,7 +165,7 @@ def test_a_dry_run_says_what_a_run_does_and_changes_nothing(yard: Yard) -> None:
     assert done.newest == planned.newest + 1
 
 
-def test_commits_go_in_ascending_order(yard: Yard) -> None:
+def test_commits_are_deleted_in_ascending_order(yard: Yard) -> None:
     yard.live(30)
     clean(yard)
     commits = [path for path in yard.store.deleted if path.endswith(".commit")]
@@ -185,7 +185,7 @@ def test_foreign_files_are_left_alone(yard: Yard) -> None:
         assert yard.store.get(path) == b"mine"
 
 
-def test_clean_up_fences_nobody_and_is_nobody_s_heir(yard: Yard) -> None:
+def test_garbage_collection_neither_fences_nor_is_fenced(yard: Yard) -> None:
     yard.live(12)
     upload(yard.manifest, "orphan", 999)
     yard.store.advance(hours=3)
@@ -197,7 +197,7 @@ def test_clean_up_fences_nobody_and_is_nobody_s_heir(yard: Yard) -> None:
     yard.check_kept(1)
 
 
-def test_the_writer_s_own_identity_commits_where_one_is_given(yard: Yard) -> None:
+def test_a_given_identity_commits_the_horizon(yard: Yard) -> None:
     yard.live(12)
     upload(yard.manifest, "orphan", 999)
     yard.store.advance(hours=3)

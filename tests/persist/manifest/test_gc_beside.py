@@ -1,5 +1,5 @@
-"""Clean-up beside readers and writers: late uploads are repeated, sleepers win nothing, readers of
-what is kept read on.
+"""Garbage collection beside readers and writers: late uploads are repeated, paused writers win
+nothing, readers of kept versions continue.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def test_a_file_added_and_removed_between_plan_and_horizon_is_kept_for_its_versi
     yard.check_kept(3)
 
 
-def test_what_is_covered_needs_no_second_upload(yard: Yard) -> None:
+def test_covered_files_need_no_second_upload(yard: Yard) -> None:
     yard.live(12)
     covered = upload(yard.manifest, "covered", 1)
     yard.store.advance(hours=3)
@@ -133,7 +133,7 @@ def test_a_horizon_never_goes_back(yard: Yard) -> None:
     assert not [name for name in yard.names(".parquet") if "two" in name]
 
 
-def test_a_writer_commits_while_clean_up_deletes(yard: Yard) -> None:
+def test_a_writer_commits_during_garbage_collection(yard: Yard) -> None:
     yard.live(30, snapshots=(20,))
     yard.plant_strays(("ffffffff",))
     yard.store.advance(hours=2)
@@ -180,7 +180,7 @@ def test_a_paused_writer_cannot_create_a_deleted_version_again(yard: Yard, what:
     yard.check_kept(fresh(yard.manifest).head() - 9)
 
 
-def test_a_stray_commit_right_below_what_is_kept_counts_for_nobody(yard: Yard) -> None:
+def test_a_stray_commit_right_below_the_kept_versions_does_not_count(yard: Yard) -> None:
     yard.live(30)
     oldest = clean(yard)
     below = yard.states[oldest - 2]
@@ -222,7 +222,7 @@ def reading(yard: Yard, version: int, pause_at: int, meanwhile: object) -> Table
     [("memory", 36, 1), ("memory", 44, 1), pytest.param("s3", 36, 17, marks=pytest.mark.s3)],
     indirect=["real_store"],
 )
-def test_a_reader_of_an_old_kept_version_reads_on_while_clean_up_runs(
+def test_a_reader_of_an_old_kept_version_continues_during_garbage_collection(
     yard: Yard, version: int, stride: int
 ) -> None:
     """Its old base goes under it, and a new one takes its place; at each ``stride``-th call."""
@@ -237,7 +237,7 @@ def test_a_reader_of_an_old_kept_version_reads_on_while_clean_up_runs(
 
 
 @IN_MEMORY
-def test_a_reader_of_a_version_that_goes_is_told_so_or_has_all_of_it(yard: Yard) -> None:
+def test_a_reader_of_a_deleted_version_gets_an_error_or_the_whole_version(yard: Yard) -> None:
     yard.live(45)
     before = yard.contents()
     told = 0
@@ -251,7 +251,7 @@ def test_a_reader_of_a_version_that_goes_is_told_so_or_has_all_of_it(yard: Yard)
     assert told > 2
 
 
-def test_another_writer_goes_on_from_a_state_of_before_the_clean_up(yard: Yard) -> None:
+def test_a_writer_continues_from_a_state_older_than_the_garbage_collection(yard: Yard) -> None:
     """Its lineage begins below what is there now; what it commits can be read all the same."""
     yard.live(45)
     old = yard.head
@@ -262,7 +262,7 @@ def test_another_writer_goes_on_from_a_state_of_before_the_clean_up(yard: Yard) 
     assert fresh(yard.manifest).refresh(old) == after
 
 
-def test_what_one_plan_has_learnt_serves_the_next(yard: Yard) -> None:
+def test_a_plan_reuses_knowledge_of_the_previous_one(yard: Yard) -> None:
     """Only changelogs that came since are read again, and the plan is the same."""
     removals, read = Removals(), set[int]()
 

@@ -1,5 +1,5 @@
-"""Clean-up that ends at any of its steps, or meets another one: what is kept stays, the rest goes
-in the next run.
+"""Garbage collection that ends at any step or meets another run: kept versions stay, and the next
+run deletes the rest.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_interrupted_at_some_steps_on_s3_it_loses_nothing(yard: Yard) -> None:
     assert check_every_step(yard, 29) > 60
 
 
-def test_two_at_the_same_time_do_what_one_does(yard: Yard) -> None:
+def test_two_concurrent_runs_do_the_same_as_one(yard: Yard) -> None:
     """The second runs whole while the first is at its n-th delete, for some n."""
     oldest = prepare(yard)
     deletes = 0

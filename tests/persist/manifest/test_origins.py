@@ -1,4 +1,4 @@
-"""The rule that judges what of an origin is in files, against a model that remembers every part."""
+"""The rule that decides what of an origin is in files, against a model of every part."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ A, B, C = ("a", 1), ("b", 1), ("c", 3)
 P, Q = (1, ("p",)), (1, ("q",))
 
 
-def test_a_sequence_belongs_to_the_last_who_took_it() -> None:
+def test_a_sequence_belongs_to_the_last_process_that_took_it() -> None:
     origin = taken_over(fresh("o", A), B, 5, "now")
     assert [(run.first, run.owner) for run in owned(origin)] == [(0, A), (5, B)]
     assert (origin.owner_id, origin.owner_epoch) == B
@@ -44,7 +44,7 @@ def test_a_sequence_belongs_to_the_last_who_took_it() -> None:
     assert not may_commit(origin, 7, ("b", 2))
 
 
-def test_a_take_over_at_the_end_of_what_is_in_files_leaves_no_run_behind() -> None:
+def test_a_takeover_at_the_end_of_the_flushed_sequences_leaves_no_run() -> None:
     origin = origin_of("o", A, [owned(fresh("o", A))[0].advanced(4, {P: 7})], "now")
     assert (origin.complete, origin.ahead) == (4, (OriginAhead(1, ("p",), 7),))
     moved = taken_over(origin, B, 5, "now")
@@ -57,7 +57,7 @@ def test_a_take_over_at_the_end_of_what_is_in_files_leaves_no_run_behind() -> No
     assert not may_commit(moved, 5, A)
 
 
-def test_a_client_that_goes_back_takes_over_what_lies_between() -> None:
+def test_a_client_that_goes_back_takes_over_the_sequences_in_between() -> None:
     jumped = taken_over(fresh("o", A), B, 11, "now")
     jumped = further(jumped, 12, P)
     back = taken_over(jumped, B, 5, "now")
@@ -69,7 +69,7 @@ def test_a_client_that_goes_back_takes_over_what_lies_between() -> None:
     assert may_commit(back, 4, A)
 
 
-def test_durable_is_what_the_newest_owner_knows() -> None:
+def test_the_durable_sequence_is_the_newest_owners() -> None:
     origin = origin_of("o", A, [owned(fresh("o", A))[0].advanced(4, {})], "now")
     jumped = taken_over(origin, B, 11, "now")
     assert durable_of(jumped) == 4
@@ -78,7 +78,7 @@ def test_durable_is_what_the_newest_owner_knows() -> None:
     assert durable_of(origin_of("o", B, runs, "now")) == 20
 
 
-def test_runs_of_those_that_are_done_count_as_one_and_others_stay() -> None:
+def test_runs_of_finished_processes_are_merged_and_others_stay() -> None:
     origin, spared = fresh("o", A), fresh("o", A)
     for turn in range(1, 40):
         process = ("d", turn)
@@ -90,7 +90,7 @@ def test_runs_of_those_that_are_done_count_as_one_and_others_stay() -> None:
     assert may_commit(origin, 395, ("d", 39))
 
 
-def test_a_run_that_is_in_files_to_its_end_counts_with_the_next_whoever_has_it() -> None:
+def test_a_run_wholly_in_files_is_merged_with_the_next_whatever_its_owner() -> None:
     runs = [
         SequenceRun(0, A, None, {}),
         *(SequenceRun(n * 10, ("d", n), n * 10 + 9, {}) for n in range(1, 40)),
@@ -101,7 +101,7 @@ def test_a_run_that_is_in_files_to_its_end_counts_with_the_next_whoever_has_it()
     assert all(in_files(origin, sequence, P) for sequence in range(10, 400))
 
 
-def test_an_origin_without_runs_belongs_to_whoever_has_rows_of_it() -> None:
+def test_an_origin_without_runs_belongs_to_any_process_with_rows_of_it() -> None:
     plain = OriginAction("o", "me", 2, 10, (OriginAhead(1, ("p",), 12),))
     assert in_files(plain, 10, Q)
     assert in_files(plain, 12, P)
@@ -204,7 +204,7 @@ TestDaemons = Daemons.TestCase
 
 
 @given(st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(0, 30)), min_size=1, max_size=12))
-def test_after_any_take_overs_each_sequence_has_one_process(
+def test_after_any_takeovers_each_sequence_has_one_process(
     moves: list[tuple[Process, int]],
 ) -> None:
     origin = fresh("o", A)

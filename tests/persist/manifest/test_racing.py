@@ -1,4 +1,4 @@
-"""Writers that race: each version has one winner, every loser goes in later, nothing is doubled."""
+"""Racing writers: each version has one winner, every loser commits later, nothing is doubled."""
 
 from __future__ import annotations
 

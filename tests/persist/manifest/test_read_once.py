@@ -1,4 +1,4 @@
-"""What never changes is read once: how often a table was switched is nobody's burden."""
+"""Unchanging objects are read once, however often a table was switched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a version: which files count, which are never looked at, and which versions there are."""
+"""Reading a version: which files count, which are never read, and which versions exist."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_files_of_other_uids_are_never_read(manifest: Manifest) -> None:
 
 
 @EVERY_STORE
-def test_a_version_that_is_not_there_is_answered_with_those_that_are(
+def test_the_error_for_a_missing_version_names_the_existing_ones(
     manifest: Manifest, store: FaultyStore
 ) -> None:
     table(manifest, 6)
@@ -141,7 +141,7 @@ def test_a_commit_below_a_gap_does_not_count(manifest: Manifest, store: FaultySt
     assert manifest.refresh(states[1]) == states[7]
 
 
-def test_changes_are_what_each_version_did(manifest: Manifest) -> None:
+def test_changes_are_the_actions_of_each_version(manifest: Manifest) -> None:
     states = history(manifest, 5)
     changes = manifest.changes(2, 4)
     assert [change.version for change in changes] == [3, 4]
@@ -155,9 +155,7 @@ def test_changes_are_what_each_version_did(manifest: Manifest) -> None:
         manifest.changes(3, 6)
 
 
-def test_changes_of_versions_that_are_gone_are_refused(
-    manifest: Manifest, store: FaultyStore
-) -> None:
+def test_changes_of_deleted_versions_are_refused(manifest: Manifest, store: FaultyStore) -> None:
     table(manifest, 6)
     for version in (1, 2, 3):
         store.delete(commit_path(manifest.folder, version))

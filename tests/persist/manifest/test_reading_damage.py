@@ -1,4 +1,6 @@
-"""Damage: a broken snapshot is read around, a broken changelog or commit stops by its name."""
+"""Damage: a broken snapshot is read around; a broken changelog or commit stops reading and is
+named.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,7 @@ def test_a_changelog_made_on_top_of_another_is_damage(manifest: Manifest) -> Non
         fresh(manifest).load()
 
 
-def test_a_changelog_in_the_place_of_another_is_damage(
+def test_a_changelog_under_the_name_of_another_is_damage(
     manifest: Manifest, store: FaultyStore
 ) -> None:
     """It is whole, and of the right version; its uid was given to another one."""
@@ -135,7 +137,7 @@ def test_a_commit_that_names_another_parent_than_its_changelog_is_damage(
         fresh(manifest).load()
 
 
-def test_nonsense_in_a_changelog_is_damage(manifest: Manifest) -> None:
+def test_an_inconsistent_changelog_is_damage(manifest: Manifest) -> None:
     states = history(manifest, 2)
     lineage = (*states[1].lineage, (3, "third"))
     committed_by_hand(manifest, lineage, persist(1), states[1].uid)

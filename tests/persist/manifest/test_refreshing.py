@@ -1,4 +1,4 @@
-"""A reader that knows a state or a version: it gets the newest, and asks for little more."""
+"""A reader with a known state or version gets the newest state with few requests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_refreshing_reads_only_what_follows(manifest: Manifest, store: FaultySto
     assert dict(store.calls) == {"get": 6}
 
 
-def test_a_state_that_never_was_committed_is_replaced_whole(manifest: Manifest) -> None:
+def test_a_state_that_was_never_committed_is_replaced(manifest: Manifest) -> None:
     states = history(manifest, 3)
     losing = replace(grown_in_memory(states[1]), uid="lost")
     assert manifest.refresh(losing) == states[2]
@@ -55,7 +55,7 @@ def test_a_state_that_never_was_committed_is_replaced_whole(manifest: Manifest) 
 
 
 @EVERY_STORE
-def test_a_reader_left_behind_by_clean_up_finds_the_head(
+def test_a_reader_overtaken_by_garbage_collection_finds_the_head(
     manifest: Manifest, store: FaultyStore
 ) -> None:
     states = history(manifest, 9)
@@ -66,7 +66,7 @@ def test_a_reader_left_behind_by_clean_up_finds_the_head(
     assert manifest.refresh(states[0]) == states[8]
 
 
-def test_a_snapshot_made_meanwhile_is_known_to_those_who_follow(manifest: Manifest) -> None:
+def test_followers_learn_of_a_snapshot_made_meanwhile(manifest: Manifest) -> None:
     known = table(manifest, 3)
     state = write_snapshot(manifest, grown(manifest, known, 2))
     state = grown(manifest, state, 1)
@@ -95,9 +95,7 @@ def test_the_head_is_found_in_few_requests(
     assert store.calls["list"] <= 2
 
 
-def test_a_hint_that_clean_up_has_passed_does_no_harm(
-    manifest: Manifest, store: FaultyStore
-) -> None:
+def test_a_hint_below_the_floor_does_no_harm(manifest: Manifest, store: FaultyStore) -> None:
     for version in (7, 8, 9):
         store.create(commit_path(manifest.folder, version), b"{}")
     for hint in (3, 12):

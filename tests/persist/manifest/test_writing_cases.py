@@ -1,4 +1,4 @@
-"""Writing a version while the store comes and goes: at each step, and for many versions."""
+"""Writing versions while the store becomes unreachable, at each step and over many versions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def persist_one(manifest: Manifest, state: TableState, pending: list[Proposal]) 
     ],
 )
 @pytest.mark.parametrize("times", [1, 5])
-def test_the_store_goes_away_at_a_step_and_the_version_is_made_once(
+def test_the_store_becomes_unreachable_at_a_step_and_the_version_is_made_once(
     yard: Yard, when: str, call: str, path: str, times: int
 ) -> None:
     """Before the data file, before the changelog, before the commit, after the commit."""
@@ -79,7 +79,7 @@ def test_a_process_that_ends_at_any_step_leaves_a_version_or_none(yard: Yard) ->
 
 
 @EVERY_STORE
-def test_two_writers_diverge_and_only_later_one_of_them_gets_through(
+def test_two_writers_diverge_and_one_of_them_commits_later(
     manifest: Manifest, store: FaultyStore
 ) -> None:
     """Twenty commits of one get no answer while the other makes twenty versions."""

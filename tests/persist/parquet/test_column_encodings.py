@@ -37,7 +37,7 @@ def _with_dictionaries(data: pa.Buffer) -> set[str]:
     return {c.path_in_schema for c in columns if c.has_dictionary_page}
 
 
-def test_values_that_repeat_have_one_and_others_have_not() -> None:
+def test_columns_with_repeated_values_have_a_dictionary_and_others_do_not() -> None:
     table = _table(_ROWS)
     definition = TableDefinition(table.schema, UNPARTITIONED, sort_by=("id",))
     [file] = encode_sorted(table, definition, metadata={}, target_bytes=1 << 30)

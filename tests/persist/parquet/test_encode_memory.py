@@ -1,4 +1,4 @@
-"""Memory for a file is asked for at once; a file that needs more than anybody thought has it."""
+"""Memory for a file is allocated at once; a file that needs more gets it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_file_has_the_same_bytes_wherever_it_is_written(rows: int, blocks: int
         encode(tables, {"a": "b"}, room=growing.size - 1)
 
 
-def test_a_file_that_says_more_about_its_rows_than_they_are_is_made_all_the_same() -> None:
+def test_a_file_with_more_metadata_than_rows_is_made() -> None:
     table = pa.table({f"a column with a name {n:0200}": [n, n + 1] for n in range(4000)})
     [first, second] = _encoded(table)
     assert first.data.size > ROOM_TIMES * table.nbytes + FACTS_BYTES
@@ -52,7 +52,7 @@ def test_a_file_that_says_more_about_its_rows_than_they_are_is_made_all_the_same
 
 
 @pytest.mark.parametrize(("times", "facts"), [(0, 2000), (1 << 40, 0)], ids=["little", "none"])
-def test_files_made_a_second_time_are_those_of_the_first(
+def test_files_of_a_second_attempt_equal_those_of_the_first(
     times: int, facts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where there is too little room, and where so much is not to be had."""
@@ -79,7 +79,9 @@ def test_files_made_a_second_time_are_those_of_the_first(
         assert one.arrivals.tolist() == other.arrivals.tolist()
 
 
-def test_a_second_attempt_finds_nothing_left_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_attempt_starts_with_the_memory_of_the_first_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Neither the thread that puts its next block into order, nor its rows, nor its room."""
     monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", 2_000)
     monkeypatch.setattr(parquet, "BLOCK_BYTES", 1)

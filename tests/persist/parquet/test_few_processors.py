@@ -1,4 +1,4 @@
-"""Files are the same whether they are made one after another or with all processors."""
+"""Files are the same, whether they are made one after another or in parallel."""
 
 from __future__ import annotations
 

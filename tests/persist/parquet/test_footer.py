@@ -37,7 +37,7 @@ def footer_bytes(data: bytes) -> int:
 
 
 @pytest.mark.parametrize("columns", [2, WIDE])
-def test_a_footer_that_checks_out_is_the_file_s(columns: int) -> None:
+def test_a_valid_footer_is_read(columns: int) -> None:
     data, file = written(columns)
     assert (footer_bytes(data) > 64 << 10) == (columns == WIDE)
     for known in (file, DataFile("some/file")):
@@ -74,7 +74,7 @@ def test_a_footer_that_claims_another_length_is_found_without_a_checksum(claims:
         read_footer(pa.BufferReader(changed), DataFile("some/file", len(changed)))
 
 
-def test_a_page_that_rotted_is_found_when_it_is_decoded() -> None:
+def test_a_damaged_page_is_found_when_it_is_decoded() -> None:
     whole, file = written()
     changed = bytearray(whole)
     for at in range(40, 60):
@@ -87,6 +87,6 @@ def test_a_page_that_rotted_is_found_when_it_is_decoded() -> None:
         parquet.read()
 
 
-def test_what_the_system_says_is_no_damage() -> None:
+def test_an_error_of_the_system_is_not_damage() -> None:
     with pytest.raises(FileNotFoundError), damage_errors("some/file"):
         open("/nowhere/at/all")  # noqa: SIM115

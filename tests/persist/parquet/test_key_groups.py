@@ -1,4 +1,4 @@
-"""A partition rewritten group after group: every key stands once, with its newest row."""
+"""A partition rewritten group by group has every key once, with its newest row."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def table(schema: pa.Schema, rows: Sequence[Row], deleted: Sequence[bool] = ()) 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_each_key_stands_once_with_its_newest_row(kind: str, data: st.DataObject) -> None:
+def test_each_key_is_present_once_with_its_newest_row(kind: str, data: st.DataObject) -> None:
     arrow, values = KINDS[kind]
     schema = pa.schema({"k": arrow, "l": pa.int64(), "v": pa.int64()})
     definition = TableDefinition(schema, UNPARTITIONED, primary_key=("k", "l"))
@@ -97,7 +97,7 @@ def test_each_key_stands_once_with_its_newest_row(kind: str, data: st.DataObject
     assert state == expected
 
 
-def test_new_rows_go_with_the_files_that_they_lie_beside() -> None:
+def test_new_rows_go_with_the_files_next_to_them() -> None:
     schema = pa.schema({"k": pa.int64(), "l": pa.int64(), "v": pa.int64()})
     adds = [file_of(pa.table({"k": range(n, n + 10)}), str(n)) for n in (20, 0, 10)]
     rows = table(schema, [((k, 0), 0) for k in (25, 3, 14, 5, 99)])

@@ -1,4 +1,4 @@
-"""Min and max of a leaf are in a file only where no NaN is: of it, of its pages, at any depth."""
+"""A leaf has min and max in a file only without NaN: per file, per page, at any depth."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_file_has_statistics_of_all_leaves_but_those_with_a_nan(kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
-def test_what_the_command_line_writes_as_it_comes_has_none_of_floats(kind: str) -> None:
+def test_streamed_output_of_the_command_line_has_no_statistics_of_floats(kind: str) -> None:
     values, type_, _, floats = COLUMNS[kind]
     batch = pa.record_batch({"id": pa.array(range(len(values))), "c": pa.array(values, type_)})
     written = io.BytesIO()

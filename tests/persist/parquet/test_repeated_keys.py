@@ -1,4 +1,4 @@
-"""A key that stands in two files is found, wherever it is, and no other."""
+"""A key in two files is found, wherever it is, and no other key is reported."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def put(store: Any, kind: str, keys: Keys) -> list[Add]:
     st.lists(st.sets(st.tuples(st.integers(0, 30), st.integers(0, 2)), min_size=1), max_size=5),
     st.sampled_from([1, 100, 1 << 20]),
 )
-def test_a_repeated_key_is_found_whatever_room_there_is(
+def test_a_repeated_key_is_found_whatever_the_memory_limit(
     kind: str, files: list[set[tuple[int, int]]], room: int
 ) -> None:
     store: Any = MemoryStore()
@@ -72,7 +72,7 @@ def test_a_repeated_key_is_found_whatever_room_there_is(
     assert (found in wanted) if twice else found is None
 
 
-def test_of_rows_side_by_side_one_that_stands_twice_is_named() -> None:
+def test_a_repeated_key_among_given_rows_is_named() -> None:
     rows = SparseRows.of_table(table_of("texts", [(1, 1), (2, 1), (1, 2), (2, 1)]))
     assert first_repeated(rows, ["k", "l"]) == {"k": "2", "l": 1}
     assert first_repeated(rows, ["k"]) in ({"k": "1"}, {"k": "2"})

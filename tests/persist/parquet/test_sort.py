@@ -125,7 +125,7 @@ def test_without_any_order_tags_come_first_and_time_last(rows: list[dict[str, An
     assert _numbers(found.slice()) == expected
 
 
-def test_tags_stand_by_rising_cardinality() -> None:
+def test_tags_are_ordered_by_rising_cardinality() -> None:
     rows = 100
     table = pa.table(
         {

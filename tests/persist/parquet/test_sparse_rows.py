@@ -1,4 +1,4 @@
-"""Rows that lack columns become the files that they become with these columns as nulls."""
+"""Rows without some columns become the same files as rows with nulls in them."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_slices_and_filters_are_those_of_the_whole(
     assert kept.to_pylist() == whole.filter(pa.array(mask, pa.bool_())).to_pylist()
 
 
-def test_marks_of_deletes_stand_where_they_were_sent() -> None:
+def test_delete_marks_keep_their_rows() -> None:
     definition = _definition("keyed")
     ups = pa.record_batch({"k": pa.array([1, 2, 3]), "v": pa.array([1.0, 2.0, 3.0])})
     gone = pa.record_batch({"k": pa.array([2, 4]), DELETED: pa.array([True, True])})
@@ -214,13 +214,13 @@ def test_row_groups_are_cut_by_their_nulls_as_well() -> None:
     assert row_group_rows(narrow) == parquet.WIDE_GROUP_ROWS
 
 
-def test_what_a_file_of_a_wide_table_takes_is_reckoned_before() -> None:
+def test_the_memory_for_a_file_of_a_wide_table_is_estimated() -> None:
     assert job_bytes(ROWS, 1 << 20, 12, False) < 1.2 * (1 << 20)
     assert job_bytes(1 << 20, 8 << 20, 1_500, False) > 50 << 20
     assert job_bytes(ROWS, 1 << 20, 12, True) >= parquet.MIXED_BYTES
 
 
-def test_a_block_of_rows_that_differ_is_no_larger_than_may_be(
+def test_a_block_of_rows_with_different_columns_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each batch has another column, and sorted they lie among each other."""

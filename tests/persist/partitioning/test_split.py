@@ -1,4 +1,4 @@
-"""Splitting a batch by partition against a model that looks at one row after another."""
+"""Splitting a batch by partition, against a model that works row by row."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_nulls_between_times_are_one_partition() -> None:
 
 
 @pytest.mark.parametrize("days", [["a", "b", "c"], ["c", "a", "b"]], ids=["in order", "mixed"])
-def test_the_number_of_partitions_is_told_before_any_part_is_made(days: list[str]) -> None:
+def test_the_number_of_partitions_is_checked_before_any_part_is_made(days: list[str]) -> None:
     batch = pa.record_batch({"s": days * 2})
     counts: list[int] = []
 
@@ -201,7 +201,7 @@ def test_a_batch_of_one_partition_comes_back_itself() -> None:
     assert part is batch
 
 
-def test_parts_of_one_batch_are_cut_from_it_without_a_copy_each() -> None:
+def test_parts_of_one_batch_are_views_of_it() -> None:
     batch = pa.record_batch({"s": pa.array(["a", "b"] * 5), "v": pa.array(range(10))})
     parts = split_batch(batch, PartitionSpec.parse(["identity(s)"]))
     assert [part["v"].to_pylist() for _, part in parts] == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]

@@ -1,4 +1,4 @@
-"""Filters against a model that looks at one row after another; pruning never loses a row."""
+"""Filters against a model that works row by row; pruning never loses a row."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_one_conjunction_without_terms_matches_everything() -> None:
     "raw",
     [["i"], ["i", "~", 1], ["nope", "=", 1], ["i", "=", "1"], ["i", "in", 1], ["t", "=", "x"], []],
 )
-def test_what_is_no_term_is_refused(raw: list[Any]) -> None:
+def test_an_invalid_term_is_refused(raw: list[Any]) -> None:
     with pytest.raises(InvalidRequest, match="filter"):
         predicate_of([[raw]], SCHEMA)
 

@@ -1,4 +1,4 @@
-"""The stores that the contract suites run on: each test gets an empty one of each kind."""
+"""The stores of the contract tests; each test gets an empty one of each kind."""
 
 from __future__ import annotations
 

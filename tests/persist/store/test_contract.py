@@ -1,4 +1,4 @@
-"""What every object store promises, on every store there is: see persist/store/contract.py."""
+"""What every object store promises, on every kind of store: see persist/store/contract.py."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_memoryview_of_wider_items_is_stored_as_its_bytes(store: ObjectStore) 
 
 
 @pytest.mark.parametrize("missing", ["no", "no/such", "there/below"])
-def test_what_is_not_there_is_reported_by_name(store: ObjectStore, missing: str) -> None:
+def test_a_missing_object_is_reported_by_name(store: ObjectStore, missing: str) -> None:
     store.put("there", b"an object is no folder")
     with pytest.raises(ObjectNotFound) as got:
         store.get(missing)
@@ -94,7 +94,7 @@ def test_a_second_create_is_refused_and_the_first_content_stays(store: ObjectSto
     assert store.get("v/1.commit") == b"first"
 
 
-def test_what_was_put_cannot_be_created_but_what_was_deleted_can(store: ObjectStore) -> None:
+def test_an_object_that_was_put_cannot_be_created_and_a_deleted_one_can(store: ObjectStore) -> None:
     store.put("name", b"put")
     with pytest.raises(AlreadyExists):
         store.create("name", b"created")
@@ -144,7 +144,7 @@ def test_a_reader_never_sees_a_mix_of_two_puts(store: ObjectStore) -> None:
         assert all(reader.result() > 0 for reader in readers)
 
 
-def test_delete_removes_and_an_absent_object_is_fine(store: ObjectStore) -> None:
+def test_delete_removes_and_ignores_a_missing_object(store: ObjectStore) -> None:
     store.put("a/b", b"x")
     store.delete("a/b")
     assert store.exists("a/b") is None

@@ -1,4 +1,4 @@
-"""What only a folder of files can get wrong: the order of syncs, leftovers, crashes."""
+"""Errors possible only with local files: the order of syncs, leftovers, crashes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_put_syncs_the_file_before_the_name_and_every_new_folder(
     assert disk.events == ["sync lake/a/b/temporary", "link to lake/a/b/other", "sync lake/a/b"]
 
 
-def test_a_folder_made_by_someone_else_is_synced_once_before_it_is_relied_on(
+def test_a_folder_made_by_another_process_is_synced_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lake" / "a").mkdir(parents=True)
@@ -126,7 +126,7 @@ def test_temporary_files_never_show(tmp_path: Path) -> None:
         store.put("a/.tmp-mine", b"")
 
 
-def test_a_folder_removed_behind_our_back_is_made_again(tmp_path: Path) -> None:
+def test_a_folder_removed_by_another_program_is_made_again(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/lake")
     store.put("a/b/1", b"1")
     shutil.rmtree(tmp_path / "lake" / "a")
@@ -135,7 +135,7 @@ def test_a_folder_removed_behind_our_back_is_made_again(tmp_path: Path) -> None:
     assert store.get("a/b/2") == b"2"
 
 
-def test_a_root_that_is_gone_or_another_one_is_away_and_nothing_is_put_there(
+def test_a_missing_or_replaced_root_is_unreachable_and_nothing_is_written(
     tmp_path: Path,
 ) -> None:
     root, mounted = tmp_path / "lake", tmp_path / "mounted"
@@ -213,7 +213,7 @@ def test_an_object_where_a_folder_is_needed_is_an_error_of_the_name(tmp_path: Pa
         (errno.ESTALE, StoreUnavailable),
     ],
 )
-def test_errors_of_the_system_say_who_has_to_act(number: int, expected: type[StoreError]) -> None:
+def test_errors_of_the_system_say_who_must_act(number: int, expected: type[StoreError]) -> None:
     error = from_os(OSError(number, os.strerror(number)), "file:///lake/a")
     assert type(error) is expected
     assert "file:///lake/a" in str(error)

@@ -1,4 +1,4 @@
-"""Which URLs become a store, and which stores are refused before anything is entrusted to them."""
+"""Which URLs become a store, and which stores are refused at start-up."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_stores_that_cannot_keep_a_manifest_safe_are_refused(url: str, message: 
         open_store(url)
 
 
-def test_a_file_system_that_looks_first_and_writes_afterwards_is_refused(tmp_path: Path) -> None:
+def test_a_file_system_that_checks_then_writes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreUnsuitable, match="LocalFileSystem cannot create"):
         FsspecStore(LocalFileSystem(), str(tmp_path), "other://lake")
 
@@ -85,7 +85,7 @@ def test_credentials_in_a_url_never_reach_a_message(url: str) -> None:
         ({"config_kwargs": {"no_such": 1}}, "'no_such'"),
     ],
 )
-def test_what_no_client_can_be_made_of_is_no_store_that_is_away(
+def test_settings_without_a_valid_client_are_not_an_unreachable_store(
     options: dict[str, Any], named: str
 ) -> None:
     given = {"endpoint_url": "http://127.0.0.1:1", "key": "k", "secret": "s"}
@@ -95,7 +95,7 @@ def test_what_no_client_can_be_made_of_is_no_store_that_is_away(
         open_store("s3://bucket", **given | options).get("a")
 
 
-def test_options_that_are_not_known_are_named() -> None:
+def test_unknown_options_are_named() -> None:
     with pytest.raises(ValueError, match="endpoint_ulr"):
         open_store("s3://bucket", endpoint_ulr="http://127.0.0.1:1")
     with pytest.raises(ValueError, match="storage options"):
@@ -156,7 +156,7 @@ def test_the_start_up_probe_refuses_a_store_by_name(
     assert list(store.list("")) == []
 
 
-def test_the_start_up_probe_does_not_condemn_a_store_that_is_away(tmp_path: Path) -> None:
+def test_the_start_up_probe_does_not_refuse_an_unreachable_store(tmp_path: Path) -> None:
     store = GoesAway(tmp_path)
     with pytest.raises(StoreUnavailable):
         check_store(store)

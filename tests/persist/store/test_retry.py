@@ -1,4 +1,4 @@
-"""The store is away: the one policy of all that wait for it, in a thread and in a loop."""
+"""The store is unreachable: the one retry policy, in a thread and in a loop."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Store:
         return self.answer()
 
 
-def test_without_bounds_it_is_tried_for_ever_with_waits_up_to_the_cap() -> None:
+def test_without_limits_it_retries_for_ever_with_waits_up_to_the_cap() -> None:
     failures = Failures(StoreRetry(first_s=0.1, cap_s=2.0), 0.0, Random(7))
     waits = [failures.wait_s(now=1e9) for _ in range(10_000)]
     assert all(wait is not None and 0 <= wait <= 2.0 for wait in waits)
     assert max(wait for wait in waits if wait is not None) > 1.9
 
 
-def test_the_last_of_so_many_attempts_is_not_waited_for() -> None:
+def test_there_is_no_wait_after_the_last_attempt() -> None:
     failures = Failures(StoreRetry(first_s=0.1, cap_s=2.0, attempts=3), 0.0, Random(7))
     assert [failures.wait_s(now=0.0) is None for _ in range(3)] == [False, False, True]
 
@@ -50,27 +50,27 @@ def test_a_failure_after_the_time_is_the_last_one() -> None:
     assert failures.wait_s(now=160.1) is None
 
 
-def test_every_failure_is_told_and_then_the_answer_comes() -> None:
+def test_every_failure_is_reported_and_then_the_answer_returned() -> None:
     store, told = Store(AWAY, StoreFull("disk")), list[str]()
     assert retry(store.answer, SOON, lambda error, _: told.append(str(error))) == "here"
     assert told == ["no answer", "disk"]
 
 
 @pytest.mark.parametrize("error", [ObjectNotFound("x"), StoreError("odd name"), OSError("reset")])
-def test_what_does_not_mean_away_is_raised_at_once(error: Exception) -> None:
+def test_an_error_that_is_not_retried_is_raised_at_once(error: Exception) -> None:
     store = Store(AWAY, error)
     with pytest.raises(type(error)):
         retry(store.answer, SOON)
     assert store.asked == 2
 
 
-def test_a_policy_says_what_else_means_away() -> None:
+def test_a_policy_can_retry_other_errors() -> None:
     store = Store(OSError("reset"), AWAY)
     policy = StoreRetry(first_s=1e-9, cap_s=1e-9, unreachable=(StoreError, OSError))
     assert retry(store.answer, policy) == "here"
 
 
-def test_after_its_attempts_the_error_stands_and_is_not_told_as_one_to_wait_for() -> None:
+def test_the_last_error_is_raised_and_not_reported_as_a_wait() -> None:
     store, told = Store(AWAY, AWAY, AWAY), list[Exception]()
     policy = StoreRetry(first_s=1e-9, cap_s=1e-9, attempts=3)
     with pytest.raises(StoreUnavailable):
@@ -78,7 +78,7 @@ def test_after_its_attempts_the_error_stands_and_is_not_told_as_one_to_wait_for(
     assert (store.asked, len(told)) == (3, 2)
 
 
-def test_in_a_loop_it_waits_as_the_loop_does() -> None:
+def test_in_a_loop_it_waits_with_the_loops_sleep() -> None:
     store, slept, told = Store(AWAY, AWAY), list[float](), list[float]()
 
     async def sleep(seconds: float) -> None:

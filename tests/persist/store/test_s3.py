@@ -1,4 +1,4 @@
-"""What only a server can do to us: refuse in odd ways, lose answers, be silent, be gone."""
+"""Errors possible only with a server: odd refusals, lost answers, silence, absence."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_no_call_repeats_what_the_server_refused(
     bucket_store.put("a", b"x")
 
 
-def test_a_create_whose_answer_is_lost_once_is_repeated_below_and_knows_itself(
+def test_a_create_repeated_by_aiohttp_after_a_lost_answer_succeeds(
     s3_server: S3Server, bucket_store: ObjectStore, prefix: str
 ) -> None:
     # aiohttp sends a PUT again when its connection closes without an answer.
@@ -153,7 +153,7 @@ def test_a_conflict_of_two_conditional_writes_is_tried_again(
         s3_server.clear_faults()
 
 
-def test_a_bad_request_means_exists_only_when_the_object_is_there(
+def test_a_bad_request_means_exists_only_if_the_object_exists(
     s3_server: S3Server, bucket_store: ObjectStore, prefix: str
 ) -> None:
     bucket_store.create("taken", b"first")
@@ -175,7 +175,7 @@ class RepeatingClient(S3Client):
         return super().call(method, sends_bytes, **arguments)
 
 
-def test_a_create_repeated_on_its_way_meets_itself_and_succeeds(
+def test_a_create_repeated_by_a_proxy_succeeds(
     s3_server: S3Server, bucket_store: ObjectStore, prefix: str
 ) -> None:
     options: S3Options = s3_server.storage_options  # type: ignore[assignment]
@@ -190,7 +190,7 @@ def test_a_create_repeated_on_its_way_meets_itself_and_succeeds(
 
 @pytest.mark.parametrize(("fault", "expected"), [("denied", StoreDenied), ("full", StoreFull)])
 @pytest.mark.parametrize("call", ["put", "create"])
-def test_refusals_say_who_has_to_act(
+def test_refusals_say_who_must_act(
     s3_server: S3Server,
     bucket_store: ObjectStore,
     prefix: str,

@@ -1,4 +1,4 @@
-"""Whether the store answers, by what its requests have come to."""
+"""Whether the store is reachable, judged by the outcomes of its requests."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_second_failure_or_a_second_without_an_answer_is_an_outage_until_it_an
     assert twice.watch.status().last_error == "second"
 
 
-def test_a_read_that_works_says_nothing_of_writes() -> None:
+def test_a_successful_read_says_nothing_about_writes() -> None:
     store = Watched()
     store.answer("put")
     for _ in range(2):
@@ -90,7 +90,7 @@ def test_a_read_that_works_says_nothing_of_writes() -> None:
     assert store.state == "ok"
 
 
-def test_a_store_that_tells_of_objects_and_gives_no_bytes_or_no_list_is_away() -> None:
+def test_a_store_that_fails_only_reads_or_listings_is_unreachable() -> None:
     for kind, others in (("get", ("exists", "list")), ("list", ("get", "exists"))):
         store = Watched()
         store.answer("put")
@@ -104,7 +104,7 @@ def test_a_store_that_tells_of_objects_and_gives_no_bytes_or_no_list_is_away() -
         assert store.state == "ok"
 
 
-def test_deletes_say_nothing_of_a_store_that_forbids_them_or_is_full() -> None:
+def test_failed_deletes_do_not_count() -> None:
     store = Watched()
     store.answer("put")
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_a_request_under_way_for_long_is_doubted_until_it_is_answered() -> None:
     assert store.watch.doubted() == frozenset()
 
 
-def test_a_store_that_lacks_our_claim_is_away_whatever_it_answers() -> None:
+def test_a_store_without_our_claim_is_unreachable_whatever_it_answers() -> None:
     store = Watched()
     store.answer()
     store.watch.found("no claim")
@@ -141,7 +141,7 @@ def test_a_store_that_lacks_our_claim_is_away_whatever_it_answers() -> None:
     assert store.state == "ok"
 
 
-def test_a_request_without_an_answer_counts_once_however_often_it_is_looked_at() -> None:
+def test_a_request_without_an_answer_counts_once() -> None:
     store = Watched()
     store.answer()
     store.watch.unanswered("exists", 5.0)
@@ -174,7 +174,7 @@ class Broken(MemoryStore):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_every_request_is_counted_by_what_came_of_it_and_its_error_is_raised(
+def test_every_request_is_counted_by_its_outcome_and_its_error_raised(
     operation: str,
 ) -> None:
     errors = {
@@ -197,7 +197,7 @@ def test_every_request_is_counted_by_what_came_of_it_and_its_error_is_raised(
     assert sum(tally.buckets[operation]) == len(errors) + 1
 
 
-def test_a_name_that_no_store_can_hold_says_nothing_of_the_store() -> None:
+def test_an_invalid_name_says_nothing_about_the_store() -> None:
     watch = StoreWatch()
     with pytest.raises(StoreError):
         WatchedStore(Broken(StoreError("cannot hold this name")), watch).put("a", b"")

@@ -1,4 +1,4 @@
-"""A version that is forbidden, while a switch to it is paused at each call that it makes."""
+"""A version is forbidden while a switch to it is paused at each of its calls."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_no_switch_takes_effect_after_its_version_was_forbidden(store: ObjectSto
         assert seen == {True, False}, "paused before the seal, and behind it"
 
 
-def test_a_switch_that_is_made_while_its_version_is_being_forbidden_is_told(
+def test_a_switch_made_while_its_version_is_being_forbidden_is_reported(
     store: ObjectStore,
 ) -> None:
     seen = set()
@@ -153,6 +153,6 @@ def test_a_switch_that_is_made_while_its_version_is_being_forbidden_is_told(
         check_forbidden(store, table)
 
 
-def test_a_version_is_forbidden_before_there_is_a_table(store: ObjectStore) -> None:
+def test_a_version_of_a_missing_table_can_be_forbidden(store: ObjectStore) -> None:
     assert not forbid_switch(store, "ns", "t0", 2)
     check_forbidden(store, made(store, 0))

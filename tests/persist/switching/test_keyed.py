@@ -1,4 +1,4 @@
-"""What changed in a keyed table goes along with a switch, and back: each change once."""
+"""Changes of a keyed table are carried over by a switch, and back, each once."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def applied_to(content: Mapping[Key, Any], before: Content, after: Content) -> C
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=40)
 @given(data=st.data(), room=st.sampled_from([1, 600, 1 << 20]))
-def test_changes_are_applied_whatever_there_is_room_for(
+def test_changes_are_applied_whatever_the_memory_limit(
     kind: str, data: st.DataObject, room: int
 ) -> None:
     arrow, values = KINDS[kind]
@@ -295,7 +295,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_version_that_counts_has_what_changed_in_the_others(seed: int) -> None:
+def test_the_current_version_has_the_changes_of_the_others(seed: int) -> None:
     random = Random(seed)
     world = World(random)
     world.write()
@@ -305,7 +305,7 @@ def test_the_version_that_counts_has_what_changed_in_the_others(seed: int) -> No
         world.check()
 
 
-def test_a_damaged_file_is_met_before_anything_is_sealed() -> None:
+def test_a_damaged_file_is_found_before_anything_is_sealed() -> None:
     world = World(Random(1))
     world.write()
     manifest = world.manifest(2)
@@ -320,7 +320,7 @@ def test_a_damaged_file_is_met_before_anything_is_sealed() -> None:
     world.check()
 
 
-def test_what_a_switch_holds_of_rows_is_counted() -> None:
+def test_rows_held_by_a_switch_are_counted() -> None:
     """A daemon that finishes one has them in its memory."""
     world = World(Random(1))
     for _ in range(3):

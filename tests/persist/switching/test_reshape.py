@@ -83,7 +83,7 @@ def check_made_anew(store: ObjectStore, version: int) -> None:
     assert new.origins["o"].ahead == (), "its partitions are no more"
 
 
-def test_whoever_finishes_it_makes_the_table_anew_as_well() -> None:
+def test_any_process_that_completes_the_switch_redefines_the_table() -> None:
     for at in itertools.count(1):
         store, version = made()
         killing: Any = KillingStore(store, at, done=at % 2 == 0)
@@ -102,7 +102,7 @@ def test_whoever_finishes_it_makes_the_table_anew_as_well() -> None:
             return
 
 
-def test_nothing_goes_back_or_forth_between_tables_of_two_kinds() -> None:
+def test_no_switch_or_rollback_crosses_a_redefinition() -> None:
     store, version = made()
     with pytest.raises(SwitchRefused, match="define"):
         switch_version(store, *TABLE, version)
@@ -118,7 +118,7 @@ def test_nothing_goes_back_or_forth_between_tables_of_two_kinds() -> None:
     check_made_anew(store, version)
 
 
-def test_only_the_owner_makes_a_table_anew() -> None:
+def test_only_the_owner_redefines_a_table() -> None:
     store, version = made()
     with pytest.raises(SwitchRefused, match="'me' in epoch 1 owns the table's writes"):
         switch_version(store, *TABLE, version, reshape=OTHER)

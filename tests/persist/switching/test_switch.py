@@ -1,4 +1,4 @@
-"""Versions of a table: numbers of their own, and switches and rollbacks that end at any step."""
+"""Table versions: numbers, and switches and rollbacks that may end at any step."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_push_has_one_number_and_no_other_push_has_it(real_store: ObjectStore)
     assert {number for numbers in of_push.values() for number in numbers} == {2, 3, 4, 5, 6}
 
 
-def test_a_number_is_above_what_was_made_by_hand_and_stays_when_it_is_given_up(
+def test_a_number_is_above_manually_made_versions_and_is_never_reused(
     real_store: ObjectStore,
 ) -> None:
     commit_to(real_store, 1, *DEFINITION)
@@ -189,7 +189,7 @@ def test_foreign_objects_are_refused_by_name(real_store: ObjectStore) -> None:
 
 
 @EVERY_STORE
-def test_a_switch_shows_the_new_version_and_keeps_what_is_known_of_writers(
+def test_a_switch_shows_the_new_version_and_keeps_the_knowledge_of_writers(
     real_store: ObjectStore,
 ) -> None:
     version = make_table(real_store)
@@ -208,7 +208,7 @@ def test_a_switch_shows_the_new_version_and_keeps_what_is_known_of_writers(
 
 
 @IN_MEMORY
-def test_what_a_push_says_of_its_version_stays_there(real_store: ObjectStore) -> None:
+def test_push_marks_stay_with_their_version(real_store: ObjectStore) -> None:
     """Else each version has the marks of all pushes before it, for ever."""
     commit_to(real_store, 1, *DEFINITION)
     commit_to(real_store, 1, Txn("spark", 3))
@@ -223,7 +223,7 @@ def test_what_a_push_says_of_its_version_stays_there(real_store: ObjectStore) ->
     assert dict(manifest_of(real_store).load().txns) == {"spark": 3, "_push/push-4/data": 10}
 
 
-def test_a_sealed_version_takes_a_horizon_and_nothing_else(real_store: ObjectStore) -> None:
+def test_a_sealed_version_accepts_only_a_horizon(real_store: ObjectStore) -> None:
     switch_version(real_store, *TABLE, make_table(real_store))
     refused: list[tuple[Action, ...]] = [
         (add("data/b.parquet", 8), applied(8)),
@@ -263,7 +263,7 @@ def other_definition(*, key: list[str], arrow: str) -> tuple[Action, ...]:
     ("definition", "reason"),
     [
         (other_definition(key=["v"], arrow="AAAA"), "its primary_key is"),
-        (other_definition(key=[], arrow="BBBB"), "its schema 1 is another"),
+        (other_definition(key=[], arrow="BBBB"), "its schema 1 differs"),
     ],
 )
 def test_a_version_of_another_kind_is_refused_and_nothing_is_sealed(
@@ -277,7 +277,7 @@ def test_a_version_of_another_kind_is_refused_and_nothing_is_sealed(
     stream(real_store, 1, "data/b.parquet", 8)
 
 
-def test_columns_that_came_meanwhile_go_along(real_store: ObjectStore) -> None:
+def test_columns_added_meanwhile_are_carried_over(real_store: ObjectStore) -> None:
     version = make_table(real_store)
     commit_to(real_store, 1, Schema(schema_id=2, arrow="BBBB"))
     switch_version(real_store, *TABLE, version)
@@ -285,7 +285,7 @@ def test_columns_that_came_meanwhile_go_along(real_store: ObjectStore) -> None:
     assert state.current_schema == Schema(schema_id=2, arrow="BBBB")
 
 
-def test_what_is_not_there_or_was_given_up_cannot_be_switched_to(real_store: ObjectStore) -> None:
+def test_a_missing_or_given_up_version_cannot_be_switched_to(real_store: ObjectStore) -> None:
     version = make_table(real_store)
     with pytest.raises(TableVersionNotKept, match=r"no table version 9; existing versions: 1, 2"):
         switch_version(real_store, *TABLE, 9)
@@ -300,7 +300,7 @@ def test_what_is_not_there_or_was_given_up_cannot_be_switched_to(real_store: Obj
 
 
 @EVERY_STORE
-def test_a_rollback_takes_the_rows_along_that_were_streamed_meanwhile(
+def test_a_rollback_carries_over_rows_streamed_meanwhile(
     real_store: ObjectStore,
 ) -> None:
     switch_version(real_store, *TABLE, make_table(real_store))
@@ -324,7 +324,7 @@ def test_a_rollback_takes_the_rows_along_that_were_streamed_meanwhile(
 
 
 @EVERY_STORE
-def test_rows_that_came_since_a_version_go_along_once_and_not_back(
+def test_rows_since_a_version_are_carried_over_once_and_not_back(
     real_store: ObjectStore,
 ) -> None:
     version = make_table(real_store)
@@ -347,7 +347,7 @@ def test_rows_that_came_since_a_version_go_along_once_and_not_back(
     assert paths(real_store) == {"data/one.parquet", "data/c.parquet", "data/d.parquet"}
 
 
-def test_what_came_since_is_refused_where_it_cannot_be_told(real_store: ObjectStore) -> None:
+def test_since_is_refused_if_the_rows_are_no_longer_known(real_store: ObjectStore) -> None:
     version = make_table(real_store)
     newest = manifest_of(real_store).head()
     told = manifest_of(real_store).changes(newest - 1, newest)
@@ -377,7 +377,7 @@ def test_what_came_since_is_refused_where_it_cannot_be_told(real_store: ObjectSt
         switch_version(real_store, *TABLE, 2, since=manifest_of(real_store).head())
 
 
-def test_clean_up_keeps_what_a_switch_under_way_has_to_be_told(real_store: ObjectStore) -> None:
+def test_garbage_collection_keeps_versions_that_a_switch_needs(real_store: ObjectStore) -> None:
     """Planned before the seal, and behind it."""
     version = make_table(real_store)
     since = manifest_of(real_store).head()
@@ -395,7 +395,7 @@ def test_clean_up_keeps_what_a_switch_under_way_has_to_be_told(real_store: Objec
     assert paths(real_store) == {"data/pushed-2.parquet", "data/8.parquet", "data/9.parquet"}
 
 
-def test_a_copy_that_clean_up_may_take_is_made_again(real_store: ObjectStore) -> None:
+def test_a_copy_that_may_be_deleted_is_made_again(real_store: ObjectStore) -> None:
     """It was put before the seal, and whoever put it slept."""
     version = make_table(real_store)
     since = manifest_of(real_store).head()
@@ -423,7 +423,7 @@ def test_rows_can_be_left_behind_and_come_back_with_their_version(
     assert paths(real_store) == {"data/pushed-2.parquet", "data/b.parquet"}
 
 
-def test_rows_of_versions_that_are_not_kept_hinder_a_rollback_unless_they_are_left(
+def test_rows_of_deleted_versions_prevent_a_rollback_unless_left_behind(
     real_store: ObjectStore,
 ) -> None:
     switch_version(real_store, *TABLE, make_table(real_store))
@@ -452,7 +452,7 @@ def test_rollbacks_go_back_one_after_another(real_store: ObjectStore) -> None:
     assert rollback_target(real_store, *TABLE) == 1
 
 
-def test_columns_that_came_before_a_rollback_stay(real_store: ObjectStore) -> None:
+def test_columns_added_before_a_rollback_stay(real_store: ObjectStore) -> None:
     """As a rollback of Iceberg's leaves the newest schema: here the rows that have it go along."""
     switch_version(real_store, *TABLE, make_table(real_store))
     wider = Schema(schema_id=2, arrow="BBBB")
@@ -533,7 +533,9 @@ def move_again(store: ObjectStore, move: Callable[[ObjectStore], None], target: 
         move(store)
 
 
-def test_who_slept_through_a_switch_and_its_rollback_does_nothing(real_store: ObjectStore) -> None:
+def test_a_process_that_slept_through_a_switch_and_its_rollback_does_nothing(
+    real_store: ObjectStore,
+) -> None:
     """Asleep before each of its changes, until the switch is over and was taken back."""
     for at in range(1, 6):
         store = SleepingStore(real_store, at)

@@ -182,7 +182,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_version_that_counts_has_what_it_has_to_have(seed: int) -> None:
+def test_the_current_version_equals_the_model(seed: int) -> None:
     random = Random(seed)
     world = World(random)
     moves = (world.write, world.write, world.compact, world.swap, world.back, world.clean)

@@ -1,4 +1,6 @@
-"""Clean-up of a table's versions: the last that counted stay, and for a while what was read."""
+"""Garbage collection of table versions: the last current ones stay, and readers' versions for a
+while.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def kept(store: ObjectStore) -> list[int]:
 
 
 @EVERY_STORE
-def test_the_last_versions_stay_and_older_ones_go_after_a_while(real_store: ObjectStore) -> None:
+def test_the_last_versions_stay_and_older_ones_are_deleted_later(real_store: ObjectStore) -> None:
     store = ClockedStore(real_store)
     for version in range(1, 6):
         make(store, version)
@@ -75,7 +77,7 @@ def test_the_last_versions_stay_and_older_ones_go_after_a_while(real_store: Obje
     assert claim_version(store, *TABLE, "later") == 6
 
 
-def test_versions_that_were_rolled_back_do_not_take_the_place_of_the_way_back(
+def test_rolled_back_versions_do_not_displace_rollback_targets(
     real_store: ObjectStore,
 ) -> None:
     store = ClockedStore(real_store)
@@ -94,7 +96,7 @@ def test_versions_that_were_rolled_back_do_not_take_the_place_of_the_way_back(
     assert [roll_back(store, *TABLE).table_version for _ in range(2)] == [2, 1]
 
 
-def test_a_push_that_was_given_up_goes_and_one_under_way_stays(real_store: ObjectStore) -> None:
+def test_a_given_up_push_is_deleted_and_one_under_way_stays(real_store: ObjectStore) -> None:
     store = ClockedStore(real_store)
     make(store, 1)
     assert clean(store) == VersionsCleaned(*TABLE, dry_run=False)
