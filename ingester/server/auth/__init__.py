@@ -6,13 +6,11 @@
        ``token_file``    the file that stores them: read, watched, replaced atomically
        ``jwt_tokens``    an OpenID Connect provider's tokens and published keys
     a caller ─▶ ``access``: the right that the request needs, against the caller's grants
-       ``needs``         one table of everything that can be asked for; the rest is refused
-       ``rights``        rights, grants, callers
+       ``rights``        rights, grants, callers, and the table of what each request needs
        ``views``         cuts answers about all namespaces to those that a caller may see
     refusals and administrative actions ─▶ ``audit``
-    a browser's request ─▶ ``hosts``: whether its Host header names this daemon
 
-A request that is not in the table of needs is refused, and so is a call without a caller
+A request that is not in that table is refused, and so is a call without a caller
 (``tests/server/auth/test_every_need.py``). Without ``[auth]`` in the settings there is one caller,
 who may do everything.
 

@@ -22,8 +22,7 @@ import structlog
 
 from ingester.errors import Forbidden, IngesterError, Unauthenticated, kind_of
 from ingester.server.auth.audit import AuditLog
-from ingester.server.auth.needs import NEEDS, Need
-from ingester.server.auth.rights import EVERYBODY, NOBODY, Caller
+from ingester.server.auth.rights import EVERYBODY, NEEDS, NOBODY, Caller, Need
 from ingester.server.auth.tokens import UNKNOWN
 
 log = structlog.get_logger(__name__)

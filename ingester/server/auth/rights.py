@@ -1,9 +1,13 @@
-"""Rights, grants, and callers who have them.
+"""Rights, grants, the callers that have them, and the right that each request needs.
 
     right   read < admin, write < admin; read and write do not imply each other
-    grant   NAMESPACE:RIGHT[,RIGHT…]     NAMESPACE may be "*": all of them, and what is of none
+    grant   NAMESPACE:RIGHT[,RIGHT…]     NAMESPACE may be "*": all of them, and what belongs to none
+    need    of a Flight method with what its request says it is ("put sync", "get live",
+            "action persist"), or of a route ("http /metrics")
 
-Law of this file: pure; a grant that is not understood is refused, never taken for a smaller one.
+Pure. A grant that cannot be parsed is refused, never taken for a smaller one. A request that is not
+in :data:`NEEDS` is refused, so that a new method, action or route is closed until it is listed
+(``tests/server/auth/test_every_need.py``).
 """
 
 from __future__ import annotations
@@ -15,25 +19,25 @@ from typing import Literal, NamedTuple, cast, get_args
 Right = Literal["read", "write", "admin"]
 RIGHTS: tuple[Right, ...] = get_args(Right)
 EVERY = "*"
-"""The namespace of a grant that is for all of them."""
+"""The namespace of a grant for all namespaces."""
 
 
 class BadGrant(ValueError):
-    """A grant that is not understood; the message has it."""
+    """A grant that cannot be parsed; the message quotes it."""
 
 
 class Grant(NamedTuple):
-    """Rights in a namespace, or in all."""
+    """Rights in one namespace, or in all."""
 
     namespace: str
     rights: frozenset[Right]
 
     def covers(self, right: Right | None, namespace: str | None) -> bool:
-        """Say whether it gives the right there.
+        """Return whether it gives the right there.
 
         Args:
             right: None asks for any right.
-            namespace: None is what is of no namespace, which only a grant for all of them covers.
+            namespace: None stands for what belongs to no namespace; only a grant for all covers it.
         """
         if self.namespace not in (EVERY, namespace):
             return False
@@ -45,13 +49,13 @@ class Grant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who has shown a token.
+    """The holder of a token.
 
     Attributes:
-        name: what logs call it.
-        token_id: the token's id; of a JWT its ``jti``, or nothing.
+        name: its name in logs.
+        token_id: the token's id; for a JWT its ``jti``, if any.
         grants: what it may do.
-        expires: when the token ends, in seconds since 1970; None is never.
+        expires: when the token expires, in seconds since 1970; None is never.
     """
 
     name: str
@@ -60,7 +64,7 @@ class Caller:
     expires: float | None = None
 
     def may(self, right: Right | None, namespace: str | None) -> bool:
-        """Say whether the caller has this right, or any, in a namespace, or in what is of none."""
+        """Return whether the caller has this right (None: any) in a namespace (None: in all)."""
         return any(grant.covers(right, namespace) for grant in self.grants)
 
 
@@ -71,7 +75,7 @@ NOBODY = Caller("-", "", ())
 
 
 def parse_grant(text: str) -> Grant:
-    """Read a grant as ``shop:read,write``. Raises :class:`BadGrant`."""
+    """Parse a grant such as ``shop:read,write``. Raises :class:`BadGrant`."""
     namespace, colon, rights = text.rpartition(":")
     names = [name.strip() for name in rights.split(",")]
     if not colon or not namespace or not text.isprintable():
@@ -86,8 +90,81 @@ def parse_grant(text: str) -> Grant:
 
 
 def parse_grants(texts: Iterable[str]) -> tuple[Grant, ...]:
-    """Read several grants, at least one. Raises :class:`BadGrant`."""
+    """Parse grants, at least one. Raises :class:`BadGrant`."""
     grants = tuple(map(parse_grant, texts))
     if not grants:
         raise BadGrant("no grant is given: nothing could be done with this token")
     return grants
+
+
+Of = Literal["namespace", "shown", "caller", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The right that a request needs.
+
+    Attributes:
+        right: the right; None is any.
+        of: ``namespace``: in the namespace that the request names, or in all if it names none.
+            ``shown``: the same, but a request without a namespace is answered with those where the
+            caller has the right. ``caller``: a valid token is enough. ``open``: no token is needed.
+        setting: the word in ``auth.open`` that opens it.
+        audited: whether the audit log records it also when it succeeds.
+    """
+
+    right: Right | None
+    of: Of = "namespace"
+    setting: str = ""
+    audited: bool = False
+
+
+_OPEN, _CALLER = Need(None, "open"), Need(None, "caller")
+# Schemas, sizes and progress help writers as well as readers.
+_ANY, _READ, _WRITE = Need(None), Need("read"), Need("write")
+
+NEEDS: dict[str, Need] = {
+    "put write": _WRITE,
+    "put delete": Need("write", audited=True),
+    "put sync": _WRITE,
+    "put copy": _WRITE,
+    "get all": _READ,
+    "get version": _READ,
+    "get buffered": _READ,
+    "get live": _READ,
+    "info": _ANY,
+    "schema": _ANY,
+    "list_flights": Need(None, "shown"),
+    "list_actions": _CALLER,
+    "exchange": _CALLER,
+    "action create_table": Need("write", audited=True),
+    "action describe_table": _ANY,
+    "action persist": Need("write", audited=True),
+    # Without a namespace in the request: the right in all of them.
+    "action drain": Need("admin", audited=True),
+    "action origins": Need(None, "shown"),
+    "action checkpoint_get": _ANY,
+    "action checkpoint_put": _WRITE,
+    "action checkpoint_delete": Need("write", audited=True),
+    "action checkpoints": Need(None, "shown"),
+    "action copy_finish": Need("write", audited=True),
+    "action copy_abort": Need("write", audited=True),
+    "action followers": _ANY,
+    "action followers_prepare": Need("admin", audited=True),
+    "action replication_report": _WRITE,
+    # Debug events concern all namespaces.
+    "action log_level": Need("admin", audited=True),
+    "action store": _CALLER,
+    "action status": Need(None, "shown"),
+    "action status_list": Need(None, "shown"),
+    "http /": _OPEN,
+    "http /health/live": _OPEN,
+    "http /health/ready": _OPEN,
+    # Labels name all namespaces.
+    "http /metrics": Need("read", setting="metrics"),
+    "http /api/status": Need(None, "shown", setting="status"),
+    "http /api/tables/{namespace}/{table}": _READ,
+    "http /api/tables/{namespace}/{table}/{list}": _READ,
+    "http /api/status/{list}": Need(None, "shown", setting="status"),
+    "http /api/history": Need(None, "shown", setting="status"),
+}

@@ -1,7 +1,7 @@
 """HTTP for operators: health checks, metrics, status as JSON, and the operator's page.
 
     ``server``     the listening socket, served by hypercorn until the daemon stops
-    ``entrance``   checks a request's Host header and the rights of its token
+    ``entrance``   checks a request's Host header, and the rights of its caller
        ``app``     routes, bodies and headers; asks a ``StatusSource``, which the daemon is
       ``tables``   the routes of one table: description, partitions, files
       ``page``     the operator's page, which reads ``/api/status`` and the other routes

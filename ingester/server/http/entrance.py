@@ -1,12 +1,16 @@
-"""The entrance of HTTP: whether a request was meant for this daemon, and its caller's right.
+"""Checks of an HTTP request: its Host header, and the right of its caller.
 
-Law of this file: no route is answered but through :meth:`Entrance.behind`. ``/health`` is answered
-to everybody, by whatever name: load balancers and probes have names of their own, and learn
-nothing.
+A page of another site can point its own name at this daemon's address (DNS rebinding), and then
+reads the answers as its own. Its browser still sends that name as Host. Requests for an IP address
+need no setting: no page of another site has one. ``/health`` is answered for any name: load
+balancers and probes have names of their own, and learn nothing.
+
+Every route goes through :meth:`Entrance.behind` (``tests/server/auth/test_every_need.py``).
 """
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import socket
 from collections.abc import Awaitable, Callable, Collection
@@ -18,18 +22,17 @@ from starlette.responses import Response
 from ingester.config.settings import HttpSettings, split_address
 from ingester.errors import Forbidden, OverQuota, Unauthenticated, kind_of
 from ingester.server.auth.access import Access, Permit, bearer_of
-from ingester.server.auth.hosts import Hosts
 from ingester.server.auth.rights import NOBODY
 from ingester.server.auth.tokens import PREFIX
 
 Handler = Callable[[Request], Awaitable[Response]]
 _NAMELESS = "/health/"
 CHECKS = 4
-"""So many of a provider's tokens are checked at a time; they may wait for its keys."""
+"""JWTs that are checked at a time; a check may wait for the provider's keys."""
 
 
 class TurnedAway(Exception):
-    """A request that is not answered: status, code, message, headers."""
+    """A refused request: status, code, message, headers."""
 
     def __init__(
         self, status: int, code: str, message: str, headers: dict[str, str] | None = None
@@ -40,11 +43,11 @@ class TurnedAway(Exception):
 
 
 class Entrance:
-    """Lets requests in. On the loop.
+    """Admits requests. On the loop.
 
     Args:
-        access: who may do what; by default everybody everything.
-        names: those by which this daemon may be asked, beside the loopback's and addresses.
+        access: checks rights; by default everybody may do everything.
+        names: accepted host names, besides loopback names and addresses.
     """
 
     def __init__(self, access: Access | None = None, names: Collection[str] = ()) -> None:
@@ -54,9 +57,9 @@ class Entrance:
         self._checks = trio.CapacityLimiter(CHECKS)
 
     def behind(self, path: str, handle: Handler) -> Handler:
-        """Put a route's handler behind the entrance; it finds ``request.state.sees``.
+        """Return a handler that checks a request first; ``handle`` finds ``request.state.sees``.
 
-        It raises :class:`TurnedAway` for those whom it does not let in.
+        It raises :class:`TurnedAway` for a refused request.
         """
         asked = f"http {path}"
 
@@ -102,7 +105,7 @@ class Entrance:
         try:
             if bearer_of(header).startswith(PREFIX):
                 return self._access.admit(header, peer)
-            # A provider's token is dear to check, and its keys may have to be loaded.
+            # A JWT is expensive to check, and the provider's keys may have to be loaded.
             return await trio.to_thread.run_sync(
                 self._access.admit, header, peer, limiter=self._checks
             )
@@ -112,7 +115,7 @@ class Entrance:
 
 
 def own_names(settings: HttpSettings) -> list[str]:
-    """Return the names of this machine, and those of the settings."""
+    """Return the names of this machine and those of the settings."""
     host, _ = split_address(settings.listen)
     return [*settings.hosts, host, socket.gethostname()]
 
@@ -120,3 +123,38 @@ def own_names(settings: HttpSettings) -> list[str]:
 def _peer(request: Request) -> str:
     client = request.client
     return "" if client is None else f"{client.host}:{client.port}"
+
+
+class Hosts:
+    """The accepted host names. Pure.
+
+    Args:
+        names: those of the settings and this machine's; a leading dot includes all names below it.
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        lower = {name.lower().rstrip(".") for name in names if name}
+        self._names = {"localhost"} | {name for name in lower if not name.startswith(".")}
+        self._below = (".localhost", *sorted(name for name in lower if name.startswith(".")))
+
+    def allow(self, host: str) -> bool:
+        """Return whether a Host header is an address or one of the names."""
+        name = _name_of(host)
+        if _is_address(name):
+            return True
+        return name in self._names or name.endswith(self._below)
+
+
+def _name_of(host: str) -> str:
+    """Return the name or address without the port."""
+    if host.startswith("["):
+        return host.partition("]")[0].removeprefix("[")
+    return host.rpartition(":")[0].lower().rstrip(".") if ":" in host else host.lower().rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

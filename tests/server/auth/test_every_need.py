@@ -18,7 +18,7 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.query.ticket import Ticket
-from ingester.server.auth.needs import NEEDS
+from ingester.server.auth.rights import NEEDS
 from ingester.server.flight.actions import ACTIONS
 from ingester.server.flight.server import IngesterServer
 from ingester.server.http.app import create_app

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from ingester.errors import Unauthenticated
 from ingester.server.auth.audit import BURST, BURST_OF_ALL, MAX_PRINCIPALS, AuditLog
-from ingester.server.auth.hosts import Hosts
 from ingester.server.auth.rights import NOBODY, RIGHTS, BadGrant, Caller, Grant, Right, parse_grant
 from ingester.server.auth.token_file import WatchedTokens, change_tokens
 from ingester.server.auth.tokens import (
@@ -25,6 +24,7 @@ from ingester.server.auth.tokens import (
     parse_tokens,
     revoked,
 )
+from ingester.server.http.entrance import Hosts
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 NAMESPACES = st.sampled_from(["a", "b", "*"])
