@@ -1,6 +1,6 @@
 """``ingester tokens add | list | revoke``: their options.
 
-What they do is in :mod:`.tokens`, which is imported when a command runs.
+The commands are in :mod:`.tokens`, which is imported when one runs.
 """
 
 from pathlib import Path
@@ -10,35 +10,33 @@ import typer
 
 from .command_options import Config, Json
 
-tokens_app = typer.Typer(help="The tokens by which callers of a daemon are known.")
+tokens_app = typer.Typer(help="Manage the token file of a daemon.")
 
-File = Annotated[
-    Path | None, typer.Option("--file", help="The file of tokens; default: auth.tokens.")
-]
+File = Annotated[Path | None, typer.Option("--file", help="Token file. Default: auth.tokens.")]
 
 
 @tokens_app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="Whose it is, for logs.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of its holder, for logs.", show_default=False)],
     grant: Annotated[
         list[str],
         typer.Option(
             "--grant",
             metavar="NS:RIGHTS",
-            help="As shop:read,write or *:admin; several of them may be given.",
+            help="Grant such as shop:read,write or *:admin; repeatable.",
         ),
     ],
     expires: Annotated[
-        str | None, typer.Option("--expires", help="How long it is valid, as 90d; default: ever.")
+        str | None, typer.Option("--expires", help="Validity such as 90d. Default: unlimited.")
     ] = None,
     file: File = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Make a token and print it, once: the file keeps its hash alone.
+    """Create a token and print it once; the file stores only its hash.
 
-    Rights are read, write, and admin, which has both. Several tokens of one name may be valid at a
-    time: add the next one, hand it out, then revoke the old one.
+    Rights are read, write, and admin, which includes both. Several tokens of one name can be valid
+    at a time: to rotate, add a new one, distribute it, then revoke the old one.
     """
     from .tokens import add_token
 
@@ -47,7 +45,7 @@ def add(
 
 @tokens_app.command("list")
 def list_(file: File = None, config: Config = None, json: Json = False) -> None:
-    """List the tokens, with their grants and whether they are valid."""
+    """List the tokens with their grants and state."""
     from .tokens import print_tokens
 
     print_tokens(file, config, json)
@@ -55,12 +53,12 @@ def list_(file: File = None, config: Config = None, json: Json = False) -> None:
 
 @tokens_app.command()
 def revoke(
-    token: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as list shows it.")],
+    token: Annotated[str, typer.Argument(metavar="ID", help="Token id, as shown by list.")],
     file: File = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Revoke a token: a daemon refuses it within some seconds, in open streams, too."""
+    """Revoke a token; running daemons refuse it within seconds, also in open streams."""
     from .tokens import revoke_token
 
     revoke_token(file, config, token, json)

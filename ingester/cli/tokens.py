@@ -1,4 +1,4 @@
-"""``tokens``: the file of tokens is changed and shown; no daemon has to run."""
+"""``ingester tokens``: changes and shows the token file. No daemon has to run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def add_token(
     what: tuple[list[str], str | None],
     as_json: bool,
 ) -> None:
-    """Make a token with these grants and this time, keep it in the file, and print it.
+    """Create a token with these grants and validity, add it to the file, and print it.
 
     Raises:
-        CommandFailed: a grant or a time that is not understood, or a file that cannot be used.
+        CommandFailed: a grant or duration is invalid, or the file cannot be used.
     """
     path, now = _path(file, config), _now()
     grants, expires = what
@@ -44,7 +44,7 @@ def add_token(
 
 
 def print_tokens(file: Path | None, config: Path | None, as_json: bool) -> None:
-    """Print the file's tokens without their hashes. Raises :class:`CommandFailed`."""
+    """Print the tokens without their hashes. Raises :class:`CommandFailed`."""
     path, now = _path(file, config), _now()
     try:
         _, kept = read_tokens(path)
@@ -67,7 +67,7 @@ def print_tokens(file: Path | None, config: Path | None, as_json: bool) -> None:
 
 
 def revoke_token(file: Path | None, config: Path | None, token_id: str, as_json: bool) -> None:
-    """Revoke a token of the file. Raises :class:`CommandFailed` where there is none."""
+    """Revoke a token. Raises :class:`CommandFailed` for an unknown id."""
     path = _path(file, config)
     try:
         if not path.exists():

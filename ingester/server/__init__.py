@@ -1,13 +1,12 @@
-"""The protocols: each decodes, hands over and translates what goes wrong.
+"""The protocols. Each decodes requests, calls the engine, and translates its errors.
 
     ``flight``    Arrow Flight: writes, queries, actions
     ``http``      probes, metrics, status as JSON and the operator's page
-    ``tls``       the certificates of both, taken up anew when their files change
+    ``tls``       the certificates of both, reloaded when their files change
     ``auth``      tokens, rights, the audit log
-    ``portal``    where handlers enter the event loop; the log has its own way there
-                  (`wal.group_commit`), and a few parts leave a single call or wake-up
-    ``services``  what a protocol needs of the daemon, which makes it
+    ``portal``    lets handler threads call functions on the event loop
+    ``services``  the parts of the daemon that a protocol calls
 
-A protocol has no rules of its own, and imports nothing of the daemon. Start reading at
+A protocol has no rules of its own and imports nothing of the daemon. Start reading at
 ``flight.server``.
 """

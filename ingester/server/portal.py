@@ -1,8 +1,9 @@
-"""Where handlers enter the event loop; the log has its own way there (`wal.group_commit`).
+"""Lets handler threads call functions on the event loop.
 
-Law of this file: a thread either waits for a coroutine's outcome or leaves a callback behind; both
-fail as ``stopping`` once the loop is gone. What is left behind while the loop is on its way costs
-no second waking.
+A thread either waits for the outcome of a coroutine or posts a callback. Both raise ``stopping``
+after the loop has ended (``tests/server/test_portal.py``). Callbacks that are posted before the
+loop runs the first one share its wake-up. The log has its own way onto the loop
+(:mod:`wal.group_commit`).
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ class Portal:
     """Calls functions on the event loop for foreign threads."""
 
     def __init__(self, before: Callable[[], object] = lambda: None) -> None:
-        """Make a portal to the loop that this is called on.
+        """Make a portal to the running loop.
 
         Args:
-            before: called there first whenever a thread enters by :meth:`call`.
+            before: called on the loop before each coroutine of :meth:`call`.
         """
         self._before = before
         self._token = trio.lowlevel.current_trio_token()
-        self._left: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
-        self._on_its_way = False
+        self._posted: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._is_scheduled = False
 
     def call(self, coroutine: Callable[..., Awaitable[T]], *args: object) -> T:
-        """Run a coroutine function on the loop and wait for what it returns or raises."""
+        """Run a coroutine function on the loop and return its result."""
         try:
             return trio.from_thread.run(self._enter, coroutine, *args, trio_token=self._token)
         except (trio.RunFinishedError, trio.Cancelled) as exc:
@@ -44,32 +45,32 @@ class Portal:
         return await coroutine(*args)
 
     def post(self, callback: Callable[..., object], *args: object) -> None:
-        """Run a callback on the loop, soon and in order, without waiting. It must not raise."""
-        self._left.append((callback, args))
-        # Set after it was appended and cleared before the queue is looked at: whoever finds it set
-        # leaves the callback to a round that has not begun.
-        if not self._on_its_way:
-            self._on_its_way = True
+        """Run a callback on the loop, in order, without waiting. It must not raise."""
+        self._posted.append((callback, args))
+        # The flag is set after the append and cleared before the queue is read: while it is set, a
+        # round that has not begun will run this callback.
+        if not self._is_scheduled:
+            self._is_scheduled = True
             try:
                 self._token.run_sync_soon(self._round)
             except trio.RunFinishedError as exc:
-                self._on_its_way = False
+                self._is_scheduled = False
                 raise Stopping("the daemon is stopping", retry_after_s=1.0) from exc
 
     def _round(self) -> None:
-        """Run what has been left until now, in order. On the loop."""
-        self._on_its_way = False
-        # Not what comes meanwhile: other tasks have their turn in between.
-        self._run(len(self._left))
-        if self._left and not self._on_its_way:
-            self._on_its_way = True
+        """Run the callbacks posted so far, in order. On the loop."""
+        self._is_scheduled = False
+        # Not those posted meanwhile, so that other tasks run in between.
+        self._run(len(self._posted))
+        if self._posted and not self._is_scheduled:
+            self._is_scheduled = True
             try:
                 self._token.run_sync_soon(self._round)
-            except trio.RunFinishedError:  # this was the last one, and there are no other tasks
-                self._on_its_way = False
-                self._run(len(self._left))
+            except trio.RunFinishedError:  # the loop has ended; no other task is left
+                self._is_scheduled = False
+                self._run(len(self._posted))
 
     def _run(self, count: int) -> None:
         for _ in range(count):
-            callback, args = self._left.popleft()
+            callback, args = self._posted.popleft()
             callback(*args)

@@ -1,7 +1,6 @@
-"""Services of the daemon that protocols need, and no more.
+"""The parts of a daemon that protocols call.
 
-Law of this file: values only. The daemon makes the struct (:mod:`ingester.daemon.assembly`), so
-that no protocol imports it.
+The daemon makes the struct (:mod:`ingester.daemon.assembly`), so that no protocol imports it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The parts of one daemon that protocols hand requests to."""
+    """The parts of one daemon that protocols call."""
 
     writer: WriterIdentity
     store_id: str

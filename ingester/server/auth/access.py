@@ -1,13 +1,13 @@
-"""The one place where tokens become callers, and where callers' rights are checked.
+"""Authentication and authorization: tokens become callers, and callers' rights are checked.
 
     bearer ─▶ :meth:`Access.admit` ─▶ a permit of this call ─▶ ``require("put write", "shop")``
                                                             ─▶ ``renew()`` for each batch
 
-A permit is renewed for each batch of a stream: that costs a comparison while no token has changed,
-and a look at the token, its rights included, where one has.
+A permit is renewed for each batch of a stream. That is one comparison while no token has changed;
+after a change the token and its rights are looked up again.
 
-Law of this file: closed unless it says otherwise. What :data:`NEEDS` does not have is refused, and
-no error says whether there is what a caller may not see.
+A request that is not in :data:`NEEDS` is refused, and no error reveals whether something exists
+that the caller may not see (``tests/server/auth/test_every_need.py``).
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _SHOWN = 128
 
 
 class TokenSource(Protocol):
-    """Knows tokens of one kind. Any thread."""
+    """A source of tokens of one kind. Any thread."""
 
     def knows(self, token: str) -> bool:
-        """Say whether a token looks like one of this kind."""
+        """Return whether a token looks like one of this kind."""
 
     def caller(self, token: str) -> Caller:
-        """Return who shows this token. Raises :class:`Unauthenticated`."""
+        """Return the caller of this token. Raises :class:`Unauthenticated`."""
 
 
 class Access:
     """Admits callers to a daemon. Any thread.
 
     Args:
-        audit: what hears of refusals.
+        audit: records refusals.
         opened: the words of ``auth.open``.
     """
 
     def __init__(self, audit: AuditLog | None = None, opened: Collection[str] = ()) -> None:
         self.generation = 0
-        """Another number whenever tokens may have changed."""
+        """Incremented whenever tokens may have changed."""
         self.audit = audit or AuditLog()
         self._sources: list[TokenSource] = []
         self._lock = threading.Lock()
@@ -61,24 +61,24 @@ class Access:
 
     @property
     def enabled(self) -> bool:
-        """Whether a token is needed: else everybody is let in, and may do everything."""
+        """Whether a token is needed; otherwise everybody may do everything."""
         return bool(self._sources)
 
     def trust(self, source: TokenSource) -> None:
-        """Let in whom this source knows. Before the first call."""
+        """Admit the tokens of this source. Before the first call."""
         self._sources.append(source)
 
     def meter(self, count: Callable[[str], None]) -> None:
-        """Have what is let in counted by its namespace; it may refuse. Before the first call."""
+        """Count admitted requests by namespace; ``count`` may refuse. Before the first call."""
         self._meters.append(count)
 
     def count(self, namespace: str) -> None:
-        """Count a request that is let in. Raises what refuses it."""
+        """Count an admitted request. Raises what a meter refuses it with."""
         for meter in self._meters:
             meter(namespace)
 
     def changed(self) -> None:
-        """Have all permits look again: tokens have changed."""
+        """Make all permits look their token up again, because tokens have changed."""
         self.generation += 1
 
     def admit(self, header: Sequence[str], peer: str = "") -> Permit:
@@ -86,37 +86,37 @@ class Access:
 
         Args:
             header: the values of its ``authorization`` header.
-            peer: where it comes from, for the audit log.
+            peer: the client's address, for the audit log.
 
         Raises:
-            Unauthenticated: no token, or none that is valid.
+            Unauthenticated: the token is missing or invalid.
         """
         if not self.enabled:
             return Permit(self, "", EVERYBODY, peer)
         token = bearer_of(header)
-        # Before the look-up: a change between the two is then looked at again.
+        # Read before the look-up, so that a change in between is noticed.
         generation = self.generation
         return Permit(self, token, self.caller(token), peer, generation)
 
     def caller(self, token: str) -> Caller:
-        """Return who shows a token. Raises :class:`Unauthenticated`."""
+        """Return the caller of a token. Raises :class:`Unauthenticated`."""
         for source in self._sources:
             if source.knows(token):
                 return source.caller(token)
         raise Unauthenticated(UNKNOWN)
 
     def nobody(self, peer: str = "") -> Permit:
-        """Return the permit of a call without a token: it may do what is open."""
+        """Return the permit of a call without a token, which may do what is open."""
         return Permit(self, "", NOBODY if self.enabled else EVERYBODY, peer, self.generation)
 
     def is_open(self, asked: str) -> bool:
-        """Say whether this needs no token."""
+        """Return whether this needs no token."""
         need = NEEDS.get(asked)
         return need is not None and (need.of == "open" or need.setting in self._opened)
 
     @contextmanager
     def holding(self, permit: Permit, end: Callable[[], object]) -> Iterator[None]:
-        """Have :meth:`end_those_over` call ``end`` if the permit ends before this block does."""
+        """Let :meth:`end_those_over` call ``end`` if the permit ends within this block."""
         with self._lock:
             self._held[permit] = end
         try:
@@ -126,9 +126,9 @@ class Access:
                 self._held.pop(permit, None)
 
     def end_those_over(self) -> None:
-        """End the streams whose permit has ended: a token was revoked, or has expired.
+        """End the streams whose token was revoked or has expired.
 
-        Each is ended once; what it brings nevertheless is refused.
+        Each is ended once; batches that still arrive are refused.
         """
         with self._lock:
             held = list(self._held.items())
@@ -149,12 +149,12 @@ class Access:
         asked: str,
         place: tuple[str | None, str | None] = (None, None),
     ) -> None:
-        """Have the audit log tell of a refusal."""
+        """Record a refusal in the audit log."""
         self.audit.refused(caller, peer, asked, place, kind_of(error).code, error.message)
 
 
 class Permit:
-    """What the caller of one call may do, and has been let do."""
+    """The rights of one call, and what it was granted so far."""
 
     __slots__ = ("_access", "_generation", "_held", "_token", "caller", "peer")
 
@@ -169,17 +169,17 @@ class Permit:
         self.peer = peer
 
     def require(self, asked: str, namespace: str | None = None, table: str | None = None) -> None:
-        """Check that the caller may do what it asks for, and remember it for :meth:`renew`.
+        """Check the caller's right to a request, and remember it for :meth:`renew`.
 
         Args:
             asked: a key of :data:`NEEDS`.
-            namespace: where; None where the request names none.
+            namespace: None if the request names none.
             table: for the audit log.
 
         Raises:
-            Unauthenticated: nobody may be let do this without a token.
-            Forbidden: the caller has not the right.
-            OverQuota: the namespace has asked for too much of late.
+            Unauthenticated: the request needs a token.
+            Forbidden: the caller lacks the right.
+            OverQuota: the namespace is over its quota of requests.
         """
         try:
             self._check(asked, namespace)
@@ -199,22 +199,22 @@ class Permit:
         )
 
     def refuse(self, error: Forbidden, asked: str, namespace: str, table: str) -> NoReturn:
-        """Have the audit log tell of a refusal that is not by rights alone, and raise it."""
+        """Record a refusal for another reason than a missing right, and raise it."""
         self._access.note_refusal(error, self.caller, self.peer, asked, (namespace, table))
         raise error
 
     def renew(self) -> None:
-        """Check that what was let is let still: the token may have been revoked since.
+        """Check again what was granted: the token may have been revoked.
 
         Raises:
-            Unauthenticated, Forbidden: it is not.
+            Unauthenticated, Forbidden: it is no longer granted.
         """
         expires = self.caller.expires
         if self._generation == self._access.generation:
             if expires is None or time.time() < expires:
                 return
         elif not self._token:
-            return  # nobody's, or everybody's
+            return  # a call without a token
         asked, namespace = self._held[-1] if self._held else ("", None)
         try:
             generation = self._access.generation
@@ -227,9 +227,9 @@ class Permit:
             raise
 
     def sees(self, asked: str) -> Callable[[str], bool] | None:
-        """Say which namespaces an answer to this may tell of; None is everything.
+        """Return the test for namespaces that the answer may cover; None means all.
 
-        For what is asked without a namespace, after :meth:`require`.
+        For requests without a namespace, after :meth:`require`.
         """
         need, caller = NEEDS[asked], self.caller
         if self._access.is_open(asked) or caller.may(need.right, None):
@@ -239,7 +239,7 @@ class Permit:
     def done(
         self, asked: str, namespace: str | None, table: str | None, error: BaseException | None
     ) -> None:
-        """Have the audit log tell of an administrative action that has ended."""
+        """Record an administrative action that has ended in the audit log."""
         need = NEEDS.get(asked)
         if need is None or not need.audited or isinstance(error, Unauthenticated | Forbidden):
             return
@@ -283,7 +283,7 @@ def _allowed(need: Need, caller: Caller, namespace: str | None) -> bool:
     if need.of == "caller":
         return True
     if need.of == "shown" and namespace is None:
-        return True  # and the answer is cut to what the caller may see
+        return True  # the answer is cut to what the caller may see
     return caller.may(need.right, namespace)
 
 

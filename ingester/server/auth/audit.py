@@ -1,13 +1,14 @@
-"""The audit log: a JSON line for each administrative action, and for refusals.
+"""The audit log: one JSON line for each administrative action and each refusal.
 
     {"at": …, "principal": …, "token_id": …, "peer": …, "action": …, "namespace": …, "table": …,
      "outcome": "done" or a code, "message": …}
 
-Law of this file: what somebody without rights can cause is bounded. A principal (without a token:
-an address) has ``BURST`` refusals at once and one more each second, all of them together
-``BURST_OF_ALL`` and ``PER_S``; those beyond are counted, and the next line says how many. Strangers
-have bounds of their own: no flood of theirs hides what a token was refused. A line that cannot be
-written is counted, told once, and holds up nobody; half a line stays alone on its line.
+Refusals are bounded. A principal (without a token: an address) has ``BURST`` at once and one more
+each second; all principals together have ``BURST_OF_ALL`` and ``PER_S``. The rest is counted, and
+the next line says how many were left out. Callers without a token have separate bounds, so that
+they cannot crowd out the refusals of tokens. A line that cannot be written is counted, logged once,
+and delays nobody; half a line stays alone on its line. ``tests/server/auth/test_audit.py`` and
+``test_rules.py`` try this.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ log = structlog.get_logger(__name__)
 BURST, BURST_OF_ALL, PER_S = 10.0, 100.0, 5.0
 MAX_PRINCIPALS = 1024
 MODE = 0o640
-_MOST = 256
-"""The most characters of a text in a line."""
+_MAX_CHARACTERS = 256
+"""Longest text in a line."""
 Place = tuple[str | None, str | None]
 
 
@@ -45,7 +46,7 @@ class AuditFailed(OSError):
 
 
 class AuditLog:
-    """Writes the lines; without a file it keeps none. Any thread.
+    """Writes the lines; without a file it writes none. Any thread.
 
     Args:
         file: a path, ``-`` for standard error, or nothing.
@@ -59,8 +60,8 @@ class AuditLog:
         self._descriptor: int | None = None
         self._failing = False
         self._torn = False
-        """Half a line stands at the end of the file."""
-        self._strangers, self._known = _Bounds(clock), _Bounds(clock)
+        """The file ends in half a line."""
+        self._strangers, self._known = _RefusalBounds(clock), _RefusalBounds(clock)
         self.lines = 0
         """Lines written."""
         self.left_out = 0
@@ -68,13 +69,13 @@ class AuditLog:
         self.reopen()
 
     def reopen(self) -> None:
-        """Open the file anew, as after it was moved away. Raises :class:`AuditFailed`."""
+        """Open the file again, for example after a rotation. Raises :class:`AuditFailed`."""
         if self._file in ("", "-"):
             return
         try:
             opened = _open(Path(self._file))
         except OSError as exc:
-            # What a FIFO says where nobody reads it.
+            # The error of a FIFO without a reader.
             why = "nobody reads this FIFO" if exc.errno == errno.ENXIO else exc.strerror
             raise AuditFailed(exc.errno, f"cannot be opened ({why})", self._file) from exc
         with self._lock:
@@ -84,12 +85,12 @@ class AuditLog:
                 os.close(before)
 
     def done(self, caller: Caller, peer: str, action: str, place: Place, outcome: str) -> None:
-        """Tell of an administrative action that has ended."""
+        """Record an administrative action that has ended."""
         if self._file:
             self._write(_line(caller, peer, action, place, outcome))
 
     def noted(self, action: str, outcome: str, **more: object) -> None:
-        """Tell of what the daemon did by itself, as reading tokens again."""
+        """Record something that the daemon did by itself, such as reloading tokens."""
         if self._file:
             self._write(
                 {"at": _now(), "principal": "-", "action": action, "outcome": outcome, **more}
@@ -98,10 +99,10 @@ class AuditLog:
     def refused(
         self, caller: Caller, peer: str, action: str, place: Place, code: str, message: str
     ) -> None:
-        """Tell of a refusal, if not of too many."""
+        """Record a refusal, within the bounds."""
         if not self._file:
             return
-        line = _line(caller, peer, action, place, code) | {"message": message[:_MOST]}
+        line = _line(caller, peer, action, place, code) | {"message": message[:_MAX_CHARACTERS]}
         with self._lock:
             if caller.token_id:
                 before = self._known.take(f"{caller.token_id}/{caller.name}")
@@ -129,21 +130,21 @@ class AuditLog:
         self._failing = False
 
     def _put(self, line: bytes) -> None:
-        """Write a whole line. Under the lock, and mostly in one call: lines stay whole."""
+        """Write a whole line, usually in one call. Under the lock."""
         to = sys.stderr.fileno() if self._descriptor is None else self._descriptor
         if self._torn:
             os.write(to, b"\n")
             self._torn = False
         left = line
         while left:
-            # A disk that is nearly full takes a part, and says why with the next one.
+            # A nearly full disk takes a part and fails with the next one.
             written = os.write(to, left)
             left = left[written:]
             self._torn = bool(left)
 
 
-class _Bounds:
-    """The bounds of principals of one kind."""
+class _RefusalBounds:
+    """The bounds of refusals, for principals of one kind."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -151,10 +152,10 @@ class _Bounds:
         self._all = _Bucket(BURST_OF_ALL, PER_S, clock())
 
     def take(self, principal: str) -> int | None:
-        """Take a refusal's room; return how many were left out before, or None without room."""
+        """Admit a refusal; return how many were left out before, or None if it is left out."""
         now = self._clock()
         bucket = self._buckets.pop(principal, None) or _Bucket(BURST, 1.0, now)
-        self._buckets[principal] = bucket  # the last used is the last
+        self._buckets[principal] = bucket  # most recently used last
         if len(self._buckets) > MAX_PRINCIPALS:
             del self._buckets[next(iter(self._buckets))]
         if not (bucket.has(now) and self._all.has(now)):
@@ -185,7 +186,7 @@ class _Bucket:
 
 def _open(path: Path) -> int:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    # Of a FIFO: neither its opening nor a line waits for whoever reads it.
+    # Neither opening a FIFO nor writing to it waits for its reader.
     descriptor = os.open(path, flags | os.O_NONBLOCK, MODE)
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     if stat.S_ISREG(os.fstat(descriptor).st_mode) and mode & ~MODE:
@@ -194,7 +195,7 @@ def _open(path: Path) -> int:
 
 
 def _is_torn(path: Path) -> bool:
-    """Whether a file does not end in a whole line, as after a full disk or a lost machine."""
+    """Return whether a file ends in half a line, as after a full disk or a power cut."""
     with contextlib.suppress(OSError):
         if path.is_file() and path.stat().st_size:
             with path.open("rb") as file:
@@ -204,13 +205,13 @@ def _is_torn(path: Path) -> bool:
 
 
 def _line(caller: Caller, peer: str, action: str, place: Place, outcome: str) -> dict[str, object]:
-    namespace, table = (None if each is None else each[:_MOST] for each in place)
+    namespace, table = (None if each is None else each[:_MAX_CHARACTERS] for each in place)
     return {
         "at": _now(),
         "principal": caller.name,
         "token_id": caller.token_id,
-        "peer": peer[:_MOST],
-        "action": action[:_MOST],
+        "peer": peer[:_MAX_CHARACTERS],
+        "action": action[:_MAX_CHARACTERS],
         "namespace": namespace,
         "table": table,
         "outcome": outcome,
@@ -218,7 +219,7 @@ def _line(caller: Caller, peer: str, action: str, place: Place, outcome: str) ->
 
 
 def _address(peer: str) -> str:
-    """The peer without its port."""
+    """Return a peer without its port."""
     return peer.rpartition(":")[0]
 
 

@@ -83,7 +83,7 @@ class JwtTokens:
             raise ConfigError("auth.jwks", str(exc)) from exc
 
     def knows(self, token: str) -> bool:
-        """Say whether a token has the three parts of a JWT."""
+        """Return whether a token has the three parts of a JWT."""
         return token.count(".") == 2
 
     def caller(self, token: str) -> Caller:

@@ -1,7 +1,7 @@
-"""Makes the access of a daemon by its settings, and keeps it up to date.
+"""Opens a daemon's access control from its settings, and reloads tokens and keys.
 
-Law of this file: what cannot be used at the start ends the start; later it is told (log, audit,
-status, metric), and what was valid before stays.
+Tokens, keys or an audit log that cannot be used end the start. Later they are reported (log, audit
+log, status, metric), and the previous ones stay in use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class Doorkeeper:
-    """Owns the access, and the sources of its tokens.
+    """Owns the access control and its sources of tokens.
 
     Raises:
         ConfigError: tokens, keys, or the audit log cannot be used.
@@ -37,12 +37,12 @@ class Doorkeeper:
         except AuditFailed as exc:
             raise ConfigError("audit.file", f"{audit.file}: {exc.strerror}") from exc
         self._asked = trio.Event()
-        # Its own: a store that hangs must not keep a token valid. For tokens, and for keys.
+        # Threads of its own, so that a hanging store does not keep a revoked token valid.
         self._threads = trio.CapacityLimiter(2)
         self._tokens: WatchedTokens | None = None
         self._jwks: JwtTokens | None = None
         self.failed_readings = 0
-        """How often tokens or keys could not be read since the start."""
+        """Failed reloads of tokens or keys since the start."""
         self.access = Access(self.audit, auth.open)
         if auth.tokens:
             try:
@@ -55,7 +55,7 @@ class Doorkeeper:
             self.access.trust(self._jwks)
 
     def status(self) -> TokenStatus:
-        """Tell of the tokens and the audit log."""
+        """Return the status of the tokens and the audit log."""
         return TokenStatus(
             valid=self.valid_tokens(),
             failed_readings=self.failed_readings,
@@ -65,16 +65,16 @@ class Doorkeeper:
         )
 
     def valid_tokens(self) -> int:
-        """The number of tokens of the file that are valid now."""
+        """Return the number of tokens in the file that are valid now."""
         return 0 if self._tokens is None else self._tokens.valid()
 
     def failures(self) -> list[str]:
-        """Say why tokens or keys cannot be read as they are now; nothing where they can."""
+        """Return why tokens or keys cannot be read now; empty if they can."""
         sources = (self._tokens, self._jwks)
         return [each.failure for each in sources if each is not None and each.failure]
 
     async def look(self, at_once: bool) -> None:
-        """Read the tokens if they have changed; ``at_once`` takes everything up anew."""
+        """Read the tokens if they have changed; ``at_once`` reloads everything."""
         if at_once:
             self._asked.set()
             try:
@@ -86,7 +86,7 @@ class Doorkeeper:
         await trio.to_thread.run_sync(self.access.end_those_over, limiter=self._threads)
 
     async def run(self) -> None:
-        """Load a provider's keys again when they are old, and when they are asked for."""
+        """Reload a provider's keys when they are old, and on request."""
         while self._jwks is not None:
             with trio.move_on_after(MAX_AGE_S):
                 await self._asked.wait()

@@ -1,8 +1,8 @@
-"""The file of tokens: read, watched, replaced whole.
+"""The token file: read, watched, replaced atomically.
 
-Law of this file: a file that others than its owner and group can read or write is not used, and one
-that is not understood whole changes nothing: the tokens from before stay. It is replaced by a
-rename, under a lock, so that it is whole at any moment and two changes at once are both in it.
+A file that accounts other than its owner and group can use is refused, and one that cannot be
+parsed completely changes nothing: the previous tokens stay in use (``tests/cli/test_tokens.py``).
+It is replaced by a rename under a lock, so that concurrent changes are both kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_BYTES = 64 << 20
 
 
 class Stamp(NamedTuple):
-    """What tells one content of a file from another, without reading it."""
+    """Identifies one content of a file without reading it."""
 
     inode: int
     changed_ns: int
@@ -55,29 +55,29 @@ class WatchedTokens:
         self._path = path
         self._stamp: Stamp | None = None
         self.failure: str | None = None
-        """Why the file cannot be used as it is; the tokens are those of before."""
+        """Why the file cannot be used; the previous tokens are in use then."""
         self._book = self._read()
 
     def knows(self, token: str) -> bool:
-        """Say whether a token begins like one of ours."""
+        """Return whether a token begins like one of ours."""
         return token.startswith(PREFIX)
 
     def caller(self, token: str) -> Caller:
-        """Return who shows this token. Raises :class:`Unauthenticated`."""
+        """Return the caller of this token. Raises :class:`Unauthenticated`."""
         return self._book.caller(token, datetime.now(UTC))
 
     def valid(self) -> int:
-        """The number of tokens that are valid now."""
+        """Return the number of tokens that are valid now."""
         return self._book.valid(datetime.now(UTC))
 
     def look(self, *, again: bool = False) -> bool:
-        """Read the file if it has changed; say whether the tokens are others now. Blocks shortly.
+        """Read the file if it has changed; return whether it was read. Blocks briefly.
 
         Args:
-            again: read it even if it seems the same.
+            again: read it even if it seems unchanged.
 
         Raises:
-            BadTokens: it has changed, and cannot be used. The tokens stay; told once a change.
+            BadTokens: it has changed and cannot be used; raised once for each change.
         """
         try:
             stamp = _stamp(self._path.stat())
@@ -102,7 +102,7 @@ class WatchedTokens:
 
 
 def read_tokens(path: Path) -> tuple[Stamp, TokenFile]:
-    """Read the file, with what it looked like then. Raises :class:`BadTokens`."""
+    """Read the file and its stamp. Raises :class:`BadTokens`."""
     try:
         data, found = read_regular(path, MOST_BYTES)
     except OSError as exc:
@@ -115,15 +115,15 @@ def read_tokens(path: Path) -> tuple[Stamp, TokenFile]:
 
 
 def change_tokens(path: Path, change: Callable[[TokenFile], TokenFile]) -> None:
-    """Replace the file by what ``change`` makes of it, or make it. Blocks for others' changes.
+    """Apply ``change`` to the file, or create it. Waits for concurrent changes.
 
-    A file that is there keeps its mode and its owner.
+    An existing file keeps its mode and owner.
 
     Raises:
-        BadTokens: the file that is there cannot be used, or ``change`` says so; nothing is changed.
+        BadTokens: the file cannot be used, or ``change`` refuses; nothing is changed.
         OSError: the folder cannot be written, or the owner cannot be kept.
     """
-    path = path.resolve()  # of a link, the file that it leads to is replaced
+    path = path.resolve()  # through a link, its target is replaced
     with _locked(path.with_name(f".{path.name}.lock")):
         found = path.stat() if path.exists() else None
         kept = read_tokens(path)[1] if found is not None else TokenFile(VERSION, [])
@@ -138,7 +138,7 @@ def _replace(path: Path, data: bytes, before: os.stat_result | None) -> None:
             owner = None if before is None else (before.st_uid, before.st_gid)
             if before is not None and owner != (os.geteuid(), os.getegid()):
                 os.fchown(descriptor, before.st_uid, before.st_gid)
-            # After the owner: a change of that takes bits away. Whatever the umask is.
+            # After fchown, which clears bits; independent of the umask.
             os.fchmod(descriptor, MODE if before is None else stat.S_IMODE(before.st_mode))
             file.write(data)
             file.flush()

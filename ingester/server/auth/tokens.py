@@ -1,11 +1,10 @@
-"""Tokens of ours: how one is made, kept, and found again.
+"""Our tokens: how one is made, stored and found.
 
     igt_<id>_<secret>     id: 12 hex digits        secret: 256 random bits, URL-safe base64
-    kept: id, name, SHA-256 of the secret, grants, created, expires, revoked
+    stored: id, name, SHA-256 of the secret, grants, created, expires, revoked
 
-Law of this file: pure but for random bits. A secret is kept by its hash alone: 256 random bits are
-not guessed, so that no slow hash is needed. It is compared in constant time, also where there is no
-such id.
+Pure, except for random bits. Only the hash of a secret is stored: 256 random bits cannot be
+guessed, so that no slow hash is needed. It is compared in constant time, also for unknown ids.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ MAX_NAME = 128
 
 
 class BadTokens(ValueError):
-    """What was to be the file of tokens is none; the message says why."""
+    """The token file cannot be used, or a change to it was refused; the message says why."""
 
 
 class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A token as it is kept; times are ISO 8601 with their zone."""
+    """A stored token; times are ISO 8601 with a time zone."""
 
     id: str
     name: str
@@ -47,7 +46,7 @@ class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     revoked: str | None = None
 
     def ended(self, now: datetime) -> str | None:
-        """Say why it is valid no longer; None where it is."""
+        """Return why the token is no longer valid; None if it is valid."""
         if self.revoked is not None:
             return f"was revoked at {self.revoked}"
         if self.expires is not None and _time("expires", self.expires) <= now:
@@ -62,7 +61,7 @@ UNKNOWN = (
 
 
 class TokenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file. Both fields have to be in it: half a file is no file without tokens."""
+    """The whole file. Both fields are required: a truncated file must not read as no tokens."""
 
     version: int
     tokens: list[TokenEntry]
@@ -71,11 +70,11 @@ class TokenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def new_token(
     name: str, grants: Iterable[str], created: datetime, expires: datetime | None = None
 ) -> tuple[str, TokenEntry]:
-    """Make a token; return it, which is kept nowhere, and its entry.
+    """Return a new token, which is stored nowhere, and its entry.
 
     Raises:
-        BadTokens: a name that cannot be shown.
-        BadGrant: a grant that is not understood, or none.
+        BadTokens: the name is empty, too long or not printable.
+        BadGrant: a grant cannot be parsed, or there is none.
     """
     _check_name(name)
     texts = [str(grant) for grant in parse_grants(grants)]
@@ -88,7 +87,7 @@ def new_token(
 
 
 def revoked(kept: TokenFile, token_id: str, at: datetime) -> TokenFile:
-    """Return the file with this token revoked. Raises :class:`BadTokens` where there is none."""
+    """Return the file with this token revoked. Raises :class:`BadTokens` for an unknown id."""
     if token_id not in {entry.id for entry in kept.tokens}:
         raise BadTokens(f"there is no token with the id {token_id[:MAX_NAME]!r}")
     entries = [
@@ -101,7 +100,7 @@ def revoked(kept: TokenFile, token_id: str, at: datetime) -> TokenFile:
 
 
 def parse_tokens(data: bytes) -> TokenFile:
-    """Read the file of tokens. Raises :class:`BadTokens` for one that is not understood whole."""
+    """Parse the token file. Raises :class:`BadTokens` if any part of it is invalid."""
     try:
         kept = msgspec.json.decode(data, type=TokenFile)
     except msgspec.MsgspecError as exc:
@@ -121,12 +120,12 @@ def parse_tokens(data: bytes) -> TokenFile:
 
 
 def encode_tokens(kept: TokenFile) -> bytes:
-    """Return the bytes that :func:`parse_tokens` reads back, a line for each field."""
+    """Return the bytes that :func:`parse_tokens` reads, one line for each field."""
     return msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n"
 
 
 class TokenBook:
-    """The tokens of a file, looked up by what a caller shows. Immutable."""
+    """The tokens of a file, looked up by their text. Immutable."""
 
     def __init__(self, kept: TokenFile) -> None:
         self._entries = {
@@ -138,10 +137,10 @@ class TokenBook:
         }
 
     def caller(self, token: str, now: datetime) -> Caller:
-        """Return who shows this token.
+        """Return the caller of this token.
 
         Raises:
-            Unauthenticated: unknown, revoked or expired; which, hears only who has the secret.
+            Unauthenticated: unknown, revoked or expired; only a caller with the secret hears which.
         """
         found = _TOKEN.fullmatch(token)
         token_id, secret = found.groups() if found else ("", "")
@@ -158,7 +157,7 @@ class TokenBook:
         return caller
 
     def valid(self, now: datetime) -> int:
-        """The number of tokens that are neither revoked nor expired."""
+        """Return the number of tokens that are neither revoked nor expired."""
         return sum(entry.ended(now) is None for entry, _ in self._entries.values())
 
 

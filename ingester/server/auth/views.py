@@ -1,8 +1,7 @@
-"""What a caller may see of an answer that tells of all namespaces.
+"""Cuts answers about all namespaces to those that a caller may see.
 
-Law of this file: pure. A list by namespace is cut to those that the caller sees; what may name any
-of them (the log's problems, unreadable paths) is left out for one who does not see all. Sums over
-all namespaces stay: they name none.
+Pure. Lists are cut to the caller's namespaces. Texts that may name any namespace (the log's
+problems, unreadable paths) are left out unless the caller sees all of them. Totals stay.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ingester.observability.status import DaemonStatus, TokenStatus
 
 _UNTOLD = "told to those who have '*'"
 Sees = Callable[[str], bool]
-"""Says whether a caller sees a namespace."""
+"""Returns whether a caller sees a namespace."""
 
 
 class _Placed(Protocol):
@@ -28,14 +27,14 @@ P = TypeVar("P", bound=_Placed)
 
 
 def seen(placed: Iterable[P], sees: Sees | None) -> list[P]:
-    """Give those that are in namespaces that the caller sees; all of them for None."""
+    """Return the items in namespaces that the caller sees; None sees all."""
     return [each for each in placed if sees is None or sees(each.namespace)]
 
 
 def status_seen(status: DaemonStatus, sees: Sees | None) -> DaemonStatus:
-    """Cut a status to what its caller sees; None is everything.
+    """Return the part of a status that its caller sees; None sees everything.
 
-    Tables, origins, followers, replications and namespaces are those by :func:`seen` already.
+    Tables, origins, followers, replications and namespaces have been cut by :func:`seen` before.
     """
     if sees is None:
         return status

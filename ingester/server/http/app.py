@@ -1,12 +1,12 @@
-"""The routes: what is answered, with which status and headers.
+"""The routes: their answers, status codes and headers.
 
 | route               | 200                     | 503                                        |
 |---------------------|-------------------------|--------------------------------------------|
-| GET /health/live    | the loop turns          | it has not turned for half a minute         |
-| GET /health/ready   | calls may come          | starting, drained, stopping, fenced: why   |
-| ... ?for=query      | and queries of files    | the same, or the store does not answer     |
-| ... ?for=write      | and writes are taken    | the same, or writes are refused for now    |
-|                     | (while the store is away to open tables: ``limited`` says so)        |
+| GET /health/live    | the loop runs           | it has been blocked for half a minute       |
+| GET /health/ready   | calls are accepted      | starting, drained, stopping, fenced: why   |
+| ... ?for=query      | and queries of files    | the same, or the store is unreachable      |
+| ... ?for=write      | and writes are accepted | the same, or writes are refused for now    |
+|                     | (``limited`` while the store is unreachable: open tables only)       |
 | GET /metrics        | Prometheus, OpenMetrics |                                            |
 | GET /api/status     | ``DaemonStatus``        |                                            |
 | GET /api/status/X   | ``StatusPage`` of list X, with ``?after=KEY&limit=N&match=TEXT``    |
@@ -14,10 +14,10 @@
 | GET /api/history    | ``History``             |                                            |
 | GET /               | the operator's page     |                                            |
 
-Law: HEAD answers as GET does, without a body. Everything but the page and the metrics is a JSON
-object; an error is ``{"code": …, "message": …}``. No body shows a traceback or a source path: the
-log has them under the id that the body names. No answer may be cached. Handlers do not block, and
-each takes what it shows of the daemon at one moment. Imports trio: part of the daemon.
+HEAD is answered like GET, without a body. Everything but the page and the metrics is a JSON object;
+an error is ``{"code": …, "message": …}``. No body contains a traceback or a source path: the log
+has them under the id in the body. No answer may be cached. Handlers do not block, and each reads
+the daemon's state at one moment.
 """
 
 import uuid
@@ -62,37 +62,37 @@ _ERROR_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 class StatusSource(TableSource, Protocol):
-    """The source of what the daemon tells of itself; each call is quick and does not block."""
+    """What the routes ask the daemon; each call is quick and does not block."""
 
     @property
     def registry(self) -> CollectorRegistry:
         """The metrics that ``/metrics`` shows."""
 
     def live(self) -> bool:
-        """Say whether the event loop turns; a daemon that is starting is live."""
+        """Return whether the event loop runs; a starting daemon is live."""
 
     def readiness(self, purpose: Purpose) -> list[str]:
-        """Name what keeps the daemon from serving; empty means ready.
+        """Return why the daemon cannot serve; empty means ready.
 
         Args:
-            purpose: ``query`` counts also a store that does not answer, ``write`` what refuses
-                an ordinary batch for now (memory, queue, disk).
+            purpose: ``query`` includes an unreachable store, ``write`` whatever refuses an
+                ordinary batch for now (memory, queue, disk).
         """
 
     def alarms(self) -> list[Alarm]:
-        """Tell what somebody has to see to now."""
+        """Return the current alarms."""
 
     def history(self) -> History:
-        """Tell of the last minutes."""
+        """Return the history of the last minutes."""
 
     def answered(self, route: str, status: int) -> None:
-        """Count an answer; a path or a method that there is not is of ``OTHER_ROUTE``."""
+        """Count an answer; unknown paths and methods count as ``OTHER_ROUTE``."""
 
     def status(self, sees: Sees | None) -> DaemonStatus:
-        """Describe the daemon as it is now, or what of it a caller sees."""
+        """Return the daemon's status, or the part that a caller sees."""
 
     def page(self, asked: PageRequest, sees: Sees | None) -> StatusPage:
-        """Give a page of one of the status's lists, or raise ``InvalidRequest``."""
+        """Return a page of one of the status's lists, or raise ``InvalidRequest``."""
 
 
 class BoundedAnswers:
@@ -119,14 +119,14 @@ class BoundedAnswers:
 
 
 def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starlette:
-    """Give the ASGI application that answers for ``source``.
+    """Return the ASGI application that answers for ``source``.
 
     Args:
-        entrance: lets callers in; by default everybody who asks for this machine.
+        entrance: checks requests; by default everybody may ask, by this machine's names.
     """
     entrance = entrance or Entrance()
     html, policy = assemble()
-    # One after another: scrapers that come together must not take the threads that flushes need.
+    # One at a time: concurrent scrapes must not take the threads that flushes need.
     scrapes = trio.CapacityLimiter(1)
     tables = TableRoutes(source)
 
@@ -154,7 +154,7 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        # In a thread: with 1,000 tables the text takes 0.15 s to make. Gauges return to the loop.
+        # In a thread, because the text of many tables takes long. Gauges return to the loop.
         body = await trio.to_thread.run_sync(encode, source.registry, limiter=scrapes)
         return Response(body, headers=_HEADERS | {"Content-Type": content_type})
 
@@ -220,7 +220,7 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
 
 
 def _answered(handle: Handler) -> Handler:
-    """Turn a failure of ``handle`` into an answer with an id, which the log has too."""
+    """Answer a failure of ``handle`` with an id that is also in the log."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -243,7 +243,7 @@ def _answered(handle: Handler) -> Handler:
 
 
 async def _told(tell: Callable[[Request], Awaitable[bytes]], request: Request) -> Response:
-    """Answer with the JSON that ``tell`` gives, or with why there is none."""
+    """Answer with the JSON of ``tell``, or with its error."""
     try:
         return _json_bytes(await tell(request), 200)
     except InvalidRequest as exc:

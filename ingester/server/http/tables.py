@@ -1,8 +1,8 @@
-"""The routes of one table: what it is, its partitions, its files.
+"""The routes of one table: its description, partitions and files.
 
-Law of this file: the view of a table is taken on the loop, and told in a thread, one after another:
-a table may have 100,000 files. No request goes to the store, so that tables are seen while it is
-away. Names are checked before they are looked up.
+The view of a table is taken on the loop and encoded in a thread, one at a time, because a table may
+have 100,000 files. No request goes to the store, so that tables are shown while it is unreachable.
+Names are checked before they are looked up.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ class TableSource(Protocol):
     """The source of tables; each call is quick and does not block."""
 
     def table(self, namespace: str, table: str) -> TableView | None:
-        """Give a table that is open here as it is now; None where it is not."""
+        """Return an open table as it is now; None if it is not open here."""
 
 
 class TableRoutes:
-    """Tells of tables. On the loop."""
+    """Answers the routes of tables. On the loop."""
 
     def __init__(self, source: TableSource) -> None:
         self._source = source
-        # One after another: whoever looks must not take the threads that flushes need.
+        # One at a time: requests must not take the threads that flushes need.
         self._turn = trio.CapacityLimiter(1)
 
     async def detail(self, request: Request) -> bytes:
-        """Give the JSON of a table. Raises ``InvalidRequest``, ``UnknownTable``."""
+        """Return the JSON of a table. Raises ``InvalidRequest``, ``UnknownTable``."""
         return await self._told(self._view(request).detail)
 
     async def page(self, request: Request) -> bytes:
-        """Give the JSON of a page of one of a table's lists.
+        """Return the JSON of a page of one of a table's lists.
 
         Raises:
-            InvalidRequest: there is no such list or partition, or bounds are not taken.
-            UnknownTable: there is no such table here.
+            InvalidRequest: the list or partition does not exist, or the bounds are invalid.
+            UnknownTable: the table is not open here.
         """
         asked, view = page_request(request), self._view(request)
         partition = request.query_params.get("partition")
@@ -67,7 +67,7 @@ class TableRoutes:
 
 
 def page_request(request: Request) -> PageRequest:
-    """What is asked for by path and query. ``InvalidRequest`` for a limit that is no number."""
+    """Return the requested page. Raises ``InvalidRequest`` if the limit is not a number."""
     asked = request.query_params
     limit = asked.get("limit", str(DEFAULT_LIMIT))
     if not (limit.isascii() and limit.isdigit() and len(limit) < 10):

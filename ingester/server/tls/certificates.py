@@ -1,7 +1,7 @@
-"""What a daemon serves TLS with: a chain of certificates, its key, the authorities of its clients.
+"""The certificates of a daemon: its chain, its key, the authorities of its clients.
 
-Law of this file: pure: from bytes to facts, or an error that names the setting and what helps. A
-key is in no message.
+Pure: from bytes to facts, or an error that names the setting and a remedy. No message contains a
+key (``tests/server/tls/test_certificates.py``).
 
 Source: RFC 5280 (certificates), RFC 8446 4.4.2 (a server's own certificate comes first).
 """
@@ -18,28 +18,28 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 
 class TlsError(ValueError):
-    """Files that TLS cannot be served with; the message names the setting and what is wrong."""
+    """TLS cannot be served with these files; the message names the setting and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Everything that both listeners need, checked; times are in UTC."""
+    """Checked certificates for both listeners; times are in UTC."""
 
     cert: bytes
-    """PEM: the daemon's own first, then those between it and its authority."""
+    """PEM: the daemon's certificate, followed by its intermediates."""
     key: bytes = field(repr=False)
     client_ca: bytes | None
-    """PEM: the authorities of clients; None asks clients for no certificate."""
+    """PEM: the authorities of clients; None requires no client certificates."""
     subject: str
     names: tuple[str, ...]
-    """The host names and addresses that it is for."""
+    """The host names and addresses in the certificate."""
     serial: str
     not_before: datetime.datetime
     not_after: datetime.datetime
-    """The end of the first of the chain that ends."""
+    """The earliest expiry in the chain."""
 
     def fault(self, now: datetime.datetime) -> str | None:
-        """Return why clients refuse the chain at this time; None where they do not."""
+        """Return why clients would refuse the chain at this time; None if they would not."""
         if now > self.not_after:
             return f"the certificate has expired at {_utc(self.not_after)}"
         if now < self.not_before:
@@ -51,8 +51,8 @@ def check_certificates(cert: bytes, key: bytes, client_ca: bytes | None) -> Cert
     """Return the certificates of three PEM files.
 
     Raises:
-        TlsError: A file has no PEM, the key is another one's or has a passphrase, the chain
-            begins with another certificate, or the certificate is for no server.
+        TlsError: A file has no PEM, the key does not match or has a passphrase, the chain begins
+            with another certificate, or the certificate is not for servers.
     """
     chain = _chain("tls.cert", cert)
     own = chain[0]
@@ -89,7 +89,7 @@ def _check_key(chain: list[x509.Certificate], content: bytes) -> None:
             " (openssl pkey) and keep the file readable by the daemon alone"
         ) from exc
     except (ValueError, UnsupportedAlgorithm):
-        # The cause would show what was read.
+        # The cause would contain the file's content.
         raise TlsError("tls.key: the file has no private key in PEM") from None
     form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     public = key.public_key().public_bytes(*form)

@@ -1,10 +1,10 @@
-"""The certificates in force, and what becomes of them when their files change.
+"""The certificates in use, and their reload when the files change.
 
-    files change ─▶ usable ──▶ in force for new connections
-                 └▶ not ─────▶ told; those before stay in force
+    files change ─▶ usable ─────▶ used for new connections
+                 └▶ not usable ─▶ reported; the previous ones stay in use
 
-Law of this file: what is in force was usable when it was read. A pair whose second file is yet to
-be written is no fault: it is told when it is still the same at the next look.
+Certificate and key are two files: a pair that does not match is reported only if it is still the
+same at the next look (``tests/server/tls/test_held.py``).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from ingester.server.tls.memory_files import check_by_openssl
 log = structlog.get_logger(__name__)
 
 WARN_BEFORE = datetime.timedelta(days=14)
-"""A certificate that ends sooner is warned of, once a day."""
+"""A certificate that expires sooner causes a warning, once a day."""
 WARN_EVERY = datetime.timedelta(days=1)
 
 
 Use = Callable[[Certificates], Awaitable[None]]
-"""Puts certificates in force elsewhere, or raises :class:`TlsError`."""
+"""Gives the certificates to the listeners, or raises :class:`TlsError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reloads:
-    """How often changed files were taken up, and how often not; why the last were not."""
+    """Successful and failed reloads, and why the last one failed."""
 
     done: int = 0
     failed: int = 0
@@ -44,13 +44,13 @@ class Reloads:
 
 
 class HeldCertificates:
-    """Owns the certificates in force. On the loop."""
+    """Owns the certificates in use. On the loop."""
 
     def __init__(self, settings: TlsSettings, now: Callable[[], datetime.datetime]) -> None:
-        """Read them for the start.
+        """Read the files.
 
         Raises:
-            TlsError: They cannot be served with. One that has expired can: it is warned of.
+            TlsError: They cannot be used. An expired certificate can, with a warning.
         """
         paths = [path for path in (settings.cert, settings.key, settings.client_ca) if path]
         self._files = WatchedFiles(paths)
@@ -63,11 +63,11 @@ class HeldCertificates:
         self.warn_of_end()
 
     async def look(self, at_once: bool, use: Use) -> None:
-        """Take up changed files.
+        """Reload changed files.
 
         Args:
-            at_once: Tell of what cannot be used without waiting for the next look.
-            use: Shows them to new connections of Flight; what it raises leaves all as it was.
+            at_once: Report unusable files without waiting for the next look.
+            use: Shows them to new connections; if it raises, the previous ones stay in use.
         """
         if not (at_once or self._suspected or self._files.changed()):
             return
@@ -96,7 +96,7 @@ class HeldCertificates:
         )
 
     def warn_of_end(self) -> None:
-        """Warn of a certificate that ends soon, once a day."""
+        """Warn of a certificate that expires soon, once a day."""
         now = self._now()
         if now < self.current.not_after - WARN_BEFORE:
             return
@@ -137,7 +137,7 @@ class HeldCertificates:
         return found
 
     def _warn_of_mode(self) -> None:
-        """Warn of a key that every account of the machine can read, which some volumes have."""
+        """Warn of a key that every account can read. Some volumes offer no other mode."""
         with suppress(OSError):
             mode = stat.S_IMODE(Path(self._key).stat().st_mode)
             if mode & 0o007:
