@@ -143,7 +143,7 @@ class GoesAway(LocalStore):
     [
         (IgnoresTheCondition, "ignores the condition"),
         (RefusesButOverwrites, "overwrites the object"),
-        (LosesWhatWasPut, "not what is read back"),
+        (LosesWhatWasPut, "reads back differently"),
     ],
 )
 def test_the_start_up_probe_refuses_a_store_by_name(
