@@ -363,7 +363,8 @@ def test_since_is_refused_if_the_rows_are_no_longer_known(real_store: ObjectStor
         with pytest.raises(SwitchRefused, match=reason):
             switch_version(real_store, *TABLE, version, since=since, previous=previous)
     clean_up(manifest_of(real_store), Retention(retain_s=0, orphan_grace_s=0, keep_versions=1))
-    with pytest.raises(SwitchRefused, match=f"since manifest version {newest - 1} is no longer known"):
+    unknown = f"since manifest version {newest - 1} is no longer known"
+    with pytest.raises(SwitchRefused, match=unknown):
         switch_version(real_store, *TABLE, version, since=newest - 1)
     with pytest.raises(MomentNotKept):
         version_at(manifest_of(real_store), datetime(2020, 1, 1, tzinfo=UTC))
