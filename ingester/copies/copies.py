@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,6 +42,7 @@ from ingester.errors import (
 from ingester.origins.checkpoint_state import Checkpoint
 from ingester.tables.catalog import Catalog
 from ingester.tables.new_version import WholeTable
+from ingester.tables.opening import Shared, TableParts
 from persist.manifest import (
     CommitUnclear,
     ManifestError,
@@ -345,3 +346,14 @@ def _claimed(store: ObjectStore, key: TableKey, claim: str, active: frozenset[in
         if version not in active:
             give_up_version(store, *key, version, "its copy was not finished")
     return claim_version(store, *key, claim)
+
+
+def open_copies(
+    shared: Shared,
+    tables: TableParts,
+    persist: Callable[[str, str, float], Awaitable[object]],
+    options: CopyOptions,
+) -> Copies:
+    """Return the copies of a daemon that has none yet. On the loop."""
+    takeover = Takeover(tables.catalog, tables.tree, persist)
+    return Copies(tables.catalog, shared.writer, Encoders(shared.ledger), takeover, options)

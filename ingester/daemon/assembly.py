@@ -8,7 +8,6 @@ room that is opened later are looked up when they are called.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,9 +16,7 @@ import trio
 
 from ingester.buffer import FlushJob, TreeHooks, Why
 from ingester.config.settings import Settings
-from ingester.copies.copies import Copies, CopyOptions
-from ingester.copies.copy_files import Encoders
-from ingester.copies.takeover import Takeover
+from ingester.copies.copies import CopyOptions, open_copies
 from ingester.daemon.push_watch import PushWatch
 from ingester.dml.control_records import encode_opened, encode_origins
 from ingester.flush.opening import open_flush
@@ -36,7 +33,7 @@ from ingester.recovery.left_logs import LeftLogs, adopt_into
 from ingester.replication.opening import open_replication
 from ingester.server.portal import Portal
 from ingester.tables.commits import CommitHooks
-from ingester.tables.opening import TableHooks, open_tables
+from ingester.tables.opening import Shared, TableHooks, open_tables
 from ingester.write.opening import WriteHooks, open_write
 from persist.manifest import Fenced, WriterIdentity
 from persist.store import ObjectStore, WatchedStore
@@ -49,9 +46,6 @@ if TYPE_CHECKING:
 Carried = Sequence[tuple[int, tuple[bytes, ...]]]
 """The records at the start of a new log segment: the kind and the parts of each."""
 Audit = Callable[[str, TableKey], None]
-
-SETTLE_S = 0.01
-"""How long a query's thread waits for acknowledged rows to be applied before it asks the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +81,24 @@ class Runtime:
         self.settings, self.metrics = settings, metrics
         self.store, self.store_id, self.wal = found.store, found.store_id, found.wal
         self.writer, self.recovered = found.writer, found.recovered
-        self.started_at, self.started_monotonic = time.time(), time.monotonic()
         self.state: State = "starting"
         self.flight_url = self.http_url = ""
         self.fence: Fenced | None = None
         self.fenced = trio.Event()
 
-        store, writer, wal = self.store, self.writer, self.wal
         marks = Watermarks(settings.memory.limit, settings.memory.low, settings.memory.high)
-        self.ledger = ledger = MemoryLedger(marks)
-        self.heap_trim = HeapTrim()
+        self.ledger, self.heap_trim = MemoryLedger(marks), HeapTrim()
         self.namespaces = Namespaces(settings.quotas, metrics.quota_refused)
-        self.traces = open_traces(settings.tracing, writer)
+        self.traces = open_traces(settings.tracing, self.writer)
+        shared = Shared(
+            settings,
+            self.store,
+            self.writer,
+            self.wal,
+            self.ledger,
+            self.namespaces,
+            metrics,
+        )
 
         tree_hooks = TreeHooks(
             self._frozen,
@@ -107,30 +107,18 @@ class Runtime:
             on_checkpoint=lambda: self.flush.checkpoint_committer.wake(),
             on_released=self.heap_trim.freed,
         )
-        commit_hooks = CommitHooks(
-            lambda handle: self.query.spill(handle), self._fenced, audit, self._reads
-        )
         table_hooks = TableHooks(
             tree_hooks,
-            commit_hooks,
+            CommitHooks(lambda handle: self.query.spill(handle), self._fenced, audit, self._reads),
             begin_segment=lambda: self.write.begin_segment(),
             flight_url=lambda: settings.flight.advertise or self.flight_url,
         )
-        self.tables = tables = open_tables(
-            settings, store, writer, ledger, self.namespaces, table_hooks
-        )
-        past = LogPast(writer.ingester_id, writer.epoch, found.log_ends())
-        self.query = open_query(
-            settings, store, tables, past, ledger, metrics, lambda: wal.wait_settled(SETTLE_S)
-        )
+        self.tables = tables = open_tables(shared, table_hooks)
+        past = LogPast(self.writer.ingester_id, self.writer.epoch, found.log_ends())
+        self.query = open_query(shared, tables, past)
         self.flush = open_flush(
-            settings,
-            store,
-            writer,
+            shared,
             tables,
-            wal,
-            ledger,
-            metrics,
             shrink_caches=self.query.shrink_caches,
             make_room=self._make_room,
         )
@@ -141,34 +129,19 @@ class Runtime:
             on_group=self._group_applied,
             make_post=lambda: Portal().post,
         )
-        self.write = open_write(
-            settings,
-            wal,
-            writer,
-            tables,
-            (ledger, self.namespaces),
-            metrics,
-            write_hooks,
+        self.write = open_write(shared, tables, write_hooks)
+        self.replication = open_replication(shared, tables, self.write, self.query.row_groups)
+        copy_options = CopyOptions(
+            names_of=self.write.transforms.names_of,
+            is_stopping=lambda: self.write.admission.stopping,
+            applied_seq=lambda: tables.tree.applied_seq,
+            target_bytes=settings.persist.target_file_bytes,
         )
-        self.replication = open_replication(
-            settings, tables, self.write, self.query.row_groups, ledger, metrics
-        )
-        self.copies = Copies(
-            tables.catalog,
-            writer,
-            Encoders(ledger),
-            Takeover(tables.catalog, tables.tree, self.flush.persist),
-            CopyOptions(
-                names_of=self.write.transforms.names_of,
-                is_stopping=lambda: self.write.admission.stopping,
-                applied_seq=lambda: tables.tree.applied_seq,
-                target_bytes=settings.persist.target_file_bytes,
-            ),
-        )
-        self.maintenance = open_maintenance(settings, tables, metrics)
-        adopt = adopt_into(store, settings.persist.target_file_bytes)
+        self.copies = open_copies(shared, tables, self.flush.persist, copy_options)
+        self.maintenance = open_maintenance(shared, tables)
+        adopt = adopt_into(self.store, settings.persist.target_file_bytes)
         self.left_logs = LeftLogs(settings.recovery, settings.data_dir, adopt)
-        self.push_watch = PushWatch(store)
+        self.push_watch = PushWatch(self.store)
 
     @property
     def tasks(self) -> tuple[Callable[[], Awaitable[None]], ...]:

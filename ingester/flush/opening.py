@@ -8,22 +8,16 @@ from dataclasses import dataclass
 import trio
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
-from ingester.config.settings import Settings
 from ingester.errors import TooSlow
 from ingester.flush.checkpoint_committer import CheckpointCommitter
 from ingester.flush.file_writer import FileWriter
 from ingester.flush.flusher import FlushCounts, Flusher, FlushHooks
 from ingester.flush.freeze_policy import FreezeAges, FreezePolicy
 from ingester.flush.log_truncation import LogTruncation
-from ingester.memory.ledger import MemoryLedger
-from ingester.observability.metrics import Metrics
 from ingester.observability.status import PersistStatus
 from ingester.tables.catalog import Catalog
-from ingester.tables.opening import TableParts
-from persist.manifest import WriterIdentity
+from ingester.tables.opening import Shared, TableParts
 from persist.parquet.copy_on_write import RewriteLimits
-from persist.store import ObjectStore
-from wal import Log
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +74,8 @@ class FlushParts:
 
 
 def open_flush(
-    settings: Settings,
-    store: ObjectStore,
-    writer: WriterIdentity,
+    shared: Shared,
     tables: TableParts,
-    wal: Log,
-    ledger: MemoryLedger,
-    metrics: Metrics,
     *,
     shrink_caches: Callable[[], None],
     make_room: Callable[[], None],
@@ -97,13 +86,14 @@ def open_flush(
         shrink_caches: drops what can be read again: memory is short.
         make_room: drops what can be dropped: a batch has been refused for memory.
     """
+    settings, ledger, metrics = shared.settings, shared.ledger, shared.metrics
     persist, tree = settings.persist, tables.tree
     counts = FlushCounts(metrics)
     limits = RewriteLimits.within(settings.memory.limit, persist.target_file_bytes)
     flusher = Flusher(
         tables.catalog,
         ledger,
-        FileWriter(store, writer, limits),
+        FileWriter(shared.store, shared.writer, limits),
         FlushHooks(counts.flushed, counts.failed),
         workers=persist.workers,
     )
@@ -111,7 +101,7 @@ def open_flush(
     freeze_policy = FreezePolicy(
         tree, ledger, ages, shrink_caches=shrink_caches, make_room=make_room
     )
-    truncation = LogTruncation(wal, tree, flusher, metrics.segments_removed)
+    truncation = LogTruncation(shared.wal, tree, flusher, metrics.segments_removed)
     checkpoints = CheckpointCommitter(
         tables.catalog.commits, tree, persist.max_age, truncation.truncate
     )

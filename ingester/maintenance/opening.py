@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from ingester.config.settings import Settings
 from ingester.maintenance.garbage_collector import GarbageCollector
 from ingester.maintenance.version_follower import SnapshotWriter, SparkMetadata
-from ingester.observability.metrics import Metrics
-from ingester.tables.opening import TableParts
+from ingester.tables.opening import Shared, TableParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +25,12 @@ class MaintenanceParts:
         return always if self.spark_metadata is None else (*always, self.spark_metadata.run)
 
 
-def open_maintenance(settings: Settings, tables: TableParts, metrics: Metrics) -> MaintenanceParts:
+def open_maintenance(shared: Shared, tables: TableParts) -> MaintenanceParts:
     """Return the parts, which follow the tables' versions. On the loop."""
-    manifest, catalog = settings.manifest, tables.catalog
+    settings, catalog = shared.settings, tables.catalog
+    manifest = settings.manifest
     return MaintenanceParts(
         SnapshotWriter(catalog.commits),
         SparkMetadata(catalog, manifest.refresh) if manifest.spark_metadata else None,
-        GarbageCollector(catalog, tables.tree, settings, on_run=metrics.clean_up_ended),
+        GarbageCollector(catalog, tables.tree, settings, on_run=shared.metrics.clean_up_ended),
     )

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ingester.buffer import BufferHandle
-from ingester.config.settings import Settings
-from ingester.memory.ledger import MemoryLedger
 from ingester.observability.metrics import Metrics
 from ingester.query.live_feed import LiveFeed
 from ingester.query.live_groups import LogPast
@@ -17,9 +15,10 @@ from ingester.query.queries import Queries, QueryHooks, QueryLimits
 from ingester.query.row_group_cache import CACHE_BYTES, RowGroupCache
 from ingester.query.spill import ResultSpill, spill_handle
 from ingester.query.ticket import FilterLimits
-from ingester.tables.opening import TableParts
-from persist.store import ObjectStore
+from ingester.tables.opening import Shared, TableParts
 
+SETTLE_S = 0.01
+"""How long a query's thread waits for acknowledged rows to be applied before it asks the loop."""
 CACHE_PART = 16
 """The caches have at most this fraction of ``memory.limit`` each."""
 
@@ -50,24 +49,16 @@ class QueryParts:
         self.metrics.spilled(spill_handle(self.spill_folder, handle))
 
 
-def open_query(
-    settings: Settings,
-    store: ObjectStore,
-    tables: TableParts,
-    past: LogPast,
-    ledger: MemoryLedger,
-    metrics: Metrics,
-    settled: Callable[[], bool],
-) -> QueryParts:
+def open_query(shared: Shared, tables: TableParts, past: LogPast) -> QueryParts:
     """Return the parts of a daemon without queries. On the loop.
 
     Args:
         past: the sequences that the log has of earlier epochs.
-        settled: whether everything acknowledged is applied; may wait a moment. Any thread.
     """
+    settings, metrics, wal = shared.settings, shared.metrics, shared.wal
     spill_folder, cache_bytes = settings.data_dir / "spill", settings.memory.limit // CACHE_PART
     row_groups = RowGroupCache(
-        store,
+        shared.store,
         cache_bytes=min(CACHE_BYTES, cache_bytes),
         result_spill=ResultSpill(spill_folder, metrics.result_spilled),
     )
@@ -81,7 +72,9 @@ def open_query(
         filters=FilterLimits(query.max_filter_terms, query.max_filter_bytes),
         max_cpu_s=query.max_cpu,
     )
-    hooks = QueryHooks(settled, metrics.query_opened, metrics.stream_timed_out)
+    hooks = QueryHooks(
+        lambda: wal.wait_settled(SETTLE_S), metrics.query_opened, metrics.stream_timed_out
+    )
     queries = Queries(tables.catalog, tables.tree, limits, row_groups, hooks)
     live_tails = LiveTails(
         tables.tree,
@@ -90,6 +83,7 @@ def open_query(
         retain_bytes=min(LIVE_BYTES, cache_bytes),
     )
     live = LiveFeed(tables.catalog, queries, live_tails, refresh_s=settings.manifest.refresh)
+    ledger = shared.ledger
     ledger.gauge("row_groups", lambda: row_groups.nbytes)
     ledger.gauge("answers", lambda: queries.answer_bytes() + live_tails.nbytes)
     return QueryParts(row_groups, queries, live_tails, live, metrics, spill_folder)

@@ -6,17 +6,14 @@ from dataclasses import dataclass
 
 import trio
 
-from ingester.config.settings import Settings
 from ingester.dml.operation import Transaction
-from ingester.memory.ledger import MemoryLedger
-from ingester.observability.metrics import Metrics
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.replication.commit import PointLookup, TransactionCommit, TransactionPath
 from ingester.replication.dedup import TransactionDedup
 from ingester.replication.open_transactions import OpenTransactions
 from ingester.replication.reports import ReplicationReports
 from ingester.replication.service import Replication
-from ingester.tables.opening import TableParts
+from ingester.tables.opening import Shared, TableParts
 from ingester.write.opening import WriteParts
 
 
@@ -30,14 +27,10 @@ class ReplicationParts:
 
 
 def open_replication(
-    settings: Settings,
-    tables: TableParts,
-    write: WriteParts,
-    row_groups: RowGroupCache,
-    ledger: MemoryLedger,
-    metrics: Metrics,
+    shared: Shared, tables: TableParts, write: WriteParts, row_groups: RowGroupCache
 ) -> ReplicationParts:
     """Return the parts of a daemon without open transactions. On the loop."""
+    settings, metrics = shared.settings, shared.metrics
 
     def logged(transaction: Transaction) -> None:
         metrics.transaction_logged(
@@ -52,7 +45,7 @@ def open_replication(
     transactions = OpenTransactions(
         settings.replication.max_transaction_bytes, trio.current_time, settings.limits.transactions
     )
-    ledger.gauge("transactions", lambda: transactions.nbytes)
+    shared.ledger.gauge("transactions", lambda: transactions.nbytes)
     commit = TransactionCommit(
         TransactionDedup(tables.catalog, tables.takeover, write.transforms.names_of),
         PointLookup(row_groups, lambda: tables.tree.applied_seq),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ingester.buffer import BufferTree, FreezeLimits, TreeHooks
 from ingester.config.settings import Settings
 from ingester.memory.ledger import MemoryLedger
+from ingester.observability.metrics import Metrics
 from ingester.origins.registry import Origins
 from ingester.quotas.namespaces import Namespaces
 from ingester.tables.catalog import Catalog
@@ -18,6 +19,20 @@ from ingester.tables.origin_takeover import OriginTakeover
 from ingester.tables.rules import TableRules
 from persist.manifest import WriterIdentity
 from persist.store import ObjectStore
+from wal import Log
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What every room is opened with."""
+
+    settings: Settings
+    store: ObjectStore
+    writer: WriterIdentity
+    wal: Log
+    ledger: MemoryLedger
+    namespaces: Namespaces
+    metrics: Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +58,9 @@ class TableHooks:
     """Returns the address at which clients reach this daemon."""
 
 
-def open_tables(
-    settings: Settings,
-    store: ObjectStore,
-    writer: WriterIdentity,
-    ledger: MemoryLedger,
-    namespaces: Namespaces,
-    hooks: TableHooks,
-) -> TableParts:
+def open_tables(shared: Shared, hooks: TableHooks) -> TableParts:
     """Return the parts of a daemon without tables. On the loop."""
+    settings, writer, ledger = shared.settings, shared.writer, shared.ledger
     origins = Origins(time.monotonic, settings.limits.origins)
     tree = BufferTree(
         ledger,
@@ -63,11 +72,11 @@ def open_tables(
         ),
         hooks.tree,
         ingester_id=writer.ingester_id,
-        namespaces=namespaces,
+        namespaces=shared.namespaces,
     )
     ledger.gauge("checkpoints", lambda: tree.checkpoints.nbytes)
     commits = Commits(
-        store, tree, writer, hooks.commits, expire_after_s=settings.origins.expire_after
+        shared.store, tree, writer, hooks.commits, expire_after_s=settings.origins.expire_after
     )
     rules = TableRules(settings.auto_create, settings.limits, hooks.flight_url)
     catalog = Catalog(commits, tree, writer, rules)

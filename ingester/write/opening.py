@@ -7,12 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ingester.config.settings import Settings
 from ingester.dml.record import shrink
-from ingester.memory.ledger import MemoryLedger
-from ingester.observability.metrics import Metrics
-from ingester.quotas.namespaces import Namespaces
-from ingester.tables.opening import TableParts
+from ingester.tables.opening import Shared, TableParts
 from ingester.write.admission import AdmissionControl, DiskRoom, QueueRoom, Relief
 from ingester.write.checkpoints import CheckpointCalls
 from ingester.write.coalescer import Coalescer
@@ -23,7 +19,6 @@ from ingester.write.partition_room import PartitionRoom
 from ingester.write.stream import Post, WritePath
 from ingester.write.streams import Writes
 from ingester.write.transform.transforms import Transforms
-from persist.manifest import WriterIdentity
 from persist.table import TableKey
 from wal import Log, LogError
 
@@ -75,28 +70,16 @@ class WriteParts:
             raise log_refusal(exc) from exc
 
 
-def open_write(
-    settings: Settings,
-    wal: Log,
-    writer: WriterIdentity,
-    tables: TableParts,
-    memory: tuple[MemoryLedger, Namespaces],
-    metrics: Metrics,
-    hooks: WriteHooks,
-) -> WriteParts:
-    """Return the parts of a daemon without writers. On the loop.
-
-    Args:
-        memory: what writes count in: the ledger, and the namespaces.
-    """
+def open_write(shared: Shared, tables: TableParts, hooks: WriteHooks) -> WriteParts:
+    """Return the parts of a daemon without writers. On the loop."""
+    settings, wal, writer, metrics = shared.settings, shared.wal, shared.writer, shared.metrics
     tree = tables.tree
     log = OperationLog(wal, tree, epoch=writer.epoch, relief=hooks.relief, on_group=hooks.on_group)
-    ledger, namespaces = memory
     admission = AdmissionControl(
-        ledger,
+        shared.ledger,
         DiskRoom(settings.data_dir, settings.wal.segment_bytes, lambda: wal.certain_bytes),
         QueueRoom(hooks.queued_bytes, settings.persist.queue_bytes),
-        namespaces,
+        shared.namespaces,
     )
     post = hooks.make_post()
     partition_room = PartitionRoom(
