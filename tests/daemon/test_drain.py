@@ -148,7 +148,7 @@ def test_after_an_undo_streams_and_tables_are_opened_anew(tmp_path: Path) -> Non
             with pytest.raises(fl.FlightUnavailableError) as refused:
                 stream.write(numbers(1, 1))
             assert extra(refused.value)["code"] == "stopping"
-            assert "open the stream anew" in extra(refused.value)["message"]
+            assert "reopen the stream" in extra(refused.value)["message"]
             assert _refusal(client, KEYED, _keyed(6, 1))["code"] == "owner"
             put(client, PLAIN, numbers(1, 1))
             assert act(client, "drain", undo=True)[0]["state"] == "none"
