@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from random import Random
+from functools import partial
 
 import structlog
 import trio
@@ -21,8 +21,8 @@ from ingester.buffer import BufferTree, TableBuffer
 from ingester.errors import Saturated, StoreAway, TooSlow
 from ingester.tables.catalog import Catalog
 from ingester.tables.new_version import WholeTable
-from persist.backoff import Backoff
 from persist.manifest import TableState
+from persist.store import StoreRetry, retry_async
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +32,7 @@ REST_S = 15.0
 """The limit for flushing the rest, while writers wait."""
 WRITERS_WAIT_S = 10.0
 """How long writers wait for an unreachable store during a switch."""
+SWITCH_RETRY = StoreRetry(first_s=0.1, cap_s=5.0, unreachable=(StoreAway,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +82,27 @@ class Takeover:
         assert not any(True for _ in table.handles()), "rows came under an exclusive latch"
 
     async def _take_over(self, table: TableBuffer, whole: WholeTable) -> TableState:
-        backoff, began = Backoff(0.1, 5.0, Random()), trio.current_time()
-        while True:
-            try:
-                return await self.catalog.new_versions.take_over(table, whole)
-            except StoreAway as exc:
-                log.warning(
-                    "switch not made, trying again",
-                    table=table.key,
-                    error=exc.message,
-                    runbook="store-away",
-                )
-                if trio.current_time() - began > WRITERS_WAIT_S:
-                    table.write_latch.refuse(
-                        StoreAway(
-                            f"table {'/'.join(table.key)} is being replaced by a copy, and the"
-                            f" object store is unreachable: {exc.message}",
-                            retry_after_s=2.0,
-                        )
+        began = trio.current_time()
+
+        def note(exc: Exception, wait_s: float) -> None:
+            assert isinstance(exc, StoreAway)
+            log.warning(
+                "switch not made, trying again",
+                table=table.key,
+                error=exc.message,
+                runbook="store-away",
+            )
+            if trio.current_time() - began > WRITERS_WAIT_S:
+                table.write_latch.refuse(
+                    StoreAway(
+                        f"table {'/'.join(table.key)} is being replaced by a copy, and the"
+                        f" object store is unreachable: {exc.message}",
+                        retry_after_s=2.0,
                     )
-            await trio.sleep(backoff.next_s())
+                )
+
+        take_over = partial(self.catalog.new_versions.take_over, table, whole)
+        return await retry_async(take_over, SWITCH_RETRY, note, sleep=trio.sleep)
 
 
 def _busy(table: TableBuffer) -> Saturated:

@@ -88,7 +88,7 @@ async def _writers_wait() -> None:
             async with table.write_latch.shared():
                 raise AssertionError("nobody writes meanwhile")
         assert waiting.cancelled_caught, "who comes early waits"
-        with pytest.raises(StoreAway, match="being made anew"):
+        with pytest.raises(StoreAway, match="being replaced by a copy"):
             async with table.write_latch.shared():
                 raise AssertionError("nobody writes meanwhile")
         with pytest.raises(StoreAway):
