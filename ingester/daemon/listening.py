@@ -28,7 +28,7 @@ from ingester.daemon.status import StatusPublisher
 from ingester.errors import Stopping
 from ingester.observability.log_levels import LogLevels
 from ingester.query.stream import AnswerStream
-from ingester.server.flight.door import Door
+from ingester.server.flight.listen_address import ListenAddress
 from ingester.server.flight.put_reader import PutLimits
 from ingester.server.flight.server import IngesterServer
 from ingester.server.http.server import ListenError
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 RETRY_S = 0.001
 TELL_AFTER_S = 1.0
 
-Make = Callable[[Door], IngesterServer]
+Make = Callable[[ListenAddress], IngesterServer]
 
 
 async def listen(
@@ -66,11 +66,11 @@ async def listen(
     services = _services(runtime, status, levels, security, drain)
     combiner = Combiner()
 
-    def make(door: Door) -> IngesterServer:
-        return IngesterServer(door, services, portal, limits, combiner)
+    def make(address: ListenAddress) -> IngesterServer:
+        return IngesterServer(address, services, portal, limits, combiner)
 
-    door = Door(*split_address(flight.listen), security.certificates)
-    listener = FlightListener(door, make)
+    address = ListenAddress(*split_address(flight.listen), security.certificates)
+    listener = FlightListener(address, make)
     await listener.open()
     runtime.flight_url = listener.url
     return listener
@@ -147,20 +147,20 @@ def check_address(host: str, port: int) -> None:
 class FlightListener:
     """Owns the server that takes calls. On the loop."""
 
-    def __init__(self, door: Door, make: Make) -> None:
-        self._door = door
+    def __init__(self, address: ListenAddress, make: Make) -> None:
+        self._address = address
         self._make = make
         self._server: IngesterServer | None = None
 
     @property
     def url(self) -> str:
         """The address that clients connect to, once it listens."""
-        return self._door.location
+        return self._address.location
 
     @property
     def certificates(self) -> Certificates | None:
         """The certificates of new connections; None without TLS."""
-        return self._door.certificates
+        return self._address.certificates
 
     async def open(self) -> None:
         """Listen.
@@ -169,10 +169,10 @@ class FlightListener:
             ListenError: the address is not available.
         """
         try:
-            await self._bind(self._door)
+            await self._bind(self._address)
         except Exception as exc:
-            check_address(self._door.host, self._door.port)
-            at = f"{self._door.shown_host}:{self._door.port}"
+            check_address(self._address.host, self._address.port)
+            at = f"{self._address.shown_host}:{self._address.port}"
             raise ListenError(f"flight.listen {at}: {exc}") from exc
 
     async def renew(self, certificates: Certificates) -> None:
@@ -181,16 +181,16 @@ class FlightListener:
         Raises:
             TlsError: gRPC refuses them; nothing has changed.
         """
-        door = replace(self._door, certificates=certificates)
-        await self._rehearse(door)
+        address = replace(self._address, certificates=certificates)
+        await self._rehearse(address)
         assert self._server is not None
         leave = self._server.shutdown
         threading.Thread(target=leave, name="flight-leaving", daemon=True).start()
         began = time.monotonic()
         told = False
-        while self._door is not door:
+        while self._address is not address:
             try:
-                await self._bind(door)
+                await self._bind(address)
             except Exception as exc:
                 if not told and time.monotonic() - began > TELL_AFTER_S:
                     told = True
@@ -198,16 +198,16 @@ class FlightListener:
                 await trio.sleep(RETRY_S if not told else 0.1)
         log.info("flight certificates renewed", closed_s=round(time.monotonic() - began, 4))
 
-    async def _bind(self, door: Door) -> None:
-        server = await trio.to_thread.run_sync(self._make, door)
+    async def _bind(self, address: ListenAddress) -> None:
+        server = await trio.to_thread.run_sync(self._make, address)
         self._server = server
-        self._door = door if door.port else replace(door, port=int(server.port))
+        self._address = address if address.port else replace(address, port=int(server.port))
 
-    async def _rehearse(self, door: Door) -> None:
+    async def _rehearse(self, address: ListenAddress) -> None:
         """Try the certificates on a free port, so that bad ones do not close the real listener."""
 
         def try_it() -> None:
-            self._make(replace(door, host="127.0.0.1", port=0)).shutdown()
+            self._make(replace(address, host="127.0.0.1", port=0)).shutdown()
 
         try:
             await trio.to_thread.run_sync(try_it)

@@ -1,12 +1,11 @@
-"""Admission control lets a batch in or refuses it, with the reason and when to come back.
+"""Admission control admits a batch, or refuses it with a reason and a time to retry.
 
-Law of this file: limits are bytes, and an empty daemon takes any batch that is not larger than
-``flight.max_batch_bytes``: nothing is so large that it can never pass. A refused batch leaves
-nothing behind. Queries go on whatever it says. What a namespace may have is said by its quotas, and
-by the rule of fair shares where memory or the flush queue is short (:mod:`ingester.quotas`).
+Limits are bytes. An empty daemon admits any batch of up to ``flight.max_batch_bytes``, so that none
+can never pass. A refused batch leaves nothing behind. Queries are not affected. Quotas and the rule
+of fair shares say what a namespace may have (:mod:`ingester.quotas`).
 
-It stands before the event loop: the thread that has read a batch asks, and so knows the verdict
-before it reads the next one. What is let in counts until it is applied, or refused.
+It runs before the event loop: the thread that has read a batch asks, and knows the verdict before
+it reads the next one. Admitted bytes count until the batch is applied or refused.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ RETRY_S = 0.25
 DISK_RETRY_S = 1.0
 STOP_RETRY_S = 1.0
 FREE_HOLDS_S = 0.02
-"""The time that a look at the disk's free space holds; the log itself refuses in between."""
+"""How long a look at the disk's free space is reused; the log itself refuses in between."""
 OTHERS_HOLD_S = 0.005
-"""The time that a look at the memory of other threads holds: every batch asks for it."""
+"""How long a look at the memory of other threads is reused: every batch asks for it."""
 CLEAR_HOLDS_S = 0.005
-"""The time after a full look in which batches are let in without one, as long as they have no more
-than a part of the space that was found: a look costs as much as all else that admission does."""
+"""How long batches are admitted without a full look after the last one, up to ``CLEAR_PART`` of the
+space that it found. A full look costs as much as the rest of admission."""
 CLEAR_PART = 8
 ORDINARY_BYTES = 64 * 1024
-"""The size of an ordinary batch, before there was one."""
+"""The assumed size of an ordinary batch before the first one."""
 ORDINARY_PART = 16
-"""The part by which a batch that is looked at moves the size of an ordinary one."""
+"""Each batch that is looked at moves the ordinary size by this part of the difference."""
 RECORD_OVERHEAD_BYTES = 64 * 1024
-"""The bytes that a batch may cost in the log beside its rows: headers, padding, a schema."""
+"""Bytes that a batch may take in the log beside its rows: headers, padding, a schema."""
 
 
 class Intake(Enum):
@@ -72,35 +71,35 @@ _STOPPING = {
 
 
 class Relief(Protocol):
-    """Makes room soon. The batch for which it is called is refused all the same."""
+    """Makes room soon. The batch for which it is called is still refused."""
 
     def relieve_memory(self, namespace: str | None = None) -> None:
-        """Have memory freed: a batch found no room.
+        """Free memory: a batch found no room.
 
         Args:
-            namespace: the one that has as much as it may have; None where the daemon has.
+            namespace: the namespace at its limit; None where the daemon is at its own.
         """
 
     def relieve_disk(self) -> None:
-        """Have space of the log's disk freed: it is full."""
+        """Free space on the log's disk: it is full."""
 
 
 def _free_bytes(folder: Path) -> int:
-    """The bytes that new files may have there; 0 where none can be made."""
+    """Return the bytes available to new files; 0 where none can be created."""
     try:
         found = os.statvfs(folder)
     except OSError:
-        return 0  # as where the volume was taken away while the daemon runs
-    # A file system without a bound on files tells of none at all.
+        return 0  # for example, the volume was removed while the daemon runs
+    # A file system without a limit of files reports 0 files.
     no_file_left = found.f_files > 0 and found.f_favail == 0
     return 0 if no_file_left else found.f_bavail * found.f_frsize
 
 
 class DiskRoom:
-    """The space that the log has. Any thread.
+    """The space available to the log. Any thread.
 
-    ``certain_bytes`` fit into what is reserved already; beyond them a segment of ``segment_bytes``
-    has to be found on the disk of ``folder``, and an inode for it.
+    ``certain_bytes`` fit into preallocated segments. Beyond them the disk of ``folder`` needs room,
+    and an inode, for another segment of ``segment_bytes``.
     """
 
     def __init__(self, folder: Path, segment_bytes: int, certain_bytes: Callable[[], int]) -> None:
@@ -111,7 +110,7 @@ class DiskRoom:
 
     @property
     def certain_bytes(self) -> int:
-        """The bytes that fit without asking the disk."""
+        """The bytes that fit without looking at the disk."""
         return self._certain_bytes() - RECORD_OVERHEAD_BYTES
 
     def lacks(self, nbytes: int) -> bool:
@@ -131,15 +130,15 @@ class QueueRoom:
     """The room of the flush queue."""
 
     queued_bytes: Callable[[], int]
-    """Gives the bytes that wait to be flushed. Any thread."""
+    """Returns the bytes that wait to be flushed. Any thread."""
     most_bytes: int
 
 
 class AdmissionControl:
-    """Lets batches in as far as quotas, memory, the flush queue and the disk allow. Any thread.
+    """Admits batches as far as quotas, memory, the flush queue and the disk allow. Any thread.
 
     Args:
-        clock: gives the seconds by which a look grows old.
+        clock: seconds, by which a look ages.
     """
 
     def __init__(
@@ -159,15 +158,15 @@ class AdmissionControl:
         self._lock = threading.Lock()
         self._state = Intake.OPEN
         self.era = 0
-        """The number of drains that were taken back: a stream of an earlier era has ended."""
+        """The number of drains that were undone: a stream of an earlier era has ended."""
         self._others_at = (-math.inf, 0)
         self._ordinary_bytes = float(ORDINARY_BYTES)
-        # So many bytes are let in without a look until then.
+        # These bytes are admitted without a look until then.
         self._clear_bytes = 0
         self._clear_until = -math.inf
 
     def enter(self, nbytes: int, use: NamespaceUse) -> IngesterError | None:
-        """Let a namespace's batch in until :meth:`leave`; return why it is refused, if it is."""
+        """Admit a namespace's batch until :meth:`leave`, or return why it is refused."""
         with self._lock:
             if use.quota is NO_QUOTA and self._is_clear(nbytes):
                 self._count(nbytes, use)
@@ -180,13 +179,13 @@ class AdmissionControl:
                 reasons = self._reasons(nbytes, disk_lacks, use)
                 self._look_again(0 if reasons else nbytes, bool(reasons))
                 self._note_size(nbytes, bool(reasons))
-            # A request that is refused for anything else is none.
+            # A request that is refused for another reason does not count.
             if not reasons and use.quota.requests_per_s:
                 over = self.namespaces.over_requests(use)
                 reasons = [] if over is None else [over]
             if reasons:
                 return reasons[0]
-            # Last: what is counted is let in, whatever comes between.
+            # Last: whatever is counted is admitted.
             self.namespaces.wrote(use, nbytes)
             self._count(nbytes, use)
             return None
@@ -197,7 +196,7 @@ class AdmissionControl:
         return clear and self._clock() < self._clear_until
 
     def _look_again(self, nbytes: int, refused: bool) -> None:
-        """Note what is clear, after a look that let so many bytes in, or refused a batch."""
+        """Note what is clear after a look that admitted ``nbytes``, or refused a batch."""
         ledger = self._ledger
         room = self.shared_bytes - ledger.own - nbytes - self._others()
         clear = min(room, self._disk.certain_bytes) // CLEAR_PART
@@ -205,7 +204,7 @@ class AdmissionControl:
         self._clear_until = self._clock() + CLEAR_HOLDS_S
 
     def _note_size(self, nbytes: int, refused: bool) -> None:
-        """Note the size of a batch that was looked at. One that is refused counts as ordinary."""
+        """Note the size of a batch that was looked at. A refused one counts as ordinary."""
         part = 1 if refused else ORDINARY_PART
         self._ordinary_bytes += (nbytes - self._ordinary_bytes) / part
 
@@ -215,9 +214,9 @@ class AdmissionControl:
         use.pending_bytes += nbytes
 
     def check(self, nbytes: int, namespace: str) -> None:
-        """See that a write would be let in now, and count it for what the namespace writes.
+        """Check that a write would be admitted now, and count it for the namespace's rate.
 
-        For what is counted elsewhere until it is in a buffer.
+        For writes whose bytes are counted elsewhere until they are in a buffer.
 
         Raises:
             IngesterError: why it is refused.
@@ -229,7 +228,7 @@ class AdmissionControl:
             self.namespaces.wrote(use, nbytes)
 
     def check_rate(self, use: NamespaceUse) -> None:
-        """Raise :class:`OverQuota` where a batch of any size would be refused for those of late."""
+        """Raise :class:`OverQuota` if the namespace's rate would refuse a batch of any size now."""
         with self._lock:
             refusal = self.namespaces.over_rate(use)
         if refusal is not None:
@@ -272,20 +271,20 @@ class AdmissionControl:
             return allowed
 
     def leave(self, nbytes: int, use: NamespaceUse) -> None:
-        """Stop counting what was let in: it is answered, and in a buffer by now or nowhere."""
+        """Stop counting an admitted batch: it is in a buffer by now, or refused."""
         with self._lock:
             self._ledger.pending -= nbytes
             use.pending_bytes -= nbytes
 
     def refusals(self) -> list[IngesterError]:
-        """List why a batch would be refused now that is as large as batches are here."""
+        """List why a batch of ordinary size would be refused now."""
         return self.reasons(self.ordinary_bytes)
 
     @property
     def ordinary_bytes(self) -> int:
-        """The size of an ordinary batch, by those of late: the last one that was refused, at first.
+        """The size of an ordinary batch, a moving average; after a refusal, that batch's size.
 
-        Whether some batch would be taken says little: a full disk takes small ones for long.
+        The smallest batch would say little: a full disk accepts small ones for long.
         """
         return int(self._ordinary_bytes)
 
@@ -294,10 +293,10 @@ class AdmissionControl:
         return self._disk.lacks(self.ordinary_bytes)
 
     def reasons(self, nbytes: int = 0, use: NamespaceUse | None = None) -> list[IngesterError]:
-        """List why a write of ``nbytes`` would be refused now; nothing when it would be let in.
+        """List why a write of ``nbytes`` would be refused now; empty if it would be admitted.
 
         Args:
-            use: that of the namespace; None for the one that has the least of all who share.
+            use: the namespace's use; None for the namespace that has the least.
         """
         return self._reasons(nbytes, self._disk.lacks(nbytes), use)
 

@@ -1,4 +1,4 @@
-"""The answers that DoPut sends back, one for each batch, and how they are sent."""
+"""The answers that DoPut sends, one for each batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ingester.errors import ClientGone
 
 
 class PutAnswer(msgspec.Struct, frozen=True):
-    """The metadata of one PutResult. ``sequence`` and ``epoch`` are the ingester's own."""
+    """The metadata of one PutResult. ``sequence`` and ``epoch`` are the daemon's own."""
 
     accepted: bool
     sequence: int
@@ -21,11 +21,11 @@ class PutAnswer(msgspec.Struct, frozen=True):
     durable_sequence: int | None = None
     first: bool = False
     traces: bool | msgspec.UnsetType = msgspec.UNSET
-    """Whether the stream's batches may say which span they are of; in its first answer."""
+    """Whether batches of the stream may name their span; in the first answer only."""
 
 
-class SyncAnswer(PutAnswer, frozen=True):
-    """The answer to a replication message; from ``code`` on, why it is refused for now."""
+class SyncPutAnswer(PutAnswer, frozen=True):
+    """The answer to a replication message; the fields from ``code`` on explain a refusal."""
 
     code: str | msgspec.UnsetType = msgspec.UNSET
     message: str | msgspec.UnsetType = msgspec.UNSET

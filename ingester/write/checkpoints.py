@@ -1,10 +1,10 @@
-"""The calls by which a source asks for its state, and gives one without rows.
+"""The calls by which a source reads its state, and stores one without rows.
 
     put, delete ─▶ an operation without rows ─▶ the log ─▶ applied ─▶ answered
-    get         ─▶ the newest version, and what was applied since
+    get         ─▶ the newest version, and operations applied since
 
-Law of this file: what is answered is in the log. A state shows after a put, and after the batch
-that it came with, at once; never before, and never without the rows that it belongs to.
+An answered state is in the log. A state becomes visible with its put, or with the batch that it
+came with, and never without the rows that it belongs to (tests/client/test_checkpoints_at_daemon).
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from persist.manifest import SharedState, TableState
 from persist.table import TableKey
 
 
-class StoredCheckpoint(NamedTuple):
-    """A partition's state in the log and in object storage; both None where there is none."""
+class CheckpointAnswer(NamedTuple):
+    """A partition's state in the log and in object storage; None without one."""
 
     table_version: int
     partition: str
     state: bytes | None
     shared: bytes | None
     durable: bool
-    """Whether object storage has what the log has."""
+    """Whether object storage has the log's state."""
     durable_state: bytes | None
     durable_shared: bytes | None
 
 
-class ListedCheckpoint(NamedTuple):
-    """One checkpoint among others: what is known of it without its state."""
+class CheckpointListing(NamedTuple):
+    """A checkpoint without its state."""
 
     table: TableKey
     table_version: int
@@ -62,7 +62,7 @@ class CheckpointCalls:
     """Answers the calls. Loop only.
 
     Args:
-        schema_numbers: one for each schema that rows come in, whoever writes them.
+        schema_numbers: one for each schema of incoming rows.
     """
 
     def __init__(self, catalog: Catalog, path: WritePath, schema_numbers: Iterator[int]) -> None:
@@ -73,18 +73,18 @@ class CheckpointCalls:
 
     async def get(
         self, namespace: str, name: str, partition: str, table_version: int | None = None
-    ) -> StoredCheckpoint:
+    ) -> CheckpointAnswer:
         """Find a partition's state, by the newest version.
 
         Args:
-            table_version: of the table as a whole, as the caller knows it.
+            table_version: the table version that the caller knows.
 
         Raises:
             UnknownTable, StoreAway
-            InvalidRequest: also, the table is at another ``table_version``.
+            InvalidRequest: also if the table is at another ``table_version``.
         """
         table = await self._catalog.open(namespace, name)
-        # Another daemon may have committed what belongs to rows that are there.
+        # Another daemon may have committed a state with its rows.
         await self._catalog.refresh(table, -1.0)
         _check_version(table, table_version)
         return self._stored(table, partition)
@@ -95,8 +95,8 @@ class CheckpointCalls:
         name: str,
         checkpoint: Checkpoint,
         table_version: int | None = None,
-    ) -> StoredCheckpoint:
-        """Keep a state without rows, or delete one; returns when it is in the log and shows.
+    ) -> CheckpointAnswer:
+        """Store or delete a state without rows; returns when it is in the log and visible.
 
         ``table_version``: see :meth:`get`.
 
@@ -122,7 +122,7 @@ class CheckpointCalls:
         await self._logged(operation, table)
         return self._stored(table, checkpoint.partition)
 
-    async def listed(self, namespace: str | None, name: str | None) -> list[ListedCheckpoint]:
+    async def listed(self, namespace: str | None, name: str | None) -> list[CheckpointListing]:
         """List the checkpoints of a table, a namespace, or all tables, sorted.
 
         Raises:
@@ -133,14 +133,14 @@ class CheckpointCalls:
         tables = await self._catalog.chosen(namespace, name)
         if namespace is None:
             tables = [await self._catalog.open(*key) for key in await self._catalog.names()]
-        found: list[ListedCheckpoint] = []
+        found: list[CheckpointListing] = []
         for table in tables:
             await self._catalog.refresh(table, -1.0)
             found += self._of_table(table)
         return found
 
     def shared_of(self, namespace: str, name: str) -> SharedStates:
-        """Name the bytes that states of a table share, for a put that refers to them."""
+        """Return the shared states of a table, for a put that names one."""
         states = SharedStates()
         table = self._catalog.known(namespace, name)
         if table is not None:
@@ -167,17 +167,17 @@ class CheckpointCalls:
             known = self._schemas[table.key] = (definition.schema_id, schema)
         return known[1]
 
-    def _stored(self, table: TableBuffer, partition: str) -> StoredCheckpoint:
+    def _stored(self, table: TableBuffer, partition: str) -> CheckpointAnswer:
         there, version = table.state.checkpoints.get(partition), table.state.table_version
         durable = (_decoded(there), _shared_of(table.state, there))
         newest = self._path.checkpoints.newest(table.key, partition, table.state)
         if newest is None:
-            return StoredCheckpoint(version, partition, *durable, True, *durable)
+            return CheckpointAnswer(version, partition, *durable, True, *durable)
         given = newest.given
         logged = (given.state, None if given.shared is None else given.shared.state)
-        return StoredCheckpoint(version, partition, *logged, logged == durable, *durable)
+        return CheckpointAnswer(version, partition, *logged, logged == durable, *durable)
 
-    def _of_table(self, table: TableBuffer) -> list[ListedCheckpoint]:
+    def _of_table(self, table: TableBuffer) -> list[CheckpointListing]:
         state, checkpoints = table.state, self._path.checkpoints
         found = []
         for partition in sorted({*state.checkpoints, *checkpoints.pending(table.key)}):
@@ -191,7 +191,7 @@ class CheckpointCalls:
 
 
 class _OfCheckpoint(Acknowledgement):
-    """Wakes the call that waits for its state to be in the log."""
+    """Wakes the call that waits until its state is in the log."""
 
     __slots__ = ("_leave", "answered", "error")
 
@@ -219,9 +219,9 @@ def _check_version(table: TableBuffer, named: int | None) -> None:
 
 def _listed_pending(
     table: TableKey, table_version: int, pending: PendingCheckpoint
-) -> ListedCheckpoint:
+) -> CheckpointListing:
     given, shared = pending.given, pending.given.shared
-    return ListedCheckpoint(
+    return CheckpointListing(
         table,
         table_version,
         given.partition,
@@ -234,8 +234,8 @@ def _listed_pending(
     )
 
 
-def _listed(table: TableKey, state: TableState, there: CheckpointAction) -> ListedCheckpoint:
-    return ListedCheckpoint(
+def _listed(table: TableKey, state: TableState, there: CheckpointAction) -> CheckpointListing:
+    return CheckpointListing(
         table,
         state.table_version,
         there.partition,

@@ -1,16 +1,15 @@
-"""Small batches of one schema that wait for the log together become a coalesced batch.
+"""Coalesces small batches of one schema that wait for the log together into one record.
 
     reader threads     arrival ─▶ log (as a draft) ┐      while the last group is written and synced
     the log's writer                               └─▶ one coalesced batch per schema ─▶ next group
 
-It is one record of the log that stands for many operations, each with its own sequence. One call
-into Arrow then serves all of them. A batch takes at most 4,096 of them or 1 MiB; what is beyond
-that becomes another. The log's writer is its own
-thread, or that of a caller that finds nobody writing. All who write wait for it, so a table whose
-batches have many partitions has them made by who reads them, for a while.
+A coalesced batch stands for many operations, each with its own sequence; one call into Arrow serves
+all of them. It has at most ``MAX_OPERATIONS`` batches or ``MAX_BYTES``. The log's writer is its own
+thread or that of a caller that finds nobody writing. All writers wait for it, so the batches of a
+table with many partitions are prepared by the threads that read them for a while.
 
-Law of this file: every arrival is answered once, in the order of its stream; what is wrong with one
-of them is told to its own stream and to nobody else.
+Every arrival is answered once, in the order of its stream. An error in one batch is reported to its
+own stream only (tests/write/test_small_batches_refused).
 """
 
 from __future__ import annotations
@@ -40,25 +39,25 @@ MAX_OPERATIONS = 4096
 MAX_BYTES = 1 << 20
 """The limits of one coalesced batch, which is one record of the log and one chunk of a buffer."""
 MANY_PARTITIONS = 256
-"""So many partitions take the log's writer some 3 ms, for which all others wait."""
+"""This many partitions take the log's writer about 3 ms, for which all other writers wait."""
 SCATTERED_S = 60.0
-"""How long a table's batches are made by their own threads after one of more partitions."""
+"""How long a table's batches are prepared by their own threads after one with more partitions."""
 
 
 class Arrival(Draft):
-    """A small batch of a stream without an origin, on its way to a coalesced batch."""
+    """A small batch of a stream without an origin that waits to be coalesced."""
 
     __slots__ = ("batch", "checked", "slot", "stream", "trace")
 
     def __init__(self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int) -> None:
-        """Take the ``nbytes`` that were admitted for the batch; it has no more."""
+        """``nbytes`` were admitted for the batch, and bound its size."""
         super().__init__(nbytes, (stream.session,))
         self.stream = stream
         self.batch = batch
         self.slot = stream.reserve()
         self.trace: WriteTrace | None = None
         self.checked: threading.Event | None = None
-        """The event of its being known whether the batch is good."""
+        """Set when the batch is known to be valid, or refused."""
 
     def answer(self, error: BaseException | None) -> None:
         """Refuse the batch, which did not become an operation. On the loop."""
@@ -74,13 +73,13 @@ class Arrival(Draft):
         self.note_checked()
 
     def note_checked(self) -> None:
-        """Tell whoever waits for it that the batch is known to be good, or refused."""
+        """Wake a thread that waits until the batch is known to be valid, or refused."""
         if self.checked is not None:
             self.checked.set()
 
 
 class Unfit(LogError):
-    """A batch was refused for its content, and so is all that comes behind it in its stream."""
+    """A batch was refused for its content, and so are the later ones of its stream."""
 
     def __init__(self, reason: BaseException) -> None:
         super().__init__(str(reason))
@@ -88,7 +87,7 @@ class Unfit(LogError):
 
 
 class Coalescer:
-    """Makes operations of the batches that wait. Only in the thread that writes the log.
+    """Makes operations of waiting batches. Only in the thread that writes the log.
 
     Args:
         log: binds entries to their acknowledgements.
@@ -129,7 +128,7 @@ class Coalescer:
                 )
                 _note_scattered(plan.table, len(operation.parts))
                 arrivals[0].stream.claim(operation)
-            except Exception:  # whatever it is, it comes again where it can be told whose it is
+            except Exception:  # it is raised again where its batch is known
                 pass
             else:
                 self._submit(operation, arrivals)
@@ -158,7 +157,7 @@ class Coalescer:
             self._submit(operation, [arrival])
 
     def _refuse(self, arrival: Arrival, error: LogError) -> None:
-        with contextlib.suppress(Stopping):  # nobody is left to be told
+        with contextlib.suppress(Stopping):  # the loop has ended
             self._post(arrival.answer, error)
 
     def _submit(self, operation: Operation, arrivals: list[Arrival]) -> None:
@@ -173,13 +172,13 @@ class Coalescer:
 
 
 def _note_scattered(table: TableBuffer, partitions: int) -> None:
-    """Have a table's next batches made by who reads them, if one has many partitions."""
+    """Let readers prepare a table's next batches, if one has many partitions."""
     if partitions > MANY_PARTITIONS:
         table.scattered_until = time.monotonic() + SCATTERED_S
 
 
 def _cut(arrivals: list[Arrival]) -> Iterator[list[Arrival]]:
-    """Cut arrivals into groups, none of which is too large for one coalesced batch."""
+    """Cut arrivals into groups of at most the size of a coalesced batch."""
     group: list[Arrival] = []
     nbytes = 0
     for arrival in arrivals:

@@ -1,17 +1,16 @@
-"""Batches are prepared one at a time, although many threads bring them: flat combining.
+"""Prepares batches one at a time although many threads bring them: flat combining.
 
-Each call into Arrow lets go of the interpreter, and in a crowd has to wait for it again: eight
-threads that prepare their batches side by side wake each other more than they work. So one thread
-prepares at a time. A caller that finds the combiner idle does its own work, with no other thread in
-between. Any other caller leaves its work to the combiner's thread, which takes up to :data:`ROUND`
-of what waits and checks batches of one kind in one call: whether all are valid, and whether all
-are of one partition.
+Each call into Arrow releases the interpreter lock and waits for it again in a crowd: eight threads
+that prepare side by side wake each other more than they work. So one thread prepares at a time. A
+caller that finds the combiner idle does its own work in its own thread. Any other caller leaves its
+work to the combiner's thread, which takes up to :data:`ROUND` waiting batches and checks batches of
+one kind in one call: whether all are valid, and whether all are of one partition.
 
-Law of this file: a caller gets what its own work returned or raised, whoever did it, and waits for
-no more than one round of small batches. Large batches are prepared outside of the combiner, and so
-are those of a stream whose last one took long, for its many partitions or for what it expands to;
-of a stream's first one nothing is known, and it is taken only if it has few rows. The combiner's
-thread works in the order in which batches came.
+A caller gets the result or error of its own work, whichever thread did it, and waits for at most
+one round of small batches. Large batches are prepared outside of the combiner, as are those of a
+stream whose last batch took long (many partitions, or values that expand). A stream's first batch
+is taken only if it has few rows. The combiner's thread works in the order in which batches came
+(tests/write/test_combiner).
 
 Source: D. Hendler and others, "Flat Combining and the Synchronization-Parallelism Tradeoff" (2010).
 """
@@ -45,9 +44,9 @@ class Kind(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Facts that are known of a batch before it is prepared.
+    """Facts known of a batch before it is prepared.
 
-    Each call of Arrow that need not be made spares two changes of the thread that runs.
+    Each call into Arrow that is saved saves two thread switches.
     """
 
     valid: bool = False
@@ -66,14 +65,14 @@ Then = Callable[[T | None, BaseException | None], None]
 
 SMALL_BYTES = 1 << 20
 FEW_ROWS = 256
-"""Few rows: if each is of a partition of its own, they hold others up for some 20 ms."""
+"""If each row is of its own partition, they delay others by about 20 ms."""
 LONG_S = 0.002
-"""A long processor time: some ten times that of :data:`SMALL_BYTES` in one partition."""
+"""A long processor time: about ten times that of :data:`SMALL_BYTES` in one partition."""
 ROUND = 32
-"""The largest number of batches that are prepared in one round."""
+"""The most batches that are prepared in one round."""
 
 
-class Pace:
+class PreparationPace:
     """A stream's pace: whether its last batch took long to prepare. One for each stream."""
 
     def __init__(self) -> None:
@@ -89,14 +88,14 @@ class Pace:
             self.long = time.thread_time() - began > LONG_S
 
 
-class Request(Generic[T]):
+class CombinerRequest(Generic[T]):
     """One batch that waits to be prepared."""
 
     def __init__(
         self,
         batch: pa.RecordBatch,
         kind: Kind,
-        pace: Pace,
+        pace: PreparationPace,
         work: Work[T],
         then: Then[T] = lambda result, error: None,
     ) -> None:
@@ -120,7 +119,7 @@ class Request(Generic[T]):
         self._pending.release()
 
     def wait_until_over(self) -> None:
-        """Return when the batch is prepared, or refused, and ``then`` was called."""
+        """Return when the batch is prepared or refused and ``then`` was called."""
         with self._pending:
             pass
 
@@ -136,23 +135,23 @@ class Combiner:
 
     def __init__(self) -> None:
         self._working = threading.Lock()
-        self._waiting: SimpleQueue[Request[object]] = SimpleQueue()
+        self._waiting: SimpleQueue[CombinerRequest[object]] = SimpleQueue()
         self._count = 0
         self._count_lock = threading.Lock()
-        # It ends with the process: streams may be open until then.
+        # The thread ends with the process: streams may be open until then.
         threading.Thread(target=self._serve, name="combiner", daemon=True).start()
 
     @property
     def waiting(self) -> int:
-        """The number of batches that wait for the combiner's thread."""
+        """The number of batches waiting for the combiner's thread."""
         return self._count
 
     @property
     def busy(self) -> bool:
-        """Whether a batch that comes now has to wait."""
+        """Whether a batch that comes now would wait."""
         return self._count > 0 or self._working.locked()
 
-    def prepare(self, batch: pa.RecordBatch, kind: Kind, pace: Pace, work: Work[T]) -> T:
+    def prepare(self, batch: pa.RecordBatch, kind: Kind, pace: PreparationPace, work: Work[T]) -> T:
         """Return or raise what ``work`` does, which must not wait for anything."""
         if not self.takes(batch, pace):
             return pace.run(work, NOTHING)
@@ -162,25 +161,25 @@ class Combiner:
                 return pace.run(work, NOTHING)
             finally:
                 self._working.release()
-        request = Request(batch, kind, pace, work)
+        request = CombinerRequest(batch, kind, pace, work)
         return self._leave(request).wait()
 
-    def takes(self, batch: pa.RecordBatch, pace: Pace) -> bool:
+    def takes(self, batch: pa.RecordBatch, pace: PreparationPace) -> bool:
         """Whether the batch is small enough, and of a stream that is fast enough."""
         if pace.long is None and batch.num_rows > FEW_ROWS:
             return False
         return not pace.long and batch.get_total_buffer_size() <= SMALL_BYTES
 
     def pass_on(
-        self, batch: pa.RecordBatch, kind: Kind, pace: Pace, work: Work[T], then: Then[T]
-    ) -> Request[T]:
-        """Leave a batch that it ``takes`` to its thread, which calls ``then``; do not wait."""
-        return self._leave(Request(batch, kind, pace, work, then))
+        self, batch: pa.RecordBatch, kind: Kind, pace: PreparationPace, work: Work[T], then: Then[T]
+    ) -> CombinerRequest[T]:
+        """Leave a batch that ``takes`` accepts to the combiner's thread, which calls ``then``."""
+        return self._leave(CombinerRequest(batch, kind, pace, work, then))
 
-    def _leave(self, request: Request[T]) -> Request[T]:
+    def _leave(self, request: CombinerRequest[T]) -> CombinerRequest[T]:
         with self._count_lock:
             self._count += 1
-        self._waiting.put(cast(Request[object], request))
+        self._waiting.put(cast(CombinerRequest[object], request))
         return request
 
     def _serve(self) -> None:
@@ -198,7 +197,7 @@ class Combiner:
             del requests  # not kept until the next one comes
 
 
-def _run_all(requests: list[Request[object]]) -> None:
+def _run_all(requests: list[CombinerRequest[object]]) -> None:
     kinds: defaultdict[Kind, list[pa.RecordBatch]] = defaultdict(list)
     for request in requests:
         kinds[request.kind].append(request.batch)
@@ -208,7 +207,7 @@ def _run_all(requests: list[Request[object]]) -> None:
 
 
 def _known(batches: list[pa.RecordBatch], kind: Kind) -> Known:
-    """The facts that are true of all these batches; what may be wrong is found one by one."""
+    """Return facts true of all these batches; NOTHING if they have to be checked one by one."""
     if len(batches) == 1:
         return NOTHING
     try:
@@ -216,5 +215,5 @@ def _known(batches: list[pa.RecordBatch], kind: Kind) -> Known:
         if kind.spec is None:
             return Known(True)
         return Known(True, shared_partition(pa.Table.from_batches(batches), kind.spec))
-    except Exception:  # whatever it is, it comes again where it can be told whose it is
+    except Exception:  # it is raised again where its batch is known
         return NOTHING

@@ -1,7 +1,7 @@
-"""The ``app_metadata`` of a batch: its sequence, and a checkpoint that travels with it.
+"""The ``app_metadata`` of a batch: its sequence, and a checkpoint that belongs to it.
 
-Law of this file: every field is checked for presence, type and meaning, an unknown one is refused
-by name. Nobody looks into a checkpoint's state.
+Every field is checked for presence, type and meaning; unknown fields are refused by name. A
+checkpoint's state is opaque.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 MAX_SEQUENCE = 2**63 - 1
 STATES_BYTES = 2 * 4 * -(-MAX_STATE_BYTES // 3)
-"""The most bytes of a batch's metadata that its two states have in base64."""
+"""The most bytes that the two states of a batch take in its metadata, in base64."""
 MAX_PARTITION_BYTES = 256
-"""The limit of the name of a source's partition."""
+"""The longest name of a source's partition."""
 MAX_TABLE_BYTES = 64 << 20
-"""The limit of all states of one table: each reader of its manifest has them in memory."""
+"""The most bytes of all states of one table: each reader of its manifest holds them in memory."""
 MOST_SENT = 16
-"""The shared states of one stream that later batches may name instead of sending them."""
+"""How many shared states of a stream later batches may name instead of sending them."""
 
 
 class CheckpointField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,29 +51,29 @@ class _Sent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     traceparent: str | None = None
 
 
-class BatchMetadata(NamedTuple):
+class ReceivedMetadata(NamedTuple):
     """A batch's ``app_metadata``."""
 
     sequence: int | None = None
     checkpoint: Checkpoint | None = None
     traceparent: str | None = None
-    """The span of whoever has made the batch, as W3C's Trace Context writes it."""
+    """The span that has made the batch, in the form of W3C Trace Context."""
 
 
-NO_METADATA = BatchMetadata()
+NO_METADATA = ReceivedMetadata()
 _decode = msgspec.json.Decoder(_Sent).decode
 
 
-def untraced(metadata: BatchMetadata) -> tuple[BatchMetadata, str | None]:
-    """Part what a batch says of its caller's span from the rest, which is often nothing."""
+def untraced(metadata: ReceivedMetadata) -> tuple[ReceivedMetadata, str | None]:
+    """Separate the caller's span from the rest, which is often empty."""
     rest = metadata._replace(traceparent=None)
     return (NO_METADATA if rest == NO_METADATA else rest), metadata.traceparent
 
 
 class SharedStates:
-    """The shared states that the batches of one stream have brought. In the thread that reads them.
+    """The shared states of one stream's batches. In the thread that reads them.
 
-    ``known``: those of the table, by id.
+    ``known`` returns those of the table, by id.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class SharedStates:
         self._sent: dict[str, SharedBytes] = {}
 
     def sent(self, state: bytes) -> SharedBytes:
-        """Note bytes that a batch brings."""
+        """Note the shared state of a batch."""
         shared = SharedBytes.of(state)
         self._sent.pop(shared.id, None)
         self._sent[shared.id] = shared
@@ -90,7 +90,7 @@ class SharedStates:
         return shared
 
     def find(self, shared_id: str) -> SharedBytes | None:
-        """Find the bytes that a batch names; None where nobody has them."""
+        """Find the state that a batch names; None if it is unknown."""
         if (found := self._sent.get(shared_id)) is not None:
             return found
         there = self.known().get(shared_id)
@@ -107,9 +107,9 @@ def parse_checkpoint(
     """Read a checkpoint.
 
     Args:
-        what: the part of a request that it stands in, for errors.
+        what: the part of the request that has it, for errors.
         state: base64; None deletes the partition's.
-        shared: bytes in base64, or the id of such that are known already; both None without any.
+        shared: bytes in base64, or the id of a known state; both None without one.
 
     Raises:
         InvalidRequest: what is wrong with it.
@@ -131,7 +131,7 @@ def parse_checkpoint(
 
 
 _second = (0, "")
-"""The second that was last told, and its text: most batches come within one that is known."""
+"""The last second and its text: most batches come within the same one."""
 
 
 def _now() -> str:
@@ -206,7 +206,7 @@ def _decoded(what: str, which: str, text: str) -> bytes:
     return state
 
 
-def parse_metadata(raw: bytes, origin: str | None, states: SharedStates) -> BatchMetadata:
+def parse_metadata(raw: bytes, origin: str | None, states: SharedStates) -> ReceivedMetadata:
     """Read what a client says of a batch.
 
     Args:
@@ -226,10 +226,10 @@ def parse_metadata(raw: bytes, origin: str | None, states: SharedStates) -> Batc
         if not 0 <= metadata.sequence <= MAX_SEQUENCE:
             raise InvalidRequest(f"app_metadata: sequence {metadata.sequence} is out of range")
     if (sent := metadata.checkpoint) is None:
-        return BatchMetadata(metadata.sequence, None, metadata.traceparent)
+        return ReceivedMetadata(metadata.sequence, None, metadata.traceparent)
     shared = (sent.shared, sent.shared_id)
     checkpoint = parse_checkpoint("app_metadata", sent.partition, sent.state, shared, states)
-    return BatchMetadata(metadata.sequence, checkpoint, metadata.traceparent)
+    return ReceivedMetadata(metadata.sequence, checkpoint, metadata.traceparent)
 
 
 def decode_object(what: str, raw: bytes, decode: Callable[[bytes], T]) -> T:

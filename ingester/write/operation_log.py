@@ -74,7 +74,7 @@ class OperationLog:
         """Bind the operation's log entry to its acknowledgement, for the caller to append."""
         entry = acknowledgement.operation.entry
         assert entry is not None, "an operation is encoded before it is submitted"
-        # Assigned, not handed to a constructor: the entry was encoded before it came here.
+        # Assigned here: the entry was encoded before.
         entry.tag, entry.on_done = acknowledgement, self._done
         return entry
 
@@ -114,7 +114,7 @@ class OperationLog:
                 raise _closed() from None
 
     def tell(self) -> None:
-        """See that what was written ``here`` is applied soon; see `Log.tell`. Any thread."""
+        """Have a group that was written ``here`` applied soon; see `Log.tell`. Any thread."""
         self._log.tell()
 
     def apply(self, entries: Sequence[Entry]) -> None:

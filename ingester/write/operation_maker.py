@@ -1,7 +1,7 @@
-"""A batch that was received becomes an operation: checked, brought to its table, split, encoded.
+"""Makes an operation of a received batch: checked, converted to its table, split, encoded.
 
-Law of this file: all of it is work per byte, done before the loop by whoever has the batch.
-Whatever a value can be refused for is refused here. Nothing waits.
+All work per byte is done here, before the event loop, in the thread that has the batch. Whatever a
+value can be refused for is refused here. Nothing waits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ingester.schema import Normaliser
 from ingester.schema.expansion import shown_bytes
 from ingester.schema.validation import validate_fully
 from ingester.write.combiner import NOTHING, Known
-from ingester.write.metadata import NO_METADATA, BatchMetadata
+from ingester.write.metadata import NO_METADATA, ReceivedMetadata
 from ingester.write.plan import WritePlan
 from persist.partitioning import (
     PartitionSpec,
@@ -28,15 +28,15 @@ from persist.partitioning import (
 )
 
 BODY_OVERHEAD_BYTES = 1 << 20
-"""The bytes that the IPC form may have beside the values: padding, offsets, many columns."""
+"""Bytes that the IPC form may have beside the values: padding, offsets, many columns."""
 _NUMBER = "_number"
-"""A name that no column of a table has."""
+"""A column name that no table has."""
 
 Split = list[tuple[PartitionValues, pa.RecordBatch]]
 
 
 def _any_number(parts: int) -> None:
-    """Let a batch have so many partitions."""
+    """Accept any number of partitions."""
 
 
 class OperationMaker:
@@ -53,7 +53,7 @@ class OperationMaker:
         self,
         plan: WritePlan,
         batch: pa.RecordBatch,
-        metadata: BatchMetadata = NO_METADATA,
+        metadata: ReceivedMetadata = NO_METADATA,
         origin: str | None = None,
         known: Known = NOTHING,
         check: Callable[[int], None] = _any_number,
@@ -105,7 +105,7 @@ class OperationMaker:
         return make_operation(rows._replace(parts=counted), operations=len(batches))
 
     def check_size(self, batch: pa.RecordBatch) -> None:
-        """Raise ``InvalidRequest`` for a batch that is too large as it came."""
+        """Raise ``InvalidRequest`` for a batch that is too large as it arrived."""
         if (nbytes := batch.get_total_buffer_size()) > self.max_batch_bytes:
             raise InvalidRequest(
                 f"batch has {nbytes} B; flight.max_batch_bytes is {self.max_batch_bytes}:"
@@ -113,7 +113,7 @@ class OperationMaker:
             )
 
     def check_valid(self, batch: pa.RecordBatch) -> None:
-        """Raise ``InvalidRequest`` for a batch that is not what all of Arrow's code relies on."""
+        """Raise ``InvalidRequest`` for a batch whose buffers are not valid Arrow."""
         try:
             validate_fully([batch])
         except pa.ArrowInvalid as exc:
@@ -129,7 +129,7 @@ class OperationMaker:
         """Split a batch by partition, with the columns and types of its table.
 
         Args:
-            check: is told the number of partitions, where there are several, before the batch is
+            check: receives the number of partitions, if there are several, before the batch is
                 split: each costs as much as many rows. It may raise.
 
         Raises:
@@ -146,7 +146,7 @@ class OperationMaker:
             raise _not_valid(exc) from exc
 
     def _kept(self, normalise: Normaliser, batch: pa.RecordBatch, known: Known) -> pa.RecordBatch:
-        """Give a batch the columns and types of its table."""
+        """Convert a batch to the columns and types of its table."""
         sized = known.most_bytes is not None
         if not sized:
             self.check_size(batch)
@@ -162,11 +162,11 @@ class OperationMaker:
             raise _not_valid(exc) from exc
 
     def _check_plain_bytes(self, normalise: Normaliser, batch: pa.RecordBatch) -> None:
-        """Refuse few bytes that stand for too many; see :mod:`ingester.schema.expansion`."""
+        """Refuse few bytes that expand to too many; see :mod:`ingester.schema.expansion`."""
         self._check_written_out(batch, normalise.plain_bytes(batch, enough=self.max_batch_bytes))
 
     def _check_shown_bytes(self, batch: pa.RecordBatch) -> None:
-        """Refuse views that all show the same text before all of it is looked at."""
+        """Refuse views that all show the same text before their contents are validated."""
         batch.validate()
         self._check_written_out(batch, sum(map(shown_bytes, batch.columns)))
 

@@ -1,17 +1,16 @@
-"""The room for partitions with rows in buffers: so many of a table, of the daemon, of a namespace.
+"""Bounds the partitions with rows in buffers: of a table, of the daemon, of a namespace.
 
     a batch ── ``check`` ──▶ split ── ``enter`` ──▶ log ──▶ buffers ── ``leave``
           │ refused: not split      │ refused: nothing of it is logged
 
-Each of them is a buffer, a job and a file: what costs little to send costs much to keep. Partitions
-that batches on their way will open count from before the log, so that many batches at a time open
-no more than one after another would.
+Each partition is a buffer, a job and a file: cheap to send, expensive to keep. Partitions that
+admitted batches will open count before the log, so that many batches at a time open no more than
+one after another would.
 
-Law of this file: a batch whose partitions are all open already costs a look at each and is let in,
-whatever is full. What is refused can come again, as the oldest buffers are persisted for it; but a
-batch with more partitions than there may be at all has to be sent in parts. Where the daemon is
-short, a namespace with more than its share is refused first (:mod:`ingester.quotas.fair_shares`).
-Replay and adoption do not ask.
+A batch whose partitions are all open is always admitted, at the cost of one look-up per partition.
+A refused batch may come again, as the oldest buffers are flushed for it; one with more partitions
+than the limit has to be sent in parts. If the daemon is short, a namespace above its share is
+refused first (:mod:`ingester.quotas.fair_shares`). Replay and adoption do not ask.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ RETRY_S = 1.0
 
 
 class PartitionRoom:
-    """Lets batches open partitions as far as the limits allow. Any thread.
+    """Admits batches by the partitions that they open. Any thread.
 
     Args:
-        on_full: is told the table, or the namespace, whose oldest buffers are to be persisted soon,
-            or None for those of all. Any thread; must not wait.
+        on_full: receives the table or the namespace whose oldest buffers are to be flushed soon;
+            None for those of all. Any thread; must not wait.
     """
 
     def __init__(
@@ -51,16 +50,16 @@ class PartitionRoom:
         self._on_full = on_full
         self._lock = threading.Lock()
         self._coming: dict[TableKey, Counter[PartitionKey]] = {}
-        """Partitions that batches on their way open, and how many of these do."""
+        """Partitions that admitted batches will open, and the number of these batches."""
         self._coming_in_all = 0
 
     def check(self, key: TableKey, count: int) -> None:
-        """See that a batch with so many partitions may find room, before it is split.
+        """Check that a batch with ``count`` partitions may find room, before it is split.
 
-        Its table need not be there yet.
+        Its table need not exist.
 
         Raises:
-            InvalidRequest: it has more than there may be at all, and not all are open.
+            InvalidRequest: it has more than the limit, and not all are open.
             OverQuota: the namespace has no room for them now.
         """
         table, namespaces = self._tree.tables.get(key), self._tree.namespaces
@@ -75,10 +74,10 @@ class PartitionRoom:
             raise refusal
 
     def enter(self, table: TableBuffer, operation: Operation) -> None:
-        """Let an operation open its partitions; they count until :meth:`leave`.
+        """Admit the partitions of an operation; they count until :meth:`leave`.
 
         Raises:
-            InvalidRequest: it has more than there may be at all.
+            InvalidRequest: it has more than the limit.
             LimitReached, OverQuota: there is no room for them now.
         """
         spec_id, there = operation.spec_id, table.partitions
@@ -98,7 +97,7 @@ class PartitionRoom:
             raise refusal
 
     def leave(self, operation: Operation) -> None:
-        """Stop counting what an operation was to open: it is applied, or never will be."""
+        """Stop counting the partitions of an operation: it is applied, or never will be."""
         if not operation.opens:
             return
         with self._lock:
@@ -126,11 +125,11 @@ class PartitionRoom:
     def _refusal(
         self, table: TableBuffer, coming: Counter[PartitionKey], new: int
     ) -> IngesterError | None:
-        """Return why so many more are refused, if they are. Under the lock."""
+        """Return why ``new`` more are refused; None if they are not. Under the lock."""
         tree, limits = self._tree, self._limits
         live = len(table.partitions) + len(coming)
         if live + new > limits.partitions:
-            # What was applied just now is counted twice until its answer.
+            # Partitions applied just now are counted twice until the answer.
             live = len(table.partitions) + sum(key not in table.partitions for key in coming)
         if live + new > limits.partitions:
             return self._full(table.key, table.key, "partitions", live, new)
@@ -140,7 +139,7 @@ class PartitionRoom:
         return self._over_quota(table, new)
 
     def _over_quota(self, table: TableBuffer, new: int) -> IngesterError | None:
-        """Return why the namespace may not open so many more, if it may not. Under the lock."""
+        """Return why the namespace may not open ``new`` more; None if it may. Under the lock."""
         use, tables = table.use, self._tree.tables
         if not use.quota.partitions:
             return None
@@ -161,7 +160,7 @@ class PartitionRoom:
         return refusal
 
     def _share(self, table: TableBuffer, new: int, most: int) -> int:
-        """Return up to how many in all this namespace may open more."""
+        """Return the total number of partitions up to which this namespace may open more."""
         own = table.use.partitions
         sharing = sum(1 for use in self._tree.namespaces.known() if use.partitions)
         return bound(most, own + new if own else 0, max(1, sharing))

@@ -1,8 +1,8 @@
 """A plan says how batches of one schema become operations of one table.
 
-Law of this file: all streams that send one schema share a plan, so that its schema record stands
-in a segment once. Plans are bounded by the schemas that were sent: whoever sends ever new ones
-fills no memory with them.
+All streams that send one schema share a plan, so that a segment of the log has its schema record
+once. Plans are bounded by the bytes of their schemas: clients that send ever new ones do not fill
+memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from persist.table import TableDefinition, TableKey
 
 MAX_BYTES = 8 << 20
 PLAN_BYTES = 512
-"""The bytes that a plan counts for, beside those of the schema that was sent."""
+"""Bytes that a plan counts for beside its schema."""
 
 _Key = tuple[TableKey, type[Normaliser], int, int, bytes]
 """Table, how its rows are made, schema and spec of the table, the schema that was sent."""
@@ -74,7 +74,7 @@ class Plans:
         Args:
             definition: that of the table, by the partition spec that rows are split by.
             normaliser_type: makes the rows of the table.
-            made: one that was made already; it counts if it was made of this definition.
+            made: a normaliser made before; it is used if it was made of this definition.
         """
         key = _key_of(table, definition, sent, normaliser_type)
         plan = self._plans.get(key)

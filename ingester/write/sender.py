@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from ingester.dml.operation import Operation
 from ingester.write.coalescer import Arrival
-from ingester.write.combiner import NOTHING, Combiner, Known, Pace, Request
-from ingester.write.metadata import NO_METADATA, BatchMetadata, RisingSequences
+from ingester.write.combiner import NOTHING, Combiner, CombinerRequest, Known, PreparationPace
+from ingester.write.metadata import NO_METADATA, ReceivedMetadata, RisingSequences
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import Post, Slot, WriteStream
 
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
 
 SMALL_BYTES = 96 << 10
-"""The size of a small batch: one that cannot become larger is coalesced with others."""
+"""A batch that cannot become larger than this is small."""
 FEW_ROWS = 16
-"""The rows of a batch that is coalesced whatever the partitions of others in its table are."""
+"""A batch of at most this many rows is coalesced even if its table has many partitions."""
 ARRIVAL_BYTES = 1 << 10
-"""The bytes that a small batch costs on its way beside its rows."""
+"""Bytes of a waiting small batch beside its rows."""
 
 
 class Awaits(Enum):
-    """The event that a sender of a batch waits for, before it reads the next one."""
+    """What the sender of a batch waits for before it reads the next one."""
 
     NOTHING = auto()
     CHECK = auto()
-    """The sender waits until the batch is known to be good, or refused."""
+    """The batch is known to be valid, or refused."""
     ANSWER = auto()
-    """The sender has nothing else to do before the answer."""
+    """The answer: the sender has nothing else to do."""
 
 
 class Sender:
     """Sends the batches of one stream. In the thread that reads them.
 
     Args:
-        begin: takes the stream's origin over, from its first sequence on; waits for the loop.
-        on_sent: is told the bytes of each batch that is on its way.
+        begin: takes the stream's origin over from its first sequence on; waits for the loop.
+        on_sent: receives the bytes of each batch that was submitted.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Sender:
     def send(
         self,
         batch: pa.RecordBatch,
-        metadata: BatchMetadata,
+        metadata: ReceivedMetadata,
         awaits: Awaits,
         trace: WriteTrace | None = None,
     ) -> bool:
-        """Send a batch on its way; False if it is known to be refused, which its outcome says.
+        """Submit a batch; False if it is known to be refused. Its outcome has the error.
 
         Raises:
             IngesterError: why it is refused.
@@ -100,7 +100,7 @@ class Sender:
             return True
         if not preparation.settle():
             return False
-        # What is refused anyway is not made.
+        # A batch that would be refused is not prepared.
         stream.check_rate(metadata.sequence)
         operation = preparation.operation(batch, metadata)
         if trace is not None:
@@ -117,7 +117,7 @@ class Sender:
         if awaits is Awaits.CHECK:
             arrival.checked = threading.Event()
         self._on_sent(nbytes)
-        # Who waits for the answer writes the log itself if nobody does: no thread has to be woken.
+        # A sender that waits for the answer writes the log itself if no other thread does.
         stream.offer(arrival, here=awaits is Awaits.ANSWER)
         if arrival.checked is None:
             return True
@@ -137,7 +137,7 @@ class Sender:
             self._post(self._submit_on_loop, operation)
 
     def _submit_on_loop(self, operation: Operation) -> None:
-        """Submit an origin's operation. Nothing may escape: trio has nobody to give it to."""
+        """Submit an origin's operation. Nothing may be raised into trio's callback."""
         try:
             self._stream.submit(operation)
         except Exception as exc:
@@ -155,17 +155,16 @@ class Preparation:
         self._operations = operations
         self._post = post
         self.small_bytes = min(SMALL_BYTES, operations.max_batch_bytes)
-        """The size that a coalesced batch cannot exceed."""
-        self._pace = Pace()
-        self._last: Request[Operation] | None = None
+        """The largest size of a batch that is coalesced."""
+        self._pace = PreparationPace()
+        self._last: CombinerRequest[Operation] | None = None
         # Written by the combiner's thread, read by the reader's when it has settled.
         self._refused = False
 
     def coalesces(self, batch: pa.RecordBatch) -> int | None:
-        """The bytes that a batch can become, where the log's writer is to make it an operation.
+        """Return the most bytes that a batch can become if it is to be coalesced, else None.
 
-        None where all who write would wait for that: it is large, or of a table whose batches have
-        many partitions.
+        A large batch, or one of a table with many partitions, would make all writers wait.
         """
         plan = self._stream.plan
         most = plan.normaliser.most_bytes(batch)
@@ -175,10 +174,10 @@ class Preparation:
             return None
         return int(most)
 
-    def operation(self, batch: pa.RecordBatch, metadata: BatchMetadata) -> Operation:
-        """Make an operation and wait for it: the combiner's thread makes it if that is busy.
+    def operation(self, batch: pa.RecordBatch, metadata: ReceivedMetadata) -> Operation:
+        """Make an operation and wait for it: by the combiner's thread if the combiner is busy.
 
-        A batch that is large, or of a slow stream, is made into one here in any case.
+        An operation that is large, or of a slow stream, is always made in this thread.
 
         Raises:
             InvalidRequest: what is wrong with the batch.
@@ -194,16 +193,16 @@ class Preparation:
             return self._operations.make(plan, batch, metadata, origin, known, check)
 
         if plan.normaliser.shows_text:
-            # Valid or not is found out after a look at how much there is to look at.
+            # The size of shown text is checked before the contents are validated.
             return make(NOTHING)
         return self._combiner.prepare(batch, plan.kind, self._pace, make)
 
     def passes_on(self, batch: pa.RecordBatch, *, ahead: bool) -> bool:
-        """Whether a batch is to be passed on: it is little work, and about as large as it came.
+        """Whether a batch is to be passed on: it is little work and keeps its size.
 
         Args:
-            ahead: the stream may have more to read meanwhile. Otherwise a batch is passed on only
-                if it would have to wait here as well.
+            ahead: the client sends ahead. Otherwise a batch is passed on only if it would have to
+                wait here as well.
         """
         normaliser = self._stream.plan.normaliser
         return (
@@ -217,11 +216,11 @@ class Preparation:
     def pass_on(
         self,
         batch: pa.RecordBatch,
-        metadata: BatchMetadata,
+        metadata: ReceivedMetadata,
         admitted_bytes: int,
         trace: WriteTrace | None = None,
     ) -> None:
-        """Have the combiner's thread prepare a batch and submit it, or refuse it."""
+        """Let the combiner's thread prepare a batch and submit or refuse it."""
         stream = self._stream
         plan, slot = stream.plan, stream.reserve()
 
@@ -242,7 +241,7 @@ class Preparation:
         self._last = self._combiner.pass_on(batch, plan.kind, self._pace, make, submit)
 
     def settle(self) -> bool:
-        """Wait until all that was passed on is in the log's queue; False if some is refused."""
+        """Wait until all batches passed on are in the log's queue; False if one was refused."""
         if self._last is not None:
             self._last.wait_until_over()
             self._last = None
@@ -255,16 +254,16 @@ class Preparation:
         operation: Operation | None,
         error: BaseException | None,
     ) -> None:
-        """Submit what was prepared, in the combiner's thread."""
+        """Submit a prepared operation, in the combiner's thread."""
         if operation is None or self._refused:
-            # The stream ends with its first refusal: nobody waits for what comes behind it.
+            # The stream ends with its first refusal: nothing waits for later batches.
             self._stream.leave(admitted_bytes)
             self._refuse(slot, error)
             return
         operation.admitted_bytes = admitted_bytes
         try:
             self._stream.submit(operation, slot)
-        except BaseException as exc:  # nobody else's batches suffer from it
+        except BaseException as exc:  # other streams' batches are not affected
             self._refuse(slot, exc)
 
     def _refuse(self, slot: Slot, error: BaseException | None) -> None:

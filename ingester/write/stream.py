@@ -1,8 +1,8 @@
 """A stream of writes: its batches are admitted, submitted in order and answered in order.
 
-Law of this file: answers of one stream leave in the order of its batches. Without an origin they
-leave as soon as the log has them, while the loop applies them: who asks then finds them applied.
-After a refusal nothing later from that stream is applied.
+Answers of a stream leave in the order of its batches. Without an origin they leave as soon as the
+log has them, while the loop applies them: a query that follows finds them applied. After a refusal
+nothing later of the stream is applied.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Outcome = PutAnswer | BaseException
 Slot = list[Outcome]
 """The place of a batch among its stream's answers: empty until its outcome is known."""
 Deliver = Callable[[list[Outcome]], None]
-"""A callback that hands outcomes to the stream's own thread. Any thread; must not wait."""
+"""A callback that receives outcomes for the stream's own thread. Any thread; must not wait."""
 Post = Callable[..., None]
 """A callback that runs a function on the loop, soon and in order, without waiting for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WritePath:
-    """The way of a batch into the log and the buffers, which all streams of a daemon share."""
+    """The way of a batch into the log and the buffers, shared by all streams of a daemon."""
 
     admission: AdmissionControl
     dedup: Deduplication
@@ -56,11 +56,11 @@ class WritePath:
     """The newest sequence that is applied."""
 
     def relieve(self, refusal: BaseException) -> None:
-        """Has room made for a batch that was refused for the want of it."""
+        """Make room after a batch was refused for lack of it."""
         if isinstance(refusal, DiskFull):
             self.relief.relieve_disk()
         elif isinstance(refusal, MemoryFull):
-            # Whoever has all it may have gets room from its own buffers, not from others'.
+            # A namespace at its limit gets room from its own buffers, not from others'.
             namespace = refusal.details.get("namespace")
             self.relief.relieve_memory(None if namespace is None else str(namespace))
 
@@ -78,33 +78,30 @@ class WriteStream:
     ) -> None:
         self.plan = plan
         self.use = plan.table.use
-        """What the table's namespace has, and this stream's batches count for."""
+        """The use of the table's namespace, which this stream's batches count for."""
         self.origin = origin
         self.origin_table: OriginTable | None = None
         """The origin's sequences into the table; None until the first batch with a sequence."""
         self.refusal: BaseException | None = None
-        """The error of a batch of this stream that failed: nothing later from it is applied."""
+        """The error of the stream's first failed batch: nothing later of it is applied."""
         self.superseded: Superseded | None = None
-        """The refusal of batches that come to the loop after a newer stream was opened."""
+        """The error of batches that reach the loop after a newer stream was opened."""
         self.session = OrderedSession()
-        """The session of the stream: none of its operations follows a refused one in the log."""
+        """Keeps operations of the stream from following a refused one in the log."""
         self._path = path
         self._era = path.admission.era
         self._latch = plan.table.write_latch if plan.table.definition.keyed else None
         self._deliver = deliver
         self._on_closed = on_closed
-        # One thread adds to it; the loop and the thread that writes the log take from it, under the
-        # lock.
+        # One thread appends; the loop and the thread that writes the log remove, under the lock.
         self._slots: deque[Slot] = deque()
         self._handing_out = threading.Lock()
         self._on_drained: Callable[[], None] | None = None
 
     def admit(self, nbytes: int, sequence: int | None) -> int:
-        """Admit the next batch; return the bytes that it counts for. Any thread.
+        """Admit the next batch; return the bytes that count until it is applied or refused.
 
-        They count until it is applied, or refused.
-
-        A batch that is known to be written already costs nothing and is always let in.
+        Any thread. A batch that is known to be written costs nothing and is always admitted.
 
         Raises:
             IngesterError: why it is refused; it ends the stream.
@@ -120,7 +117,7 @@ class WriteStream:
                 self._path.admission.leave(nbytes, self.use)
                 raise
             try:
-                # What was made for the table as it was before a copy must not get in any more.
+                # An operation made for the table before a copy replaced it must not be applied.
                 self.plan.table.check_shape(self.plan.normaliser.definition)
             except BaseException:
                 self.leave(nbytes)
@@ -128,13 +125,13 @@ class WriteStream:
         return nbytes
 
     def leave(self, nbytes: int, batches: int = 1) -> None:
-        """Stop counting what was admitted: it is applied, or never will be."""
+        """Stop counting admitted bytes: the batch is applied, or never will be."""
         self._path.admission.leave(nbytes, self.use)
         if self._latch is not None:
             self._latch.leave(batches)
 
     def would_admit(self, nbytes: int, sequence: int | None) -> None:
-        """Raise what :meth:`admit` would raise now, before anything is asked of the store.
+        """Raise what :meth:`admit` would raise now, before any request to the store.
 
         Raises:
             IngesterError
@@ -145,18 +142,18 @@ class WriteStream:
             raise reasons[0]
 
     def check_rate(self, sequence: int | None) -> None:
-        """Raise what :meth:`admit` would raise for a batch of any size, before it is worked on.
+        """Raise what :meth:`admit` would raise for a batch of any size, before it is prepared.
 
         Raises:
-            OverQuota: the namespace has written as much of late as it may.
+            OverQuota: the namespace has reached its rate.
         """
         if self.use.quota is not NO_QUOTA and not self._is_known(sequence):
             self._path.admission.check_rate(self.use)
 
     def check_partitions(self, count: int, sequence: int | None) -> None:
-        """Raise what :meth:`claim` would raise for so many partitions, before they are made.
+        """Raise what :meth:`claim` would raise for ``count`` partitions, before they are made.
 
-        Some are open already, at most as many as the table has open. Any thread.
+        At most the table's open partitions are assumed to be among them. Any thread.
 
         Raises:
             IngesterError: there is no room for the others.
@@ -166,7 +163,7 @@ class WriteStream:
             self._path.partitions.check(table.key, count)
 
     def fitted(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Make a state later than the one that the table has. Any thread.
+        """Return the state, dated later than the one that the table has. Any thread.
 
         Raises:
             InvalidRequest: the table has no room for it.
@@ -174,7 +171,7 @@ class WriteStream:
         return fitted(self.plan.table, self._path.checkpoints, checkpoint)
 
     def _is_known(self, sequence: int | None) -> bool:
-        """Whether the batch is known to be written already. Raises what has ended the stream."""
+        """Whether the batch is known to be written. Raises the error that has ended the stream."""
         if self._era != self._path.admission.era:
             raise self._path.admission.refusal()
         ended_by = self.superseded if self.origin_table is None else self._ended_by()
@@ -193,20 +190,19 @@ class WriteStream:
         return slot
 
     def submit(self, operation: Operation, slot: Slot | None = None) -> None:
-        """Send one batch on its way, to be answered in its turn.
+        """Submit a batch, to be answered in its turn.
 
-        With an origin on the loop, without one in the thread that reads the stream, or in that to
-        which it is passed on: nothing can fail there but the log, which keeps the stream's order by
-        its session.
+        On the loop with an origin; otherwise in the thread that has prepared the operation. Only
+        the log can fail there, which keeps the stream's order by its session.
 
         Args:
             slot: the slot that was reserved for the batch.
 
         Raises:
-            IngesterError: it cannot open its partitions; it counts no longer, and has no slot but
-                the given one.
+            IngesterError: it cannot open its partitions. It no longer counts as admitted, and has
+                no slot other than the given one.
         """
-        # A repeated batch, which was let in as one, opens nothing.
+        # A repeated batch, admitted with 0 bytes, opens nothing.
         if operation.admitted_bytes:
             self._open_partitions(operation)
         slot = self.reserve() if slot is None else slot
@@ -214,8 +210,8 @@ class WriteStream:
             batches = [(self, slot)]
             self._path.log.append(for_streams(batches, operation, self._path.metrics))
             return
-        # What was let in before a newer stream was opened, and comes to the loop after that, would
-        # stand behind it: whoever has asked in between how far the origin is was told less.
+        # A batch that reaches the loop after a newer stream was opened would follow that stream's:
+        # a client that has asked for the origin's position in between was told less.
         if (refusal := self.refusal or self._ended_by()) is not None:
             self.leave_with(operation)
             for trace in operation.traces:
@@ -227,7 +223,7 @@ class WriteStream:
         self._path.dedup.submit(_OfStreams([(self, slot)], operation, self._path.metrics))
 
     def claim(self, operation: Operation) -> None:
-        """Let an operation open its partitions, until :meth:`leave_with`. Any thread.
+        """Admit the partitions of an operation until :meth:`leave_with`. Any thread.
 
         Raises:
             IngesterError: there is no room for them.
@@ -235,7 +231,7 @@ class WriteStream:
         self._path.partitions.enter(self.plan.table, operation)
 
     def leave_with(self, operation: Operation, batches: int = 1) -> None:
-        """Stop counting an operation of so many batches: it is applied, or never will be."""
+        """Stop counting an operation of ``batches``: it is applied, or never will be."""
         self._path.partitions.leave(operation)
         self.leave(operation.admitted_bytes, batches)
 
@@ -247,12 +243,12 @@ class WriteStream:
             raise
 
     def offer(self, draft: Draft, *, here: bool = False) -> None:
-        """Send what will become an operation on its way, to be answered in its turn. Any thread.
+        """Submit a draft of an operation, to be answered in its turn. Any thread.
 
         Only without an origin.
 
         Args:
-            here: the caller waits for the outcome; if nobody writes the log, it writes the next
+            here: the caller waits for the outcome; if no thread writes the log, it writes the next
                 group itself.
 
         Raises:
@@ -261,29 +257,29 @@ class WriteStream:
         self._path.log.offer(draft, here=here)
 
     def answered_here(self) -> None:
-        """Note that the caller, which offered ``here``, has sent the answer."""
+        """Note that the caller that offered ``here`` has sent the answer."""
         self._path.log.tell()
 
     def accept(self, slot: Slot, sequence: int) -> None:
         """Note that a batch is in the log under this sequence. :meth:`hand_out` has to follow.
 
-        Any thread. Whoever asks the daemon for its rows from now on finds them.
+        Any thread. Queries that start from now on find its rows.
         """
         slot.append(PutAnswer(accepted=True, sequence=sequence, epoch=self._path.epoch))
 
     def reject(self, slot: Slot, error: BaseException) -> None:
-        """Note that a batch is refused, or one before it. :meth:`hand_out` has to follow."""
+        """Note that a batch, or an earlier one, is refused. :meth:`hand_out` has to follow."""
         self.refusal = self.refusal or error
         slot.append(error)
 
     def refuse(self, error: BaseException, slot: Slot | None = None) -> None:
-        """Refuse a batch that never became an operation, which ends the stream in its turn."""
+        """Refuse a batch that did not become an operation; it ends the stream in its turn."""
         self._path.relieve(error)
         self.reject(self.reserve() if slot is None else slot, error)
         self.hand_out()
 
     def hand_out(self) -> None:
-        """Deliver the outcomes that are known, up to the first that is not. Any thread."""
+        """Deliver the known outcomes, up to the first unknown one. Any thread."""
         with self._handing_out:
             outcomes = []
             while self._slots and self._slots[0]:
@@ -297,7 +293,7 @@ class WriteStream:
             drained()
 
     def finish(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when everything submitted so far has been answered."""
+        """Call ``then`` when all batches submitted so far have been answered."""
         with self._handing_out:
             drained = not self._slots
             if not drained:
@@ -306,11 +302,11 @@ class WriteStream:
             then()
 
     def close(self) -> None:
-        """End the stream: the client has gone or has finished."""
+        """End the stream: the client has disconnected or finished."""
         self._on_closed(self)
 
     def _ended_by(self) -> BaseException | None:
-        """The error that refuses batches not seen by the loop yet; those on their way go on."""
+        """The error for batches that the loop has not seen yet; submitted ones are not affected."""
         table = self.origin_table
         if self.superseded is None and table is not None:
             return table.refusal
@@ -382,7 +378,7 @@ def for_streams(
     acknowledgement = _OfStreams(batches, operation, metrics)
     entry = operation.entry
     assert entry is not None, "it was made just now"
-    # Assigned, not handed to a constructor: who waits is known only once the entry is encoded.
+    # Assigned here: the streams that wait are known only after the entry was encoded.
     entry.sessions = tuple(stream.session for stream, _ in batches)
     entry.on_stored = acknowledgement.stored
     return acknowledgement

@@ -1,6 +1,7 @@
-"""The write streams of a daemon: they are opened, and superseded by newer ones.
+"""Opens the write streams of a daemon.
 
-Law of this file: there is one open stream per (origin, table); a newer one ends the older.
+There is one open stream per (origin, table); a newer one supersedes the older one
+(tests/write/test_superseded_stream).
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from persist.table import TableDefinition, TableKey
 
 
 class Target(NamedTuple):
-    """The target of a stream's batches."""
+    """The target of a stream."""
 
     namespace: str
     table: str
     origin: str | None = None
     deletes: bool = False
-    """Whether the batches are keys to be deleted."""
+    """Whether the batches are keys to delete."""
 
 
 class TransformedBy(NamedTuple):
-    """The classes that a table's batches go through first: the stream is opened with a chain."""
+    """The table's transformers: the stream has to be opened with a chain of them."""
 
     names: tuple[str, ...]
 
@@ -45,7 +46,7 @@ class Writes:
     """Opens write streams. Loop only.
 
     Args:
-        schema_numbers: one for each schema that rows come in, whoever writes them.
+        schema_numbers: one for each schema of incoming rows.
     """
 
     def __init__(
@@ -76,17 +77,17 @@ class Writes:
 
         Args:
             sent: the schema of the batches as they come to the sender.
-            deliver: takes the outcomes of the batches, in order.
-            checked: bytes of the first batch, which is known to fit. Without it, a table or columns
-                that are new are not made, and the definition that they would have is returned.
-            chain: the transformers that batches have gone through. Where the table has others,
-                their names are returned, and nothing else is done.
+            deliver: receives the outcomes of the batches, in order.
+            checked: bytes of the first batch, which is known to fit. Without it, a new table or new
+                columns are not created; the definition that they would lead to is returned.
+            chain: the transformers of the stream. If the table has others, their names are returned
+                and nothing else is done.
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway, Stopping
-            LimitReached: there is no room for a new origin.
-            OverQuota: the namespace has as many streams, or tables, as it may have.
-            Refused: a batch of so many bytes would not be let in now; nothing was made for it.
+            LimitReached: no room for a new origin.
+            OverQuota: the namespace has reached its quota of streams or tables.
+            Refused: a batch of ``checked`` bytes would not be admitted now; nothing was created.
         """
         namespace, name, origin, deletes = target
         admission = self._path.admission
@@ -114,8 +115,8 @@ class Writes:
             await self._record(table, chain)
         kind = DeleteNormaliser if deletes else Normaliser
         plan = self._plans.get(table, self._definition(table, origin), sent, kind, made)
-        self._check_streams(table.use)  # others may have come meanwhile
-        if era != admission.era:  # the manifest may say that this daemon writes no more
+        self._check_streams(table.use)  # other streams may have opened meanwhile
+        if era != admission.era:  # the manifest may say that this daemon has stopped writing
             raise admission.refusal()
         stream = WriteStream(self._path, plan, origin, deliver, self._closed)
         stream.use.writers += 1
@@ -124,9 +125,9 @@ class Writes:
         return stream
 
     async def columns_of(self, target: Target) -> int | None:
-        """Return how many columns the target's table has; 0 where it is still to be made.
+        """Return the number of columns of the target's table; 0 if it does not exist.
 
-        None where transformers make others of those that are sent.
+        None if transformers change the columns.
 
         Raises:
             InvalidRequest, UnknownTable, StoreAway, Stopping, OverQuota: as :meth:`open`.
@@ -138,17 +139,17 @@ class Writes:
         return 0 if table is None else len(table.definition.schema)
 
     def check_partitions(self, table: TableKey, count: int) -> None:
-        """Raise where a table, new or not, has no room for a batch of so many partitions.
+        """Raise if a table, new or not, has no room for a batch of ``count`` partitions.
 
         Any thread.
 
         Raises:
-            IngesterError: what is full.
+            IngesterError: names the limit.
         """
         self._path.partitions.check(table, count)
 
     async def begin(self, stream: WriteStream, sequence: int) -> None:
-        """See that the stream's origin is this daemon's from its first sequence on.
+        """Take the stream's origin over, from its first sequence on.
 
         Raises:
             StoreAway
@@ -159,7 +160,7 @@ class Writes:
         stream.origin_table = self._origins.table(stream.origin, table.key)
 
     async def _drafted(self, table: TableBuffer | None, sent: pa.Schema) -> TableDefinition | None:
-        """Draft the definition that a write leads to; None where the table has it."""
+        """Draft the definition that a write leads to; None if the table has it."""
 
         def draft(have: TableDefinition | None) -> TableDefinition | None:
             return draft_definition(have, sent)
@@ -171,14 +172,14 @@ class Writes:
     async def _prepared(
         self, target: Target, sent: pa.Schema, chain: Chain | None
     ) -> tuple[TableBuffer, Normaliser | None] | TransformedBy:
-        """Prepare the table, and make what is made of a wide schema, which would hold the loop up.
+        """Prepare the table. The normaliser of a wide schema is made in a thread.
 
-        The table has the columns of ``sent`` on return, and nobody else was at it since.
+        On return the table has the columns of ``sent``, with no await since.
         """
         made: Normaliser | None = None
         while True:
             table = await self._catalog.prepare_write(target.namespace, target.table, sent)
-            # Somebody else may have made the table since.
+            # Another writer may have created the table meanwhile.
             if (others := self._others(target, table, chain)) is not None:
                 return others
             definition = self._definition(table, target.origin)
@@ -189,19 +190,19 @@ class Writes:
     def _others(
         self, target: Target, table: TableBuffer | None, chain: Chain | None
     ) -> TransformedBy | None:
-        """Name the table's transformers, if they are others than those of the chain."""
+        """Name the table's transformers if they differ from those of the chain."""
         key = (target.namespace, target.table)
         names = self.transforms.names_of(key, None if table is None else table.definition)
         return None if names == (() if chain is None else chain.names) else TransformedBy(names)
 
     async def _record(self, table: TableBuffer, chain: Chain | None) -> None:
-        """See that the manifest says which transformers are in force; nothing for most tables."""
+        """Record the transformers in force in the manifest; a no-op for most tables."""
         if chain is not None or table.definition.transformers:
             used = () if chain is None else chain.used
             await self._catalog.record_transformers(table, used)
 
     def _entered(self, namespace: str) -> NamespaceUse:
-        """Return the use of a namespace that may have another stream now."""
+        """Return the namespace's use; raise if it may not open another stream."""
         admission = self._path.admission
         if admission.stopping:
             raise admission.refusal()
@@ -218,7 +219,7 @@ class Writes:
             raise reasons[0]
 
     def _supersede(self, origin: str, table: TableKey, stream: WriteStream) -> None:
-        """End the open stream of the same origin and table, if there is one, for a newer one."""
+        """End the open stream of the same origin and table for a newer one."""
         older = self._open.get((origin, table))
         if older is not None:
             older.superseded = Superseded(
@@ -239,11 +240,11 @@ class Writes:
             self._origins.forget_unused(stream.origin)
 
     def _definition(self, table: TableBuffer, origin: str | None) -> TableDefinition:
-        """The table's definition, by the partition spec that the origin's rows are split by."""
+        """Return the table's definition with the partition spec of the origin's rows."""
         known = None if origin is None else self._origins.find(origin)
         origin_table = None if known is None else known.tables.get(table.key)
         if origin_table is None or origin_table.spec_id is None or origin_table.idle:
             return table.definition
-        # What is said of an origin's rows in files, up to a sequence by partition, is said by
-        # their spec: those of another come when none of these waits any more.
+        # The manifest records an origin's rows in files per partition of one spec. Rows of another
+        # spec follow when none of these waits any more.
         return table.definition.by_spec(origin_table.spec_id)

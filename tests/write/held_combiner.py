@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from ingester.write.combiner import Combiner, Kind, Known, Pace
+from ingester.write.combiner import Combiner, Kind, Known, PreparationPace
 from persist.partitioning import UNPARTITIONED
 
 PLAIN = Kind(("ns", "t"), 1, UNPARTITIONED)
@@ -29,13 +29,15 @@ class Held:
             self._taken.set()
             assert self._free.wait(20)
 
-        self.combiner.prepare(pa.record_batch({"n": [0]}), PLAIN, Pace(), work)
+        self.combiner.prepare(pa.record_batch({"n": [0]}), PLAIN, PreparationPace(), work)
 
     def bring(
         self, each: pa.RecordBatch, work: Callable[[Known], object], kind: Kind = PLAIN
     ) -> None:
         """From a thread of its own."""
-        thread = threading.Thread(target=lambda: self.combiner.prepare(each, kind, Pace(), work))
+        thread = threading.Thread(
+            target=lambda: self.combiner.prepare(each, kind, PreparationPace(), work)
+        )
         thread.start()
         self._threads.append(thread)
 

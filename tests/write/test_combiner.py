@@ -19,7 +19,7 @@ from ingester.write.combiner import (
     Combiner,
     Kind,
     Known,
-    Pace,
+    PreparationPace,
 )
 from persist.partitioning import PartitionSpec
 from tests.write.held_combiner import PLAIN, Held
@@ -69,7 +69,7 @@ def test_each_gets_what_its_own_batch_came_to(bad: Callable[[], pa.RecordBatch] 
 
     def run(thread: int) -> None:
         together.wait()
-        pace = Pace()
+        pace = PreparationPace()
         for number in range(EACH):
             if bad is not None and thread == 3 and number % 5 == 0:
                 each = bad()
@@ -149,7 +149,7 @@ def test_one_bad_batch_makes_no_other_pass_for_valid() -> None:
 def test_a_large_batch_waits_for_nobody() -> None:
     held = Held()
     large = pa.record_batch({"s": ["x" * SMALL_BYTES]})
-    assert held.combiner.prepare(large, PLAIN, Pace(), lambda known: known) == NOTHING
+    assert held.combiner.prepare(large, PLAIN, PreparationPace(), lambda known: known) == NOTHING
     held.free()
 
 
@@ -163,14 +163,14 @@ def _busy(known: Known) -> Known:
 def test_the_first_batch_of_a_stream_waits_for_nobody_where_it_has_many_rows() -> None:
     held = Held()
     many = pa.record_batch({"n": pa.array(range(FEW_ROWS + 1))})
-    pace = Pace()
+    pace = PreparationPace()
     assert held.combiner.prepare(many, PLAIN, pace, lambda known: "done") == "done"
     assert pace.long is False and held.combiner.takes(many, pace)
     held.free()
 
 
 def test_after_a_batch_that_took_long_a_stream_waits_for_nobody_until_one_is_quick() -> None:
-    pace = Pace()
+    pace = PreparationPace()
     Combiner().prepare(batch(1), PLAIN, pace, _busy)
     held = Held()
     # Would wait for the place that is held, were the stream not known to be slow.
@@ -182,7 +182,7 @@ def test_after_a_batch_that_took_long_a_stream_waits_for_nobody_until_one_is_qui
 
 def test_what_is_passed_on_is_over_in_the_order_in_which_it_came() -> None:
     held = Held()
-    combiner, over, pace = held.combiner, list[tuple[object, object]](), Pace()
+    combiner, over, pace = held.combiner, list[tuple[object, object]](), PreparationPace()
 
     def stop(result: object, error: BaseException | None) -> None:
         over.append((result, type(error)))

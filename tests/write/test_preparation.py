@@ -15,7 +15,7 @@ from ingester.dml.operation import Operation
 from ingester.dml.record import LoggedSchema
 from ingester.errors import InvalidRequest, LimitReached
 from ingester.schema import Normaliser
-from ingester.write.metadata import NO_METADATA, BatchMetadata
+from ingester.write.metadata import NO_METADATA, ReceivedMetadata
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.plan import WritePlan
 from ingester.write.sender import Preparation
@@ -144,7 +144,7 @@ def test_a_stream_is_asked_for_room_before_a_batch_is_split_by_partition() -> No
     )
     rows = pa.record_batch([[1, 2, 3], ["a", "b", "c"]], schema=SCHEMA)
     with pytest.raises(LimitReached, match="3 of batch 7"):
-        ready.operation(rows, BatchMetadata(sequence=7))
+        ready.operation(rows, ReceivedMetadata(sequence=7))
     ready.pass_on(rows, NO_METADATA, rows.nbytes)
     assert not ready.settle()
     portal.run()

@@ -1,7 +1,7 @@
-"""DoAction: what can be asked of a daemon beside reading and writing rows.
+"""DoAction: requests beside reading and writing rows.
 
-Law of this file: one entry of :data:`ACTIONS` per action; each takes a checked body, runs on the
-loop and gives JSON objects.
+:data:`ACTIONS` has one entry per action. Each takes a checked body, runs on the loop and returns
+JSON objects.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 from ingester.buffer import TableBuffer
 from ingester.copies.table_copy import CopyName
 from ingester.errors import InvalidRequest, NotAvailable
+from ingester.observability.log_levels import LEVELS
 from ingester.observability.status import OriginStatus
 from ingester.observability.status_lists import PageRequest
 from ingester.query.live_followers import Coming
@@ -26,7 +27,6 @@ from ingester.schema.definition import define_table
 from ingester.schema.names import check_shown
 from ingester.server.auth.access import Permit
 from ingester.server.auth.views import Sees
-from ingester.server.flight.log_level import change_log_level
 from ingester.server.flight.requests import (
     CheckpointBody,
     CheckpointPutBody,
@@ -48,18 +48,20 @@ from ingester.server.flight.requests import (
 from ingester.server.services import Services
 from ingester.shown_text import shown_name
 from ingester.tables.origin_takeover import store_asked_of
-from ingester.write.checkpoints import StoredCheckpoint
+from ingester.write.checkpoints import CheckpointAnswer
 from ingester.write.metadata import SharedStates, check_partition, parse_checkpoint
 from persist.manifest import live_owner
 
 Objects = list[Any]
+DEFAULT_LEVEL = "default"
+"""Resets a level that was set."""
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class FlightAction:
     """One action: its description, the type of its body, and the function that runs it.
 
-    ``run`` takes services and body, and with ``sees`` what the caller sees of all namespaces.
+    ``run`` takes services and body; with ``sees`` also which namespaces the caller may see.
     """
 
     description: str
@@ -69,7 +71,7 @@ class Action:
 
 
 def describe(table: TableBuffer) -> dict[str, Any]:
-    """The answer of ``describe_table`` and ``create_table``."""
+    """Return the answer of ``describe_table`` and ``create_table``."""
     definition, state = table.definition, table.state
     owner = live_owner(state) if definition.keyed else None
     return {
@@ -120,7 +122,7 @@ async def _create_table(services: Services, body: CreateTableBody) -> Objects:
     definition = await transforms.defined(key, definition, asked or ())
     table = await services.catalog.create(*key, definition)
     have = transforms.names_of(key, table.definition)
-    # Those of the settings win, and are nothing that the caller can change.
+    # The settings win; the caller cannot change them.
     if asked is not None and not transforms.is_settled(key) and tuple(asked) != have:
         raise InvalidRequest(
             f"table {'/'.join(key)} exists with transformers {list(have)}, asked for {asked}"
@@ -165,7 +167,7 @@ async def _origins(services: Services, body: OriginsBody, sees: Sees | None) -> 
         raise InvalidRequest("origins: of a table takes 'origin', 'namespace' and 'table'")
     with store_asked_of(body.origin):
         table = await services.catalog.open(body.namespace, body.table)
-        # Without the newest version a part that another daemon has put into files would be missing.
+        # Without the newest version, rows that another daemon has committed would be missing.
         await services.catalog.refresh(table, -1.0)
     found = await known.find(body.origin, sees)
     facts = found[0] if found else OriginStatus(origin=body.origin)
@@ -207,7 +209,7 @@ async def _delete_checkpoint(services: Services, body: CheckpointBody) -> Object
     return _told(await services.checkpoints.put(*key, deleted, body.table_version))
 
 
-def _told(found: StoredCheckpoint) -> Objects:
+def _told(found: CheckpointAnswer) -> Objects:
     def text(state: bytes | None) -> str | None:
         return None if state is None else base64.b64encode(state).decode()
 
@@ -281,31 +283,59 @@ async def _store(services: Services, body: EmptyBody) -> Objects:
     return [{"store": services.store_id} | msgspec.structs.asdict(services.writer)]
 
 
-ACTIONS: dict[str, Action] = {
-    "create_table": Action("Create a table", CreateTableBody, _create_table),
-    "describe_table": Action("Schema, definition and sizes of a table", TableBody, _describe_table),
-    "persist": Action(
+async def _change_log_level(services: Services, body: LogLevelBody) -> Objects:
+    """Set a level if the body has one, and return the levels in force."""
+    levels, level = services.log_levels, body.level
+    if level is None and (body.logger or body.for_s is not None):
+        raise InvalidRequest("log_level: a 'logger' and 'for_s' need a 'level'")
+    if level is not None:
+        known = next((each for each in LEVELS if each == level.lower()), None)
+        if known is None and level.lower() != DEFAULT_LEVEL:
+            raise InvalidRequest(
+                f"log_level: {shown_name(level)} is none of {', '.join(LEVELS)} and {DEFAULT_LEVEL}"
+            )
+        try:
+            levels.set(known, body.logger, body.for_s)
+        except ValueError as exc:
+            raise InvalidRequest(f"log_level: {exc}") from exc
+    return [msgspec.to_builtins(levels.status())]
+
+
+ACTIONS: dict[str, FlightAction] = {
+    "create_table": FlightAction("Create a table", CreateTableBody, _create_table),
+    "describe_table": FlightAction(
+        "Schema, definition and sizes of a table", TableBody, _describe_table
+    ),
+    "persist": FlightAction(
         "Commit everything acknowledged so far to object storage", PersistBody, _persist
     ),
-    "drain": Action("Take no more writes, and put everything into files", DrainBody, _drain),
-    "origins": Action("How far each origin's writes have come", OriginsBody, _origins, sees=True),
-    "checkpoint_get": Action("Read a source's state", CheckpointBody, _get_checkpoint),
-    "checkpoint_put": Action("Keep a source's state", CheckpointPutBody, _put_checkpoint),
-    "checkpoint_delete": Action("Delete a source's state", CheckpointBody, _delete_checkpoint),
-    "checkpoints": Action("List the states of sources", CheckpointsBody, _checkpoints, sees=True),
-    "copy_finish": Action("Make a copy the table", CopyFinishBody, _finish_copy),
-    "copy_abort": Action("Give a copy up", CopyBody, _abort_copy),
-    "followers": Action("Who follows a table, and what of it", FollowersBody, _followers),
-    "followers_prepare": Action(
-        "Have followers prepare a version that is coming", FollowersPrepareBody, _prepare_followers
+    "drain": FlightAction("Refuse writes, and flush everything into files", DrainBody, _drain),
+    "origins": FlightAction(
+        "The position of each origin's writes", OriginsBody, _origins, sees=True
     ),
-    "replication_report": Action(
-        "Show what a replicator tells of itself", ReplicationReport, _report_replication
+    "checkpoint_get": FlightAction("Read a source's state", CheckpointBody, _get_checkpoint),
+    "checkpoint_put": FlightAction("Store a source's state", CheckpointPutBody, _put_checkpoint),
+    "checkpoint_delete": FlightAction(
+        "Delete a source's state", CheckpointBody, _delete_checkpoint
     ),
-    "log_level": Action("Which events the log has", LogLevelBody, change_log_level),
-    "store": Action("Which store the daemon writes to, and as which process", EmptyBody, _store),
-    "status": Action("What /api/status has", EmptyBody, _status, sees=True),
-    "status_list": Action(
+    "checkpoints": FlightAction(
+        "List the states of sources", CheckpointsBody, _checkpoints, sees=True
+    ),
+    "copy_finish": FlightAction("Replace the table by a copy", CopyFinishBody, _finish_copy),
+    "copy_abort": FlightAction("Abort a copy", CopyBody, _abort_copy),
+    "followers": FlightAction("List the followers of a table", FollowersBody, _followers),
+    "followers_prepare": FlightAction(
+        "Announce a version for followers to prepare",
+        FollowersPrepareBody,
+        _prepare_followers,
+    ),
+    "replication_report": FlightAction(
+        "Report a replicator's state", ReplicationReport, _report_replication
+    ),
+    "log_level": FlightAction("Show or set the level of the log", LogLevelBody, _change_log_level),
+    "store": FlightAction("The daemon's store and process identity", EmptyBody, _store),
+    "status": FlightAction("The content of /api/status", EmptyBody, _status, sees=True),
+    "status_list": FlightAction(
         "A page of one of the status's lists", PageRequest, _status_list, sees=True
     ),
 }

@@ -1,24 +1,39 @@
-"""Middleware that reads a call's bearer token before its handler runs.
+"""Who calls: the token of a call, the origins that it may use, and the end of its permit.
 
-DoPut, DoExchange and GetSchema are refused here: DoPut before any of the stream is read, GetSchema
-because pyarrow drops the status of its handler's errors. The handlers of the other methods refuse
-by themselves, as they know the peer, which the audit log records.
+    before the handler    middleware reads the bearer's token
+    the handler           :func:`permit_of`, then the right of the method
+    DoPut                 :class:`OriginNames` claims the origin's name
+                          :func:`permitted` renews the permit with each message
+    calls that wait       :func:`permitted_wait` ends the wait with the permit
 
-A handler takes its permit from :func:`permit_of` only; without middleware nothing is permitted
-(tests/server/auth/test_every_need).
+DoPut, DoExchange and GetSchema are refused by the middleware: DoPut before any of the stream is
+read, GetSchema because pyarrow drops the status of its handler's errors. The handlers of the other
+methods refuse by themselves, as they know the peer, which the audit log records. A handler takes
+its permit from :func:`permit_of` only; without middleware nothing is permitted
+(tests/server/auth/test_every_need, tests/server/auth/test_open_streams).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.flight as fl
+import trio
 
-from ingester.errors import Unauthenticated
+from ingester.errors import ClientGone, Forbidden, Unauthenticated
 from ingester.server.auth.access import Access, Permit
 from ingester.server.auth.rights import NOBODY
 from ingester.server.flight.refusals import flight_error
+from ingester.server.flight.requests import CopyCommand, SyncCommand, WriteCommand
+from ingester.server.portal import Portal
+from ingester.server.services import Services
+from ingester.tables.origin_lookup import KnownOrigins
+from ingester.write.answer import send_answer
 
 KEY = "caller"
 _AT_ONCE = {
@@ -36,11 +51,11 @@ class _Admitted(fl.ServerMiddleware):  # type: ignore[misc]
 
 
 class CallerMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Admits callers, or refuses them.
+    """Reads the token of each call.
 
     Args:
-        access: who may do what.
-        refused: is told the ``code`` of what a caller is refused for before its handler runs.
+        access: the callers and their rights.
+        refused: receives the ``code`` of a refusal before the handler.
     """
 
     def __init__(self, access: Access, refused: Callable[[str], object]) -> None:
@@ -64,7 +79,7 @@ class CallerMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 def middleware(access: Access, refused: Callable[[str], object]) -> dict[str, CallerMiddleware]:
-    """Return the middleware of a server; none where nobody needs a token."""
+    """Return the middleware of a server; empty without tokens."""
     return {KEY: CallerMiddleware(access, refused)} if access.enabled else {}
 
 
@@ -80,3 +95,140 @@ def permit_of(context: Any, access: Access, asked: str) -> Permit:
     permit: Permit = found
     permit.peer = context.peer()
     return permit
+
+
+_SHOWN = 128
+
+
+class OriginNames:
+    """Reserves names of origins for callers that may write wherever the origin writes. Any thread.
+
+    A name is claimed before anything of its stream is read, while the stream is open. Without
+    tokens every caller may use every name.
+    """
+
+    def __init__(self, access: Access, known: KnownOrigins, portal: Portal) -> None:
+        self._access = access
+        self._known = known
+        self._portal = portal
+
+    @contextmanager
+    def claimed(
+        self, permit: Permit, command: WriteCommand | SyncCommand | CopyCommand
+    ) -> Iterator[None]:
+        """Claim the stream's origin inside the block.
+
+        Raises:
+            Forbidden: the origin writes to a namespace where the caller may not.
+        """
+        origin = None if isinstance(command, CopyCommand) else command.origin
+        if origin is None or not self._access.enabled:
+            yield
+            return
+        reads = isinstance(command, SyncCommand)
+        if not self._portal.call(self._claim, permit, origin, command.namespace, reads):
+            error = Forbidden(f"origin {origin[:_SHOWN]!r} is taken: choose another name")
+            permit.refuse(error, f"put {command.type}", command.namespace, command.table)
+        try:
+            yield
+        finally:
+            self._portal.post(self._known.unclaim, origin, command.namespace)
+
+    async def _claim(self, permit: Permit, origin: str, namespace: str, reads: bool) -> bool:
+        if reads:
+            await self._known.find(origin)  # as replication does with its first message
+        caller = permit.caller
+        return self._known.claim(origin, namespace, lambda each: caller.may("write", each))
+
+
+class _Reader:
+    """pyarrow's reader of a call; renews the permit with each message."""
+
+    def __init__(self, reader: Any, permit: Permit) -> None:
+        self._reader = reader
+        self._permit = permit
+        self.told_to_end = False
+
+    @property
+    def schema(self) -> Any:
+        """The schema that the client sent."""
+        return self._reader.schema
+
+    def read_chunk(self) -> Any:
+        """Return the next message. Raises :class:`Unauthenticated`, :class:`Forbidden`."""
+        try:
+            chunk = self._reader.read_chunk()
+        except StopIteration:
+            if self.told_to_end:
+                self._permit.renew()
+            raise
+        self._permit.renew()
+        return chunk
+
+
+class _Writer:
+    """pyarrow's writer of a call, for two threads: the handler, and the end of the permit."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    def write(self, answer: pa.Buffer) -> None:
+        """Send one PutResult; nothing once the call is over."""
+        with self._lock:
+            if not self._is_over:
+                self._writer.write(answer)
+
+    def end(self) -> None:
+        """Stop writing; returns when no thread writes: pyarrow frees the writer with the call."""
+        with self._lock:
+            self._is_over = True
+
+
+@contextmanager
+def permitted(
+    services: Services, permit: Permit, reader: Any, writer: Any
+) -> Iterator[tuple[Any, Any]]:
+    """Give reader and writer of a call that renew its permit; unchanged without tokens.
+
+    When the permit ends while no message comes, the client gets an empty answer, which makes it end
+    the call.
+    """
+    access = services.access
+    if not access.enabled:
+        yield reader, writer
+        return
+    messages, answers = _Reader(reader, permit), _Writer(writer)
+
+    def wake() -> None:
+        with contextlib.suppress(ClientGone):
+            send_answer(answers, b"")
+
+    def end() -> None:
+        messages.told_to_end = True
+        threading.Thread(target=wake, name="end-of-permit", daemon=True).start()
+
+    with access.holding(permit, end):
+        try:
+            yield messages, answers
+        finally:
+            # Waits for the empty answer where the client reads nothing.
+            answers.end()
+
+
+async def permitted_wait(
+    access: Access, permit: Permit, wait: Callable[[], Awaitable[None]]
+) -> None:
+    """Wait while the call is permitted. On the loop.
+
+    Raises:
+        Unauthenticated, Forbidden: it is not any longer.
+    """
+    if not access.enabled:
+        await wait()
+        return
+    scope, loop = trio.CancelScope(), trio.lowlevel.current_trio_token()
+    with access.holding(permit, lambda: loop.run_sync_soon(scope.cancel)), scope:
+        await wait()
+    permit.renew()

@@ -1,8 +1,8 @@
-"""DoPut of a copy: batches of one schema, each answered with the rows that the copy has so far.
+"""DoPut of a copy: batches of one schema, each answered with the number of rows of the copy so far.
 
-Law of this file: work per byte is done here, in gRPC's thread, before the copy takes the rows: they
-are checked, brought to the table's columns and split by partition. A batch that is refused leaves
-nothing of it behind, and ends the stream, not the copy.
+Work per byte is done here, in gRPC's thread, before the copy takes the rows: they are checked,
+converted to the table's columns and split by partition. A refused batch leaves nothing behind and
+ends the stream, not the copy.
 """
 
 from __future__ import annotations
@@ -57,6 +57,6 @@ class CopyCall:
             split = operations.split(normaliser, batch)
             del chunk, batch
             rows = copy.files.add(split)
-            del split  # nothing of it is held while the next one is waited for
+            del split  # not held while the next one is awaited
             send_answer(writer, encode_answer(CopyAnswer(rows=rows)))
             self._answers += 1

@@ -1,7 +1,7 @@
 """DoGet: the answer of a query as a Flight stream.
 
-Law of this file: the generator holds the stream and nothing else of a query, so that the stream is
-freed, and its snapshot with it, when gRPC drops the call.
+The generator holds only the stream of a query, so that the stream and its snapshot are freed when
+gRPC drops the call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ingester.query.read_context import AnswerPart
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
 from ingester.server.auth.access import Permit
-from ingester.server.flight.permitted import permitted_wait
+from ingester.server.flight.callers import permitted_wait
 from ingester.server.flight.refusals import refusals
 from ingester.server.portal import Portal
 from ingester.server.services import Services
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 _encode = msgspec.json.Encoder().encode
 
 
-class Asked(NamedTuple):
-    """A query that is permitted."""
+class PermittedQuery(NamedTuple):
+    """A permitted query."""
 
     ticket: Ticket
     permit: Permit
     trace: CallTrace | None = None
-    """The trace of the call, where something is traced."""
+    """The trace of the call; None without tracing."""
     began_ns: int = 0
-    """The time at which the call came, in nanoseconds since 1970."""
+    """The start of the call, in nanoseconds since 1970."""
 
     def begin(self) -> QueryTrace | None:
-        """Begin the query's trace, where it is traced. A call that waits for rows is not one."""
+        """Begin the query's trace; None for untraced calls and for calls that wait for rows."""
         ticket = self.ticket
         if self.trace is None or ticket.scope == "live":
             return None
@@ -52,9 +52,9 @@ class Asked(NamedTuple):
 
 
 def answer_ticket(
-    context: Any, portal: Portal, services: Services, asked: Asked
+    context: Any, portal: Portal, services: Services, asked: PermittedQuery
 ) -> fl.FlightDataStream:
-    """Open the query of a ticket that is permitted; return the stream that pyarrow sends."""
+    """Open a permitted query and return the stream that pyarrow sends."""
     query = asked.begin()
     try:
         return _answer(context, portal, services, asked, query)
@@ -65,7 +65,11 @@ def answer_ticket(
 
 
 def _answer(
-    context: Any, portal: Portal, services: Services, asked: Asked, query: QueryTrace | None
+    context: Any,
+    portal: Portal,
+    services: Services,
+    asked: PermittedQuery,
+    query: QueryTrace | None,
 ) -> fl.FlightDataStream:
     ticket, permit = asked.ticket, asked.permit
     check_wanted = partial(_check_client, context)
@@ -92,7 +96,7 @@ def _answer(
 
 
 def _check_client(context: Any) -> None:
-    """Raise ClientGone where the call has ended: by its client, by its deadline, or cut."""
+    """Raise ClientGone if the call was cancelled or its deadline has passed."""
     if context.is_cancelled():
         raise ClientGone("the call was ended before its answer")
 
@@ -122,16 +126,16 @@ def _described_answer(services: Services, stream: AnswerStream) -> dict[str, str
 
 
 class _Parts(NamedTuple):
-    """An answer on its way."""
+    """An answer that is being sent."""
 
     stream: AnswerStream
     query: QueryTrace | None
     trace: CallTrace | None
     began: float
-    """The time at which it was asked for, by the monotonic clock."""
+    """The start of the query, by the monotonic clock."""
 
     def each(self) -> Iterator[AnswerPart]:
-        """Give the parts, and note how long each took where the query is traced."""
+        """Yield the parts; their times are noted if the query is traced."""
         return self.stream if self.query is None else self.query.watched(self.stream)
 
 

@@ -2,26 +2,25 @@
 
 A client that waits for each answer is served by the call's own thread, one step after another:
 
-    read ─ hand over, or write the log itself ─ wait ─ answer
+    read ─ submit, or write the log itself ─ wait ─ answer
 
-A client that sends ahead has two threads:
+For a client that sends ahead there are two threads:
 
     without an origin
-    reader      read ─ hand over ─▶ log ─▶ the thread that writes it ─┐
-    handler     answer ◀── outcomes, in order ◀───────────────────────┘
+    reader      read ─ submit ─▶ log ─▶ the thread that writes it ─┐
+    handler     answer ◀── outcomes, in order ◀────────────────────┘
 
     with an origin
-    reader      read ─ hand over ─▶ loop (is it new?) ─▶ log ─▶ loop (apply) ─┐
-    handler     answer ◀── outcomes, in order ◀───────────────────────────────┘
+    reader      read ─ submit ─▶ loop (is it new?) ─▶ log ─▶ loop (apply) ─┐
+    handler     answer ◀── outcomes, in order ◀────────────────────────────┘
 
-Where the table has transformers (:mod:`ingester.write.transform`), whoever reads takes each batch
-through them between "read" and "hand over", and the stream is opened with what they make.
+If the table has transformers (:mod:`ingester.write.transform`), the thread that reads takes each
+batch through them before it is submitted, and the stream is opened with their output schema.
+:mod:`ingester.write.sender` chooses the way to the log.
 
-By which way a batch goes to the log is chosen in :mod:`ingester.write.sender`.
-
-Law of this file: the handler's thread answers, and returns as soon as a batch is refused. At most
-``max_unanswered`` batches, or 64 MiB, are on their way; then nothing more is read and gRPC's flow
-control stops the client.
+The handler's thread answers and returns as soon as a batch is refused. At most ``max_unanswered``
+batches, or 64 MiB, are unanswered; then nothing more is read, and gRPC's flow control stops the
+client (tests/write/test_pipelines).
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+from collections import deque
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,11 +50,10 @@ from ingester.server.flight.put_reader import (
 )
 from ingester.server.flight.refusals import says_answered
 from ingester.server.flight.requests import WriteCommand
-from ingester.server.flight.unanswered import Unanswered
 from ingester.server.portal import Portal
 from ingester.write.answer import encode_answer, send_answer
 from ingester.write.combiner import Combiner
-from ingester.write.metadata import NO_METADATA, BatchMetadata, SharedStates, untraced
+from ingester.write.metadata import NO_METADATA, ReceivedMetadata, SharedStates, untraced
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.sender import Awaits, Preparation, Sender
 from ingester.write.stream import Outcome, WriteStream
@@ -66,22 +65,83 @@ if TYPE_CHECKING:
     from ingester.observability.tracing.writes import StreamTraces, WriteTrace
 
 PATIENCE = 16
-"""The number of batches in a row that find none unanswered before them: the client waits."""
+"""The client counts as waiting after this many batches in a row with none unanswered before."""
 MAX_TURNS = 256
-"""The most batches between two looks whether the client sends ahead."""
+"""The most batches between two checks whether the client sends ahead."""
+UNANSWERED_BYTES = 64 << 20
 READER_LEAVES_S = 0.02
-"""The time that a refused client may take to send on by itself before it gets an answer."""
+"""How long a refused client may take to send its next batch before it gets an empty answer."""
+
+
+class Unanswered:
+    """Counts the unanswered batches of a stream, and their bytes.
+
+    One thread sends and one answers. Each writes its own counters, so that neither needs the lock
+    until the sender has to wait.
+
+    Args:
+        most: ``flight.max_unanswered``.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._sizes: deque[int] = deque()
+        self._sent = self._sent_bytes = 0
+        self._answered = self._answered_bytes = 0
+        self._changed = threading.Condition()
+        self._awaited = False
+        self.over = False
+        """Whether no more answers come."""
+
+    def __bool__(self) -> bool:
+        return self._sent > self._answered
+
+    def sent(self, nbytes: int) -> None:
+        """Count a batch that was submitted."""
+        self._sizes.append(nbytes)
+        self._sent_bytes += nbytes
+        self._sent += 1
+
+    def answered(self) -> None:
+        """Stop counting the oldest batch: it is answered."""
+        self._answered_bytes += self._sizes.popleft()
+        self._answered += 1
+        # The waiting thread sets it before its last look: it sees this answer, or is woken.
+        if self._awaited:
+            with self._changed:
+                self._changed.notify()
+
+    def end(self) -> None:
+        """Wake the sender: no more answers come."""
+        with self._changed:
+            self.over = True
+            self._changed.notify_all()
+
+    def wait_for_room(self) -> bool:
+        """Wait until another batch may be sent; False if no more answers come."""
+        if not self._has_room():
+            with self._changed:
+                self._awaited = True
+                self._changed.wait_for(self._has_room)
+                self._awaited = False
+        return not self.over
+
+    def _has_room(self) -> bool:
+        return self.over or (
+            self._sent - self._answered < self._most
+            and self._sent_bytes - self._answered_bytes < UNANSWERED_BYTES
+        )
 
 
 class _Back:
-    """Says that the reader leaves: the client waits for answers now, or has sent all."""
+    """Tells the handler that the reader ends: the client waits for answers, or has sent all."""
 
     def __init__(self, chunk: Any) -> None:
         self.chunk = chunk
 
 
 class _Transformed(NamedTuple):
-    """A message that has been through the stream's transformers."""
+    """A message after the stream's transformers."""
 
     data: pa.RecordBatch
     app_metadata: Any
@@ -115,7 +175,7 @@ class PutCall:
         self._chain: Chain | None = None
         self._stream: WriteStream
         self._sender: Sender
-        self.refused_bytes = 0  # of messages that were received for nothing
+        self.refused_bytes = 0  # bytes of refused messages
 
     def serve(self, reader: Any, writer: Any) -> None:
         """Answer batches until the client has finished; raise what ends the call."""
@@ -148,8 +208,8 @@ class PutCall:
     def _open(self, reader: Any) -> WriteStream | None:
         """Open the stream; None for an empty one. A first chunk that had to be read is kept.
 
-        A table or column that is new is made for a batch that it can keep, and for no other: a
-        refused batch leaves nothing behind.
+        A new table or column is created only for a valid first batch: a refused one leaves nothing
+        behind.
         """
         command = self._command
         deletes = command.type == "delete"
@@ -173,7 +233,7 @@ class PutCall:
             checked = bytes_of(self._first)
 
     def _check_wide(self, target: Target, sent: pa.Schema) -> None:
-        """Refuse more columns than the table may have, where it keeps what is sent."""
+        """Refuse more columns than the table may have, unless transformers change them."""
         had = None if target.deletes else self._portal.call(self._writes.columns_of, target)
         if had is not None:
             check_sent((target.namespace, target.table), had, sent, self._shapes)
@@ -197,7 +257,7 @@ class PutCall:
         self._chain = self._writes.transforms.chain(names, sent) if names else None
 
     def _checked(self, first: Any, normaliser: Normaliser) -> Any:
-        """Check that a table can keep its first batch; return it, transformed where that is due."""
+        """Check the first batch of a table; return it, after transformers if it has any."""
         batch = batch_of(first)
         metadata_of(first, self._command.origin, self._shared_states, self._shapes)
         if self._chain is not None:
@@ -217,7 +277,7 @@ class PutCall:
     # The handler's thread
 
     def _take_turns(self, reader: Any, writer: Any) -> None:
-        """Read and answer in turns; now and then see whether the client sends ahead."""
+        """Read and answer in turns; check now and then whether the client sends ahead."""
         turns, look_at = 0, 1
         chunk, self._first = self._first, None
         while True:
@@ -235,14 +295,14 @@ class PutCall:
                     self._stream.answered_here()
                 continue
             look_at = min(look_at * 2, MAX_TURNS)
-            # Clients that wait for each other's answers too would all be looked at in one turn.
+            # Random, so that clients in step are not all checked in the same turn.
             turns = random.randrange(-(look_at // 2), look_at // 2)
             chunk = self._read_ahead(reader, writer).chunk
             if chunk is None:
                 return
 
     def _read_ahead(self, reader: Any, writer: Any) -> _Back:
-        """Answer while another thread reads, until that comes back."""
+        """Answer while another thread reads, until that ends."""
         self._reader_left.clear()
         threading.Thread(target=self._read, args=(reader,), name="put-reader", daemon=True).start()
         try:
@@ -269,12 +329,12 @@ class PutCall:
         return None
 
     def _end_reading(self, writer: Any) -> None:
-        """Return when the reader has left pyarrow and will not enter it again.
+        """Return when the reader thread has left pyarrow for good.
 
-        pyarrow frees the call with this frame, under a reader that is still inside. It may be
-        waiting there for a client that waits for an answer: an empty answer, which stands for the
-        end of them, makes that client move. (One that says "refused" would be taken for an
-        acknowledgement by clients that count answers.)
+        pyarrow frees the call with the handler's frame, while a reader may still be inside. That
+        reader may wait for a client that itself waits for an answer: an empty answer, which marks
+        the end of the answers, makes the client act. (Clients that count answers would take one
+        that says "refused" for an acknowledgement.)
         """
         self._unanswered.end()
         if not self._reader_left.wait(READER_LEAVES_S):
@@ -307,14 +367,14 @@ class PutCall:
                     return
             if not self._hand_over(chunk, Awaits.NOTHING):
                 return
-            del chunk  # nothing of it is held while the next one is waited for
-        # Through the loop, behind the answers of everything that was handed over before.
+            del chunk  # not held while the next one is awaited
+        # Through the loop, behind the answers of all batches submitted before.
         self._portal.post(self._stream.finish, lambda: self._outcomes.put(_Back(None)))
 
-    # Whoever reads
+    # The thread that reads
 
     def _hand_over(self, chunk: Any, awaits: Awaits) -> bool:
-        """Send a batch on its way; False if it is known to be refused, which its outcome says."""
+        """Submit a batch; False if it is known to be refused. Its outcome has the error."""
         try:
             return self._send(chunk, awaits)
         except BaseException as exc:
@@ -325,7 +385,7 @@ class PutCall:
     def _send(self, chunk: Any, awaits: Awaits) -> bool:
         metadata = NO_METADATA
         if chunk.app_metadata is not None:
-            batch_of(chunk)  # metadata without a batch is about nothing
+            batch_of(chunk)  # raises for metadata without a batch
             metadata = metadata_of(chunk, self._stream.origin, self._shared_states, self._shapes)
             if metadata.traceparent is not None:
                 return self._send_traced(chunk, *untraced(metadata), awaits)
@@ -334,9 +394,9 @@ class PutCall:
         return self._send_batch(chunk, metadata, awaits)
 
     def _send_traced(
-        self, chunk: Any, metadata: BatchMetadata, traceparent: str | None, awaits: Awaits
+        self, chunk: Any, metadata: ReceivedMetadata, traceparent: str | None, awaits: Awaits
     ) -> bool:
-        """Send a batch, and end its trace where it is refused here."""
+        """Submit a batch, and end its trace if it is refused here."""
         if self._traces is None or (trace := self._traces.begin(traceparent)) is None:
             return self._send_batch(chunk, metadata, awaits)
         try:
@@ -348,7 +408,11 @@ class PutCall:
             raise
 
     def _send_batch(
-        self, chunk: Any, metadata: BatchMetadata, awaits: Awaits, trace: WriteTrace | None = None
+        self,
+        chunk: Any,
+        metadata: ReceivedMetadata,
+        awaits: Awaits,
+        trace: WriteTrace | None = None,
     ) -> bool:
         batch, stream, chain = batch_of(chunk), self._stream, self._chain
         if chain is not None and isinstance(chunk, _Transformed):

@@ -21,7 +21,7 @@ from ingester.schema.limits import ShapeLimits, check_schema
 from ingester.write.metadata import (
     NO_METADATA,
     STATES_BYTES,
-    BatchMetadata,
+    ReceivedMetadata,
     SharedStates,
     parse_metadata,
 )
@@ -52,16 +52,16 @@ def frames_cleared() -> Iterator[None]:
 
 
 def _any_number(schema: pa.Schema) -> None:
-    """Let a schema have so many columns."""
+    """Accept any number of columns."""
 
 
 def schema_of(
     reader: Any, limits: ShapeLimits, check_wide: Callable[[pa.Schema], None] = _any_number
 ) -> pa.Schema:
-    """The schema that the client sent. ``InvalidRequest`` for none, or for a shape not taken.
+    """Return the client's schema. ``InvalidRequest`` if it is missing or its shape is refused.
 
     Args:
-        check_wide: looks at one of more columns than most tables may have, before all else does.
+        check_wide: checks a schema with more columns than ``limits.columns`` before other limits.
     """
     try:
         schema = reader.schema
@@ -74,7 +74,7 @@ def schema_of(
 
 
 def next_chunk(reader: Any) -> Any:
-    """The next message of the stream; None at its end. ``InvalidRequest`` if it does not decode.
+    """Return the next message, None at the end. ``InvalidRequest`` if it does not decode.
 
     ``MemoryFull`` if the allocator has no memory for it.
     """
@@ -94,22 +94,22 @@ def next_chunk(reader: Any) -> Any:
 
 
 def batch_of(chunk: Any) -> pa.RecordBatch:
-    """The message's batch. ``InvalidRequest`` where it has none."""
+    """Return the message's batch. ``InvalidRequest`` if it has none."""
     if chunk.data is None:
         raise InvalidRequest("a message of the stream has no record batch")
     return chunk.data
 
 
 def bytes_of(chunk: Any) -> int:
-    """The bytes of the message as it came."""
+    """Return the bytes of the message as it arrived, decompressed."""
     nbytes = 0 if chunk.app_metadata is None else int(chunk.app_metadata.size)
     return nbytes if chunk.data is None else nbytes + int(chunk.data.get_total_buffer_size())
 
 
 def metadata_of(
     chunk: Any, origin: str | None, states: SharedStates, limits: ShapeLimits
-) -> BatchMetadata:
-    """The batch's metadata. ``InvalidRequest`` if it is not understood, or too large."""
+) -> ReceivedMetadata:
+    """Return the batch's metadata. ``InvalidRequest`` if it is malformed or too large."""
     raw = chunk.app_metadata
     if raw is None:
         return NO_METADATA

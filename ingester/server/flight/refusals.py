@@ -1,14 +1,14 @@
 """Errors as Flight clients see them.
 
-Law of this file: every error leaves through :func:`flight_error`, and with it its JSON in the
-trailer :data:`TRAILER`. The first three statuses are Arrow's own errors, the others Flight errors
-with the JSON in ``extra_info``, too; nothing that we did not write for a caller (a traceback, a
-path of the source, an unknown exception's text) gets out.
+Every error leaves through :func:`flight_error`, with its JSON in the trailer :data:`TRAILER`.
+Arrow's own errors carry the first three statuses; Flight errors the others, with the JSON in
+``extra_info`` too. Tracebacks, source paths and texts of unknown exceptions do not leave the
+process (tests/server/flight/test_refusals).
 
-pyarrow turns what a handler raises into a status in C++: Flight errors have six statuses, none of
-the first three among them, and every other exception gets ". Detail: Python exception: " and what
-``traceback.format_exception`` makes of it put behind its message. No exception can prevent that;
-ours make it their ``code`` alone, where it would be the class and the message again.
+pyarrow converts a handler's exception to a status in C++. Flight errors have six statuses, none of
+Arrow's three among them. To any other exception's message it appends ". Detail: Python exception: "
+and the text of ``traceback.format_exception``, which no exception can prevent; ours reduce that
+text to their ``code``.
 
 Source: pyarrow's ``_flight.pyx`` (``_flight_error_to_status``), ``arrow/python/common.cc``
 (``ConvertPyError``, ``PythonErrorDetail``), ``arrow/flight/transport.cc``.
@@ -55,7 +55,7 @@ _FLIGHT: dict[str, type[fl.FlightError]] = {
 
 
 class _SaidOnce(Exception):
-    """Gives its message to whoever asks first, which is the status, and none to the traceback."""
+    """Returns its message once, for the status, and an empty text for the traceback."""
 
     _said = False
 
@@ -67,7 +67,7 @@ class _SaidOnce(Exception):
 
 
 def _named(code: str, theirs: type[Exception]) -> type[Exception]:
-    """Make a class of such errors that a traceback shows as ``code``."""
+    """Make an error class that a traceback shows as ``code``."""
     names = {"__module__": "builtins", "__qualname__": code, "__doc__": f"``{code}``"}
     return type(code, (_SaidOnce, theirs), names)
 
@@ -84,14 +84,14 @@ would make a Flight error of Arrow's own errors in C++ and Python."""
 
 _ENDS_OF_LINES = str.maketrans("\r\n\t", "   ")
 LOOKED_AT_CHARS = 8192
-"""A longer message is cut before anything is looked for in it: a client may make it megabytes."""
+"""A longer message is cut before it is searched: a client's input may make it megabytes."""
 HEAD_BYTES, TAIL_BYTES = 500, 250
-"""The bytes that are kept of a long message. gRPC's clients drop an answer of more than 8 KiB of
-trailers, status and all, and a message stands in them up to four times, escaped."""
+"""Bytes kept of a long message. gRPC clients drop answers with more than 8 KiB of trailers, status
+included, and the trailers have the message up to four times, escaped."""
 
 
 def flight_error(error: BaseException) -> Exception:
-    """The exception that pyarrow turns into the right gRPC status; see :func:`error_json`."""
+    """Return the exception that pyarrow converts to the right gRPC status."""
     known = known_error(error)
     kind = kind_of(known)
     message = shortened(known.message)
@@ -103,7 +103,7 @@ def flight_error(error: BaseException) -> Exception:
 
 
 def error_json(error: IngesterError) -> bytes:
-    """Encode the error for clients: ``code``, ``message``, and what else helps."""
+    """Encode the error for clients: ``code``, ``message`` and details."""
     message = shortened(error.message)
     extra: dict[str, Any] = {"code": kind_of(error).code, "message": message, **error.details}
     if error.retry_after_s is not None:
@@ -112,7 +112,7 @@ def error_json(error: IngesterError) -> bytes:
 
 
 def shortened(message: str) -> str:
-    """Bring a message into one line that gRPC can carry: head and tail where it is long."""
+    """Return the message as one line that gRPC can carry; of a long one, head and tail."""
     if len(message) > LOOKED_AT_CHARS:
         half = LOOKED_AT_CHARS // 2
         message = f"{message[:half]} … {message[-half:]}"
@@ -131,13 +131,13 @@ def refusals(
     limited: Callable[[str], object] = lambda limit: None,
     trace: CallTrace | None = None,
 ) -> Iterator[None]:
-    """Turn whatever is raised inside into what a client may see.
+    """Convert exceptions raised inside to errors that a client may see.
 
     Args:
         context: the call's; pyarrow's ``ServerCallContext``.
-        refused: is told the ``code`` of what a caller is refused for.
-        gone: is told that nobody was left to be answered.
-        limited: is told the setting of ``[limits]`` that a caller is refused for.
+        refused: receives the ``code`` of a refusal.
+        gone: called when the client has disconnected.
+        limited: receives the setting of ``[limits]`` that has refused a request.
         trace: the call's trace, which the error names.
     """
     try:
@@ -171,10 +171,10 @@ def _with_trailer(
 
 
 def _leave_frames(error: BaseException | None) -> None:
-    """Part an error from the frames that it went through.
+    """Drop the tracebacks of an error.
 
-    Whoever keeps it, as a stream keeps what it was refused for, is itself kept by these frames: the
-    call's reader, with the message that it read last, would wait for the collector.
+    A stream that keeps its refusal would be kept by the refusal's frames: the call's reader, with
+    its last message, would wait for the garbage collector.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -185,9 +185,9 @@ def _leave_frames(error: BaseException | None) -> None:
 
 @contextmanager
 def says_answered(batches: Callable[[], int]) -> Iterator[None]:
-    """Let an error say how many batches were answered before it; inside :func:`refusals`.
+    """Add the number of answered batches to an error; inside :func:`refusals`.
 
-    pyarrow's client throws away answers that it has not read when it finds an error while it sends.
+    pyarrow's client drops unread answers when it finds an error while sending.
     """
     try:
         yield
@@ -210,7 +210,7 @@ def _with_details(known: IngesterError, details: dict[str, object]) -> IngesterE
 def no_flight_errors(context: Any) -> Iterator[None]:
     """Replace Flight errors in GetSchema, which pyarrow makes UNKNOWN; around :func:`refusals`.
 
-    They keep the ``extra_info`` that they have everywhere else.
+    They keep their ``extra_info``.
     """
     try:
         yield
@@ -220,10 +220,10 @@ def no_flight_errors(context: Any) -> Iterator[None]:
 
 
 def known_error(error: BaseException, trace_id: str | None = None) -> IngesterError:
-    """Return the error, or one that a caller may see instead; an unknown one is logged.
+    """Return the error that a caller may see; an unknown one is logged.
 
     Args:
-        trace_id: the trace that the log's line names.
+        trace_id: the trace named in the log line.
     """
     if isinstance(error, IngesterError):
         return error

@@ -1,7 +1,6 @@
-"""Descriptors and action bodies, checked before anything is done with them.
+"""Descriptors and action bodies, checked before they are used.
 
-Law of this file: pure; every field is checked for presence, type and meaning, an unknown one is
-refused by name.
+Pure. Every field is checked for presence, type and meaning; unknown fields are refused by name.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ T = TypeVar("T")
 
 MAX_DESCRIPTOR_BYTES = 1 << 20
 MAX_BODY_BYTES = 4 << 20
-"""The limit of an action's body, which may hold a schema in base64."""
+"""The largest body of an action, which may hold a schema in base64."""
 MAX_CRITERIA_BYTES = 1 << 16
 _MAX_ORIGIN_BYTES = 255
 _MAX_TRANSACTION_BYTES = 128
@@ -91,7 +90,7 @@ class PersistBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DrainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of ``drain``; ``wait_s``: the time to wait until the daemon is drained."""
+    """The body of ``drain``; ``wait_s`` is how long to wait until the daemon is drained."""
 
     undo: bool = False
     wait_s: float = 0.0
@@ -108,7 +107,7 @@ class OriginsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CheckpointBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of ``checkpoint_get`` and ``checkpoint_delete``.
 
-    ``table_version``: of the table as a whole; where another one counts, the call is refused.
+    The call is refused if the table is at another ``table_version``.
     """
 
     namespace: str
@@ -137,7 +136,7 @@ class CheckpointsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SourceState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The state of the source that a copy's rows are of; ``state`` is base64."""
+    """The state of a copy's source; ``state`` is base64."""
 
     partition: str
     state: str

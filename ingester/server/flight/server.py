@@ -1,7 +1,7 @@
-"""The methods of Flight, each in a gRPC thread of its own.
+"""The methods of Flight, each in a thread of gRPC's.
 
-Law of this file: decode, hand over, translate what goes wrong; no state. ``sys.tracebacklimit`` is
-0 in the process, as pyarrow would put server tracebacks into clients' messages.
+They decode, call the rooms and translate errors, and hold no state. ``sys.tracebacklimit`` is 0 in
+the process, as pyarrow would put tracebacks into clients' messages.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from ingester.errors import NotAvailable
 from ingester.query.ticket import Ticket, encode_ticket
 from ingester.server.auth.access import Permit
 from ingester.server.flight.actions import ACTIONS, run_action
-from ingester.server.flight.callers import middleware, permit_of
+from ingester.server.flight.callers import OriginNames, middleware, permit_of, permitted
 from ingester.server.flight.copy import CopyCall
-from ingester.server.flight.door import Door
-from ingester.server.flight.get import Asked, answer_ticket
-from ingester.server.flight.origin_names import OriginNames
-from ingester.server.flight.permitted import permitted
+from ingester.server.flight.get import PermittedQuery, answer_ticket
+from ingester.server.flight.listen_address import ListenAddress
 from ingester.server.flight.put import PutCall
 from ingester.server.flight.put_reader import PutLimits
 from ingester.server.flight.refusals import no_flight_errors, refusals
@@ -51,21 +49,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
-    """Serves one daemon. Threads come from gRPC; the loop is reached through the portal."""
+    """The Flight server of a daemon. gRPC provides the threads; the portal leads to the loop."""
 
     def __init__(
         self,
-        door: Door,
+        address: ListenAddress,
         services: Services,
         portal: Portal,
         limits: PutLimits,
         combiner: Combiner,
     ) -> None:
-        """Binds at once; ``port`` has the real port afterwards. Must be made in a thread or before
-        the loop is busy: it blocks shortly.
+        """Bind at once; ``port`` has the port afterwards. Blocks briefly: not on a busy loop.
 
         Args:
-            combiner: of all servers of the daemon: its thread lives as long as the process.
+            combiner: shared by all servers of the daemon; its thread ends with the process.
         """
         self._services = services
         self._portal = portal
@@ -75,7 +72,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         self._origins = OriginNames(services.access, services.known_origins, portal)
         read: dict[str, Any] = middleware(services.access, services.metrics.refused)
         read |= tracing(services.traces)
-        super().__init__(door.location, middleware=read, **door.tls_arguments())
+        super().__init__(address.location, middleware=read, **address.tls_arguments())
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Take a stream of writes; see :mod:`ingester.server.flight.put`."""
@@ -118,24 +115,24 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             permit = self._permit(context, "get")
             parsed = self._services.queries.ticket(ticket.ticket)
             permit.require(f"get {parsed.scope}", parsed.namespace, parsed.table)
-            asked = Asked(parsed, permit, trace, began_ns)
+            asked = PermittedQuery(parsed, permit, trace, began_ns)
             return answer_ticket(context, self._portal, self._services, asked)
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Refuse: nothing here needs it."""
+        """Refuse: no feature uses it."""
         with self._refusals(context):
             self._permit(context, "exchange").require("exchange")
             raise NotAvailable("DoExchange is not available: write by DoPut, query by DoGet")
 
     def get_flight_info(self, context: Any, descriptor: Any) -> fl.FlightInfo:
-        """Tell schema, counts and ticket of a table, or of a command that is a ticket."""
+        """Return schema, counts and ticket of a table, or of a command that is a ticket."""
         with self._refusals(context):
             permit, ticket = self._permit(context, "info"), self._ticket(descriptor)
             permit.require("info", ticket.namespace, ticket.table)
             return self._portal.call(self._info, ticket, descriptor)
 
     def get_schema(self, context: Any, descriptor: Any) -> fl.SchemaResult:
-        """Tell the schema with which a query would be answered."""
+        """Return the schema of a query's answer."""
         with no_flight_errors(context), self._refusals(context):
             permit, ticket = self._permit(context, "schema"), self._ticket(descriptor)
             permit.require("schema", ticket.namespace, ticket.table)
@@ -143,7 +140,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
             return fl.SchemaResult(schema)
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[fl.FlightInfo]:
-        """List all tables that the caller may know of, by path."""
+        """List the tables that the caller may see, by path."""
         with self._refusals(context):
             permit = self._permit(context, "list_flights")
             permit.require("list_flights")

@@ -1,7 +1,7 @@
 """DoPut of a replication client: a call brings one message and gets one answer.
 
-Law of this file: work per byte is done here, in gRPC's thread, before the loop. What a retry helps
-is an answer that says so, and not an error: nothing has changed then.
+Work per byte is done here, in gRPC's thread. A refusal that a retry may solve is an answer, not an
+error: nothing has changed then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ingester.server.flight.refusals import shortened
 from ingester.server.flight.requests import SyncCommand
 from ingester.server.portal import Portal
 from ingester.server.services import Services
-from ingester.write.answer import SyncAnswer, encode_answer, send_answer
+from ingester.write.answer import SyncPutAnswer, encode_answer, send_answer
 
 
 class SyncCall:
@@ -50,7 +50,7 @@ class SyncCall:
         )
 
     def serve(self, reader: Any, writer: Any) -> None:
-        """Take the message and answer it; raise what no retry helps."""
+        """Take the message and answer it; raise errors that a retry cannot solve."""
         with frames_cleared():
             self._serve(reader, writer)
 
@@ -64,13 +64,13 @@ class SyncCall:
                 self._portal.call(self._replication.give_up, self._identity)
                 raise
             answer = self._later(exc, exc.retry_after_s)
-        # Before the call has ended: a client may wait for the answer first.
+        # Before the end of the call: a client may wait for the answer first.
         send_answer(writer, encode_answer(answer))
         if next_chunk(reader) is not None:
             raise InvalidRequest("sync: a call has one message, this one sends a second batch")
 
     def _first_batch(self, reader: Any) -> pa.RecordBatch | None:
-        """Read the call's batch; None where it has none, or one without rows."""
+        """Read the call's batch; None without one, or without rows."""
         schema_of(reader, self._shapes)
         chunk = next_chunk(reader)
         if chunk is None:
@@ -104,7 +104,7 @@ class SyncCall:
         changes = typed(batch)
         return TypedMessage(table, definition, changes, changes.nbytes)
 
-    def _later(self, error: IngesterError, retry_after_s: float) -> SyncAnswer:
+    def _later(self, error: IngesterError, retry_after_s: float) -> SyncPutAnswer:
         if (limit := limit_of(error)) is not None:
             self._limit_refused(limit)
         standing = self._portal.call(self._replication.stand, self._command.origin)
@@ -118,8 +118,8 @@ class SyncCall:
             endpoint=msgspec.UNSET if endpoint is None else str(endpoint),
         )
 
-    def _answer(self, accepted: bool, standing: OriginProgress) -> SyncAnswer:
-        return SyncAnswer(accepted=accepted, epoch=self._epoch, **standing._asdict())
+    def _answer(self, accepted: bool, standing: OriginProgress) -> SyncPutAnswer:
+        return SyncPutAnswer(accepted=accepted, epoch=self._epoch, **standing._asdict())
 
 
 def _too_large(nbytes: float, limit: int) -> InvalidRequest:

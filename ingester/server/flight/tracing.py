@@ -1,7 +1,7 @@
-"""What a call says of its caller's span: pyarrow's middleware reads it before a handler runs.
+"""Reads a call's trace context by pyarrow's middleware, before its handler runs.
 
-Law of this file: there is no middleware where nothing is traced, and no call has a trace then. A
-header that cannot be read is no header: nobody is refused for it.
+Without tracing there is no middleware, and no call has a trace. A malformed header counts as
+missing: no call is refused for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KEY = "trace"
 
 
-class _Said(fl.ServerMiddleware):  # type: ignore[misc]
+class _CallMiddleware(fl.ServerMiddleware):  # type: ignore[misc]
     """The trace of a call, for its handler."""
 
     def __init__(self, trace: CallTrace) -> None:
@@ -33,19 +33,19 @@ class TracingMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         super().__init__()
         self._traces = traces
 
-    def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Said:
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> _CallMiddleware:
         """Begin the call's trace."""
         said = headers.get("traceparent", ()), headers.get("tracestate", ())
-        return _Said(self._traces.call(*said))
+        return _CallMiddleware(self._traces.call(*said))
 
 
 def tracing(traces: Traces | None) -> dict[str, TracingMiddleware]:
-    """Return the middleware of a server; none where nothing is traced."""
+    """Return the middleware of a server; empty without tracing."""
     return {} if traces is None else {KEY: TracingMiddleware(traces)}
 
 
 def trace_of(context: Any, traces: Traces | None) -> CallTrace | None:
-    """Return the call's trace; None where nothing is traced."""
+    """Return the call's trace; None without tracing."""
     if traces is None or (said := context.get_middleware(KEY)) is None:
         return None
     trace: CallTrace = said.trace
@@ -54,10 +54,10 @@ def trace_of(context: Any, traces: Traces | None) -> CallTrace | None:
 
 @contextmanager
 def spanned(trace: CallTrace | None, method: str, name: str, *table: str) -> Iterator[None]:
-    """Trace what is done inside as one span, where the call is traced.
+    """Run the block in a span if the call is traced.
 
     Args:
-        table: namespace and name of the table that it is about.
+        table: namespace and name of the table.
     """
     with contextlib.ExitStack() as inside:
         if trace is not None:

@@ -1,11 +1,11 @@
-"""The transformers of one stream, an instance of each class, in their order.
+"""The transformers of one stream: an instance of each class, in order.
 
     batch ─▶ first ─▶ second ─▶ … ─▶ a batch of the schema that the stream was opened with
                └─ SKIP ─▶ no rows of that schema
 
-Law of this file: what comes out has the schema that was said before, and rows that Arrow's code can
-rely on; anything else is refused with the name of the class. A batch without rows is shown to
-nobody, and goes on as no rows: its sequence and checkpoint count. One thread at a time.
+The output has the announced schema and valid rows; anything else is refused with the name of the
+class. A batch without rows is not shown to transformers and stays without rows: its sequence and
+checkpoint count. One thread at a time.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ingester.schema.limits import LARGEST, check_schema
 from ingester.schema.names import check_column_names
 from ingester.schema.validation import validate_fully
 from ingester.transform import SKIP, UNCHANGED, Transformer
-from ingester.write.transform.loading import Loaded
-from ingester.write.transform.pool import Failed, GivenUp, TransformPool
+from ingester.write.transform.loading import LoadedTransformer
+from ingester.write.transform.pool import GivenUp, TransformPool, UserCodeFailed
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +48,7 @@ class FailureLog:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._told: dict[str, tuple[float, int]] = {}
-        """When a failure of a class was told last, and how many came since."""
+        """When a failure of a class was logged last, and how many were left out since."""
 
     def tell(self, event: str, name: str, error: BaseException) -> None:
         """Log that ``event`` happened to the class ``name``."""
@@ -70,43 +70,43 @@ class FailureLog:
 
 
 class Surroundings(NamedTuple):
-    """What all chains of a daemon share."""
+    """Shared by all chains of a daemon."""
 
     pool: TransformPool
     max_batch_bytes: int
-    """``flight.max_batch_bytes``: also of what a transformer makes."""
+    """``flight.max_batch_bytes``, which also bounds a transformer's output."""
     observe: Observe
     failures: FailureLog
 
 
 class _Step(NamedTuple):
-    loaded: Loaded
+    loaded: LoadedTransformer
     instance: Transformer
     schema: pa.Schema
     unchanged: bool
-    """Whether batches may go on as they came."""
+    """Whether UNCHANGED is a valid answer."""
 
 
 class Chain:
     """Takes the batches of a stream through its transformers. In the thread that reads them.
 
     Args:
-        sent: the schema of the batches as they come.
+        sent: the schema of the incoming batches.
 
     Raises:
-        InvalidRequest: a class cannot be made, or has no schema for what is sent.
+        InvalidRequest: a class cannot be instantiated, or has no output schema for ``sent``.
         TooSlow, Saturated: see :class:`TransformPool`.
     """
 
     def __init__(
-        self, surroundings: Surroundings, classes: Sequence[Loaded], sent: pa.Schema
+        self, surroundings: Surroundings, classes: Sequence[LoadedTransformer], sent: pa.Schema
     ) -> None:
         check_names(sent)
         self._pool, self._max_batch_bytes, self._observe, self._failures = surroundings
         self._steps: list[_Step] = []
         self._hung: set[str] = set()
         self.schema = sent
-        """The schema of what comes out."""
+        """The schema of the output."""
         try:
             for loaded in classes:
                 self._add(loaded)
@@ -126,10 +126,10 @@ class Chain:
         return tuple((step.loaded.name, step.loaded.version) for step in self._steps)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what is to be written instead of a batch, which is valid.
+        """Return the batch to write in place of a valid one.
 
         Raises:
-            InvalidRequest: a transformer has raised, or what it made is no good.
+            InvalidRequest: a transformer has raised, or its output is invalid.
             TooSlow, Saturated: see :class:`TransformPool`.
         """
         for step in self._steps:
@@ -139,19 +139,19 @@ class Chain:
         return batch if batch.num_rows else self._nothing
 
     def close(self) -> None:
-        """Close the instances, the last one first. What goes wrong is logged."""
+        """Close the instances, the last one first. Errors are logged."""
         while self._steps:
             loaded, instance, *_ = self._steps.pop()
             if loaded.name in self._hung:
-                continue  # closed by the call that hangs, if it ever returns
+                continue  # the hanging call closes it if it ever returns
             try:
                 self._pool.run(loaded.name, instance.close)
-            except Failed as exc:
+            except UserCodeFailed as exc:
                 self._failures.tell("transformer not closed", loaded.name, exc.error)
             except (GivenUp, IngesterError) as exc:
                 self._failures.tell("transformer not closed", loaded.name, exc)
 
-    def _add(self, loaded: Loaded) -> None:
+    def _add(self, loaded: LoadedTransformer) -> None:
         sent = self.schema
 
         def make() -> tuple[Transformer, Any]:
@@ -164,11 +164,11 @@ class Chain:
 
         try:
             instance, schema = self._pool.run(loaded.name, make, late=late)
-        except Failed as exc:
+        except UserCodeFailed as exc:
             raise self._refusal(loaded.name, exc.error) from None
         except GivenUp as exc:
             raise exc.refusal from None
-        self._steps.append(_Step(loaded, instance, sent, False))  # to be closed, whatever comes
+        self._steps.append(_Step(loaded, instance, sent, False))  # added now, so that it is closed
         if not isinstance(schema, pa.Schema):
             raise InvalidRequest(
                 f"transformer {loaded.name}: output_schema returned {type(schema).__name__},"
@@ -196,7 +196,7 @@ class Chain:
             made = self._checked(step, batch, answer)
             outcome = _outcome(answer)
             return made
-        except Failed as exc:
+        except UserCodeFailed as exc:
             raise self._refusal(name, exc.error) from None
         except GivenUp as exc:
             self._hung.add(name)
@@ -245,7 +245,7 @@ class Chain:
             raise InvalidRequest(
                 f"transformer {name}: made a batch that is not valid: {exc}"
             ) from exc
-        # With the nullability that was said: a plan goes by the schema.
+        # With the announced nullability: a plan belongs to one schema.
         return pa.RecordBatch.from_arrays(answer.columns, schema=step.schema)
 
     def _refusal(self, name: str, error: BaseException) -> InvalidRequest:
@@ -256,12 +256,12 @@ class Chain:
     def _close_late(self, name: str, instance: Transformer) -> None:
         try:
             instance.close()
-        except BaseException as exc:  # it is the class's, and nobody waits for it
+        except BaseException as exc:  # an error of the class, with no caller
             self._failures.tell("transformer not closed", name, exc)
 
 
 def check_names(schema: pa.Schema) -> None:
-    """Raise ``InvalidRequest`` for names that no table takes, or that come twice."""
+    """Raise ``InvalidRequest`` for invalid or repeated column names."""
     check_schema("the schema", schema, LARGEST)
     try:
         check_column_names(schema.names, ())

@@ -1,8 +1,8 @@
-"""A class by its name: allowed, imported, checked, and known by a version.
+"""Loads a class by its name: checks that it is allowed, imports and checks it, finds its version.
 
-Law of this file: nothing is imported that neither this daemon's settings name nor
-``transform.allowed`` lets: a request, or a manifest that somebody else has written, must not choose
-which code runs here. What was loaded stays as it is until the process ends.
+Only classes named by this daemon's settings or matched by ``transform.allowed`` are imported: a
+request, or a manifest written by another daemon, must not choose which code runs here. A loaded
+class stays until the process ends (tests/write/transform/test_transforming).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import NamedTuple
 from ingester.config.settings import TRANSFORMER_NAME
 from ingester.errors import NotAvailable
 from ingester.transform import RowTransformer, Transformer
-from ingester.write.transform.pool import Failed, GivenUp, TransformPool
+from ingester.write.transform.pool import GivenUp, TransformPool, UserCodeFailed
 
 IMPORT_S = 60.0
-"""The time that the import of a module may take."""
+"""The limit of a module's import."""
 _OURS = "ingester.transform"
 
 
-class Loaded(NamedTuple):
+class LoadedTransformer(NamedTuple):
     """A transformer's class."""
 
     name: str
@@ -35,11 +35,11 @@ class Loaded(NamedTuple):
     version: str
 
 
-class Loader:
+class TransformerLoader:
     """Loads classes, each once. Any thread but the loop's.
 
     Args:
-        trusted: names of classes that this daemon's settings give to tables.
+        trusted: names of classes in the settings of tables.
         allowed: patterns of modules; see ``transform.allowed``.
     """
 
@@ -49,13 +49,13 @@ class Loader:
         self._pool = pool
         self._trusted = frozenset(trusted)
         self._allowed = tuple(allowed)
-        self._loaded: dict[str, Loaded] = {}
+        self._loaded: dict[str, LoadedTransformer] = {}
 
-    def load(self, name: str) -> Loaded:
+    def load(self, name: str) -> LoadedTransformer:
         """Return the class of this name.
 
         Raises:
-            NotAvailable: it is not allowed, cannot be imported, or is no transformer.
+            NotAvailable: it is not allowed, cannot be imported, or is not a transformer.
             TooSlow, Saturated: see :class:`TransformPool`.
         """
         loaded = self._loaded.get(name)
@@ -66,14 +66,14 @@ class Loader:
             loaded = self._pool.run(
                 name, lambda: _load(name), timeout_s=max(IMPORT_S, self._pool.timeout_s)
             )
-        except Failed as exc:
+        except UserCodeFailed as exc:
             raise NotAvailable(f"transformer {name}: {_reason(exc.error)}") from None
         except GivenUp as exc:
             raise exc.refusal from None
         return self._loaded.setdefault(name, loaded)
 
     def check_allowed(self, name: str) -> None:
-        """Raise ``NotAvailable`` for a name that is none, or of a class that may not be loaded."""
+        """Raise ``NotAvailable`` for an invalid name or a class that may not be loaded."""
         if not TRANSFORMER_NAME.fullmatch(name):
             raise NotAvailable(f"transformer {name!r} is not package.module:Class")
         module = name.partition(":")[0]
@@ -91,10 +91,10 @@ def _reason(error: BaseException) -> str:
 
 
 class _NoTransformer(Exception):
-    """What was found by a name is no transformer."""
+    """The object found by a name is not a transformer."""
 
 
-def _load(name: str) -> Loaded:
+def _load(name: str) -> LoadedTransformer:
     module_name, _, class_name = name.partition(":")
     module = importlib.import_module(module_name)
     found = getattr(module, class_name, None)
@@ -103,7 +103,7 @@ def _load(name: str) -> Loaded:
     if not (isinstance(found, type) and issubclass(found, Transformer)):
         raise _NoTransformer("it is not a subclass of ingester.transform.Transformer")
     _check_signatures(found)
-    return Loaded(name, found, _version(found, module))
+    return LoadedTransformer(name, found, _version(found, module))
 
 
 def _check_signatures(found: type[Transformer]) -> None:
@@ -139,7 +139,7 @@ def _check_call(what: str, function: object, count: int) -> None:
 
 
 def _version(found: type[Transformer], module: ModuleType) -> str:
-    """The class's own version, else a hash of the files that it and its bases are written in."""
+    """Return the class's version, else a hash of its files and those of its bases."""
     version = found.version
     if version is not None:
         _check_version(version)
@@ -156,7 +156,7 @@ def _check_version(version: object) -> None:
 
 
 def _sources(found: type[Transformer], module: ModuleType) -> Iterator[bytes]:
-    """The files of the class, of those that it is built on, and of the module that names it."""
+    """Return the files of the class, of its bases, and of the module that names it."""
     names = [each.__module__ for each in found.__mro__] + [module.__name__]
     for name in dict.fromkeys(names):
         if name in ("abc", "builtins", "typing") or name.startswith(_OURS):

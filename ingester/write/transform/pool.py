@@ -1,16 +1,15 @@
-"""Users' code runs in threads of its own, for a limited time.
+"""Runs users' code in threads of its own, for a limited time.
 
     caller    ─ a place free? ─▶ a thread ─ waits for the outcome, up to the limit
-    thread    ─ runs the call ─ tells the outcome ─ idle, or waits no more: it was given up
+    thread    ─ runs the call ─ reports the outcome ─ idle, or ends if it was given up
 
-A thread cannot be ended from outside. Whoever waits for one gives it up when its time is over: its
-place is free again, and it counts as hung until it returns by itself.
+A thread cannot be ended from outside. A caller whose time is over gives the call up: its place is
+free again, and the call counts as hung until it returns.
 
-Law of this file: of one class at most :data:`MOST_HUNG_OF_CLASS` calls hang, and at most
-:data:`MOST_HUNG` of all, before no more are begun; those that were under way at that moment may
-come on top, no more than there are places. A class has all places but one, so that another finds
-one. Code that holds the interpreter (a regular expression that backtracks) cannot be given up: it
-stops the process.
+At most :data:`MOST_HUNG_OF_CLASS` calls of one class hang, and at most :data:`MOST_HUNG` in all,
+before no more are started; calls under way at that moment come on top. A class may use all places
+but one. Code that holds the interpreter (a backtracking regular expression) cannot be given up: it
+stops the process (tests/write/transform/test_pool).
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ class Usage(NamedTuple):
 
     busy: int
     hung: dict[str, int]
-    """Calls that were given up and have not returned, by class."""
+    """Calls given up and not returned, by class."""
 
 
-class Failed(Exception):
-    """A user's code has raised ``error``. It has no traceback into our code."""
+class UserCodeFailed(Exception):
+    """Users' code has raised ``error``."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -50,7 +49,7 @@ class Failed(Exception):
 
 
 class GivenUp(Exception):
-    """A call took too long. It runs on; what it returns is for its ``late``."""
+    """A call took too long. It continues, and its ``late`` receives the result."""
 
     def __init__(self, name: str, limit_s: float) -> None:
         super().__init__(name)
@@ -59,7 +58,7 @@ class GivenUp(Exception):
         )
 
 
-class _Call(Generic[T]):
+class _UserCall(Generic[T]):
     def __init__(self, name: str, work: Callable[[], T], late: Callable[[T], object]) -> None:
         self.name = name
         self.work = work
@@ -72,16 +71,16 @@ class _Call(Generic[T]):
     def run(self) -> None:
         try:
             self.result = self.work()
-        except BaseException as exc:  # whatever it is, it is the caller's, SystemExit too
+        except BaseException as exc:  # raised at the caller, SystemExit too
             self.error = exc
 
 
 class TransformPool:
-    """Runs calls of users' code. Any thread but the loop's, as whoever calls waits.
+    """Runs calls of users' code. Any thread but the loop's, as callers wait.
 
     Args:
-        threads: the calls that run at a time.
-        timeout_s: the time that a call may take, and that it may wait for its turn.
+        threads: the most calls that run at a time.
+        timeout_s: the limit of a call, and of its wait for a place.
     """
 
     def __init__(self, threads: int, timeout_s: float) -> None:
@@ -91,10 +90,10 @@ class TransformPool:
         self._changed = threading.Condition()
         self._busy: Counter[str] = Counter()
         self._hung: Counter[str] = Counter()
-        self._idle: list[SimpleQueue[_Call[Any]]] = []
+        self._idle: list[SimpleQueue[_UserCall[Any]]] = []
 
     def statistics(self) -> Usage:
-        """Count what runs and what hangs."""
+        """Count running and hung calls."""
         with self._changed:
             return Usage(self._busy.total(), {n: count for n, count in self._hung.items() if count})
 
@@ -106,29 +105,29 @@ class TransformPool:
         timeout_s: float | None = None,
         late: Callable[[T | None], object] = lambda result: None,
     ) -> T:
-        """Run a call of the class ``name``, and return what it returns.
+        """Run a call of the class ``name`` and return its result.
 
         Args:
             timeout_s: another limit than the pool's.
-            late: gets the result, or None, of a call that ends after it was given up; in its
-                thread, and it must not raise.
+            late: receives the result, or None, of a call that ends after it was given up. Runs in
+                the call's thread and must not raise.
 
         Raises:
-            Failed: the call has raised.
+            UserCodeFailed: the call has raised.
             GivenUp: it takes too long.
             TooSlow: too many calls of its class, or of all, hang.
             Saturated: other calls have all the places.
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
-        call = _Call(name, work, late)
+        call = _UserCall(name, work, late)
         self._begin(call)
         if not call.over.wait(limit_s) and self._give_up(call):
             raise GivenUp(name, limit_s)
         if call.error is not None:
-            raise Failed(call.error) from None
+            raise UserCodeFailed(call.error) from None
         return cast(T, call.result)
 
-    def _begin(self, call: _Call[Any]) -> None:
+    def _begin(self, call: _UserCall[Any]) -> None:
         name = call.name
         with self._changed:
             free = self._changed.wait_for(
@@ -150,7 +149,7 @@ class TransformPool:
         return self._busy.total() < self._threads and self._busy[name] < self._most_of_class
 
     def _refusal(self, name: str) -> TooSlow | None:
-        """The refusal of further calls of a class, where too many hang."""
+        """Return the refusal of further calls of a class if too many hang."""
         hung, everybody = self._hung[name], self._hung.total()
         if hung < MOST_HUNG_OF_CLASS and everybody < MOST_HUNG:
             return None
@@ -160,8 +159,8 @@ class TransformPool:
             " a restart of the daemon ends them"
         )
 
-    def _start(self, name: str) -> SimpleQueue[_Call[Any]]:
-        queue: SimpleQueue[_Call[Any]] = SimpleQueue()
+    def _start(self, name: str) -> SimpleQueue[_UserCall[Any]]:
+        queue: SimpleQueue[_UserCall[Any]] = SimpleQueue()
         thread = threading.Thread(
             target=self._serve, args=(queue,), name="transformer", daemon=True
         )
@@ -172,8 +171,8 @@ class TransformPool:
             raise Saturated(f"transformer {name}: {exc}", retry_after_s=1.0) from exc
         return queue
 
-    def _give_up(self, call: _Call[Any]) -> bool:
-        """Leave a call to itself; False if it has just ended."""
+    def _give_up(self, call: _UserCall[Any]) -> bool:
+        """Give a call up; False if it has just ended."""
         with self._changed:
             if call.over.is_set():
                 return False
@@ -187,7 +186,7 @@ class TransformPool:
         )
         return True
 
-    def _serve(self, queue: SimpleQueue[_Call[Any]]) -> None:
+    def _serve(self, queue: SimpleQueue[_UserCall[Any]]) -> None:
         while True:
             call = queue.get()
             call.run()
@@ -197,10 +196,10 @@ class TransformPool:
                     self._hung[call.name] -= 1
                     self._changed.notify_all()
                 return
-            del call  # its batch is not kept until the next one comes
+            del call  # do not keep its batch until the next call
 
-    def _end(self, call: _Call[Any], queue: SimpleQueue[_Call[Any]]) -> bool:
-        """Tell the outcome, and be idle; True where nobody waits for it any more."""
+    def _end(self, call: _UserCall[Any], queue: SimpleQueue[_UserCall[Any]]) -> bool:
+        """Report the outcome and become idle; True if the call was given up."""
         with self._changed:
             if call.given_up:
                 return True

@@ -1,12 +1,12 @@
-"""Which transformers a table has, and the chain of a stream.
+"""Knows which transformers a table has, and makes the chain of a stream.
 
-    settings, ``[tables."namespace/table"] transformers``      win, with an empty list, too
-    the manifest's property ``transformers``                   what ``create_table`` has said, or
-                                                               what was last in force
+    settings, ``[tables."namespace/table"] transformers``      win, also with an empty list
+    the manifest's property ``transformers``                   from ``create_table``, or the last
+                                                               ones in force
 
-Law of this file: a table's batches go through the same classes at every daemon, or are refused: the
-manifest has what was last in force, and a daemon that cannot have one of these classes takes no
-batch. Only :meth:`Transforms.names_of` is for the loop; it looks two things up.
+A table's batches pass the same classes at every daemon, or are refused: the manifest has the last
+ones in force, and a daemon that cannot load one of them accepts no batch. Only
+:meth:`Transforms.names_of` runs on the loop; it looks up two dictionaries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ingester.config.settings import TableSettings, TransformSettings
 from ingester.errors import IngesterError, InvalidRequest, NotAvailable
 from ingester.observability.status import TransformStatus
 from ingester.write.transform.chain import Chain, FailureLog, Observe, Surroundings
-from ingester.write.transform.loading import Loaded, Loader
+from ingester.write.transform.loading import LoadedTransformer, TransformerLoader
 from ingester.write.transform.pool import TransformPool
 from persist.table import TableDefinition, TableKey
 
@@ -41,7 +41,7 @@ class Transforms:
 
     Args:
         tables: the settings of tables, by ``namespace/table``.
-        observe: is told of each call of ``transform``.
+        observe: receives each call of ``transform``.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Transforms:
         self._pool = TransformPool(settings.threads, settings.timeout)
         self._surroundings = Surroundings(self._pool, max_batch_bytes, observe, FailureLog())
         trusted = {name for names in self._by_settings.values() for name in names}
-        self._loader = Loader(self._pool, trusted, settings.allowed)
+        self._loader = TransformerLoader(self._pool, trusted, settings.allowed)
         self._limiter = trio.CapacityLimiter(settings.threads)
 
     def names_of(self, key: TableKey, definition: TableDefinition | None) -> tuple[str, ...]:
-        """Name the classes that a table's batches go through; none for most. On the loop."""
+        """Return the names of a table's transformers; none for most tables. On the loop."""
         names = self._by_settings.get(key) if self._by_settings else None
         if names is not None or definition is None or not definition.transformers:
             return names or ()
@@ -73,7 +73,7 @@ class Transforms:
         """Make the transformers of one stream. In the stream's own thread.
 
         Raises:
-            NotAvailable: a class is not allowed, or there is none of this name.
+            NotAvailable: a class is not allowed or not found.
             InvalidRequest, TooSlow, Saturated: see :class:`Chain`.
         """
         return Chain(self._surroundings, [self._loader.load(name) for name in names], sent)
@@ -81,13 +81,13 @@ class Transforms:
     async def defined(
         self, key: TableKey, definition: TableDefinition, asked: Sequence[str]
     ) -> TableDefinition:
-        """Return a definition with the transformers that a new table is to have. On the loop.
+        """Return the definition of a new table with its transformers. On the loop.
 
         Args:
             asked: the classes that ``create_table`` names. Those of the settings win.
 
         Raises:
-            InvalidRequest: a class is not allowed, or there is none of this name.
+            InvalidRequest: a class is not allowed or not found.
             TooSlow, Saturated: see :class:`TransformPool`.
         """
         if len(asked) > MAX_CLASSES:
@@ -107,7 +107,7 @@ class Transforms:
         return replace(definition, transformers=()).with_transformers(used)
 
     async def load_early(self) -> None:
-        """Load the classes of the settings before a batch needs them, and log which cannot be.
+        """Load the classes of the settings before a batch needs them; failures are logged.
 
         On the loop.
         """
@@ -123,19 +123,19 @@ class Transforms:
                 )
 
     def is_settled(self, key: TableKey) -> bool:
-        """Say whether this daemon's settings say which classes a table has."""
+        """Whether this daemon's settings name the table's transformers."""
         return key in self._by_settings
 
     def statistics(self) -> TransformStatus:
-        """Count the threads that are busy, and the calls that hang, by class."""
+        """Count busy threads, and hung calls by class."""
         busy, hung = self._pool.statistics()
         return TransformStatus(busy_threads=busy, hung_calls=hung)
 
     async def _in_thread(self, call: Callable[[S], T], argument: S) -> T:
-        """Make a call that waits for users' code; a stop does not wait for it."""
+        """Run a call that waits for users' code; a stop does not wait for it."""
         return await trio.to_thread.run_sync(
             call, argument, limiter=self._limiter, abandon_on_cancel=True
         )
 
-    def _all(self, names: Sequence[str]) -> list[Loaded]:
+    def _all(self, names: Sequence[str]) -> list[LoadedTransformer]:
         return [self._loader.load(name) for name in names]

@@ -13,7 +13,7 @@ import structlog
 from ingester.errors import IngesterError, InvalidRequest, TooSlow
 from ingester.transform import SKIP, UNCHANGED, Signal, Transformer
 from ingester.write.transform.chain import Chain, FailureLog, Surroundings
-from ingester.write.transform.loading import Loaded
+from ingester.write.transform.loading import LoadedTransformer
 from ingester.write.transform.pool import TransformPool
 from tests.drivers.waiting import until
 from tests.drivers.wire import numbers
@@ -42,7 +42,7 @@ class Stage:
         name: str,
         transform: Callable[[pa.RecordBatch], Any] = lambda batch: UNCHANGED,
         made: Callable[[], object] = lambda: None,
-    ) -> Loaded:
+    ) -> LoadedTransformer:
         events = self.events
 
         class Noted(Transformer):
@@ -58,9 +58,9 @@ class Stage:
             def close(self) -> None:
                 events.append(f"{name} closed")
 
-        return Loaded(name, Noted, "1")
+        return LoadedTransformer(name, Noted, "1")
 
-    def chain(self, *classes: Loaded) -> Chain:
+    def chain(self, *classes: LoadedTransformer) -> Chain:
         return Chain(self.surroundings, classes, numbers(0, 1).schema)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from ingester.errors import Saturated, TooSlow
-from ingester.write.transform.pool import MOST_HUNG, Failed, GivenUp, TransformPool
+from ingester.write.transform.pool import MOST_HUNG, GivenUp, TransformPool, UserCodeFailed
 from tests.drivers.waiting import until as wait_until
 
 
@@ -40,7 +40,7 @@ def test_whatever_a_call_raises_is_its_caller_s(error: BaseException) -> None:
         raise error
 
     pool = TransformPool(2, 10.0)
-    with pytest.raises(Failed) as caught:
+    with pytest.raises(UserCodeFailed) as caught:
         pool.run("a", work)
     assert caught.value.error is error
     assert pool.run("a", lambda: 1) == 1

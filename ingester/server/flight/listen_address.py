@@ -1,7 +1,4 @@
-"""Where the Flight server listens, and with which certificates.
-
-Law of this file: values only; gRPC asks for TLS 1.2 at least by itself.
-"""
+"""The address where the Flight server listens, with its certificates."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from ingester.server.tls.certificates import Certificates
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """An address with what is shown and asked for there."""
+class ListenAddress:
+    """A host and port, and TLS if it has certificates. gRPC requires TLS 1.2 by default."""
 
     host: str
     """A name or an address, without brackets."""
@@ -22,7 +19,7 @@ class Door:
 
     @property
     def location(self) -> str:
-        """The address as gRPC takes it: ``grpc+tls://host:port``, or ``grpc://`` without TLS."""
+        """The address for gRPC: ``grpc+tls://host:port``, or ``grpc://`` without TLS."""
         return f"{self.scheme}://{self.shown_host}:{self.port}"
 
     @property
@@ -32,11 +29,11 @@ class Door:
 
     @property
     def shown_host(self) -> str:
-        """The host as it stands in an address: an IPv6 one in brackets."""
+        """The host as written in an address: an IPv6 address in brackets."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
     def tls_arguments(self) -> dict[str, Any]:
-        """The arguments of pyarrow's server for them."""
+        """Return the TLS arguments of pyarrow's server."""
         if self.certificates is None:
             return {}
         arguments: dict[str, Any] = {
