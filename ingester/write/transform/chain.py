@@ -31,7 +31,7 @@ from ingester.write.transform.pool import GivenUp, TransformPool, UserCodeFailed
 log = structlog.get_logger(__name__)
 
 FAILURES_EVERY_S = 10.0
-"""Of each class at most one failure is logged in this time, with the number of those left out."""
+"""A class has at most one failure logged in this time; the next line has the number left out."""
 FRAMES = 5
 MOST_CHARACTERS = 2000
 
