@@ -116,8 +116,7 @@ class TableDefinition:
 
         Raises:
             InvalidPartitionSpec: it cannot be parsed, or does not fit the table: column types that
-                it
-                cannot transform, or names that the table's columns have.
+                it cannot transform, or names that the table's columns have.
         """
         spec = PartitionSpec.parse(texts)
         spec.check_schema(self.schema)

@@ -43,9 +43,8 @@ class Log:
         directory: The log's folder, which `recover` creates. The caller holds a `DirectoryLock` for
             the log's whole life.
         carry: Called on the loop when a new segment is opened. Returns the ``(kind, parts)``
-            records
-            to write first in it. They must replace everything that older segments hold besides
-            operations, so that those can be pruned.
+            records to write first in it. They must replace everything that older segments hold
+            besides operations, so that those can be pruned.
     """
 
     def __init__(
@@ -161,8 +160,7 @@ class Log:
 
         Raises:
             LogFailed: a sync or a cut failed, or `apply` raised. All waiting callers have been
-                answered
-                with it. The process must end.
+                answered with it. The process must end.
         """
         if not self._started or self._commit.running:
             raise RuntimeError("run() comes once, after start()")

@@ -62,7 +62,7 @@ PAUSE_S = 1.0
 class _Attempt:
     commit: CommitRecord
     state: TableState  # what the table is if this attempt is committed
-    data: bytes  # of the commit: created again, it is the same to the byte
+    data: bytes  # of the commit; a repeated create has the same bytes
 
 
 class Proposal:
@@ -104,8 +104,7 @@ def commit(
         base: The newest known state; None to find out whether the table exists.
         rebase: Called with each state before the proposal is tried on it, including the first;
             returns the actions still to be committed. If there are none, no version is made, and
-            the
-            state that holds them is returned. It may raise to give up.
+            the state that holds them is returned. It may raise to give up.
         fence: Called with each state; raises if this writer must not commit to it. An adoption of a
             fenced writer's operations passes ``check_replaced``.
         pause: Waits for seconds, after :data:`LOSSES_IN_A_ROW` lost attempts.

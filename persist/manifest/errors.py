@@ -153,8 +153,7 @@ class PartlyCovered(ManifestError):
     Attributes:
         adds: The proposal's adds that hold both covered and other operations.
         covered: Per (ingester id, epoch, spec id, partition values) the last covered sequence;
-            higher
-            ones are still to be committed.
+            higher ones are still to be committed.
     """
 
     def __init__(self, adds: tuple[Add, ...], covered: Mapping[AppliedKey, int]) -> None:

@@ -140,7 +140,7 @@ class Removals:
         self._read: dict[int, str] = {}
 
     def follow(self, manifest: Manifest, lineage: Lineage) -> None:
-        """Learn of all versions after the first in ``lineage``, and forget those before it.
+        """Read all versions after the first in ``lineage``, and forget those before it.
 
         Raises:
             ManifestDamaged: A changelog is missing or broken.

@@ -113,19 +113,19 @@ class Manifest:
         return found
 
     def note(self, version: int) -> None:
-        """Remember that ``version`` is committed, so that the next search begins there."""
+        """Record that ``version`` is committed, so that the next search begins there."""
         self._hint = max(self._hint, version)
 
     def load(self, version: int | None = None, known: TableState | None = None) -> TableState:
         """The state at ``version``, or at the head.
 
         Args:
-            known: A state that one has; what it shares with the answer is not read again.
+            known: A known state; files that it shares with the result are not read again.
 
         Raises:
             TableNotFound: No version was ever committed.
-            VersionNotKept: The version is older than what is kept, or newer than the head.
-            ManifestDamaged: A file that it takes is missing or broken, and nothing covers it.
+            VersionNotKept: The version is older than the kept ones, or newer than the head.
+            ManifestDamaged: A needed file is missing or broken, and nothing covers it.
         """
         if known is not None and known.version == 0:
             known = None

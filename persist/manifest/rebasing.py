@@ -107,8 +107,7 @@ def rebase(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
 
     Raises:
         RewriteVoid, PartlyCovered, UploadExpired, ProposalConflict: See the module. The caller
-            plans
-            again.
+            plans again.
     """
     if _committed_before(state, actions):
         return ()

@@ -65,8 +65,7 @@ def verify(manifest: Manifest, count_rows: CountRows | None = None) -> Verificat
 
     Args:
         count_rows: Returns the rows of a data file, by its path from the store's root and its
-            entry;
-            by default only existence and size are checked. Its exceptions become findings.
+            entry; by default only existence and size are checked. Its exceptions become findings.
 
     Raises:
         TableNotFound: The table does not exist.

@@ -67,7 +67,7 @@ CODECS = {
     "lz4": range(0),
     "none": range(0),
 }
-"""The codecs that every reader of Parquet has, and their levels."""
+"""The codecs that all Parquet readers support, and their levels."""
 ZSTD = Compression()
 
 
@@ -137,8 +137,7 @@ def encode_sorted(
 
     Args:
         table: rows in order of arrival, with the definition's schema, and :data:`DELETED` if some
-            of
-            them delete.
+            of them delete.
         metadata: key-value metadata of each file; ``sort_order`` and ``rows`` are added.
         target_bytes: a file is cut at this size of its rows in memory.
 

@@ -198,18 +198,17 @@ def rows_alone(rows: int) -> pa.RecordBatch:
 
 
 SplitRows = list[tuple[PartitionValues, pa.RecordBatch]]
-"""Rows of one batch by partition, as ``persist.partitioning.split_batch`` makes them."""
+"""Rows of one batch by partition, from ``persist.partitioning.split_batch``."""
 
 
 class PartitionedRows:
-    """Holds rows of one schema."""
+    """Holds rows of one schema by partition until a file is made of them. One thread at a time."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._held: defaultdict[PartitionValues, list[pa.RecordBatch]] = defaultdict(list)
         self._sizes: dict[PartitionValues, int] = {}
         self.nbytes = 0
-        """The bytes of all rows that are held."""
 
     def __bool__(self) -> bool:
         return bool(self._sizes)
@@ -219,8 +218,7 @@ class PartitionedRows:
 
         Args:
             whole: the rows are not a view of a larger batch; a view would keep the whole batch in
-                memory
-                and is copied.
+                memory and is copied.
         """
         if not whole:
             rows = rows.take(pa.array(np.arange(rows.num_rows)))

@@ -206,8 +206,7 @@ def split_batch(
     Args:
         folders: the values must be usable as folder names.
         check: called with the number of partitions, if there are several, before parts are made;
-            its
-            exception ends the split.
+            its exception ends the split.
 
     Returns:
         ``(values, rows)`` per partition, each with at least one row and in the order of the batch;

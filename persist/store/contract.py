@@ -115,8 +115,7 @@ class ObjectStore(Protocol):
 
         Raises:
             AlreadyExists: an object exists and is unchanged. On local files and S3 it is never this
-                call's
-                own; file systems that repeat requests themselves cannot promise that.
+                call's own; file systems that repeat requests themselves cannot promise that.
             StoreUnavailable: it may or may not have happened; read it back before repeating.
         """
         ...

@@ -214,7 +214,7 @@ class LocalStore:
             yield
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as exc:
             self._check_root(exc)
-            self._check_mounted()  # what is not mounted is not missing
+            self._check_mounted()  # an object of an unmounted store is not missing
             raise ObjectNotFound(path) from exc
         except OSError as exc:
             if os.path.isdir(self._target(path)):  # Arrow does not say so
@@ -222,13 +222,15 @@ class LocalStore:
             raise from_os(exc, f"{self.url}/{path}") from exc
 
     def _check_root(self, exc: OSError) -> None:
-        """Raise ``StoreUnsuitable`` where a file stands in the way of the store's own folder."""
+        """Raise ``StoreUnsuitable`` if a file has the name of the store's folder or of one
+        above.
+        """
         if not isinstance(exc, NotADirectoryError | FileExistsError):
             return
         for folder in (Path(self._root), *Path(self._root).parents):
             if folder.exists() and not folder.is_dir():
                 raise StoreUnsuitable(
-                    f"{self.url}: {folder} is a file, and the store has to be a folder"
+                    f"{self.url}: {folder} is a file, but the store must be a folder"
                 ) from exc
 
     def _target(self, path: str) -> str:

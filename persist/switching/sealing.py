@@ -134,8 +134,7 @@ def imported_actions(
 
     Args:
         reshape: The table is defined again: ``new`` keeps its own schemas, specs and properties,
-            and
-            the source states that came with its rows.
+            and the source states that came with its rows.
     """
     if not reshape:
         yield from (one for number, one in sorted(old.schemas.items()) if number not in new.schemas)

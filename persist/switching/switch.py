@@ -70,30 +70,23 @@ def switch_version(
 
     Args:
         push_id: Of the push that made it, which is switched to once: a repeated call does not undo
-            a
-            rollback.
+            a rollback.
         since: A manifest version of the current table version: rows that came after it are carried
             over, each once. Only a version that was never current accepts them. In a keyed table
-            these
-            are the net changes by key: a row written again unchanged is no change, and stays as
-            pushed.
+            these are the net changes by key: a row written again unchanged is no change, and stays
+            as pushed.
         previous: The version that must be current now. Give it with ``since``, which is meaningless
-            for
-            another version's manifest.
+            for another version's manifest.
         reshape: The owner of the table's writes, if the version defines the table again: its
-            schemas,
-            specs and properties are its own, with ids above those of the current version. Nothing
-            of
-            the table may be in a buffer or under way.
+            schemas, specs and properties are its own, with ids above those of the current version.
+            Nothing of the table may be in a buffer or under way.
 
     Raises:
         TableVersionNotKept: The version does not exist, or was given up.
         Fenced: A newer process has the identity of ``reshape``.
         SwitchRefused: Its columns, partitions or keys do not continue the current ones; or the push
-            was
-            switched to before, and another version is current; or the current one is not
-            ``previous``;
-            or it is not known what came ``since``.
+            was switched to before, and another version is current; or the current one is not
+            ``previous``; or it is not known what came ``since``.
         VersionSealed: Another switch is under way: :func:`finish_switch` completes it.
         SwitchedMeanwhile: Another one was faster.
         StoreUnavailable, CommitUnclear: Call it again: completed steps stay done.
@@ -132,17 +125,14 @@ def roll_back(
 
     Args:
         version: The one to leave: if another is current, nothing is done, so a repeated rollback
-            goes
-            back once. By default the current one.
+            goes back once. By default the current one.
         carry: Carry over the rows streamed into the current version, except those that it took over
             with ``since``, which are in the previous version. Without it they stay behind and are
-            no
-            longer visible; a client that sends them again is told that they are duplicates.
+            no longer visible; a client that sends them again is told that they are duplicates.
 
     Raises:
         SwitchRefused: There was no previous version; or ``carry``, and it is not known what came
-            since
-            the present one became current.
+            since the present one became current.
         TableVersionNotKept, VersionSealed, SwitchedMeanwhile, StoreUnavailable, CommitUnclear: As
             :func:`switch_version`.
     """

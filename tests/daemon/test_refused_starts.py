@@ -27,7 +27,7 @@ def test_a_store_that_is_a_file_is_said_to_be_one(tmp_path: Path) -> None:
     told = json.loads(error.value.stderr.splitlines()[-1])
     assert error.value.code == 1
     assert told["runbook"] == "cannot-serve"
-    assert f"{tmp_path}/file is a file, and the store has to be a folder" in told["error"]
+    assert f"{tmp_path}/file is a file, but the store must be a folder" in told["error"]
     assert "folder is open to everybody" not in error.value.stderr
     store = open_store(f"file://{tmp_path}/file/below")
     for call in (lambda: store.put("a/b", b"x"), lambda: store.get("a"), lambda: store.exists("a")):
