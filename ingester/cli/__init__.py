@@ -11,7 +11,7 @@ fast. A command runs in a module that is imported when it is called:
     ``serve``                                serve, config, demo
     ``create``, ``write``                    tables and rows; ``row_numbers`` makes it repeatable
     ``query``, ``tail``, ``checkpoints``     rows, new rows as they arrive, checkpoints
-    ``status``, ``status_of_many``           status of one or several daemons, tables, persist
+    ``status``                               status of one or several daemons, tables, persist
     ``status_watch``, ``status_screen``      a status that refreshes, on a terminal or in a pipe
     ``drain``, ``log_level``                 stop accepting writes; change the log level
     ``wal_tools``, ``manifest_tools``        the log of a stopped daemon; tables in a store

@@ -24,7 +24,7 @@ def status(
         return
     if seconds is not None:
         raise CommandFailed("SECONDS needs --watch", USAGE)
-    from .status_of_many import print_status_of_each
+    from .status import print_status_of_each
 
     print_status_of_each(endpoint, json)
 

@@ -16,8 +16,7 @@ import msgspec
 from ingester.shown_text import escaped
 
 from .printing import shown, size, table_of
-from .status import entries, part
-from .status_of_many import HEADINGS, told_rows
+from .status import DAEMON_HEADINGS, entries, part, told_rows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -87,7 +86,7 @@ def _many(look: Mapping[str, Any], at: float) -> list[RenderableType]:
         elif entries(part(each, "status"), "alarms"):
             parts.append(Text(escaped(f"{each.get('endpoint')}:"), style="bold"))
             parts += _alarms(part(each, "status"))
-    parts.append(table_of(HEADINGS, told_rows(told), "\n"))
+    parts.append(table_of(DAEMON_HEADINGS, told_rows(told), "\n"))
     return parts
 
 

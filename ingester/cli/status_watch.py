@@ -23,7 +23,7 @@ from ingester.client import ClientError, Forbidden, InvalidRequest, Unauthentica
 from .connecting import connect, connections
 from .exits import USAGE, CommandFailed, stopped_by_signals
 from .printing import print_json, print_line
-from .status_of_many import ANSWERED_WITHIN_S, ask_all
+from .status import ANSWERED_WITHIN_S, ask_all
 from .status_screen import DAEMONS, StatusLook, rate_of, screen
 
 EVERY_S, LEAST_S, MOST_S = 2.0, 0.2, 3600.0
