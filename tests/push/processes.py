@@ -97,7 +97,7 @@ class Starter:
         rows = self.log.with_name(f"edition-{number}.parquet")
         if not rows.exists():
             pq.write_table(edition(number, bad=bad), rows)
-        command = [sys.executable, "-m", "ingester.pushes.spark", "--config", self._config]
+        command = [sys.executable, "-m", "ingester.spark.push", "--config", self._config]
         command += [NAMESPACE, TABLE, "--parquet", str(rows), "--push-id", push_id, "--no-lead"]
         command += ["--partition-by", *PARTITIONS, "--replay-since", REPLAY]
         lives_s = self._rng.uniform(*SPARK_LIVES_S) if dies else None

@@ -11,8 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
+import ingester.lifecycle
+import ingester.pushes
 from ingester.pushes import PROCEED, Decision, LifecycleHooks, Status
+from ingester.pushes.hook_runner import load_hook
 from ingester.pushes.hooks import METHODS, HookContext, PushView, RegionView
+from ingester.pushes.shipped import HealthCheck
 from tests.pushes.world import BEGAN
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pushes.md"
@@ -88,3 +92,12 @@ def test_a_context_knows_its_regions_by_name() -> None:
     assert a_context().view("a") == a_context().view()
     with pytest.raises(LookupError, match="push p1 has no region 'z'"):
         a_context().view("z")
+
+
+def test_hooks_written_against_the_former_names_still_load() -> None:
+    names = [name for name in vars(ingester.lifecycle) if not name.startswith("_")]
+    assert len(names) > 15
+    assert all(getattr(ingester.lifecycle, n) is getattr(ingester.pushes, n) for n in names)
+    former = load_hook("ingester.lifecycle.shipped.health_check:HealthCheck")
+    assert former.make is HealthCheck
+    assert former.name == "ingester.lifecycle.shipped.health_check:HealthCheck"

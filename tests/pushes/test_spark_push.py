@@ -390,7 +390,7 @@ def test_somebody_else_may_lead_a_push_whose_data_is_written_here(
     unled: list[str] = []
 
     def hear(progress: PushProgress) -> None:
-        if progress.what.startswith("nobody leads this push"):
+        if progress.what.startswith(ingester.pushes.spark.feed.UNLED):
             unled.append(progress.what)
             if len(unled) == 2:
                 (folder,) = push_folders(store)

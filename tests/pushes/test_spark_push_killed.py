@@ -114,7 +114,7 @@ def test_a_killed_driver_whose_tasks_failed_at_first_is_followed_by_the_job_of_t
     assert version == 1
 
     query = f"select {', '.join(COLUMNS)} from range({ROWS})"
-    job = ("ingester.pushes.spark", "--config", str(file), *TABLE, "--push-id", "p", "--json")
+    job = ("ingester.spark.push", "--config", str(file), *TABLE, "--push-id", "p", "--json")
     second = run(*job, "--sql", query)
     assert second.returncode == 0, second.stderr
     result = json.loads(second.stdout)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from pyspark.sql import DataFrame
 
@@ -45,6 +46,30 @@ _WITH_DATA = (Status.COMPLETED, Status.WAITING, Status.SERVING)
 """The statuses of a region with all of the data."""
 
 
+class DriverStage(Enum):
+    """The work that a driver has left."""
+
+    WAITING = "waiting"
+    """For the generations of the regions."""
+    WRITING = "writing"
+    """The Spark job runs."""
+    COMMITTING = "committing"
+    """The list of files is decided."""
+    DONE = "done"
+    """A region has the data, or an abort was requested: only the end of the push is left."""
+
+
+_NEXT: Mapping[DriverStage, frozenset[DriverStage]] = {
+    DriverStage.WAITING: frozenset(
+        # A former driver may have decided on the files already.
+        {DriverStage.WRITING, DriverStage.COMMITTING, DriverStage.DONE}
+    ),
+    DriverStage.WRITING: frozenset({DriverStage.COMMITTING, DriverStage.DONE}),
+    DriverStage.COMMITTING: frozenset({DriverStage.DONE}),
+    DriverStage.DONE: frozenset(),
+}
+
+
 @dataclass(slots=True)
 class PushRun:
     """The work of one driver for one push.
@@ -62,11 +87,12 @@ class PushRun:
     progress: Progress | None = None
     hooks: Callable[[], Sequence[HookCounts]] = tuple
     _regions: dict[str, StoreRegion] = field(init=False)
-    _data: DataList | None = None
+    _stage: DriverStage = DriverStage.WAITING
     _job: WriteJob | None = None
+    """Set from ``WRITING`` on, unless a former driver has written the data."""
+    _data: DataList | None = None
+    """Set from ``COMMITTING`` on."""
     _first_at: float | None = None
-    _asked_to_end: bool = False
-    _committed: bool = False
     _commit_at: float = 0.0
 
     def __post_init__(self) -> None:
@@ -109,29 +135,18 @@ class PushRun:
             if self._job is not None and not self._job.done.is_set():
                 self._job.cancel()
             return
-        if self._committed or any(each.status in _WITH_DATA for each in record.regions):
-            return
-        if self._data is None:
-            self._data = self._written(record)
-        if self._data is not None and time.monotonic() >= self._commit_at:
-            self._commit(record, self._data)
+        if self._stage is not DriverStage.DONE and _has_data(record):
+            self._go(DriverStage.DONE)
+        if self._stage is DriverStage.WAITING and self._may_write(record):
+            self._start(record)
+        if self._stage is DriverStage.WRITING:
+            self._decide(record)
+        if self._stage is DriverStage.COMMITTING and time.monotonic() >= self._commit_at:
+            self._commit(record)
 
-    def _written(self, record: PushRecord) -> DataList | None:
-        """The list of files, once decided on."""
-        job = self._job
-        if job is None:
-            if not self._may_write(record):
-                return None
-            found = read_data_list(self.store, record.push_id)
-            if found is None:
-                self._start(record)
-            return found
-        if not job.done.is_set():
-            return None
-        if job.written is None:
-            self._give_up(record, f"the data was not written: {job.reason}")
-            return None
-        return decide(self.store, record.push_id, job.written)
+    def _go(self, stage: DriverStage) -> None:
+        assert stage in _NEXT[self._stage], (self._stage, stage)
+        self._stage = stage
 
     def _may_write(self, record: PushRecord) -> bool:
         """Whether every active region has its generation, or was waited for."""
@@ -145,6 +160,10 @@ class PushRun:
         return not missing or now - self._first_at >= OTHERS_S
 
     def _start(self, record: PushRecord) -> None:
+        self._data = read_data_list(self.store, record.push_id)
+        if self._data is not None:
+            self._go(DriverStage.COMMITTING)
+            return
         settings = {each.name: each for each in self.config.regions}
         try:
             targets = targets_of(self._regions, settings, record)
@@ -156,23 +175,39 @@ class PushRun:
         task = WriteTask(targets.places, targets.definition, self.target_bytes)
         self._job = WriteJob(self.frame, task, record.push_id, self.expected_rows)
         self._job.start()
+        self._go(DriverStage.WRITING)
 
-    def _commit(self, record: PushRecord, data: DataList) -> None:
-        outcomes = commit_everywhere(self._regions, record, data)
-        self._committed = None in outcomes.values()
+    def _decide(self, record: PushRecord) -> None:
+        assert self._job is not None
+        if not self._job.done.is_set():
+            return
+        if self._job.written is None:
+            self._give_up(record, f"the data was not written: {self._job.reason}")
+            return
+        self._data = decide(self.store, record.push_id, self._job.written)
+        self._go(DriverStage.COMMITTING)
+
+    def _commit(self, record: PushRecord) -> None:
+        assert self._data is not None
+        outcomes = commit_everywhere(self._regions, record, self._data)
         refused = [(n, why) for n, why in outcomes.items() if isinstance(why, RegionFailed)]
-        if refused and len(refused) == len(outcomes):
+        if None in outcomes.values():
+            self._go(DriverStage.DONE)
+        elif refused and len(refused) == len(outcomes):
             name, why = refused[0]
             self._give_up(record, f"region {name} refuses the data: {why}")
         self._commit_at = time.monotonic() + COMMIT_AGAIN_S
 
     def _give_up(self, record: PushRecord, reason: str) -> None:
-        if not self._asked_to_end:
-            PushStore(self.store).request(record.push_id, "abort", reason, utc_now())
-            self._asked_to_end = True
+        PushStore(self.store).request(record.push_id, "abort", reason, utc_now())
+        self._go(DriverStage.DONE)
 
     def _end_job(self) -> None:
         job, until = self._job, time.monotonic() + CANCEL_WITHIN_S
         while job is not None and not job.done.is_set() and time.monotonic() < until:
             job.cancel()
             job.done.wait(1.0)
+
+
+def _has_data(record: PushRecord) -> bool:
+    return any(each.status in _WITH_DATA for each in record.regions)
