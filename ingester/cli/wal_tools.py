@@ -165,7 +165,7 @@ def _settings_of(data_dir: Path, flags: Mapping[str, object], file: Path | None)
         ConfigError: Invalid settings.
         CommandFailed: The recorded store cannot be read.
     """
-    from ingester.recovery.data_mark import DamagedMark, read_mark
+    from ingester.recovery.marks import DamagedMark, read_mark
 
     given = {"data_dir": str(data_dir)} | dict(flags)
     loaded = load(given, file=file)

@@ -7,8 +7,7 @@ from pathlib import Path
 import structlog
 
 from ingester.dml.record import DamagedRecord
-from ingester.recovery.data_mark import DamagedMark
-from ingester.recovery.marks import LostLog, OtherStore
+from ingester.recovery.marks import DamagedMark, LostLog, OtherStore
 from ingester.recovery.replay import LogOfAnotherTime, LogWithoutTable
 from ingester.server.http.server import ListenError
 from persist.manifest import Fenced, ManifestDamaged

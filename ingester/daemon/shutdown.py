@@ -17,8 +17,7 @@ from ingester.daemon.assembly import Runtime
 from ingester.daemon.drain import close_tables_and_log, until_in_files
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE
 from ingester.errors import IngesterError
-from ingester.recovery.data_mark import DamagedMark
-from ingester.recovery.marks import note_stop
+from ingester.recovery.marks import DamagedMark, note_stop
 from persist.store import StoreError
 from wal import LogError
 

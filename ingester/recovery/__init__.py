@@ -1,17 +1,16 @@
-"""From a log back to rows: our own after a crash, another's after it is dead.
+"""Recovery: a daemon's own log after a crash, and logs of dead daemons.
 
-    ``marks``   before anything is written: is our log here, and is this its store? ``data_mark`` is
-                what a data directory says of itself
+    ``marks``   before anything is written: is our log here, and is this its store?
     ``replay``  our log ─▶ each table opened at its newest version, our epoch committed to it
-                (``ingester.tables.ddl``) ─▶ what no file has ─▶ the buffers, within the limits
-    ``adopt``   a log whose daemon is dead ─▶ ``orphan_log`` reads it ─▶ ``adopt_table`` commits
-                its rows for who wrote them, as ``adoption_rules`` say. ``ingester wal adopt`` is a
-                process of its own: it has files made by ``ingester.flush.file_writer`` and commits
-                them by ``persist.manifest`` itself, under the old identity
+                (``ingester.tables.ddl``) ─▶ rows that no file has ─▶ the buffers, within limits
+    ``adopt``   a dead daemon's log ─▶ ``orphan_log`` reads it ─▶ ``adopt_table`` commits its rows
+                under their old identity, by ``adoption_rules``. ``ingester wal adopt`` is a process
+                of its own: ``ingester.flush.file_writer`` makes the files, and it commits them by
+                ``persist.manifest`` itself
 
-    ``left_logs``  the folders that a daemon looks after: ``adopt`` by itself, once they are free
+    ``left_logs``  adopts logs of the folders that a daemon looks after, once they are free
 
-All skip what manifests and origins already hold, so that running twice adds nothing. Adoption
-never changes a log; a segment of ours goes when all in it is in committed versions or is another
-process's to bring. Start reading at ``replay``.
+All of them skip what manifests and origins have, so running twice adds nothing. Adoption never
+changes a log. One of our segments is deleted only when all its rows are committed or another
+process has taken them over. Start reading at ``replay``.
 """

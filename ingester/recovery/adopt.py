@@ -1,17 +1,16 @@
-"""Adoption: what a fenced or dead daemon had acknowledged goes from its log into the tables.
+"""Adoption: rows that a fenced or dead daemon acknowledged move from its log into the tables.
 
     log of the old daemon ──▶ parts by (ingester id, epoch, spec, partition), oldest first
-        less what ``applied`` and the origins of the newest version hold ──▶ files ──▶ commits
+        less what ``applied`` and the origins of the newest version have ──▶ files ──▶ commits
 
-Law of this file: an operation goes in under the identity that it was written under, so ``applied``
-tells this run and every other what is there already. The log is locked, read, and left as it is.
-Before anything is committed to a table, its manifest names a newer epoch than the log's: that of
-the newest process that has claimed one or, where there is none, one that is claimed here. So
-whoever wrote the log can commit nothing any more, and the newer daemon goes on undisturbed.
+An operation is committed under the identity that wrote it, so ``applied`` shows this run and every
+other what is committed already. The log is locked and read, never changed. Before any commit to a
+table, its manifest gets a newer epoch than the log's: that of the newest claimed process, or one
+claimed here. So the log's writer can commit nothing any more, and a newer daemon is not disturbed.
 
-In a table with a primary key the last write of a key wins. Among operations of one log that is log
-order. Against a newer epoch it cannot be known: where that has written, or may hold rows, nothing
-is adopted and the report says why. All of it blocks.
+In a table with a primary key the last write of a key wins. Within one log that is log order.
+Against a newer epoch the order is unknown: where that has written, or may hold rows, nothing is
+adopted, and the report says why (``tests/recovery``). Blocks.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from wal import DirectoryLock
 from wal.lock import LOCK_NAME
 
 AT_ONCE_BYTES = 64 << 20
-"""Rows that are in memory until one version takes them."""
+"""The most bytes of rows held in memory before a commit."""
 
 
 class CannotAdopt(Exception):
-    """The folder or the store is not the one that the log needs; nothing more was changed."""
+    """The folder or the store does not belong to the log; nothing more was changed."""
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
-    """The fate of a log. ``epochs`` are those that wrote it, per ingester id."""
+    """The result of an adoption. ``epochs`` are those of the log's writers, by ingester id."""
 
     directory: str
     store: str
@@ -54,7 +53,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refused(self) -> list[AdoptedTable]:
-        """Tables with rows that stay in the log only."""
+        """Tables with rows that remain in the log only."""
         return [table for table in self.tables if table.refused is not None]
 
 
@@ -65,16 +64,16 @@ def adopt(
     target_file_bytes: int = 128 << 20,
     at_once_bytes: int = AT_ONCE_BYTES,
 ) -> Adoption:
-    """Commit what a log holds and no file does. Twice adds nothing.
+    """Commit what a log has and no file contains. Idempotent.
 
     Args:
         directory: a data directory, or its ``wal`` folder.
 
     Raises:
-        DirectoryLocked: its daemon runs.
-        LogDamaged, LogTooNew, DamagedRecord: the log does not check out.
-        CannotAdopt: no log, or not this store's.
-        StoreUnavailable, CommitUnclear: the store does not answer; what is in stays in. Once more.
+        DirectoryLocked: its daemon is running.
+        LogDamaged, LogTooNew, DamagedRecord: the log cannot be read.
+        CannotAdopt: no log, or a log of another store.
+        StoreUnavailable, CommitUnclear: the store is unreachable; run it again.
     """
     inner = directory / "wal"
     folder = inner if inner.is_dir() else directory
@@ -103,7 +102,7 @@ def _adopted(
             identities.check()
             file_writer = partial(FileWriter, store, limits=RewriteLimits(target_file_bytes))
             try:
-                # Of the version that the table is at once a switch under way is done.
+                # A pending switch is complete for the table's present version.
                 current = patiently(partial(load_current, store, *key))
                 manifest = Manifest(store, *key, current.table_version)
                 tables[key] = TableAdoption(manifest, file_writer, identities.successor)
@@ -127,7 +126,7 @@ def _adopted(
 
 
 class Identities:
-    """The writers of a log, and the identities that come after them."""
+    """The writers of a log, and the identities that succeed them."""
 
     def __init__(self, store: ObjectStore, writers: list[WriterIdentity]) -> None:
         self._store = store
@@ -136,17 +135,17 @@ class Identities:
         self._checked = False
 
     def epochs(self) -> dict[str, list[int]]:
-        """The epochs of the log's writers, per ingester id."""
+        """The epochs of the log's writers, by ingester id."""
         found: dict[str, list[int]] = {}
         for writer in self._writers:
             found.setdefault(writer.ingester_id, []).append(writer.epoch)
         return found
 
     def check(self) -> None:
-        """See that the epochs of the log were claimed in this store.
+        """Check that this store knows the epochs of the log.
 
         Raises:
-            CannotAdopt: they were not: it is another store, whose tables may have the same names.
+            CannotAdopt: it does not: another store, possibly with tables of the same names.
         """
         if self._checked:
             return
@@ -155,13 +154,13 @@ class Identities:
             if claimed != writer:
                 raise CannotAdopt(
                     f"the log was written by ingester {writer.ingester_id!r} in its epoch"
-                    f" {writer.epoch} (incarnation {writer.incarnation}), of which store"
-                    f" {self._store.url} knows nothing; is this the right store?"
+                    f" {writer.epoch} (incarnation {writer.incarnation}), which store"
+                    f" {self._store.url} does not know; is this the right store?"
                 )
         self._checked = True
 
     def successor(self, ingester_id: str) -> WriterIdentity:
-        """An identity that is newer than all that wrote the log: the newest one claimed, or new."""
+        """An identity newer than all writers of the log: the newest claimed one, or a new one."""
         known = self._successors.get(ingester_id)
         if known is None:
             known = self._successors[ingester_id] = self._find_or_claim(ingester_id)
@@ -177,7 +176,7 @@ class Identities:
             epoch = patiently(claim)
             if epoch == last + 1:
                 return WriterIdentity(ingester_id, incarnation, epoch)
-            # A daemon has come meanwhile: ours would fence it.
+            # A daemon has started meanwhile: our claim would fence it.
             newest = epoch - 1
         found = self._claimed(ingester_id, newest)
         if found is None:
@@ -190,7 +189,7 @@ class Identities:
         return max((parse_claim(info.path) or 0 for info in listed), default=0)
 
     def _claimed(self, ingester_id: str, epoch: int) -> WriterIdentity | None:
-        """The identity that claimed the epoch, None when nobody did."""
+        """The identity that claimed the epoch, or None."""
         try:
             body = json.loads(patiently(partial(self._store.get, claim_path(ingester_id, epoch))))
             return WriterIdentity(ingester_id, str(body["incarnation"]), epoch)

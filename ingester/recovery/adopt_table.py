@@ -1,11 +1,11 @@
-"""One table's share of an adopted log: uploaded, and committed for who wrote it.
+"""One table's part of an adopted log: uploaded and committed for its writers.
 
     pending ── less what is in files ──▶ upload ──▶ commit, fenced by check_replaced
                  ▲                                     │
-                 └──────── the newest version ◀────────┘  somebody else was faster: plan anew
+                 └──────── the newest version ◀────────┘  a concurrent commit was faster: plan again
 
-Law of this file: per (ingester id, epoch, spec, partition) operations are committed in log order
-and without gaps, so that ``applied`` never covers one that is in no file. All of it blocks.
+Per (ingester id, epoch, spec, partition) operations are committed in log order without gaps, so
+``applied`` never covers one that is in no file. Blocks.
 """
 
 from __future__ import annotations
@@ -72,30 +72,30 @@ ADOPTION_RETRY = StoreRetry(
     first_s=0.2, cap_s=3.0, unreachable=(StoreUnavailable, CommitUnclear), attempts=9
 )
 PLANS = 100
-"""The most plans: each new one means that somebody else has committed the same rows or files."""
+"""The most attempts; each follows a concurrent commit of the same rows or files."""
 
 
 class AdoptedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """The fate of one table's operations. Rows count once per part of an operation."""
+    """The result for one table. Rows count once per part of an operation."""
 
     namespace: str
     table: str
     rows: int = 0
     files: int = 0
     skipped_rows: int = 0
-    """Rows that were in files already, or are another process's by now."""
+    """Rows that files already had, or that belong to another process by now."""
     taken_over_rows: int = 0
-    """Rows, among ``skipped_rows``, whose sequences another process took over before they were in
-    files: their client has sent them again, or has given their numbers to others."""
+    """Rows among ``skipped_rows`` whose sequences another process took over before they were in
+    files: their client has sent them again, or has used their numbers for other rows."""
     refused_rows: int = 0
-    """Rows that stay in the log only; ``refused`` says why."""
+    """Rows that remain in the log only, because of ``refused``."""
     refused: str | None = None
     checkpoints: int = 0
-    """States of sources that were committed with the rows."""
+    """Committed states of sources."""
 
 
 class TableAdoption:
-    """Takes a table's operations in log order, and commits them."""
+    """Takes a table's operations in log order and commits them."""
 
     def __init__(
         self,
@@ -103,21 +103,25 @@ class TableAdoption:
         file_writer: Callable[[WriterIdentity], FileWriter],
         successor: Callable[[str], WriterIdentity],
     ) -> None:
-        """Load the table; raises ``TableNotFound``, ``StoreUnavailable``."""
+        """Load the table.
+
+        Raises:
+            TableNotFound, StoreUnavailable
+        """
         self._manifest = manifest
         self._file_writer = file_writer
         self._successor = successor
         self._state = patiently(manifest.load)
         self._keyed = TableDefinition.of_state(self._state).keyed
         self._writers: dict[str, WriterIdentity] = {}
-        """The newest writer of each ingester id, of those that wrote operations of the log."""
+        """The newest writer of each ingester id, of those with operations in the log."""
         self._pending: dict[OrphanKey, list[OrphanPart]] = {}
         self._checkpoints: dict[str, list[OrphanCheckpoint]] = {}
         self._missing = MissingSequences()
         self.report = AdoptedTable(namespace=manifest.namespace, table=manifest.table)
 
     def take(self, operation: OrphanOperation) -> int:
-        """Keep the operation's rows for the next :meth:`flush`, and return their bytes."""
+        """Keep an operation's rows for the next :meth:`flush`; return their bytes."""
         header = operation.logged.header
         newest = self._writers.setdefault(operation.writer.ingester_id, operation.writer)
         if newest.epoch < operation.writer.epoch:
@@ -134,10 +138,10 @@ class TableAdoption:
         return sum(part.nbytes for part in operation.logged.parts)
 
     def flush(self) -> None:
-        """Commit what was taken, unless it is in files.
+        """Commit the kept operations, except for those in files.
 
         Raises:
-            StoreUnavailable, CommitUnclear: the store does not answer. Adopt again.
+            StoreUnavailable, CommitUnclear: the store is unreachable; adopt again.
         """
         pending, self._pending = self._pending, {}
         for share in self._shares(pending):
@@ -148,14 +152,14 @@ class TableAdoption:
                 self._note(refused=str(exc), refused_rows=rows)
 
     def commit_checkpoints(self, *, whole: bool) -> None:
-        """Commit the newest states of sources: every row that was taken is in files.
+        """Commit the newest states of sources, once all rows are in files.
 
         Args:
-            whole: whether the rest of the log is in files, too. Otherwise states that came with a
-                sequence stay: their origin may have rows that were refused.
+            whole: whether the rest of the log is in files, too. Otherwise states with a sequence
+                are left out: their origin may have refused rows.
 
         Raises:
-            StoreUnavailable, CommitUnclear: the store does not answer. Adopt again.
+            StoreUnavailable, CommitUnclear: the store is unreachable; adopt again.
         """
         every = chain.from_iterable(self._checkpoints.values())
         found = [each for each in every if whole or each.origin_sequence is None]
@@ -187,7 +191,7 @@ class TableAdoption:
         raise CommitUnclear(self._state.version + 1, "none", f"{PLANS} plans in a row were void")
 
     def _is_whole(self, operation: OrphanOperation) -> bool:
-        """Note an operation; whether all of its origin up to it, that the log has, is brought."""
+        """Note an operation; return whether its origin's part of the log is complete up to it."""
         header = operation.logged.header
         name, sequence = header.origin, header.origin_sequence
         if name is None or sequence is None:
@@ -206,7 +210,7 @@ class TableAdoption:
         return self._missing.note(key, name, sequence, there=there)
 
     def _keep_checkpoint(self, operation: OrphanOperation, checkpoint: Checkpoint) -> None:
-        """Keep a state, and the newest few before it: what it came with may be another's by now."""
+        """Keep a state and the few before it: the newest may depend on rows of another process."""
         header = operation.logged.header
         found = OrphanCheckpoint(
             operation.writer, operation.seq, header.origin, header.origin_sequence, checkpoint
@@ -217,9 +221,9 @@ class TableAdoption:
             del kept[0]
 
     def _shares(self, pending: Pending) -> list[Pending]:
-        """Split into what one version takes: an ingester's; in a keyed table a partition's epoch.
+        """Split into shares of one version: an ingester's; in a keyed table a partition's epoch.
 
-        There a file replaces others, so the next one can be made only when it is in.
+        In a keyed table a file replaces others, so the next one depends on its commit.
         """
         if self._keyed:
             return [{key: parts} for key, parts in pending.items()]
@@ -255,7 +259,7 @@ class TableAdoption:
             except (OriginMoved, PartitionsChanged, PartlyCovered, UploadExpired):
                 self._state = patiently(partial(self._manifest.refresh, self._state))
                 continue
-            # What is not there fell out: somebody else was faster.
+            # Missing ones were dropped: a concurrent commit was faster.
             made = {
                 key: left[key]
                 for key, adds in files.items()
@@ -267,13 +271,13 @@ class TableAdoption:
         raise CommitUnclear(self._state.version + 1, "none", f"{PLANS} plans in a row were void")
 
     def _replace(self, old: WriterIdentity) -> None:
-        """See that the table's manifest has a newer epoch than the old one."""
+        """Put a newer epoch than the old one into the table's manifest."""
         known = self._state.writers.get(old.ingester_id)
         if known is not None and known.epoch > old.epoch:
             return
         successor = self._successor(old.ingester_id)
-        # Closed: a daemon that has this epoch says that it is open before its first write here. A
-        # keyed table is nobody else's before all is in: of two rows of a key the newer one counts.
+        # As closed: the daemon with this epoch says ``open`` before its first write. Nobody else
+        # may own a keyed table before the end: the newer row of a key must win.
         holds = self._keyed and successor.incarnation.startswith(ADOPTION)
         state: Literal["open", "closed"] = "open" if holds else "closed"
         fence = WriterAction(old.ingester_id, successor.incarnation, successor.epoch, state)
@@ -281,28 +285,28 @@ class TableAdoption:
         try:
             call = partial(commit, self._manifest, self._state, proposal, successor, if_older(old))
             self._state = patiently(call)
-        except Fenced:  # by one that is newer still, which will do
+        except Fenced:  # by a still newer one, which suffices
             self._state = patiently(partial(self._manifest.refresh, self._state))
 
     def close(self) -> None:
-        """Let a keyed table go, which the adoption has held until all was in.
+        """Release a keyed table, which the adoption has held until the end.
 
         Raises:
-            StoreUnavailable, CommitUnclear: the store does not answer. Adopt again.
+            StoreUnavailable, CommitUnclear: the store is unreachable; adopt again.
         """
         for old in self._writers.values() if self._keyed else ():
-            self._replace(old)  # it owns the table also where all was in files
+            self._replace(old)  # it owns the table even if all rows were in files
             held = self._state.writers[old.ingester_id]
             if held.state == "open" and held.incarnation.startswith(ADOPTION):
                 identity = WriterIdentity(held.ingester_id, held.incarnation, held.epoch)
                 proposal = Proposal([msgspec.structs.replace(held, state="closed")])
                 still = if_still(held)
                 call = partial(commit, self._manifest, self._state, proposal, identity, still)
-                with suppress(Fenced):  # by a daemon of this id, which says itself when it goes
+                with suppress(Fenced):  # by a daemon of this id, which releases it itself
                     self._state = patiently(call)
 
     def _upload(self, left: Pending) -> tuple[dict[OrphanKey, tuple[Add, ...]], list[Action]]:
-        """Put the rows of each key into files; return the files, and the actions to commit them."""
+        """Put the rows of each key into files; return these and the actions that commit them."""
         files: dict[OrphanKey, tuple[Add, ...]] = {}
         actions: list[Action] = []
         for key, parts in left.items():
@@ -330,10 +334,10 @@ class TableAdoption:
         return RowsToFlush(table, partition, key.writer.epoch, first_seq, last_seq, rows)
 
     def _rebase_on(self, base: TableState, left: Pending) -> Rebase:
-        """The usual rule; in a keyed table also: nothing new in the partition, and no newer epoch.
+        """The usual rule. In a keyed table also: no change of the partitions, and no newer epoch.
 
         Raises:
-            OrderUnknown: at once, and from what it returns as of the state that it is told.
+            OrderUnknown: now, or when the returned rule is applied to a later state.
         """
         if not self._keyed:
             return rebase
@@ -362,16 +366,16 @@ class TableAdoption:
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Make the call, and try it again for some seconds while the store is away.
+    """Call, and retry for some seconds while the store is unreachable.
 
     Raises:
-        StoreUnavailable, CommitUnclear: it stayed away.
+        StoreUnavailable, CommitUnclear: it stayed unreachable.
     """
     return retry(call, ADOPTION_RETRY)
 
 
 def if_still(held: WriterAction) -> Rebase:
-    """The usual rule, and nothing is left where the manifest has another word of the writer."""
+    """The usual rule, or no actions if the manifest's entry of the writer has changed."""
 
     def guarded(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
         there = state.writers.get(held.ingester_id) == held
@@ -381,9 +385,9 @@ def if_still(held: WriterAction) -> Rebase:
 
 
 def if_older(old: WriterIdentity) -> Rebase:
-    """The usual rule, and nothing is left where a newer epoch than ``old`` has spoken by now.
+    """The usual rule, or no actions if the manifest has a newer epoch than ``old``.
 
-    That may be the successor itself, which has the table open: its word is not ours to change.
+    That may be the successor itself with the table open, whose entry must stay.
     """
 
     def guarded(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:

@@ -1,10 +1,9 @@
-"""The rules of adoption: which operations of an old log go in, and which cannot.
+"""The rules of adoption: which operations of an old log are committed, and which cannot be.
 
-Law of this file: pure. An operation is in files where ``applied`` says so for the identity that it
-was written under, or where its origin is further; and it is another's to bring where that has
-taken the origin over. Of two rows with one primary key the last write counts; between a log and a
-newer epoch of its id nobody knows which that is, so there the older rows are refused and never put
-over the newer ones.
+An operation is in files if ``applied`` says so for its writer, or if its origin is further. It
+belongs to another process if that has taken over the origin. Of two rows with one primary key the
+last write wins; between a log and a newer epoch of its id the order is unknown, so the older rows
+are refused and never put over the newer ones.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from persist.manifest import CheckpointAction as CheckpointAction
 from persist.manifest.origins import OriginVerdict, completed, fresh, further, runs_of, verdict_of
 
 ADOPTION = "adoption-"
-"""How the incarnations of adoptions begin. Nothing is written under their epochs."""
+"""The prefix of the incarnations of adoptions. Nothing is written under their epochs."""
 
 
 class OrderUnknown(Exception):
-    """Rows with a primary key, and a newer epoch whose rows may be older or newer than they."""
+    """Rows with a primary key may be older or newer than those of a newer epoch."""
 
 
 class OrphanKey(NamedTuple):
-    """Operations that have one order: of one epoch and partition."""
+    """Operations with one order: of one epoch and partition."""
 
     writer: WriterIdentity
     spec_id: int
@@ -36,7 +35,7 @@ class OrphanKey(NamedTuple):
 
 
 class OrphanPart(NamedTuple):
-    """The rows of one operation, or of a coalesced batch, that belong to one partition."""
+    """The rows of one operation, or of a coalesced batch, in one partition."""
 
     seq: int
     """The sequence of the first operation of a coalesced batch."""
@@ -48,12 +47,12 @@ class OrphanPart(NamedTuple):
 
     @property
     def last_seq(self) -> int:
-        """The sequence of the last operation that has rows here, as a daemon commits it."""
+        """The sequence of the last operation with rows here, as a daemon commits it."""
         return self.seq + (self.row_counts[-1][0] if self.row_counts else 0)
 
 
 class OrphanSequence(NamedTuple):
-    """An operation of the log to which its origin gave a sequence."""
+    """An operation of the log with a sequence of its origin."""
 
     writer: WriterIdentity
     seq: int
@@ -62,7 +61,7 @@ class OrphanSequence(NamedTuple):
 
 
 class OrphanCheckpoint(NamedTuple):
-    """A source's state that came with an operation of the log."""
+    """A source's state that was logged with an operation."""
 
     writer: WriterIdentity
     seq: int
@@ -72,7 +71,7 @@ class OrphanCheckpoint(NamedTuple):
 
     @property
     def stamp(self) -> CheckpointAction:
-        """The operation that brought it, as its action says."""
+        """The action's stamp for the operation that brought it."""
         process = (self.writer.ingester_id, self.writer.epoch)
         return self.checkpoint.stamp(process, self.seq, self.origin, self.origin_sequence)
 
@@ -81,38 +80,38 @@ Pending = Mapping[OrphanKey, list[OrphanPart]]
 
 
 def check_made(state: TableState, parts: Iterable[OrphanKey]) -> None:
-    """Raise :class:`OrderUnknown` where rows are of the table as it was before a copy."""
+    """Raise :class:`OrderUnknown` for rows of a table that a copy has replaced."""
     if any(spec_id not in state.specs for _, spec_id, _ in parts):
         raise OrderUnknown(
-            "a copy has made it anew since, perhaps with other columns: what was in it before is in"
-            f" an earlier version of it than {state.table_version}, and these rows are of that time"
+            "a copy has replaced it since, perhaps with other columns: these rows belong to an"
+            f" earlier version of the table than {state.table_version}"
         )
 
 
 def check_order(state: TableState, parts: Iterable[OrphanKey]) -> None:
-    """Raise :class:`OrderUnknown` where rows of a newer epoch may have the same keys.
+    """Raise :class:`OrderUnknown` if a newer epoch may have rows with the same keys.
 
-    An open writer may hold rows of any partition in memory; of one that has closed the table
-    cleanly, ``applied`` tells which partitions it has written to.
+    An open writer may hold rows of any partition in memory. For one that closed the table cleanly,
+    ``applied`` tells its partitions.
     """
     for writer, spec_id, values in parts:
         owner = state.owner
         if owner is not None and owner.ingester_id != writer.ingester_id:
             raise OrderUnknown(
-                f"it has a primary key, and {owner.ingester_id!r} takes its writes by now: which of"
-                " two rows of a key is the newer one cannot be known"
+                f"it has a primary key, and {owner.ingester_id!r} owns its writes now: which of"
+                " two rows of a key is newer cannot be known"
             )
         known = state.writers.get(writer.ingester_id)
         if (
             known is not None
             and known.epoch > writer.epoch
             and known.state == "open"
-            and not known.incarnation.startswith(ADOPTION)  # which only holds the table
+            and not known.incarnation.startswith(ADOPTION)  # an adoption only holds the table
         ):
             raise OrderUnknown(
                 f"it has a primary key, and epoch {known.epoch} of {known.ingester_id!r} writes to"
-                " it: which of two rows of a key is the newer one cannot be known. Stop that daemon"
-                " cleanly (SIGTERM) and adopt again: partitions that it has not touched go in then"
+                " it: which of two rows of a key is newer cannot be known. Stop that daemon cleanly"
+                " (SIGTERM) and adopt again: partitions that it has not changed are adopted then"
             )
         newer = [
             epoch
@@ -129,8 +128,8 @@ def check_order(state: TableState, parts: Iterable[OrphanKey]) -> None:
         if newer:
             raise OrderUnknown(
                 f"it has a primary key, and epoch {max(newer)} of {writer.ingester_id!r} has"
-                f" written to partition {list(values)}: which of two rows of a key is the newer"
-                " one cannot be known"
+                f" written to partition {list(values)}: which of two rows of a key is newer"
+                " cannot be known"
             )
 
 
@@ -147,16 +146,16 @@ def left_of(state: TableState, share: Pending) -> dict[OrphanKey, list[OrphanPar
 
 
 def _is_to_adopt(state: TableState, key: OrphanKey, part: OrphanPart) -> bool:
-    """Whether this part of an operation is in no file, and no other process brings it.
+    """Whether the part is in no file, and no other process brings it.
 
-    Another does where it took the origin over at this sequence or below: whoever wrote the
-    operation sends it to that one.
+    Another process does if it took over the origin at this sequence or below: the client sends the
+    operation to that process.
     """
     return _standing(state, key, part) is OriginVerdict.NEW
 
 
 def taken_over(state: TableState, share: Pending) -> list[list[OrphanPart]]:
-    """List the operations of a share that another process took over before they were in files."""
+    """The operations of a share that another process took over before they were in files."""
     taken = []
     for key, parts in share.items():
         upto = state.applied_to(key.writer.ingester_id, key.writer.epoch, key.spec_id, key.values)
@@ -182,7 +181,7 @@ def _standing(state: TableState, key: OrphanKey, part: OrphanPart) -> OriginVerd
 def origins_of(
     state: TableState, left: Pending
 ) -> tuple[list[OriginAction], dict[str, OriginAction | None]]:
-    """The origins that a commit of these operations claims, and those that it was made from."""
+    """The origins that a commit of these operations claims, and their previous entries."""
     changed: dict[str, OriginAction] = {}
     seen: dict[str, OriginAction | None] = {}
     for key, parts in left.items():
@@ -200,13 +199,12 @@ def origins_of(
 def is_brought(
     state: TableState, found: OrphanSequence, partitions: Iterable[PartitionKey]
 ) -> bool:
-    """Whether an operation with a sequence is in files, or is going to be by this adoption.
+    """Whether an operation with a sequence is in files, or will be by this adoption.
 
-    Of what ``applied`` covers that is not so where a flush has passed over it, because its origin
-    was elsewhere.
+    ``applied`` may cover an operation that a flush skipped because its origin was elsewhere.
 
     Args:
-        partitions: those that it has rows of.
+        partitions: the partitions of its rows.
     """
     runs = runs_of(state.origins.get(found.origin))
     process = (found.writer.ingester_id, found.writer.epoch)
@@ -221,13 +219,13 @@ def is_brought(
 def checkpoints_of(
     state: TableState, found: Iterable[OrphanCheckpoint]
 ) -> tuple[list[Action], dict[str, OriginAction | None]]:
-    """The actions that commit a log's newest state of each partition, once its rows are in files.
+    """The actions that commit a log's newest state of each partition, once all rows are in files.
 
-    A state whose sequence another process has taken over is passed over: its rows are not there.
-    An origin is complete up to the state that it came with, as all of the log is in files.
+    A state is skipped if another process has taken over its sequence. Its origin is complete up to
+    it, as the whole log is in files.
 
     Returns:
-        The actions, and the origins that they were made from.
+        The actions, and the previous entries of the origins.
     """
     newest: dict[str, OrphanCheckpoint] = {}
     for each in found:
@@ -253,7 +251,7 @@ def checkpoints_of(
 
 
 def _is_own(state: TableState, found: OrphanCheckpoint) -> bool:
-    """Whether the sequence that a state came with is still its writer's, or in files."""
+    """Whether the state's sequence still belongs to its writer, or is in files."""
     if found.origin is None or found.origin_sequence is None:
         return True
     runs = runs_of(state.origins.get(found.origin))
@@ -262,5 +260,5 @@ def _is_own(state: TableState, found: OrphanCheckpoint) -> bool:
 
 
 def rows_of(parts: Iterable[list[OrphanPart]]) -> int:
-    """The number of rows of these operations."""
+    """The number of rows."""
     return sum(part.batch.num_rows for run in parts for part in run)

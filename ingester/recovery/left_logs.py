@@ -1,13 +1,12 @@
-"""Logs that others have left behind: a daemon adopts by itself what it is told to look after.
+"""Logs that other daemons left behind, adopted automatically from configured folders.
 
     folder of ``recovery.adopt`` ─┬─ a daemon holds it ───────────▶ "held"
                                   └─ free for ``adopt_after`` ────▶ adopt ─┬─▶ "adopted"
-                                                                           └─▶ "failed": again
+                                                                           └─▶ "failed": retried
 
-Law of this file: a folder is looked at, locked and read, and its log is left as it is: by what
-``ingester wal adopt`` does, and with its guarantees, so each row comes in once whoever adopts it,
-and however often. A log that has been adopted is read again only when it has changed. What is tried
-again in vain is tried ever more rarely. Loop only; what blocks is in a thread.
+A folder is adopted as by ``ingester wal adopt``, with the same guarantees: each row is added once,
+whoever adopts it, and however often. An adopted log is read again only after a change. Failures are
+retried with increasing pauses. Loop only; blocking work runs in threads.
 """
 
 from __future__ import annotations
@@ -36,28 +35,28 @@ from wal.lock import LOCK_NAME
 log = structlog.get_logger(__name__)
 
 LOOK_S = 60.0
-"""The time between two looks at the folders."""
+"""The interval of looks at the folders."""
 LONGEST_WAIT_S = 3600.0
-"""The longest time between two tries of a log that cannot be adopted."""
+"""The longest pause between two attempts."""
 
 Adopt = Callable[[Path], Adoption]
 Shape = tuple[tuple[str, int, int], ...]
-"""The segments of a log: name, bytes and time of the last change of each."""
+"""A log's segments: name, bytes and modification time of each."""
 
 
 class _Seen(NamedTuple):
-    """What was found when a folder was looked at."""
+    """The last look at a folder."""
 
     shape: Shape
     since: float
 
 
 class LeftLogs:
-    """Adopts the logs of the folders that nobody holds any more.
+    """Adopts logs of folders that no daemon holds.
 
     Args:
         adopt: adopts one folder; blocks.
-        clock: gives seconds.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(
@@ -77,11 +76,11 @@ class LeftLogs:
         self._told: dict[Path, AdoptionStatus] = {}
 
     def statistics(self) -> list[AdoptionStatus]:
-        """Tell of each folder, by its name."""
+        """The status of each folder, by name."""
         return [self._told[folder] for folder in sorted(self._told)]
 
     async def run(self) -> None:
-        """Look at the folders now and then, until cancelled; not at all where there are none."""
+        """Look at the folders regularly until cancelled, if there are any."""
         pause_s = min(LOOK_S, max(0.2, self._settings.adopt_after))
         while self._settings.adopt:
             for folder in await trio.to_thread.run_sync(self._folders):
@@ -106,7 +105,7 @@ class LeftLogs:
             before = self._free[folder] = _Seen(seen, now)
         if self._done.get(folder) == seen:
             if self._told[folder].state != "adopted":
-                self._tell(folder, "adopted")  # its daemon was there for a while, and wrote nothing
+                self._tell(folder, "adopted")  # its daemon was back for a while and wrote nothing
             return
         wait_s, not_before = self._tries.get(folder, (LOOK_S, float("-inf")))
         if now - before.since < self._settings.adopt_after:
@@ -123,7 +122,7 @@ class LeftLogs:
                 partial(self._adopt, folder), abandon_on_cancel=True
             )
         except DirectoryLocked:
-            self._tell(folder, "held")  # its daemon has come back
+            self._tell(folder, "held")  # its daemon is back
             return
         except (
             LogError, DamagedRecord, CannotAdopt, CannotEncode, ManifestError, StoreError, OSError,
@@ -159,12 +158,12 @@ class LeftLogs:
 
 
 def adopt_into(store: ObjectStore, target_file_bytes: int) -> Adopt:
-    """Return what adopts a folder's log into a store."""
+    """A function that adopts a folder's log into a store."""
     return partial(adopt, store=store, target_file_bytes=target_file_bytes)
 
 
 def _expanded(named: Path) -> Iterator[Path]:
-    """Give the folder; where its last part is a pattern, all folders that it names."""
+    """The folder, or all folders that match if its last part is a pattern."""
     if "*" in named.name:
         yield from sorted(each for each in named.parent.glob(named.name) if each.is_dir())
     else:
@@ -172,7 +171,7 @@ def _expanded(named: Path) -> Iterator[Path]:
 
 
 def _free_log(folder: Path) -> Shape | AdoptionState:
-    """The segments of a folder that nobody holds, or why there is nothing to adopt. Blocks."""
+    """The segments of a folder that no daemon holds, or why there is nothing to adopt. Blocks."""
     segments = folder / "wal"
     try:
         shape = tuple(
@@ -188,7 +187,7 @@ def _free_log(folder: Path) -> Shape | AdoptionState:
 
 
 def _is_held(lock: Path) -> bool:
-    """Whether a process has the lock; whoever wants it meanwhile may find it taken for a moment."""
+    """Whether a process holds the lock. A concurrent attempt to take it may fail for a moment."""
     try:
         fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

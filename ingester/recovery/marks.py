@@ -1,23 +1,31 @@
-"""Whether a start finds what was left: its log, and the store that the log belongs to.
+"""Checks before a start: is the log here, and does it belong to this store?
 
-    data directory  ──▶ ``data_mark``: store, last epoch, last start
+    data directory  ──▶ its mark: store, last epoch, last start
     log             ──▶ whether it has segments, and the newest epoch in them     ──▶ ``judge``
-    store           ──▶ its own mark, the last claim of this id, its word of a clean stop
+    store           ──▶ its own mark, the last claim of this id, a recorded clean stop
                                                                                    │
-                          the start goes on ◀── nothing amiss, or accepted by name ┴▶ refused
+                              the start continues ◀── in order, or accepted ───────┴▶ refused
 
-Law of this file: nothing is written before it is known that this is the store and that the log is
-here. Two things are recognised. A *lost log*: the last epoch of this id has not stopped cleanly,
-and its log is not in this folder (a volume that is not mounted, a wrong ``data_dir``, another
-daemon of this id). *Another store*: not the one that this folder belongs to, an emptied one (a
-mount point with nothing mounted), or one from before this folder's last start (a restore). What was
-written before there were marks knows nothing of them, and gets them without a word.
+Nothing is written before these checks pass (``tests/recovery/test_marks.py``). They detect a *lost
+log*: the last epoch of this id did not stop cleanly, and its log is not in this folder (a volume
+that is not mounted, a wrong ``data_dir``, another daemon of this id). And *another store*: not this
+folder's, an emptied one (a mount point without a mount), or one from before the folder's last start
+(a restored backup). Folders and stores of versions without marks get them silently.
+
+    <data-dir>/ingester.json   written atomically by each start, before its claim and again once
+                               the log has a segment of its epoch, and by a clean stop
+
+The name of a start (``starting``) is in the mark before it is in the store's claim, and its epoch
+is there before a row is taken under it. So a start that died early is distinguished from one whose
+log has rows; until then the mark keeps describing the log as before.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,70 +33,165 @@ import msgspec
 import structlog
 
 from ingester.config.settings import RecoverySettings
-from ingester.recovery.data_mark import DataMark, Starting, read_mark, write_mark
 from persist.manifest import EpochClaim, WriterIdentity, last_claim, tell_stop
 from persist.store import ObjectStore, StoreMark, ensure_mark
 from persist.store import read_mark as read_store_mark
+from persist.store.local import sync_folder, write_synced
 from wal import Recovered
 
 log = structlog.get_logger(__name__)
 
+NAME = "ingester.json"
+FORMAT = 1
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+
+
+class DamagedMark(ValueError):
+    """``ingester.json`` is damaged, or of a newer version."""
+
+
+class Starting(msgspec.Struct, frozen=True, kw_only=True):
+    """A start without a log segment yet, and perhaps without an epoch."""
+
+    incarnation: str
+    store: str
+    store_url: str
+    anew: bool = False
+    """Whether the log of earlier epochs is missing: lost or elsewhere."""
+
+
+class DataMark(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the mark."""
+
+    format: int = FORMAT
+    ingester_id: str
+    store: str
+    """The ``id`` in the store's mark."""
+    store_url: str
+    """The store's location without secrets, for people and for ``wal adopt``."""
+    epoch: int
+    """The last epoch whose log began here; 0 before the first."""
+    incarnation: str
+    """The start of ``epoch``."""
+    stopped: bool
+    """Whether ``epoch`` stopped with all of its rows in files."""
+    since: int = 0
+    """The first epoch whose log was here; this log knows nothing of earlier ones."""
+    starting: Starting | None = None
+    """The last start, if it has not come this far or died."""
+
+    @property
+    def incarnations(self) -> tuple[str, ...]:
+        """The starts known to the mark."""
+        return (self.incarnation, *([self.starting.incarnation] if self.starting else []))
+
+
+def read_mark(data_dir: Path) -> DataMark | None:
+    """The mark of a data directory; None if it has none, as in old versions.
+
+    Raises:
+        DamagedMark: invalid content.
+        OSError: it cannot be read.
+    """
+    path = data_dir / NAME
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        mark = msgspec.json.decode(data, type=DataMark)
+    except msgspec.DecodeError as exc:
+        raise DamagedMark(
+            f"{path} is damaged: {exc}; it names the store of the log beside it. If that is the"
+            " store in the settings, move the file aside: a start creates it again"
+        ) from exc
+    if mark.format != FORMAT:
+        raise DamagedMark(
+            f"{path} has format {mark.format}; this version supports {FORMAT}: start the version"
+            " that wrote it, or a newer one"
+        )
+    return mark
+
+
+def write_mark(data_dir: Path, mark: DataMark) -> None:
+    """Replace the mark atomically and durably.
+
+    On a full disk the old mark stays, with a warning: the log's segments tell the rest.
+
+    Raises:
+        OSError: it cannot be written for another reason.
+    """
+    target = data_dir / NAME
+    temporary = data_dir / f"{NAME}.tmp"
+    try:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        write_synced(os.fspath(temporary), msgspec.json.format(msgspec.json.encode(mark)))
+        temporary.replace(target)
+        sync_folder(data_dir)
+    except OSError as exc:
+        with suppress(OSError):
+            temporary.unlink()
+        if exc.errno not in _NO_ROOM:
+            raise
+        log.warning("mark not written", path=str(target), error=str(exc), runbook="disk-full")
+
 
 class LostLog(Exception):
-    """The log of the last epoch is not here, and that epoch has not stopped cleanly."""
+    """The log of the last epoch is missing, and that epoch did not stop cleanly."""
 
 
 class OtherStore(Exception):
-    """The store is not the one that the data directory belongs to, or not as it was."""
+    """The store is not the data directory's, or an older state of it."""
 
 
 class Left(NamedTuple):
-    """What a start finds before it has written anything."""
+    """What a start finds before it writes anything."""
 
     data_dir: Path
     ingester_id: str
     store_url: str
     mark: DataMark | None
     segments: int
-    """Segments of the log; 0 where the folder is new or nothing is mounted."""
+    """The number of segments; 0 if the folder is new or nothing is mounted."""
     logged_epoch: int
-    """The newest epoch that the log has a segment of; 0 where there is none."""
+    """The newest epoch with a segment in the log; 0 if there is none."""
     store_mark: StoreMark | None
     claim: EpochClaim | None
-    """The newest claim of this id, where there is one not older than mark and log."""
+    """The newest claim of this id, unless mark or log are newer."""
 
     @property
     def own_mark(self) -> DataMark | None:
-        """The folder's mark, where it is of this id."""
+        """The folder's mark, if it belongs to this id."""
         return None if self.mark is None or self.mark.ingester_id != self.ingester_id else self.mark
 
     @property
     def known_epoch(self) -> int:
-        """The newest epoch of this id that the data directory knows of."""
+        """The newest epoch of this id that the data directory knows."""
         return max(self.logged_epoch, 0 if self.own_mark is None else self.own_mark.epoch)
 
     @property
     def is_anew(self) -> bool:
-        """Whether the log of an earlier epoch of this id may not be here."""
+        """Whether the log of an earlier epoch of this id may be missing."""
         mark, claim = self.own_mark, self.claim
         if mark is None or not self.known_epoch or _lost_log(self) is not None:
             return True
         if mark.starting is not None and mark.starting.anew:
-            return True  # it has not come so far as to say so of its epoch
+            return True  # it did not come far enough to record its epoch
         return claim is not None and claim.incarnation not in mark.incarnations
 
     @property
     def since(self) -> int:
-        """The first epoch whose log was here, where it is not begun anew."""
+        """The first epoch whose log was here, unless the log begins with this start."""
         return 0 if self.own_mark is None else self.own_mark.since
 
 
 def look(data_dir: Path, ingester_id: str, store: ObjectStore, recovered: Recovered) -> Left:
-    """Read both marks and the last claim; writes nothing. Blocks.
+    """Read both marks and the last claim, without writing. Blocks.
 
     Raises:
-        DamagedMark, StoreUnsuitable: A mark cannot be read.
-        StoreUnavailable: Try again.
+        DamagedMark, StoreUnsuitable: a mark cannot be read.
+        StoreUnavailable: retry.
     """
     mark = read_mark(data_dir)
     logged = max((s.epoch for s in recovered.segments if s.ingester_id == ingester_id), default=0)
@@ -106,13 +209,13 @@ def look(data_dir: Path, ingester_id: str, store: ObjectStore, recovered: Recove
 
 
 def judge(left: Left, accepted: RecoverySettings) -> None:
-    """Let a start go on or refuse it. Pure, but for what it logs.
+    """Allow or refuse a start. Pure, except for logging.
 
     Raises:
-        OtherStore, LostLog: Refused, and not accepted by the settings.
+        OtherStore, LostLog: refused, and not accepted by the settings.
     """
     if left.mark is None and not left.segments:
-        # Whoever has restored a backup, or moved a volume, sees by it that it is not here.
+        # Shows an operator who restored a backup or moved a volume that the log is not here.
         log.info("data directory is new", data_dir=str(left.data_dir), store=left.store_url)
     if left.mark is not None and left.mark.ingester_id != left.ingester_id:
         log.warning(
@@ -120,7 +223,7 @@ def judge(left: Left, accepted: RecoverySettings) -> None:
             data_dir=str(left.data_dir),
             was=left.mark.ingester_id,
             ingester_id=left.ingester_id,
-            help="its log is kept, and replayed; where this id is a mistake, start it as it was",
+            help="its log is kept and replayed; if this id is a mistake, start with the former one",
             runbook="lost-log",
         )
     for problem, setting, is_accepted in (
@@ -133,7 +236,7 @@ def judge(left: Left, accepted: RecoverySettings) -> None:
                 log.warning(
                     "accepted what was not amiss",
                     setting=setting,
-                    help="take it out of the settings: it would hide the next one",
+                    help="remove it from the settings: it would hide the next problem",
                     runbook=runbook,
                 )
         elif is_accepted:
@@ -145,25 +248,25 @@ def judge(left: Left, accepted: RecoverySettings) -> None:
 def _other_store(left: Left) -> OtherStore | None:
     mark, found = left.mark, left.store_mark
     helps = (
-        f"check store and mounts. Where it is meant (a store that was restored or replaced), start"
-        f" once with --accept-other-store: what {left.data_dir}/wal holds goes into this store then"
+        f"check store and mounts. If the store was restored or replaced on purpose, start once with"
+        f" --accept-other-store: the rows in {left.data_dir}/wal then go into this store"
     )
     if mark is not None and found is None:
         return OtherStore(
-            f"data_dir {left.data_dir} belongs to store {mark.store} ({mark.store_url}), and"
+            f"data_dir {left.data_dir} belongs to store {mark.store} ({mark.store_url}), but"
             f" {left.store_url} has no mark (_store.json): it is empty, not mounted, or another"
-            f" one; {helps}"
+            f" store; {helps}"
         )
     if mark is not None and found is not None and mark.store != found.id:
         return OtherStore(
-            f"data_dir {left.data_dir} belongs to store {mark.store} ({mark.store_url}), and"
+            f"data_dir {left.data_dir} belongs to store {mark.store} ({mark.store_url}), but"
             f" {left.store_url} is store {found.id}; {helps}"
         )
     if left.known_epoch and left.claim is None:
         return OtherStore(
-            f"data_dir {left.data_dir} has had epoch {left.known_epoch} of ingester"
-            f" {left.ingester_id!r}, of which store {left.store_url} knows nothing: it is another"
-            f" one, or was restored from a state before that epoch; {helps}"
+            f"data_dir {left.data_dir} has epoch {left.known_epoch} of ingester"
+            f" {left.ingester_id!r}, which store {left.store_url} does not know: it is another"
+            f" store, or was restored from a state before that epoch; {helps}"
         )
     return None
 
@@ -173,32 +276,32 @@ def _lost_log(left: Left) -> LostLog | None:
     if claim is None:
         return None
     if mark is not None and claim.incarnation in mark.incarnations:
-        # The log has a segment of each epoch from before its first row on, until a later one has.
+        # The log has a segment of each epoch from before its first row until a later epoch has one.
         epoch = mark.epoch
         is_left_open = not mark.stopped and not (claim.stopped and claim.epoch == epoch)
     else:
         epoch, is_left_open = claim.epoch, claim.left_open
     if not is_left_open or left.logged_epoch >= epoch:
         return None
-    there = f"the log ends at epoch {left.logged_epoch}" if left.segments else "there is no log"
+    found = f"the log ends at epoch {left.logged_epoch}" if left.segments else "there is no log"
     since = f" (started {claim.at} on {claim.host})" if epoch == claim.epoch and claim.host else ""
     return LostLog(
-        f"epoch {epoch} of ingester {left.ingester_id!r}{since} has not stopped cleanly, and in"
-        f" data_dir {left.data_dir} {there}: rows that it acknowledged may be in its log alone. Is"
-        " the volume mounted, is data_dir the right one, does another daemon run under this id?"
-        " Where that log is lost for good, or has been adopted, start once with --accept-lost-log"
+        f"epoch {epoch} of ingester {left.ingester_id!r}{since} did not stop cleanly, and in"
+        f" data_dir {left.data_dir} {found}: acknowledged rows may be in the missing log only. Is"
+        " the volume mounted, is data_dir correct, does another daemon run under this id?"
+        " If that log is lost for good, or was adopted, start once with --accept-lost-log"
     )
 
 
 def begin(left: Left, store: ObjectStore, incarnation: str) -> str:
-    """Mark the store, where it has no mark yet, and the data directory with this start. Blocks.
+    """Mark an unmarked store, and record this start in the data directory's mark. Blocks.
 
     Returns:
-        The id of the store.
+        The store's id.
 
     Raises:
-        StoreUnavailable: Try again.
-        OSError: The data directory cannot be written.
+        StoreUnavailable: retry.
+        OSError: the data directory cannot be written.
     """
     starting = Starting(
         incarnation=incarnation,
@@ -221,7 +324,7 @@ def begin(left: Left, store: ObjectStore, incarnation: str) -> str:
 
 
 def claim_body(store: ObjectStore, incarnation: str) -> dict[str, object]:
-    """What the claim says of this start. Blocks."""
+    """The body of this start's claim. Blocks."""
     return {
         "incarnation": incarnation,
         "pid": os.getpid(),
@@ -232,10 +335,10 @@ def claim_body(store: ObjectStore, incarnation: str) -> dict[str, object]:
 
 
 def note_epoch(data_dir: Path, writer: WriterIdentity) -> None:
-    """Keep in the mark that the log has this epoch's first segment; before it takes rows. Blocks.
+    """Record in the mark that the log has this epoch's first segment, before it takes rows. Blocks.
 
     Raises:
-        OSError: The data directory cannot be written.
+        OSError: the data directory cannot be written.
     """
     mark = read_mark(data_dir)
     if mark is None or mark.starting is None or mark.starting.incarnation != writer.incarnation:
@@ -253,10 +356,10 @@ def note_epoch(data_dir: Path, writer: WriterIdentity) -> None:
 
 
 def note_stop(data_dir: Path, store: ObjectStore, writer: WriterIdentity) -> None:
-    """Say in the store and in the data directory that all rows of this epoch are in files. Blocks.
+    """Record in the store and in the data directory that all rows are in files. Blocks.
 
     Raises:
-        StoreError, OSError: It may or may not have been said: the next start wants the log.
+        StoreError, OSError: it may not be recorded; the next start then requires the log.
     """
     mark = read_mark(data_dir)
     if mark is None or mark.incarnation != writer.incarnation:

@@ -1,7 +1,7 @@
-"""The operations of a log that nobody runs, as they were acknowledged.
+"""The acknowledged operations of a log whose daemon does not run.
 
-Law of this file: reads and changes nothing; what a start would refuse is refused here with the same
-error, and what a start would cut off as never acknowledged is left out.
+The log is only read. Damage that a start would refuse is refused here with the same error; a torn
+tail, which was never acknowledged, is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wal.replay import ReplayCursor
 
 
 class OrphanOperation(NamedTuple):
-    """An operation with the identity that it has for ever."""
+    """An operation with its permanent identity."""
 
     writer: WriterIdentity
     seq: int
@@ -31,13 +31,13 @@ class OrphanOperation(NamedTuple):
 
 
 class OrphanLog:
-    """The log of a daemon that has stopped, in its folder."""
+    """The log of a stopped daemon, in its folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Check every segment in full.
+        """Check every segment completely.
 
         Raises:
-            LogDamaged, LogTooNew: a start would stop at it.
+            LogDamaged, LogTooNew: a start would refuse the log.
             OSError: the folder cannot be read.
         """
         self._disk = Disk()
@@ -57,15 +57,15 @@ class OrphanLog:
         return len(self._facts)
 
     def writers(self) -> list[WriterIdentity]:
-        """The log's writers, each once, by rising epoch; also those that left no operation."""
+        """The log's writers by epoch, each once, including those without operations."""
         found = {_identity(facts) for facts in self._facts.values()}
         return sorted(found, key=lambda writer: (writer.ingester_id, writer.epoch))
 
     def operations(self) -> Iterator[OrphanOperation]:
-        """All operations, oldest first; about 8 MiB of them are read at a time.
+        """All operations, oldest first; about 8 MiB are read at a time.
 
         Raises:
-            LogDamaged, DamagedRecord: a record does not check out.
+            LogDamaged, DamagedRecord: a record is damaged.
         """
         facts = list(self._facts.values())
         cursor = ReplayCursor(self._disk, self._folder, facts, pa.allocate_buffer)

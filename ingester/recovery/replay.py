@@ -1,11 +1,10 @@
 """Replay: from the log back into the buffers, after a crash or a stop that ran out of time.
 
-Law of this file: oldest first, through the same tree as live writes; parts that a committed
-manifest version already has are skipped, by (ingester id, epoch, spec, partition). Memory limits
-hold: replay waits for flushes, which run meanwhile. After a crash in here the next start finds
-each operation in the log or in a file, but for one that is another process's to bring. Above such
-a one nothing that is wholly in files counts as applied, and no state of a source: its client sends
-all of it again.
+Oldest first, through the same tree as live writes. Parts that a committed manifest version has are
+skipped, by (ingester id, epoch, spec, partition). Memory limits hold: replay waits for flushes,
+which run meanwhile. After a crash during replay, the next start finds each operation in the log or
+in a file, unless it belongs to another process. Above such an operation nothing counts as applied
+that is completely in files, and no state of a source: its client sends all of it again.
 """
 
 from __future__ import annotations
@@ -36,35 +35,35 @@ REGISTER_RETRY = StoreRetry(first_s=0.2, cap_s=10.0, unreachable=(StoreAway,))
 
 
 class LogWithoutTable(Exception):
-    """The log has rows of a table that the store does not know: most likely the wrong store."""
+    """The log has rows of a table that the store does not have: most likely the wrong store."""
 
 
 class LogOfAnotherTime(Exception):
-    """The log has rows of a keyed table that another daemon writes to by now."""
+    """The log has rows of a keyed table that another daemon owns by now."""
 
 
 @dataclass(slots=True)
 class ReplayReport:
-    """The amounts that replay has found."""
+    """Counts of a replay."""
 
     operations: int = 0
     rows: int = 0
     skipped_rows: int = 0
     """Rows that were not replayed: committed files had them, or they are ``foreign_rows``."""
     foreign_rows: int = 0
-    """Rows of origins that another process took over: whoever wrote them has sent them there."""
+    """Rows of origins that another process took over; their clients have sent them there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """The memory that replay may use, and what makes the daemon flush."""
+    """The memory that replay may use, and what triggers flushes."""
 
     ledger: MemoryLedger
     relieve: Callable[[], None]
 
 
 class Replay:
-    """Feeds a recovered log to the tree."""
+    """Applies a recovered log to the buffers."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class Replay:
     ) -> None:
         self.report = ReplayReport()
         self.interrupted: set[str] = set()
-        """Origins that had a transaction open when the log ended."""
+        """Origins with an open transaction at the end of the log."""
         self._catalog = catalog
         self._tree = tree
         self._origins = origins
@@ -84,15 +83,15 @@ class Replay:
         self._ingester_id = ingester_id
         self._segment = -1
         self._carried: tuple[list[tuple[str, str, str, int]], Process] | None = None
-        """What the newest segment says of origins, and who wrote it."""
+        """The newest segment's record of origins, and its writer."""
         self._missing = MissingSequences()
         self._schemas: dict[int, pa.Schema] = {}
         self._shared: dict[str, SharedBytes] = {}
-        """The bytes that checkpoints of the segment share."""
+        """Bytes shared by checkpoints of the segment."""
         self._number_of: dict[int, int] = {}
-        """The tree's number of each schema that the segment numbers by itself."""
+        """The tree's number of each schema, by its number in the segment."""
         self._numbers: dict[bytes, int] = {}
-        # Below zero, where live streams never number theirs, and not the tree's -1.
+        # Below zero, where live streams have no numbers, and not the tree's -1.
         self._next_number = itertools.count(-2, -1)
 
     async def run(
@@ -101,12 +100,12 @@ class Replay:
         """Replay everything.
 
         Args:
-            on_segment: gets the number of each segment that replay comes to.
+            on_segment: called with the number of each segment.
 
         Raises:
-            LogDamaged, DamagedRecord: something does not check out.
-            LogWithoutTable: the log does not belong to this store.
-            Fenced: a later process runs under this id.
+            LogDamaged, DamagedRecord: a segment or record is damaged.
+            LogWithoutTable: the log belongs to another store.
+            Fenced: a later process uses this id.
         """
         self._origins.replaying = True
         async for records in wal.replay(allocate=pa.allocate_buffer):
@@ -127,7 +126,7 @@ class Replay:
         return self.report
 
     def _begin_segment(self, segment: int) -> None:
-        """Begin a segment, which numbers its schemas anew."""
+        """Begin a segment, which numbers its schemas from the beginning."""
         self._segment = segment
         self._schemas.clear()
         self._shared.clear()
@@ -185,7 +184,7 @@ class Replay:
         table: TableBuffer,
         logged: LoggedOperation,
     ) -> Operation | None:
-        """The share of a record's operation of this number, or coalesced batch, that files lack."""
+        """The part of a record's operation or coalesced batch that files lack."""
         header, epoch, seq = logged.header, record.epoch, record.first_seq + number
         parts = tuple(
             part
@@ -198,8 +197,8 @@ class Replay:
             self._check_made(table, header.spec_id)
         applies = self._is_to_apply(table, logged, parts, epoch)
         whole = self._is_whole(table, logged, epoch, applies)
-        # What is in files above rows that another process has would make these count as duplicates:
-        # whoever has the origin sends both again, and what is in files is left out.
+        # Rows in files above those of another process would make these duplicates. The client
+        # sends both to the origin's owner again, and rows in files are left out.
         if not applies or not (parts or whole):
             self.report.skipped_rows += logged.rows
             self.report.foreign_rows += rows
@@ -228,7 +227,7 @@ class Replay:
     def _is_whole(
         self, table: TableBuffer, logged: LoggedOperation, epoch: int, applies: bool
     ) -> bool:
-        """Note an operation; whether all of its origin up to it, that the log has, is there."""
+        """Note an operation; return whether its origin's part of the log is complete up to it."""
         header = logged.header
         name, sequence = header.origin, header.origin_sequence
         if name is None or sequence is None:
@@ -245,7 +244,7 @@ class Replay:
         return self._missing.note(table.key, name, sequence, there=there)
 
     def _check_owner(self, table: TableBuffer) -> None:
-        """Raise LogOfAnotherTime where another daemon takes the writes of a keyed table by now."""
+        """Raise LogOfAnotherTime if another daemon owns the keyed table's writes by now."""
         owner = table.state.owner if table.definition.keyed else None
         if owner is not None and owner.ingester_id != self._ingester_id:
             raise LogOfAnotherTime(
@@ -256,7 +255,7 @@ class Replay:
             )
 
     def _check_made(self, table: TableBuffer, spec_id: int) -> None:
-        """Raise LogOfAnotherTime for rows of the table as it was before a copy made it anew."""
+        """Raise LogOfAnotherTime for rows of a table that a copy has replaced."""
         if spec_id not in table.state.specs:
             raise LogOfAnotherTime(
                 f"the log has acknowledged rows of table {table.namespace}/{table.name} that are in"
@@ -267,11 +266,11 @@ class Replay:
     def _is_to_apply(
         self, table: TableBuffer, logged: LoggedOperation, left: tuple[Part, ...], epoch: int
     ) -> bool:
-        """Whether an operation is still this daemon's, of which ``left`` is not applied yet.
+        """Whether an operation, of which ``left`` is not applied, still belongs to this daemon.
 
-        It is not where another process has taken its origin over. Nor is it where a flush has
-        passed over rows of it because its origin was elsewhere; that may have come back since, then
-        whoever writes it sends the operation again.
+        It does not if another process took over its origin, or if a flush skipped some of its rows
+        while the origin was elsewhere. The origin may have come back since; then its client sends
+        the operation again.
         """
         header = logged.header
         name, sequence = header.origin, header.origin_sequence
@@ -293,7 +292,7 @@ class Replay:
         )
 
     async def _register(self, namespace: str, name: str) -> TableBuffer:
-        """Open a table, with our epoch in its manifest: only then what is applied there counts."""
+        """Open a table and commit our epoch to its manifest; only then does applying count."""
 
         async def once() -> TableBuffer:
             table = await self._catalog.open(namespace, name)
@@ -315,6 +314,6 @@ class Replay:
         if ledger.used <= ledger.watermarks.low:
             return
         self._limits.relieve()
-        # Polled: memory comes back in many places, and no event tells of all of them.
+        # Polled: memory is released in many places without a common event.
         while ledger.used > ledger.watermarks.high and (ledger.buffered or ledger.frozen):
             await trio.sleep(0.01)

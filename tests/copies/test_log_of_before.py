@@ -45,7 +45,7 @@ def test_rows_of_before_are_told_from_those_of_the_table_as_it_is(tmp_path: Path
     assert (by_table["other"].rows, by_table["other"].refused) == (1, None)
     assert by_table["t"].rows == 0
     assert by_table["t"].refused is not None
-    assert "a copy has made it anew" in by_table["t"].refused
+    assert "a copy has replaced it" in by_table["t"].refused
 
     with pytest.raises(DaemonEnded, match="made the table anew by a copy"):
         Daemon.start(tmp_path / "lost", store=url)

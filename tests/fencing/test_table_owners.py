@@ -223,5 +223,5 @@ def test_rows_of_a_recovered_disk_do_not_replace_newer_ones(tmp_path: Path) -> N
         options = ("--store", store_url(tmp_path))
         done = wal_command("adopt", first.data_dir, *options)
         assert done.returncode == 1
-        assert "'second' takes its writes by now" in done.stderr
+        assert "'second' owns its writes now" in done.stderr
         assert state(second) == dict.fromkeys(range(3), 99)

@@ -12,8 +12,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from ingester.config.settings import RecoverySettings
-from ingester.recovery.data_mark import NAME, DamagedMark, DataMark, Starting, read_mark, write_mark
-from ingester.recovery.marks import Left, LostLog, OtherStore, judge
+from ingester.recovery.marks import (
+    NAME,
+    DamagedMark,
+    DataMark,
+    Left,
+    LostLog,
+    OtherStore,
+    Starting,
+    judge,
+    read_mark,
+    write_mark,
+)
 from persist.manifest import EpochClaim, claim_epoch, last_claim, tell_stop
 from persist.store import StoreMark, StoreUnsuitable, ensure_mark
 from persist.store import read_mark as read_store_mark
