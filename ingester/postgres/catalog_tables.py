@@ -22,7 +22,7 @@ from ingester.postgres.facts import ColumnFacts, PublicationFacts
 FIRST_NORMAL_OID = 16384
 """Objects below are built in."""
 _ATTACHED_AT_ONCE = 3
-"""A table created as a partition is attached at most so many commands after its creation;
+"""A table created as a partition is attached at most this many commands after its creation;
 separate statements need more."""
 
 

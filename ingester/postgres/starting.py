@@ -102,8 +102,8 @@ def _start(
     made_slot = False
     try:
         # The old slot may be unusable; copies begin at a new slot.
-        anew = options.resync_all and any(s.place.is_of(place) for s in tables.have.values())
-        if slot is not None and (slot.lost or anew):
+        again = options.resync_all and any(s.place.is_of(place) for s in tables.have.values())
+        if slot is not None and (slot.lost or again):
             drop_slot(connection, options.slot)
             slot = None
         if slot is None:

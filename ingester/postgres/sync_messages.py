@@ -143,7 +143,7 @@ class ChangedRows:
         for _ in range(self._columns):
             yield self._spread(olds, old_walk), self._spread(news, new_walk)
         if new_walk is not None and (new_walk.at != self._ends[news]).any():
-            raise UnknownMessage("pgoutput: a change goes on behind its row")
+            raise UnknownMessage("pgoutput: a change has bytes after its row")
 
     def texts(self, cells: Cells) -> pa.Array:
         """The texts of cells as bytes, null if there is none."""
@@ -168,7 +168,7 @@ class ChangedRows:
             walk.step()
         updates = self.is_update[olds]
         if (walk.at[~updates] != self._ends[olds][~updates]).any():
-            raise UnknownMessage("pgoutput: a change goes on behind its row")
+            raise UnknownMessage("pgoutput: a change has bytes after its row")
         at = walk.at[updates]
         if (at >= self._ends[olds][updates]).any() or (self._data[at] != _NEW).any():
             raise UnknownMessage("pgoutput: an update without its new row")

@@ -5,8 +5,8 @@
                                                                            └─▶ "failed": retried
 
 A folder is adopted as by ``ingester wal adopt``, with the same guarantees: each row is added once,
-whoever adopts it, and however often. An adopted log is read again only after a change. Failures are
-retried with increasing pauses. Loop only; blocking work runs in threads.
+even if several daemons adopt the log. An adopted log is read again only after a change. Failures
+are retried with increasing pauses. Loop only; blocking work runs in threads.
 """
 
 from __future__ import annotations

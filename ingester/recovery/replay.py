@@ -250,8 +250,8 @@ class Replay:
             raise LogOfAnotherTime(
                 f"the log has acknowledged rows of table {table.namespace}/{table.name}, whose"
                 f" writes daemon {owner.ingester_id!r} takes by now: which of two rows of a key is"
-                " the newer one cannot be known. `ingester wal adopt` brings in the rest of this"
-                " log; then move its folder aside"
+                " newer cannot be known. `ingester wal adopt` adopts the rest of this log; then"
+                " move its folder aside"
             )
 
     def _check_made(self, table: TableBuffer, spec_id: int) -> None:
@@ -259,8 +259,8 @@ class Replay:
         if spec_id not in table.state.specs:
             raise LogOfAnotherTime(
                 f"the log has acknowledged rows of table {table.namespace}/{table.name} that are in"
-                " no file, and another daemon has made the table anew by a copy since. `ingester"
-                " wal adopt` brings in the rest of this log; then move its folder aside"
+                " no file, but another daemon has replaced the table by a copy since. `ingester wal"
+                " adopt` adopts the rest of this log; then move its folder aside"
             )
 
     def _is_to_apply(

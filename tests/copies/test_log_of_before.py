@@ -47,7 +47,7 @@ def test_rows_of_before_are_told_from_those_of_the_table_as_it_is(tmp_path: Path
     assert by_table["t"].refused is not None
     assert "a copy has replaced it" in by_table["t"].refused
 
-    with pytest.raises(DaemonEnded, match="made the table anew by a copy"):
+    with pytest.raises(DaemonEnded, match="replaced the table by a copy"):
         Daemon.start(tmp_path / "lost", store=url)
     with (
         Daemon.start(tmp_path / "found", store=url, recovery__accept_lost_log="true") as daemon,
