@@ -1,10 +1,10 @@
 """``python -m tests.copies.dying serve …``: a daemon that dies at a change of one table's folder.
 
-    DIES_AT=N          at the n-th change (from 1), after it where n is even, else before it
-    DIES_IN=FOLDER     of the table, in the store
-    DIES_ONCE=FILE     changes count from when this file is there
+    DIES_AT=N          at the n-th change (from 1): after it if n is even, else before it
+    DIES_IN=FOLDER     the table's folder in the store
+    DIES_ONCE=FILE     changes count once this file exists
 
-Nothing of the daemon is changed but the moment of its death.
+Only the moment of its death is changed in the daemon.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All copies of a daemon: how many there may be, and what becomes of those that are left."""
+"""All copies of a daemon: their limits, and how they end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Any order of writes, deletes, transactions, copies, kills and persists: a table equals its model.
 
-The model is a dictionary. A copy replaces all of it, its key and its columns; what is given up
-replaces nothing. Clean-up runs all the while, as sharply as it can be set.
+The model is a dictionary. A copy replaces all of it, including key and columns; an abandoned one
+changes nothing. Clean-up runs all the time with the shortest limits.
 """
 
 from __future__ import annotations

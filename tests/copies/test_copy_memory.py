@@ -1,4 +1,4 @@
-"""What copies hold is counted, bounded by the daemon's memory, and given back."""
+"""The memory of copies is counted, bounded by the daemon's limit, and released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A copy is the table from its finish on, with its state; before, nobody sees anything of it."""
+"""A copy becomes the table at its finish, with its state; before, it is invisible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Followers of a table that a copy makes anew: readers see the old one whole, then the new one."""
+"""Followers of a copied table: readers see the old table whole, then the new one."""
 
 from __future__ import annotations
 

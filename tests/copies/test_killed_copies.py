@@ -1,6 +1,6 @@
-"""A daemon that is killed at each change that a copy makes: the table is the old or the new one.
+"""A daemon killed at each change that a copy makes: the table is the old or the new one.
 
-Its state is there exactly if its rows are, and a copy that is begun anew goes through.
+Its state exists exactly if its rows do, and a repeated copy succeeds.
 """
 
 from __future__ import annotations

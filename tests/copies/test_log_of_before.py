@@ -1,7 +1,7 @@
-"""A log of before a copy, that comes back after it: its rows are not put into the table as it is.
+"""A log older than a copy, found after it: its rows are not put into the new table.
 
-A daemon loses its disk with rows that are in no file, is started anew, and the table is made anew.
-Then the disk is found: neither a start on it nor an adoption mixes both, and both say why.
+A daemon loses its disk with rows that are in no file and is restarted, and a copy replaces the
+table. Then the disk is found: neither a start on it nor an adoption mixes both, and both say why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A copy takes a table over while its store is away: nobody writes, and nobody waits for ever."""
+"""A copy takes over a table while the store is unreachable: no writes, bounded waits."""
 
 from __future__ import annotations
 

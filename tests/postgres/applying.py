@@ -1,4 +1,4 @@
-"""Messages for the daemon, applied to a table that is a dict: what the daemon makes of them."""
+"""Applies messages for the daemon to dicts, as a model of what the daemon does."""
 
 from __future__ import annotations
 

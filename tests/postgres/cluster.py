@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, with logical decoding."""
+"""A PostgreSQL server for tests, with logical decoding."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Source and copy compared without a line of the product's: ``COPY`` beside a query of the daemon.
+"""Compares source and copy without any code of the product: ``COPY`` beside a query of the daemon.
 
     source ──COPY … CSV──▶ texts ──by the copy's own types──▶ values ┐
     daemon ──DoGet────────────────────────────────────────▶ values ┴─▶ differences
 
-A table of the source is compared under its name here. Columns that the source generates count only
-where the copy has them; a column that the copy lacks counts as null.
+A table of the source is compared under its name here. Generated columns are compared only if the
+copy has them; a column that the copy lacks counts as null.
 """
 
 from __future__ import annotations

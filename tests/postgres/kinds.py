@@ -1,4 +1,4 @@
-"""The kinds of fault that other replicators have been reported for, each as a story."""
+"""Faults that were reported for other replicators, each as a story."""
 
 from __future__ import annotations
 

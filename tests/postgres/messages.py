@@ -1,4 +1,4 @@
-"""Messages as pgoutput writes them, and a slow parser of their rows to compare with."""
+"""Messages as pgoutput writes them, and a slow parser of their rows as an oracle."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""``ingester replicate postgres`` in a process of its own, and a daemon that keeps its address.
+"""``ingester replicate postgres`` in its own process, and a daemon that keeps its address.
 
     with replicating(cluster.dsn, daemon.flight, "shop", folder, "--slot", "mine") as replicator:
         replicator.kill()
-        replicator.start()                 # goes on
-        facts = replicator.stop()          # SIGTERM, and what it printed
+        replicator.start()                 # resumes
+        facts = replicator.stop()          # SIGTERM; returns what it printed
 
-What it says on standard error is in ``said``, over all starts.
+``said`` is its standard error over all starts.
 """
 
 from __future__ import annotations

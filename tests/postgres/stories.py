@@ -1,9 +1,9 @@
-"""Stories of tables at one source, told in phases, all at once: what is done, what has to become.
+"""Stories of tables at one source, told in phases, all in parallel: steps and the expected result.
 
     phase 0: tables with rows ─▶ [ all of them right? ] ─▶ phase 1: what happens to them ─▶ … ─▶ end
 
-Law of this file: a table has to be ``EQUAL`` to its source by :mod:`tests.postgres.comparing`, or
-set aside with a reason that fits; what is neither after ``patience_s`` is told of its story alone.
+In each phase a table must be ``EQUAL`` to its source by :mod:`tests.postgres.comparing`, or set
+aside with a fitting reason. After ``patience_s`` only the failing stories are reported.
 """
 
 from __future__ import annotations

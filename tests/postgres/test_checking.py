@@ -1,4 +1,4 @@
-"""`--check` says what could be followed, and why not, of any server, and changes nothing."""
+"""`--check` reports what could be followed, and why not, and changes nothing."""
 
 from __future__ import annotations
 

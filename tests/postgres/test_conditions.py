@@ -1,4 +1,4 @@
-"""What a real server's catalogues say of tables, on the oldest, Debian's and the newest version."""
+"""The catalogs of real servers: the oldest, Debian's and the newest version."""
 
 from __future__ import annotations
 

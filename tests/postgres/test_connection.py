@@ -1,4 +1,4 @@
-"""Connections write values in one way, and tell what a retry helps from what it does not."""
+"""Connections pin the format of values and classify errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions of a real server, decoded: the tables here are the source's after each."""
+"""Decoded transactions of a real server: the tables equal the source's after each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No change is lost of a table that waits for a copy, or whose slot or server is another one."""
+"""No change is lost of a table that waits for a copy, or after its slot was replaced."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every kind of fault that others were reported for, on a real server: copied right, or set aside.
+"""Reported faults of other replicators, on a real server: copied correctly, or set aside.
 
-All stories go on side by side, at one server and one daemon, with two replicators: one with a
-publication of its own making, one with somebody else's as a role with few rights.
+All stories run in parallel, at one server and one daemon, with two replicators: one creates its
+publication, the other uses an existing one as a role with few rights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a replicator refuses, it refuses each time, in one line; nothing that it made is left."""
+"""Refused starts are refused each time, in one line, and leave nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon's disk is lost, and what comes next finds the copy to be as the source is."""
+"""After the loss of the daemon's disk the copy becomes equal to the source again."""
 
 from __future__ import annotations
 

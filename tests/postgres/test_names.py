@@ -1,4 +1,4 @@
-"""Every table of a source has a name here of its own."""
+"""Different tables of a source have different names here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done with a table, by what the source has beside what is here."""
+"""The action for a table, by its state here and its facts at the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which process of the daemon the positions of a session count on."""
+"""The process of the daemon that a session's positions depend on."""
 
 from __future__ import annotations
 

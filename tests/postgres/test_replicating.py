@@ -1,4 +1,4 @@
-"""`ingester replicate postgres` on a real server: a first copy, then pgbench's load, over kills."""
+"""`ingester replicate postgres` on a real server: a copy, then pgbench's load, with kills."""
 
 from __future__ import annotations
 

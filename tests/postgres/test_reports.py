@@ -1,4 +1,4 @@
-"""What a replicator tells of itself: within its bounds, and never in the replicator's way."""
+"""A replicator's reports are bounded, and never disturb the replicator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transaction on a table with REPLICA IDENTITY FULL leaves what the source has."""
+"""A transaction under REPLICA IDENTITY FULL leaves the same rows as at the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of PostgreSQL 10 and 18: where they stand in the log, and what they refuse to read."""
+"""Snapshots of PostgreSQL 10 and 18: their position in the log, and refused tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of PostgreSQL's tables into a daemon: every text, every kind of table, every failure."""
+"""Copies into a daemon: every text, every kind of table, every failure."""
 
 from __future__ import annotations
 

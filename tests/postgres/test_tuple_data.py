@@ -1,4 +1,4 @@
-"""The rows of many changes at once are what they are one by one, and nothing else is read."""
+"""Parsing many changes at once equals parsing them one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of PostgreSQL become values, or are dealt with by their column's policy."""
+"""Texts of PostgreSQL become values, or their column's policy decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison of source and copy: finds what differs, and nothing that is only on its way."""
+"""A comparison finds all differences, and no changes in transit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oldest and the newest PostgreSQL that are tried: a copy, changes, and what is left equal."""
+"""The oldest and the newest PostgreSQL: a copy, changes, and equality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see of a replicator at work: each table in its phase, and why it has ended."""
+"""The status of a replicator at work: each table's phase, and why it has ended."""
 
 from __future__ import annotations
 

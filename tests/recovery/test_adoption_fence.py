@@ -1,4 +1,4 @@
-"""An adoption's fence never takes back what the successor says of itself."""
+"""An adoption's fence never overwrites the successor's entry."""
 
 from __future__ import annotations
 

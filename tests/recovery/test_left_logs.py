@@ -1,4 +1,4 @@
-"""A daemon adopts by itself the logs that it looks after, once their daemons are gone."""
+"""A daemon adopts the logs that it looks after, once their daemons are gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start looks whether the log and the store are those that were left, and refuses by name."""
+"""A start checks that log and store belong together, and refuses with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes folded to one per key come to what they come to one by one."""
+"""Folded changes equal the changes applied one by one."""
 
 from __future__ import annotations
 

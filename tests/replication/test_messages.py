@@ -1,4 +1,4 @@
-"""Messages of a replication client are read by their columns' roles, or refused by name."""
+"""Messages are read by their columns' roles, or refused with a column's name."""
 
 from __future__ import annotations
 

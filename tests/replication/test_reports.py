@@ -1,4 +1,4 @@
-"""Reports of replicators in the daemon: who is there, who was, and how much of it is kept."""
+"""Reports of replicators in the daemon: who is alive, and how much is kept."""
 
 from __future__ import annotations
 

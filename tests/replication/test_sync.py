@@ -1,4 +1,4 @@
-"""The replication stream over Flight: transactions, progress, repeats, and what is refused."""
+"""The replication stream over Flight: transactions, progress, repetitions, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replication stream at a daemon that is short of memory, or has lost its process or disk."""
+"""The replication stream with little memory, or after the loss of a process or disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random streams of changes, cut into messages at random, over persists, kills and repeats."""
+"""Random streams of changes, cut at random, with persists, kills and repetitions."""
 
 from __future__ import annotations
 

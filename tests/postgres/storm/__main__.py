@@ -1,4 +1,4 @@
-"""``python -m tests.postgres.storm``: a storm at a real source; it ends 1 where a copy is wrong."""
+"""``python -m tests.postgres.storm``: a storm at a real source; exits with 1 on a wrong copy."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The storm itself: rounds of steps and kills, and after each a look at every table.
+"""The storm: rounds of steps and kills, each followed by a comparison of every table.
 
-    sessions go on, somebody is killed now and then ─▶ all pause ─▶ wait until all is right ─▶ …
+    sessions run, processes are killed ─▶ all pause ─▶ wait until everything is right ─▶ …
 
-Law of this file: after the last step, fewer tables are wrong at least every ``PATIENCE_S``, and
-none is after ``LONGEST_S``: else it is a fault, told with the steps that touched the table.
+After the last step, the number of wrong tables must fall at least every ``PATIENCE_S`` and be zero
+by ``LONGEST_S``; otherwise the fault is reported with the steps that touched the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Statements that change tables that are of no family: what is of one is in ``families``."""
+"""Statements that change single tables; ``families`` has those of related tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements on tables that belong together: partitions, references, inheritance."""
+"""Statements on related tables: partitions, references, inheritance."""
 
 from __future__ import annotations
 

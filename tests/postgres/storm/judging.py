@@ -1,7 +1,6 @@
-"""A table of the source is equal here, or set aside with a reason that there is; or a fault.
+"""The verdict on a table: equal here, or set aside for a real reason, or a fault.
 
-Law of this file: nothing of the product decides; its report is asked only for which tables it says
-it does not follow.
+No code of the product decides; its report only tells which tables it does not follow.
 """
 
 from __future__ import annotations

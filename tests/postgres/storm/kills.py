@@ -1,4 +1,4 @@
-"""Who is ended in the middle of a storm, and comes back."""
+"""The processes that a storm kills and restarts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What the tables of one session are like: columns and keys, but no rows.
+"""The tables of one session as drawn: columns and keys, but no rows.
 
-Law of this file: it is told by what was drawn alone, never by the server, so that a seed draws the
-same again.
+It never asks the server, so a seed reproduces the same steps.
 """
 
 from __future__ import annotations

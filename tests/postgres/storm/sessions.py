@@ -1,7 +1,7 @@
-"""Sessions at the source, each a thread that does what its yard draws.
+"""Sessions at the source, each a thread that runs what its yard draws.
 
-Law of this file: a transaction that fails for its rows is done again without them, so that the
-model of the tables holds; one that meets another session's lock is done again as it is.
+A transaction that fails because of its rows is repeated without them, so that the model of the
+tables holds; one that meets another session's lock is repeated unchanged.
 """
 
 from __future__ import annotations

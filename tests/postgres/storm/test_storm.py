@@ -1,4 +1,4 @@
-"""A short storm, and that a seed draws the same steps again."""
+"""A short storm, and the reproduction of steps by a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session does next: transactions of statements, drawn by its yard.
+"""The next transaction of a session, drawn by its yard.
 
 draw ─▶ some statements, of tables and of rows ─▶ with savepoints, prepared, rolled back
 """

@@ -1,4 +1,4 @@
-"""Types of columns, and values of them as SQL that says the same each time.
+"""Types of columns, and values as deterministic SQL.
 
 ``{g}`` is a row's number and ``{s}`` a number of the statement's own.
 """
