@@ -25,6 +25,9 @@ UNKNOWN = "unknown"
 """The phase of a table whose state cannot be read."""
 
 Json = Mapping[str, Any]
+SUMMARY = ("namespace", "source", "origin", "replicator", "lag", "tables", "last heard")
+TABLES = ("table", "source", "phase", "since", "lag", "reason, and what to do")
+FOLLOWING_SHOWN = 20
 
 
 class ReplicatedTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,10 +153,6 @@ def _read(content: bytes) -> ReplicaState | BadState:
     except BadState as exc:
         return exc
 
-
-SUMMARY = ("namespace", "source", "origin", "replicator", "lag", "tables", "last heard")
-TABLES = ("table", "source", "phase", "since", "lag", "reason, and what to do")
-FOLLOWING_SHOWN = 20
 
 Row = tuple[object, ...]
 

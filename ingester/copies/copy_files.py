@@ -35,6 +35,12 @@ THREADS = 2
 """Sorting and encoding mostly run without the interpreter's lock."""
 SHARE = 16
 """A copy holds at most this fraction of the memory limit."""
+HELD_BYTES = 64 << 20
+"""The bytes that a copy holds before it makes a file of the largest partition."""
+PATIENCE_S = 600.0
+"""How long a batch waits for memory before the whole copy fails."""
+LOOK_S = 0.05
+PUT_RETRY = StoreRetry(first_s=0.2, cap_s=5.0, for_s=120.0)
 
 
 class Encoders:
@@ -85,13 +91,6 @@ class Encoders:
 
 
 log = structlog.get_logger(__name__)
-
-HELD_BYTES = 64 << 20
-"""The bytes that a copy holds before it makes a file of the largest partition."""
-PATIENCE_S = 600.0
-"""How long a batch waits for memory before the whole copy fails."""
-LOOK_S = 0.05
-PUT_RETRY = StoreRetry(first_s=0.2, cap_s=5.0, for_s=120.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,10 @@ FIRST_NORMAL_OID = 16384
 _ATTACHED_AT_ONCE = 3
 """A table created as a partition is attached at most this many commands after its creation;
 separate statements need more."""
+STORED = "s"
+"""``attgenerated`` of a stored generated column."""
+_CREATION = -1
+"""The system column ``ctid``: every table has it, and its entry never changes."""
 
 
 class Class(NamedTuple):
@@ -202,12 +206,6 @@ def _schemas(connection: Any, name: str, version: int) -> dict[int, int]:
         name,
     )
     return dict(rows)
-
-
-STORED = "s"
-"""``attgenerated`` of a stored generated column."""
-_CREATION = -1
-"""The system column ``ctid``: every table has it, and its entry never changes."""
 
 
 class Index(NamedTuple):

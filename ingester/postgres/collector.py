@@ -30,6 +30,12 @@ _INSERT, _UPDATE, _DELETE = b"IUD"
 _OLD, _NEW = b"ON"
 _UNCHANGED, _TEXT = b"ut"
 _HEAD_BYTES = 6
+MESSAGE_ROWS = 50_000
+MESSAGE_BYTES = 8 << 20
+"""The approximate size of a message, several times below the daemon's limit. A larger row becomes a
+message of its own."""
+_ROW_BYTES = 48
+"""Overhead of a collected change."""
 
 
 class NotWhole(ValueError):
@@ -128,14 +134,6 @@ def _cells(change: bytes, at: int) -> list[bytes]:
         at += 5 + _LENGTH.unpack_from(change, at + 1)[0] if change[at] == _TEXT else 1
         cells.append(change[start:at])
     return cells
-
-
-MESSAGE_ROWS = 50_000
-MESSAGE_BYTES = 8 << 20
-"""The approximate size of a message, several times below the daemon's limit. A larger row becomes a
-message of its own."""
-_ROW_BYTES = 48
-"""Overhead of a collected change."""
 
 
 class TruncatedTable(NamedTuple):

@@ -43,6 +43,11 @@ _BY_NAME = {
     4191: "regcollation",
 }
 """Types whose text is the current name of an object."""
+OLDEST = 100_000
+"""pgoutput exists since PostgreSQL 10."""
+MAX_NAME_BYTES = 63
+"""The server silently cuts longer names, and would not find them again."""
+_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 
 
 class Hindrance(msgspec.Struct, frozen=True):
@@ -304,15 +309,6 @@ def _listed(names: list[str]) -> str:
 
 def _them(names: list[str]) -> str:
     return "it" if len(names) == 1 else "them"
-
-
-OLDEST = 100_000
-"""pgoutput exists since PostgreSQL 10."""
-
-
-MAX_NAME_BYTES = 63
-"""The server silently cuts longer names, and would not find them again."""
-_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 
 
 def server_hindrances(

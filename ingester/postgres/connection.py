@@ -61,6 +61,8 @@ _KEPT_ALIVE = {
 _PROBES = 3
 _SECRET = ("password", "sslpassword", "passfile")
 _SHOWN = ("service", "host", "hostaddr", "port", "dbname", "user")
+CANCELLED_WITHIN_S = 10.0
+T = TypeVar("T")
 
 
 @contextmanager
@@ -249,10 +251,6 @@ def one_snapshot(connection: Any) -> Iterator[None]:
         finally:
             if not connection.closed:
                 cursor.execute("ROLLBACK")
-
-
-CANCELLED_WITHIN_S = 10.0
-T = TypeVar("T")
 
 
 class Stopped(Exception):

@@ -36,6 +36,17 @@ BLOCK_BYTES = 8 << 20
 QUEUED = 2
 """One block for the reader, and one in reserve."""
 _STOP_WITHIN_S = 0.1
+BATCH_BYTES = 16 << 20
+_BOM = b"\xef\xbb\xbf"
+WIDE_BYTES = 8 << 20
+"""A row whose large columns have more bytes of text is read in pieces."""
+PIECE_BYTES = 1 << 20
+LARGE_BYTES = 1 << 20
+"""Smaller columns of such a row are read as usual."""
+_COMPRESSED_BYTES = 1 << 15
+"""lz4 may have compressed a value of this size by a factor of 255."""
+_BYTEA, _BPCHAR = 17, 1042
+_TEXTS = {25, 1043, _BPCHAR}
 
 
 class CopyBlocks:
@@ -130,10 +141,6 @@ def _hush() -> None:
     sys.excepthook = show
 
 
-BATCH_BYTES = 16 << 20
-_BOM = b"\xef\xbb\xbf"
-
-
 def rows_at_most(shape: Shape) -> int:
     """The most rows of a block, so that its batch has about :data:`BATCH_BYTES`.
 
@@ -221,17 +228,6 @@ def _shown(texts: pa.BinaryArray, row: int) -> str:
 def _width(kind: pa.DataType) -> int:
     """Bytes of a value in a batch, without the text itself."""
     return 4 if pa.types.is_string(kind) or pa.types.is_binary(kind) else -(-kind.bit_width // 8)
-
-
-WIDE_BYTES = 8 << 20
-"""A row whose large columns have more bytes of text is read in pieces."""
-PIECE_BYTES = 1 << 20
-LARGE_BYTES = 1 << 20
-"""Smaller columns of such a row are read as usual."""
-_COMPRESSED_BYTES = 1 << 15
-"""lz4 may have compressed a value of this size by a factor of 255."""
-_BYTEA, _BPCHAR = 17, 1042
-_TEXTS = {25, 1043, _BPCHAR}
 
 
 class WideRow(NamedTuple):

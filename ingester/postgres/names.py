@@ -35,6 +35,11 @@ trailing treat trim true union unique user using values varchar variadic verbose
 window with xmlattributes
 """
 _RESERVED = frozenset(_WORDS.split())
+DEFAULT_SCHEMA = "public"
+MAX_BYTES = 128
+_OTHER = re.compile(r"[^A-Za-z0-9_]")
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+_HASH_DIGITS = 16
 
 
 def quoted(name: str) -> str:
@@ -46,13 +51,6 @@ def quoted(name: str) -> str:
 
 def quoted_table(schema: str, name: str) -> str:
     return f"{quoted(schema)}.{quoted(name)}"
-
-
-DEFAULT_SCHEMA = "public"
-MAX_BYTES = 128
-_OTHER = re.compile(r"[^A-Za-z0-9_]")
-_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
-_HASH_DIGITS = 16
 
 
 class BadRename(ValueError):

@@ -37,6 +37,13 @@ from ingester.postgres.slot import FoundSlot, current_lsn, send_heartbeat
 from ingester.postgres.states import decode_state, encode_state
 from ingester.postgres.tables import Tables, now
 
+SETTLE_EVERY_S = 3.0
+UPTO_EVERY_S = 30.0
+ASK_EVERY_S = 3.0
+PERSIST_S = 5.0
+WORTH_BYTES = 256 << 10
+"""An idle slot is advanced when the log has grown by this much."""
+
 
 @dataclass
 class SentOrigin:
@@ -182,9 +189,6 @@ def catch_up_name(origin: str, target: str) -> str:
     return f"{origin}.catch-up-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
 
 
-SETTLE_EVERY_S = 3.0
-
-
 class SlotHold:
     """Holds the slot for the tables of one origin. One thread."""
 
@@ -233,13 +237,6 @@ class SlotHold:
             reason = "its copy was given up" if order is None else order.reason
             aside = msgspec.structs.replace(state, phase="set_aside", reason=reason, since=now())
             tables.put(target, aside)
-
-
-UPTO_EVERY_S = 30.0
-ASK_EVERY_S = 3.0
-PERSIST_S = 5.0
-WORTH_BYTES = 256 << 10
-"""An idle slot is advanced when the log has grown by this much."""
 
 
 class IdleSlot:

@@ -36,6 +36,18 @@ from ingester.postgres.starting import lsn_text
 from ingester.postgres.tables import SetAsideReason, Tables
 from ingester.reports.replications import Phase, ReplicationReport, State, TableReport, bounded
 
+EVERY_S = 1.0
+"""The interval of reports; longer if building or sending one is slow."""
+SHARE = 20
+"""Reports take at most a 20th of the time."""
+TIMEOUT_S = 2.0
+AWAY_S = 5.0
+"""The pause while the daemon is unreachable."""
+REFUSED_S = 60.0
+"""The pause if the daemon does not accept reports; an upgrade may change that."""
+LAST_S = 2.0
+"""How long the last report is waited for."""
+
 
 def report_of(replicator: Replicator, *, ended: str | None = None) -> ReplicationReport:
     """The current report of a replicator.
@@ -149,18 +161,6 @@ def _phase(
         return "waiting", SetAsideReason(reason, "")
     return "catching_up" if catching_up else "following", SetAsideReason("", state.since)
 
-
-EVERY_S = 1.0
-"""The interval of reports; longer if building or sending one is slow."""
-SHARE = 20
-"""Reports take at most a 20th of the time."""
-TIMEOUT_S = 2.0
-AWAY_S = 5.0
-"""The pause while the daemon is unreachable."""
-REFUSED_S = 60.0
-"""The pause if the daemon does not accept reports; an upgrade may change that."""
-LAST_S = 2.0
-"""How long the last report is waited for."""
 
 Make = Callable[[], ReplicationReport]
 

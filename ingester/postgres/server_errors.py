@@ -14,33 +14,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import psycopg2
-
-
-class SourceFailed(Exception):
-    """The source refuses something.
-
-    ``permanent`` means that no retry helps. ``sqlstate`` is PostgreSQL's code. ``helps`` are SQL or
-    shell commands, or sentences.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        sqlstate: str | None = None,
-        permanent: bool = True,
-        helps: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(message)
-        self.sqlstate = sqlstate
-        self.permanent = permanent
-        self.helps = helps
-
-    @property
-    def with_help(self) -> str:
-        """The message, followed by what helps."""
-        return f"{self}; what helps: {'; '.join(self.helps)}" if self.helps else str(self)
-
-
 APPLICATION_NAME = "ingester replicate"
 """The default ``application_name`` of our sessions."""
 WAL_LEVEL = ("ALTER SYSTEM SET wal_level = logical", "restart the server")
@@ -62,13 +35,11 @@ WRITABLE = (
 DIRECT = ("name the server itself in the DSN, not the pooler",)
 NOT_UTF8 = ("rename it: names in a SQL_ASCII database are not checked",)
 ENCODED = ("percent-encode special characters of user and password in the URI",)
-
 _PASSING_CLASSES = ("08", "25", "40", "53", "57", "58", "XX")
 """Connection, transaction, resources, administrator, system, and internal errors."""
 _PASSING = frozenset(("55P03", "55006", "0B000"))
 _GONE = frozenset(("42P01", "42703", "3F000"))
 """A table, column or schema was dropped since it was read; the next look finds out."""
-
 _TOLD: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
     ("55000", r"wal_level", True, WAL_LEVEL),
     (
@@ -98,7 +69,6 @@ _TOLD: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
     ("42501", r"", True, ("GRANT SELECT ON … TO …",)),
 )
 """SQLSTATE, message pattern, whether it is permanent, and what helps."""
-
 _CONNECTING: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
     (
         "28P01",
@@ -136,6 +106,31 @@ _CONNECTING: tuple[tuple[str, str, bool, tuple[str, ...]], ...] = (
         (),
     ),
 )
+
+
+class SourceFailed(Exception):
+    """The source refuses something.
+
+    ``permanent`` means that no retry helps. ``sqlstate`` is PostgreSQL's code. ``helps`` are SQL or
+    shell commands, or sentences.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        sqlstate: str | None = None,
+        permanent: bool = True,
+        helps: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+        self.permanent = permanent
+        self.helps = helps
+
+    @property
+    def with_help(self) -> str:
+        """The message, followed by what helps."""
+        return f"{self}; what helps: {'; '.join(self.helps)}" if self.helps else str(self)
 
 
 def failure_of(error: psycopg2.Error, secrets: tuple[str, ...] = ()) -> Exception:

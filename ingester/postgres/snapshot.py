@@ -29,6 +29,21 @@ from ingester.postgres.connection import StatementThread, Stopped, ask, connect,
 from ingester.postgres.facts import TableFacts
 
 _SHOWN = 10
+_SESSIONS = (
+    "SELECT pid, usename::text, application_name, state,"
+    " to_char(xact_start, 'YYYY-MM-DD HH24:MI:SS') FROM pg_stat_activity"
+)
+_PREPARED = (
+    "SELECT gid, owner::text, to_char(prepared, 'YYYY-MM-DD HH24:MI:SS') FROM pg_prepared_xacts"
+)
+LOCK_TIMEOUT_MS = 300
+"""The longest time that statements of the application queue behind our lock request."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+LOOK_EVERY_S = 1.0
+_STOP_WITHIN_S = 0.1
+_NAME_BYTES = 63
+T = TypeVar("T")
+_COMPARED = ("schema", "name", "kind", "filenode", "columns", "leaves", "key", "row_security")
 
 
 def blockers_of(connection: Any, pid: int) -> tuple[str, ...]:
@@ -62,15 +77,6 @@ def blockers_of_tables(connection: Any, oids: set[int]) -> tuple[str, ...]:
     return _described(sessions, prepared)
 
 
-_SESSIONS = (
-    "SELECT pid, usename::text, application_name, state,"
-    " to_char(xact_start, 'YYYY-MM-DD HH24:MI:SS') FROM pg_stat_activity"
-)
-_PREPARED = (
-    "SELECT gid, owner::text, to_char(prepared, 'YYYY-MM-DD HH24:MI:SS') FROM pg_prepared_xacts"
-)
-
-
 def _described(sessions: list[tuple[Any, ...]], prepared: list[tuple[Any, ...]]) -> tuple[str, ...]:
     found = []
     for pid, role, program, state, since in sessions[:_SHOWN]:
@@ -83,15 +89,6 @@ def _described(sessions: list[tuple[Any, ...]], prepared: list[tuple[Any, ...]])
         what = f"prepared transaction {gid!r} of {owner}, since {since} UTC"
         found.append(f"{what}: COMMIT PREPARED or ROLLBACK PREPARED ends it")
     return tuple(found)
-
-
-LOCK_TIMEOUT_MS = 300
-"""The longest time that statements of the application queue behind our lock request."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-LOOK_EVERY_S = 1.0
-_STOP_WITHIN_S = 0.1
-_NAME_BYTES = 63
-T = TypeVar("T")
 
 
 class ChangedMeanwhile(Exception):
@@ -325,9 +322,6 @@ def _differences(table: TableFacts, found: list[TableFacts]) -> str:
         return ""
     what = "rewritten or emptied" if "filenode" in names else "changed"
     return f"was {what} after the snapshot: {', '.join(names)}"
-
-
-_COMPARED = ("schema", "name", "kind", "filenode", "columns", "leaves", "key", "row_security")
 
 
 def _unpublished(table: TableFacts) -> TableFacts:

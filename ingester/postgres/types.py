@@ -27,6 +27,24 @@ _NO_DIGIT = 255
 _DIGITS = np.full(256, _NO_DIGIT, np.uint8)
 for _value, _digit in enumerate("0123456789abcdef"):
     _DIGITS[ord(_digit)] = _DIGITS[ord(_digit.upper())] = _value
+_NUMERIC = 1700
+_TYPES: dict[int, pa.DataType] = {
+    16: pa.bool_(),
+    17: pa.binary(),
+    20: pa.int64(),
+    21: pa.int16(),
+    23: pa.int32(),
+    26: pa.int64(),  # oid
+    700: pa.float32(),
+    701: pa.float64(),
+    1082: pa.date32(),
+    1114: pa.timestamp("us"),
+    1184: pa.timestamp("us", "UTC"),
+}
+_MOST_DIGITS = 38
+_SHOWN_CHARACTERS = 80
+# Years before 1 have BC after the day; those after 9999 have a fifth digit.
+_DAY = r"\d{4}-\d\d-\d\d"
 
 
 def bytes_of(texts: pa.Array) -> pa.Array:
@@ -79,25 +97,6 @@ def _bytes_at_once(texts: pa.Array) -> pa.Array:
 Policy = Literal["refuse", "null", "text"]
 """What to do with values that the column's type cannot hold: refuse the table, store null, or
 keep the whole column as text."""
-
-_NUMERIC = 1700
-_TYPES: dict[int, pa.DataType] = {
-    16: pa.bool_(),
-    17: pa.binary(),
-    20: pa.int64(),
-    21: pa.int16(),
-    23: pa.int32(),
-    26: pa.int64(),  # oid
-    700: pa.float32(),
-    701: pa.float64(),
-    1082: pa.date32(),
-    1114: pa.timestamp("us"),
-    1184: pa.timestamp("us", "UTC"),
-}
-_MOST_DIGITS = 38
-_SHOWN_CHARACTERS = 80
-# Years before 1 have BC after the day; those after 9999 have a fifth digit.
-_DAY = r"\d{4}-\d\d-\d\d"
 
 
 class ColumnType(NamedTuple):

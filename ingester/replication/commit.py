@@ -48,6 +48,8 @@ JOINED = 16
 """The number of parts whose rows are held without compacting nulls."""
 FEW = 256
 """Up to this number keys are looked up by value; more are looked up by their range."""
+MAX_SCHEMAS = 1024
+"""The most schemas to remember; a forgotten one is logged again under another number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +131,6 @@ class TransactionPath:
     partitions: PartitionRoom
     schema_numbers: Iterator[int]
     """A number for each logged schema, shared by all writers."""
-
-
-MAX_SCHEMAS = 1024
-"""The most schemas to remember; a forgotten one is logged again under another number."""
 
 
 class TransactionCommit:

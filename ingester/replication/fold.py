@@ -32,6 +32,8 @@ from persist.table import DELETED, TableDefinition, schema_with_deletes
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+_ROW = "_row"
+"""Not a valid column name of any table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +170,6 @@ def _last_changed(changed: Mask | None, chain: Rows, order: Rows, place: Rows, k
     found = newest[place[kept]]
     source = np.where(found >= 0, order[found], -1)
     return np.where((source >= 0) & (chain[source] == chain[kept]), source, -1)
-
-
-_ROW = "_row"
-"""Not a valid column name of any table."""
 
 
 def kept_keys(changes: Changes, folded: Folded, definition: TableDefinition) -> pa.Table | None:

@@ -40,6 +40,13 @@ _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), "<u2")
 """The two hexadecimal digits of each byte."""
 _PAD = 8
 """Bytes after the last text, as :class:`Texts` requires."""
+_FLOAT4, _FLOAT8, _BYTEA = 700, 701, 17
+_TAB, _LINE = 9, 10
+_NULL = np.frombuffer(b"\\N", "<u2")[0]
+_DIGITS = np.zeros(256, np.bool_)
+_DIGITS[list(b"0123456789")] = True
+_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+_LETTERS = {b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 
 
 class NoText(ValueError):
@@ -147,15 +154,6 @@ def _nulls(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     return nulls
 
 
-_FLOAT4, _FLOAT8, _BYTEA = 700, 701, 17
-_TAB, _LINE = 9, 10
-_NULL = np.frombuffer(b"\\N", "<u2")[0]
-_DIGITS = np.zeros(256, np.bool_)
-_DIGITS[list(b"0123456789")] = True
-
-
-_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
-_LETTERS = {b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 Form = Literal["text", "bits", "hex"]
 """The text of the type's output function; or the bits of a floating point number, or bytes, as
 hexadecimal digits."""

@@ -41,6 +41,15 @@ FEW_KEYS = 100
 """Up to this number of keys the source is polled, to see each version of a busy row."""
 PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
+FINE_RANGES = 1 << 20
+MANY_ROWS = 2_000_000
+"""The number of rows from which there are more ranges: in a busy table, large ranges would
+nearly always differ."""
+ROWS_AT_ONCE = 100_000
+KEYS_AT_ONCE = 1_000
+CATCH_UP_S = 10.0
+MOST_DIFFERING = 1_000
+"""The comparison of a table ends with this number of differing rows."""
 
 
 class Pair(NamedTuple):
@@ -150,17 +159,6 @@ def _watch(source: ComparedSource, keys: set[Key], seen: _SeenRows) -> None:
 
 def _facts(row: FoundRow | None) -> tuple[str, tuple[int, ...]] | None:
     return None if row is None else (row.version, row.hashes)
-
-
-FINE_RANGES = 1 << 20
-MANY_ROWS = 2_000_000
-"""The number of rows from which there are more ranges: in a busy table, large ranges would
-nearly always differ."""
-ROWS_AT_ONCE = 100_000
-KEYS_AT_ONCE = 1_000
-CATCH_UP_S = 10.0
-MOST_DIFFERING = 1_000
-"""The comparison of a table ends with this number of differing rows."""
 
 
 class TableComparison(NamedTuple):

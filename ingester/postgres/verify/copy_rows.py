@@ -36,6 +36,7 @@ from ingester.postgres.verify.source_rows import Take
 from ingester.reports.replications import ReplicationReport
 
 REPORT_EVERY_S = 0.5
+BLOCK_BYTES = 2 << 20
 
 
 class CopyPosition:
@@ -116,9 +117,6 @@ def lsn_of(text: str) -> int:
     """A position in the log as a number."""
     high, _, low = text.partition("/")
     return (int(high, 16) << 32) + int(low, 16)
-
-
-BLOCK_BYTES = 2 << 20
 
 
 class SchemaChanged(Exception):

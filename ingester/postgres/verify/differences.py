@@ -27,6 +27,7 @@ Verdict = Literal["equal", "differs", "changing", "behind", "failed", "set_aside
 RowFault = Literal["missing", "extra", "repeated", "values"]
 SHOWN_ROWS = 20
 """The number of rows named per table; others are counted."""
+CLIP_BYTES = 200
 
 
 class ColumnDifference(msgspec.Struct, frozen=True):
@@ -84,7 +85,6 @@ def all_equal(verdicts: Sequence[TableVerdict], *, ignores_set_aside: bool = Fal
 
 
 Key = tuple[bytes | None, ...]
-CLIP_BYTES = 200
 
 
 class FoundRow(NamedTuple):

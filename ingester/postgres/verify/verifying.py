@@ -31,6 +31,11 @@ from ingester.postgres.verify.copy_rows import ComparedCopy, CopyPosition, Schem
 from ingester.postgres.verify.differences import SHOWN_ROWS, TableVerdict, Verdict, row_difference
 from ingester.postgres.verify.source_rows import ComparedSource, SourceColumn
 
+_UNDEFINED = ("42P01", "42703", "3F000", "42704", "42883")
+"""SQLSTATEs of a missing table or column."""
+LOOK_AGAIN_S = 1.0
+RESYNC = "run the replicator with --resync {}"
+
 
 class ComparedColumn(NamedTuple):
     """A compared column, and its name here."""
@@ -58,12 +63,6 @@ def compared_columns(state: ReplicaState, facts: TableFacts, names: Names) -> li
     by_name = {column.facts.name: column for column in columns}
     key = [by_name[name] for name in facts.key]
     return key + [column for column in columns if column not in key]
-
-
-_UNDEFINED = ("42P01", "42703", "3F000", "42704", "42883")
-"""SQLSTATEs of a missing table or column."""
-LOOK_AGAIN_S = 1.0
-RESYNC = "run the replicator with --resync {}"
 
 
 class VerifyPlan(NamedTuple):
