@@ -91,13 +91,18 @@ def frames(connection: socket.socket) -> Iterator[tuple[int, int, bytes]]:
             yield start[3], int.from_bytes(start[5:], "big"), payload
 
 
-def _rapid_resets() -> Iterator[bytes]:
-    block = head()
-    for first in range(1, 1 << 30, 200):
-        yield b"".join(
-            frame(HEADERS, END_HEADERS, stream, block) + frame(RST_STREAM, 0, stream, b"\0\0\0\x08")
-            for stream in range(first, first + 200, 2)
-        )
+def _resets(reset: int, payload: bytes) -> Callable[[], Iterator[bytes]]:
+    """Return a flood of calls, each with a frame behind it that ends it."""
+
+    def pieces() -> Iterator[bytes]:
+        block = head()
+        for first in range(1, 1 << 30, 200):
+            yield b"".join(
+                frame(HEADERS, END_HEADERS, stream, block) + frame(reset, 0, stream, payload)
+                for stream in range(first, first + 200, 2)
+            )
+
+    return pieces
 
 
 def _calls() -> Iterator[bytes]:
@@ -130,7 +135,9 @@ def _empty_data() -> Iterator[bytes]:
 
 
 FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
-    "rapid resets": _rapid_resets,
+    "rapid resets": _resets(RST_STREAM, b"\0\0\0\x08"),
+    # A window update of nothing makes the proxy reset the call itself.
+    "resets that it makes": _resets(WINDOW_UPDATE, bytes(4)),
     "calls without end": _calls,
     "pings": _again(frame(PING, 0, 0, b"12345678")),
     "settings": _again(frame(SETTINGS, 0, 0, b"\x00\x04\x00\x01\x00\x00")),

@@ -181,6 +181,23 @@ def test_an_error_of_one_connection_inside_hypercorn_leaves_the_port_open() -> N
     assert [each["runbook"] for each in logs if each["log_level"] == "error"] == ["http-failed"]
 
 
+@pytest.mark.parametrize("upgrade", ["websocket", "h2c"])
+def test_a_request_for_another_protocol_leaves_the_port_open(upgrade: str) -> None:
+    """hypercorn 0.18 fails at bytes behind a WebSocket request (issue 225)."""
+    wish = (
+        "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+        f"Upgrade: {upgrade}\r\n"
+        "HTTP2-Settings: AAMAAABk\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\nx"
+    )
+    with serving(TurnableSource()) as server:
+        with socket.create_connection(server.address, timeout=10) as asking:
+            asking.sendall(wish.encode())
+            with suppress(OSError):
+                asking.recv(1 << 16)
+        until(lambda: is_live(server), "the port to answer again")
+
+
 def _certificates(authority: Authority, name: str) -> Certificates:
     pair = authority.issue(name)
     return check_certificates(pair.cert.read_bytes(), pair.key.read_bytes(), None)
