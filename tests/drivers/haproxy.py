@@ -25,6 +25,8 @@ from tests.drivers.waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
 UNPACKED = ROOT / ".venv" / "haproxy" / "usr"
+RELOAD_S = 90.0
+"""Patience for a reload on a busy machine."""
 
 
 def program() -> tuple[str, dict[str, str]] | None:
@@ -106,12 +108,12 @@ class Proxy:
 
     def reload(self) -> None:
         """Do what ``systemctl reload haproxy`` does."""
-        before = self.log_file.read_text().count("Loading success")
+        before = self.log.count("Loading success")
         self.process.send_signal(signal.SIGUSR2)
-        until(
-            lambda: self.log_file.read_text().count("Loading success") > before,
-            "HAProxy to load its configuration again",
-        )
+        try:
+            until(lambda: self.log.count("Loading success") > before, "a reload", RELOAD_S)
+        except AssertionError as exc:
+            raise AssertionError(self.log) from exc
 
     def address(self, url: str) -> tuple[str, int]:
         """Return where a URL of it leads."""
