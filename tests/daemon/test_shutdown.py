@@ -230,6 +230,9 @@ def test_a_client_that_reads_no_further_keeps_no_stop_from_being_clean(
 ) -> None:
     with Daemon.start(tmp_path / "data", stop_deadline="2s") as daemon:
         with fl.connect(daemon.flight) as client:
+            # The first flush imports pandas, where it is installed: a second that the stop has not.
+            put(client, ("n", "t"), numbers(0, 1))
+            persist(client, ("n", "t"))
             wide = numbers(0, 2000, s=pa.array(["x" * 20_000] * 2000))
             for _ in range(3):
                 put(client, table, wide)
