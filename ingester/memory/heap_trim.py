@@ -1,8 +1,7 @@
-"""Free memory goes back to the system: what gRPC received lies in the C library's heap.
+"""Returns free memory of the C library's heap to the system: gRPC receives messages there.
 
-Law of this file: only after much was let go, and then not again while more of it is let go all the
-time: to give pages back and to fault them in anew costs time, whereas what an operator sees as
-resident should be what is held.
+The heap is trimmed after much was freed, and not again while more is freed all the time: returning
+pages and faulting them in again costs time.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ import trio
 TRIM_BYTES = 32 << 20
 PAUSE_S = 0.1
 QUIET_S = 2.0
-"""The time without anything let go after which the rest is given back."""
+"""After this time without a release the rest is returned."""
 BETWEEN_S = 10.0
-"""The time between two trims: under a steady load what was let go is taken again at once."""
+"""The time between two trims: under a steady load freed memory is reused at once."""
 
-# Only in glibc. Others give memory back by themselves.
+# Only in glibc. Others return memory by themselves.
 _TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def give_back() -> None:
-    """Give all that is free in the heap back to the system, now. Blocks; any thread."""
+    """Return all free memory of the heap to the system. Blocks; any thread."""
     if _TRIM is not None:
         _TRIM(0)
 
@@ -34,7 +33,7 @@ async def _trim_in_thread() -> None:
 
 
 class HeapTrim:
-    """Trims the heap when buffers were let go. Loop only."""
+    """Trims the heap after buffers were released. Loop only."""
 
     def __init__(self, trim: Callable[[], Awaitable[None]] = _trim_in_thread) -> None:
         self._trim = trim
@@ -42,16 +41,16 @@ class HeapTrim:
         self._wake = trio.Event()
 
     def freed(self, nbytes: int) -> None:
-        """Take note that buffers of this size were let go."""
+        """Note that buffers of this size were released."""
         self._freed += nbytes
         if self._freed >= TRIM_BYTES:
             self._wake.set()
 
     async def run(self) -> None:
-        """Trim when it is worth it, until cancelled."""
+        """Trim after enough was released, until cancelled."""
         while True:
             await self._wake.wait()
-            # What was let go is freed when the last reader is through with it.
+            # Released buffers are freed when their last reader ends.
             await trio.sleep(PAUSE_S)
             self._wake = trio.Event()
             self._freed = 0
@@ -60,7 +59,7 @@ class HeapTrim:
                 await self._quiet()
 
     async def _quiet(self) -> None:
-        """Return when nothing has been let go for a while."""
+        """Return when nothing was released for a while."""
         seen = -1
         while self._freed != seen:
             seen = self._freed

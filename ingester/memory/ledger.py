@@ -1,8 +1,8 @@
 """A ledger of the bytes that the daemon holds, by kind, and its watermarks.
 
-Law of this file: what the event loop owns is counted with plain additions on the loop; what other
-threads own (the row group cache, answers on the way) is read through a callback. Everything that
-grows with load has a kind here.
+The loop counts what it owns by plain additions; memory that other threads own (the row group cache,
+answers that are being sent) is read through a callback. Everything that grows with load has a kind
+here, except messages in gRPC and pyarrow (docs/limits.md).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 JOB_BYTES = 160 << 20
-"""Memory of the jobs that are sorted and encoded at the same time: two buffers that are frozen by
-their size, so that one is put into order while the other is encoded. A larger job runs by itself. A
-job's memory comes on top of the buffers, which stay readable until the commit."""
+"""Memory of the flush jobs at work at the same time: two buffers frozen by their size, so that one
+is sorted while the other is encoded. A larger job runs alone. A job's memory comes on top of the
+buffers, which stay readable until the commit."""
 JOB_SHARE = 8
-"""Jobs have no more than the memory's limit divided by this."""
+"""Jobs have at most the memory limit divided by this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Watermarks:
 
     @property
     def jobs(self) -> int:
-        """The bytes that the jobs of flushes have together."""
+        """The bytes of all flush jobs together."""
         return min(JOB_BYTES, self.limit // JOB_SHARE)
 
 
@@ -59,7 +59,7 @@ class MemoryLedger:
         self._gauges: dict[str, Callable[[], int]] = {}
 
     def gauge(self, kind: str, read: Callable[[], int]) -> None:
-        """Count under this kind what another thread owns."""
+        """Count memory of another thread under this kind."""
         self._gauges[kind] = read
 
     @property
@@ -78,7 +78,7 @@ class MemoryLedger:
         return sum(read() for read in self._gauges.values())
 
     def statistics(self) -> MemoryStatistics:
-        """Return what is held now, by kind."""
+        """Return the bytes held now, by kind."""
         by_kind = {
             "pending": self.pending,
             "buffered": self.buffered,

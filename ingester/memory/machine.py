@@ -1,7 +1,7 @@
 """The memory that this process may use, and the memory that it has in RAM.
 
-A container sees all of the machine's RAM in ``sysconf`` while its control group kills it far below,
-so the smallest limit on the way up the group tree counts.
+A container sees all of the machine's RAM in ``sysconf``, but its control group kills it far below.
+The smallest limit on the way up the group tree counts.
 """
 
 import os

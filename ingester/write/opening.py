@@ -51,7 +51,7 @@ class WriteParts:
     operation_log: OperationLog
     partition_room: PartitionRoom
     schema_numbers: Iterator[int]
-    """A number for each schema of incoming rows, whoever writes them."""
+    """A number for each schema of incoming rows."""
     transforms: Transforms
     writes: Writes
     checkpoint_calls: CheckpointCalls

@@ -53,7 +53,7 @@ class Plans:
     """The plans of all streams. Loop only.
 
     Args:
-        schema_numbers: one for each schema that rows come in, whoever writes them.
+        schema_numbers: one for each schema of incoming rows.
     """
 
     def __init__(self, schema_numbers: Iterator[int]) -> None:

@@ -40,7 +40,7 @@ class PutLimits:
 
 @contextmanager
 def frames_cleared() -> Iterator[None]:
-    """Clear the frames of an error that leaves the block: whoever keeps it keeps no batch."""
+    """Clear the frames of an error that leaves the block, so that it keeps no batch."""
     try:
         yield
     except BaseException as exc:

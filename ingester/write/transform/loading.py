@@ -119,7 +119,7 @@ def _check_signatures(found: type[Transformer]) -> None:
 
 
 def _check_call(what: str, function: object, count: int) -> None:
-    """Check that a function takes so many arguments (with ``self``), and returns when called."""
+    """Check that a function takes ``count`` arguments, with ``self``, and is not a coroutine."""
     if not callable(function):
         raise _NoTransformer(f"{what} is {type(function).__name__}, not a method")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
