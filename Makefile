@@ -132,7 +132,7 @@ pictures: setup ## The operator's page as pictures, into docs/pictures (needs ch
 	@$(PY) -m tests.server.http.pictures $(ARGS)
 
 .PHONY: bench
-bench: setup ## Print the benchmark table
+bench: setup ## Benchmarks of the main paths (4 min; ARGS="--full" or names of tables)
 	@$(PY) -m tests.bench $(ARGS)
 
 .PHONY: crash

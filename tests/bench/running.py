@@ -1,6 +1,6 @@
-"""One run: the chosen tables one after another, printed as they are done, then what is left of it.
+"""One run: the chosen tables one after another, each printed when it is done.
 
-Law of this file: all numbers of one file are of one run; there is no way to put two runs together.
+All numbers of a result file come from one run; two runs cannot be combined.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ Measure = Callable[[Bench], Iterable[Table]]
 
 TABLES: dict[str, Measure] = {module.NAME: module.run for module in IN_ORDER}
 """In the order in which they are measured."""
+
+QUICK = ("limits", "ingest", "durability", "visible", "query", "persist", "replay", "replication")
+"""The tables of a quick run that names none: the main paths, in less than four minutes."""
 
 
 def run_tables(
