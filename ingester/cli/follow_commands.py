@@ -21,12 +21,10 @@ from .command_options import (
 
 def follow(
     namespace: Namespace,
-    tables: Annotated[list[str], typer.Argument(metavar="TABLE...", help="One or more.")],
+    tables: Annotated[list[str], typer.Argument(metavar="TABLE...", help="One or more tables.")],
     into: Annotated[
         str,
-        typer.Option(
-            "--into", help="duckdb:FILE, parquet:FOLDER, or python:package.module:Class of yours."
-        ),
+        typer.Option("--into", help="duckdb:FILE, parquet:FOLDER, or python:package.module:Class."),
     ],
     columns: NewColumns = None,
     filter_: Filter = None,
@@ -66,10 +64,10 @@ def follow(
 ) -> None:
     """Keep local copies of tables until SIGINT or SIGTERM: files first, then live.
 
-    In DuckDB, rows and the follower's state are committed in one transaction; others may open the
-    file read-only in between. A restart continues exactly where it stopped, also after kill -9.
-    With other columns or another filter the copy is rebuilt; readers see the earlier copy until the
-    new one is complete.
+    In DuckDB, rows and the follower's state are committed in one transaction.
+    Others may open the file read-only in between. A restart continues exactly
+    where it stopped, also after kill -9. With other columns or another filter
+    the copy is rebuilt; readers see the earlier copy until it is complete.
     """
     from .follow import FollowArguments, run_follow
     from .metrics_server import MetricsAddress
