@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from .connection import Connection
 from .retry import RetryPolicy
-from .route import Route, RouteOf, ToOneDaemon
+from .route import Route, RouteRequest, ToOneDaemon
 from .streams import QueryStream
 from .wire import OriginState, QueryRequest, TableSummary
 
@@ -31,7 +31,7 @@ class Calls(Protocol):
     def check(self) -> None:
         """Raise :class:`InvalidRequest` if the client is closed, or the process was forked."""
 
-    def route(self, of: RouteOf) -> Route:
+    def route(self, request: RouteRequest) -> Route:
         """A writer's route; nothing is sent yet."""
 
     def one(self, *key: str) -> Connection:
@@ -71,9 +71,9 @@ class Calls(Protocol):
 class OneDaemon(Connection):
     """The :class:`Calls` of a client of one daemon."""
 
-    def route(self, of: RouteOf) -> Route:
+    def route(self, request: RouteRequest) -> Route:
         """The route that always uses the daemon."""
-        return ToOneDaemon(self, of)
+        return ToOneDaemon(self, request)
 
     def one(self, *_key: str) -> Connection:
         """The connection itself."""

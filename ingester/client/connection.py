@@ -77,7 +77,7 @@ class Connection:
         self._opened: flight.FlightClient | None = self._open()
         """None after :meth:`close`."""
 
-    def told(self, error: ClientError, what: str) -> ClientError:
+    def with_hint(self, error: ClientError, what: str) -> ClientError:
         """The error of a ``sync`` or ``copy``, which is bound to one daemon, with a hint."""
         return error
 

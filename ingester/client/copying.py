@@ -116,7 +116,7 @@ class TableCopy:
             except (TimedOut, Unavailable) as exc:
                 # All rows are at the daemon: transient errors must not cause another copy.
                 if not is_retryable(exc) or time.monotonic() > give_up_at:
-                    raise self._told(exc) from exc
+                    raise self._explained(exc) from exc
             else:
                 self._over = True
                 return int(done["table_version"])
@@ -151,9 +151,9 @@ class TableCopy:
             try:
                 self._stream = self._connection.put_stream(encode(command), schema)
             except (pa.ArrowException, OSError) as exc:
-                raise self._told(from_arrow(exc)) from exc
+                raise self._explained(from_arrow(exc)) from exc
             except ClientError as exc:
-                raise self._told(exc) from exc
+                raise self._explained(exc) from exc
             self._answers, self._schema = self._stream.answers(), schema
         elif self._schema is not None and not self._schema.equals(schema):
             raise InvalidRequest(
@@ -166,7 +166,7 @@ class TableCopy:
         try:
             stream.send_batch(batch)
         except (pa.ArrowException, OSError) as exc:
-            raise self._lost(stream) or self._told(from_arrow(exc)) from exc
+            raise self._lost(stream) or self._explained(from_arrow(exc)) from exc
         self.rows += batch.num_rows
         self._unanswered.append(int(batch.nbytes))
         while len(self._unanswered) > UNANSWERED or sum(self._unanswered) > UNANSWERED_BYTES:
@@ -184,16 +184,16 @@ class TableCopy:
         while self._unanswered:
             self._wait_for_answer(stream)
         if (error := stream.end()) is not None:
-            raise self._told(error)
+            raise self._explained(error)
 
     def _lost(self, stream: PutStream) -> ClientError | None:
         """The reason why the stream has ended."""
         self._unanswered.clear()
         error = stream.end()
-        return None if error is None else self._told(error)
+        return None if error is None else self._explained(error)
 
-    def _told(self, error: ClientError) -> ClientError:
-        return self._connection.told(error, "copy")
+    def _explained(self, error: ClientError) -> ClientError:
+        return self._connection.with_hint(error, "copy")
 
 
 def _columns(schema: pa.Schema) -> str:

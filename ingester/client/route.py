@@ -23,7 +23,7 @@ PROCESS_S = 5.0
 """Timeout for asking a daemon which process it is."""
 
 
-class RouteOf(NamedTuple):
+class RouteRequest(NamedTuple):
     """The writer that a route is for, and how its streams begin.
 
     Attributes:
@@ -42,11 +42,11 @@ class RouteOf(NamedTuple):
         return None if self.traced is None else self.traced.of_stream()
 
 
-def known_at(connection: Connection, of: RouteOf) -> OriginState:
+def known_at(connection: Connection, request: RouteRequest) -> OriginState:
     """What a daemon has of a writer's origin in its table. Raises ClientError."""
-    assert of.origin is not None
-    found = connection.origins(of.origin, of.table)
-    return found[0] if found else OriginState(of.origin)
+    assert request.origin is not None
+    found = connection.origins(request.origin, request.table)
+    return found[0] if found else OriginState(request.origin)
 
 
 class Loss(NamedTuple):
@@ -122,9 +122,9 @@ class ToOneDaemon:
     suspended = False
     undurable: UndurableBatches | None = None
 
-    def __init__(self, connection: Connection, of: RouteOf) -> None:
+    def __init__(self, connection: Connection, request: RouteRequest) -> None:
         self._connection = connection
-        self._of = of
+        self._request = request
         self.process: Process | None = None
 
     @property
@@ -137,8 +137,8 @@ class ToOneDaemon:
 
     def open(self) -> PutStream:
         """The next stream."""
-        of = self._of
-        return self._connection.put_stream(of.command, of.schema, of.traceparent())
+        request = self._request
+        return self._connection.put_stream(request.command, request.schema, request.traceparent())
 
     def ask_process(self) -> Process | None:
         """The daemon's current process."""
@@ -146,14 +146,14 @@ class ToOneDaemon:
 
     def position(self) -> int | None:
         """The last sequence in the daemon's log; None if others use the origin as well."""
-        if not self._of.asks or self._of.origin is None:
+        if not self._request.asks or self._request.origin is None:
             return None
-        known = [state.memory_sequence for state in self._connection.origins(self._of.origin)]
+        known = [state.memory_sequence for state in self._connection.origins(self._request.origin)]
         return max((sequence for sequence in known if sequence is not None), default=None)
 
     def known(self) -> OriginState:
         """What the daemon has of the origin in the table; nothing if it has no such table."""
-        return known_at(self._connection, self._of)
+        return known_at(self._connection, self._request)
 
     def lost(self, error: ClientError, *, unanswered: bool) -> Loss:
         """The error; the next stream goes to the same daemon."""

@@ -156,7 +156,7 @@ class SyncStream:
                 raise Restarted(f"sync: {answer.message}: this stream continues there")
             delay_s = retry.failed(error, time.monotonic())
             if delay_s is None:
-                raise self._connection.told(error, "sync")
+                raise self._connection.with_hint(error, "sync")
             time.sleep(delay_s)
 
     def _end_transaction(self) -> None:
@@ -167,4 +167,4 @@ class SyncStream:
         try:
             return _answer(self._connection.exchange(encode(about | fields), batch))
         except ClientError as exc:
-            raise self._connection.told(exc, "sync") from exc
+            raise self._connection.with_hint(exc, "sync") from exc

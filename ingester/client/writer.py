@@ -35,7 +35,7 @@ from .errors import ClientError, InvalidRequest, UnknownOutcome
 from .fitting import Fitting, aligned
 from .inputs import TABLE_BATCH_BYTES, Data, at_least_one, batches_of, only_one
 from .retry import RetryPolicy, RetryState
-from .route import Route, RouteOf
+from .route import Route, RouteRequest
 from .sender import BatchSender
 from .tracing import TracedTable
 from .wire import WriteResult, put_command
@@ -318,8 +318,8 @@ class Writers:
         asks = lease is not None and (who.keep_until_durable or who.origin is None)
         origin = lease.origin if lease else None
         traced = TracedTable(kind, namespace, table)
-        of = RouteOf((namespace, table), origin, command, schema, asks, traced)
-        return Writer(connection.route(of), schema, lease, options, traced)
+        request = RouteRequest((namespace, table), origin, command, schema, asks, traced)
+        return Writer(connection.route(request), schema, lease, options, traced)
 
     def _lease(self, who: WhoWrites, table: tuple[str, str]) -> OriginLease | None:
         if who.origin is None:

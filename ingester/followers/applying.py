@@ -47,7 +47,6 @@ class CopyProgress:
     deleted_rows: int = 0
     files: tuple[int, int] = (0, 0)
     bytes: tuple[int, int] = (0, 0)
-    version: int = 0
     lag_operations: int = 0
     lag_rows: int = 0
     current_at: float | None = None

@@ -271,7 +271,7 @@ class _FollowThread(threading.Thread):
         was_settled = copy.progress.current_at is not None
         versions.advance(self._wait_s)
         status.version, status.table_version = copy.state.version, copy.state.table_version
-        status.error, status.coming = None, versions.told
+        status.error, status.coming = None, versions.coming_status
         if copy.progress.current_at is not None and not was_settled:
             self._closing.wake()
         if self._closing():

@@ -60,7 +60,7 @@ class _Preparation:
 
 
 class FollowedVersions:
-    """The copies of one table. One thread; ``told`` may be read by any.
+    """The copies of one table. One thread; ``coming_status`` may be read by any.
 
     Args:
         name: The follower's name in the daemon's list.
@@ -89,7 +89,7 @@ class FollowedVersions:
         return self._main
 
     @property
-    def told(self) -> str | None:
+    def coming_status(self) -> str | None:
         """The progress of coming versions, as text."""
         for version, each in sorted(self._beside.items()):
             if each.error is not None:

@@ -22,7 +22,7 @@ from ingester.client.connection_options import ConnectionOptions
 from ingester.client.credentials import Credentials
 from ingester.client.delivery import Delivery, Pending, SendWindow, WindowLimits
 from ingester.client.retry import NEVER, RetryState
-from ingester.client.route import RouteOf, ToOneDaemon
+from ingester.client.route import RouteRequest, ToOneDaemon
 from ingester.client.sender import BatchSender
 from ingester.client.streams import PutStream
 from ingester.client.wire import put_command
@@ -77,7 +77,9 @@ def test_a_thread_that_fails_fails_the_writer_and_every_ack(
                 stream.broken = where
                 return stream
 
-        way = RouteOf(("ns", "t"), None, put_command("write", "ns", "t", None), SCHEMA, asks=False)
+        way = RouteRequest(
+            ("ns", "t"), None, put_command("write", "ns", "t", None), SCHEMA, asks=False
+        )
         route = Breaking(Connection(daemon.endpoint, 30.0, NEVER), way)
         window = SendWindow(WindowLimits())
         sender = BatchSender(route, Delivery(window, None, RetryState(NEVER, lambda: 0.0)), 30.0)

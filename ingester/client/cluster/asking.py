@@ -25,7 +25,7 @@ T = TypeVar("T")
 class Answers(NamedTuple, Generic[T]):
     """The answers by endpoint, and the endpoints of unreachable daemons."""
 
-    of: dict[str, T]
+    by_endpoint: dict[str, T]
     missing: tuple[str, ...] = ()
 
 

@@ -22,7 +22,7 @@ from ..connection import Connection
 from ..connection_options import ConnectionOptions
 from ..errors import ClientError, InvalidRequest, Unavailable, is_unavailable
 from ..retry import NEVER, RetryPolicy, RetryState
-from ..route import Route, RouteOf
+from ..route import Route, RouteRequest
 from ..streams import QueryStream
 from ..wire import OriginState, QueryRequest, TableSummary
 from . import merging
@@ -58,7 +58,7 @@ class OneOfSeveral(Connection):
         """The connection to the daemon that owns what this one refuses."""
         return self.follow_owner(error, self, key)
 
-    def told(self, error: ClientError, what: str) -> ClientError:
+    def with_hint(self, error: ClientError, what: str) -> ClientError:
         """The error of a stream that is bound to this daemon; a new stream may use another one."""
         if not is_unavailable(error):
             return error
@@ -116,9 +116,9 @@ class ClusterConnection:
         for endpoint in self._members.known:
             self._members.connection(endpoint).check()
 
-    def route(self, of: RouteOf) -> Route:
+    def route(self, request: RouteRequest) -> Route:
         """A writer's route, which begins at the daemon that its table and origin prefer."""
-        return ToMany(self._routes, of)
+        return ToMany(self._routes, request)
 
     def one(self, *key: str) -> Connection:
         """A connection to the daemon that a key prefers among those that accept writes.
@@ -220,7 +220,9 @@ class ClusterConnection:
     def tables(self) -> list[TableSummary]:
         """All tables that a daemon knows, without sizes: no daemon knows those of all."""
         listed = self._asking.all_of(lambda one: one.tables(), about=COUNTS_MISSING)
-        names = {(each.namespace, each.table) for found in listed.of.values() for each in found}
+        names = {
+            (each.namespace, each.table) for found in listed.by_endpoint.values() for each in found
+        }
         return [TableSummary(*name, rows=-1, bytes=-1) for name in sorted(names)]
 
     def schema(self, namespace: str, table: str, *, once: bool = False) -> pa.Schema:
@@ -255,7 +257,7 @@ class ClusterConnection:
                 f"{kind} concerns one daemon and this client has several: name one endpoint, such"
                 f" as {self._members.endpoints()[0]}, or ask each of client.daemons()"
             )
-        return merged([*self._asking.all_of(call, about=COUNTS_MISSING).of.values()])
+        return merged([*self._asking.all_of(call, about=COUNTS_MISSING).by_endpoint.values()])
 
     def origins(
         self, origin: str | None = None, table: tuple[str, str] | None = None
@@ -263,4 +265,4 @@ class ClusterConnection:
         """The progress of each origin, or of the one named, over all daemons."""
         about = COUNTS_MISSING if origin is None else SEQUENCE_MISSING
         found = self._asking.all_of(lambda one: one.origins(origin, table), about=about)
-        return merging.origins([*found.of.values()])
+        return merging.origins([*found.by_endpoint.values()])

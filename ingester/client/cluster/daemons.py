@@ -216,7 +216,7 @@ class Stores:
         self._not_before: dict[str, float] = {}
         """When to ask an endpoint again; infinity while its answer holds."""
 
-    def told(self, endpoint: str, store: str | None) -> None:
+    def reported(self, endpoint: str, store: str | None) -> None:
         """Record a daemon's answer."""
         self._ids[endpoint] = store
         self._not_before[endpoint] = float("inf")

@@ -167,7 +167,7 @@ class Members:
         except (Forbidden, Unauthenticated):
             return  # the call itself will raise it
         with self._lock:
-            self._stores.told(endpoint, store)
+            self._stores.reported(endpoint, store)
 
     def checked(self, endpoint: str) -> Connection:
         """The connection to a daemon whose store is known or has been asked for.

@@ -32,7 +32,7 @@ from ..errors import (
     is_unavailable,
     never_connected,
 )
-from ..route import PROCESS_S, Loss, RouteOf, known_at
+from ..route import PROCESS_S, Loss, RouteRequest, known_at
 from ..streams import PutStream
 from ..undurable import OwnWrites, UndurableBatches
 from ..wire import OriginState
@@ -83,11 +83,11 @@ class SharedRoutes:
 class ToMany:
     """The :class:`ingester.client.route.Route` of one writer."""
 
-    def __init__(self, shared: SharedRoutes, of: RouteOf) -> None:
+    def __init__(self, shared: SharedRoutes, request: RouteRequest) -> None:
         self._shared = shared
         self._members = shared.members
-        self._of = of
-        self._key = (*of.table, of.origin or uuid.uuid4().hex)
+        self._request = request
+        self._key = (*request.table, request.origin or uuid.uuid4().hex)
         self._now: str | None = None
         """The daemon of the last stream."""
         self.process: Process | None = None
@@ -95,10 +95,10 @@ class ToMany:
         """The daemon of the next stream, if it is decided."""
         self._seen = -1
         self._back_at: float | None = None
-        self.suspended = shared.is_suspended(of.table, of.origin)
+        self.suspended = shared.is_suspended(request.table, request.origin)
         self.undurable: UndurableBatches | None = None
-        if of.origin is not None:
-            self.undurable = UndurableBatches(self._members, of.table, of.origin)
+        if request.origin is not None:
+            self.undurable = UndurableBatches(self._members, request.table, request.origin)
             shared.own_writes.add(self.undurable)
 
     def open(self) -> PutStream:
@@ -106,9 +106,9 @@ class ToMany:
         self._members.watch()
         self._now, self._next = self._next or self._best(), None
         self._seen, self._back_at = -1, None
-        of = self._of
+        request = self._request
         opened = self._members.checked(self._now)
-        return opened.put_stream(of.command, of.schema, of.traceparent())
+        return opened.put_stream(request.command, request.schema, request.traceparent())
 
     @property
     def endpoint(self) -> str:
@@ -126,26 +126,26 @@ class ToMany:
         self.undurable.put(self._now, batches, error, self.process)
 
     def _best(self) -> str:
-        return self._members.order(self._key, self._shared.owner(self._of.table))[0]
+        return self._members.order(self._key, self._shared.owner(self._request.table))[0]
 
     def _connection(self, endpoint: str) -> Connection:
         return self._members.connection(endpoint)
 
     def position(self) -> int | None:
         """The last sequence that the last stream's daemon has brought into files."""
-        if self._now is None or not self._of.asks or self._of.origin is None:
+        if self._now is None or not self._request.asks or self._request.origin is None:
             return None
-        states = self._connection(self._now).origins(self._of.origin)
+        states = self._connection(self._now).origins(self._request.origin)
         known = [state.durable_sequence for state in states]
         return max((sequence for sequence in known if sequence is not None), default=None)
 
     def known(self) -> OriginState:
         """What the last stream's daemon has of the origin in the table."""
-        return known_at(self._connection(self.endpoint), self._of)
+        return known_at(self._connection(self.endpoint), self._request)
 
     def lost(self, error: ClientError, *, unanswered: bool) -> Loss:
         """Decide where the next stream goes."""
-        now, table = self._now, self._of.table
+        now, table = self._now, self._request.table
         if now is None:
             return Loss(error)
         if error.code == "owner":
@@ -155,8 +155,8 @@ class ToMany:
             return Loss(error)
         self._members.failed(now, error)
         suspended = unanswered and isinstance(error, Unreachable | TimedOut)
-        if suspended and not never_connected(error) and self._of.origin is not None:
-            self.suspended = self._shared.is_suspended(table, self._of.origin, suspend=True)
+        if suspended and not never_connected(error) and self._request.origin is not None:
+            self.suspended = self._shared.is_suspended(table, self._request.origin, suspend=True)
         if self._shared.owner(table) == now:
             error = _of_owner(error, now, table)
             self._shared.left(table, now)
@@ -171,11 +171,11 @@ class ToMany:
             owner = self._members.known_as(named)
         except ClientError:
             return Loss(error)
-        self._shared.owned(self._of.table, owner)
+        self._shared.owned(self._request.table, owner)
         self._next = owner
         unreachable = self._members.error(owner)
         if unreachable is not None:
-            error = _of_owner(unreachable, owner, self._of.table)
+            error = _of_owner(unreachable, owner, self._request.table)
             return Loss(error, suspended=self.suspended)
         return Loss(error, owner != now, self.suspended)
 
@@ -215,7 +215,7 @@ class ToMany:
         return True
 
     def _better(self) -> str | None:
-        best = self._members.order_known(self._key, self._shared.owner(self._of.table))[0]
+        best = self._members.order_known(self._key, self._shared.owner(self._request.table))[0]
         return best if best != self._now and self._members.usable(best) else None
 
     def settle(self) -> None:
@@ -233,9 +233,10 @@ class ToMany:
                 if endpoint != self._now and is_unavailable(exc):
                     continue  # its batches are watched anyway
                 raise UnknownOutcome(
-                    f"the daemon that stood still at {'/'.join(self._of.table)}'s first batch may"
-                    f" return before the batches that {endpoint} has acknowledged since are in"
-                    f" object storage, and they cannot be flushed now: {exc}"
+                    f"the daemon that stood still at the first batch of"
+                    f" {'/'.join(self._request.table)} may return before the batches that"
+                    f" {endpoint} has acknowledged since are in object storage, and they cannot be"
+                    f" flushed now: {exc}"
                 ) from exc
 
 

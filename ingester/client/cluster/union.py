@@ -98,7 +98,7 @@ class Union:
             return one.act("describe_table", body, once=True)[0]
 
         answers = self._asking.all_of(described, missing, self._lacking)
-        found = max(answers.of.values(), key=_place)
+        found = max(answers.by_endpoint.values(), key=_place)
         owner = found.get("owner") or {}
         table_version, version = _place(found)
         keyed = bool(found.get("primary_key"))
@@ -151,7 +151,7 @@ class Union:
                 self._lacking,
                 gone,
             )
-            _check_one_store(answers.of)
+            _check_one_store(answers.by_endpoint)
             owners = [s for s in opened if s.snapshot.ingester_id == newest.owner]
             if not owners and not answers.missing:
                 raise Unreachable(
@@ -193,8 +193,8 @@ class Union:
                 self._lacking,
                 gone,
             )
-            _check_one_store(tails.of)
-            streams = _of_each_daemon([*tails.of.values()])
+            _check_one_store(tails.by_endpoint)
+            streams = _of_each_daemon([*tails.by_endpoint.values()])
             taken = [stream.snapshot.taken_version or 0 for stream in streams]
             if max(taken, default=0) > version:
                 _close(opened)

@@ -106,13 +106,13 @@ def test_a_writer_does_not_move_to_a_daemon_of_another_store(two: list[Daemon]) 
 def test_what_is_known_of_stores() -> None:
     stores, both = Stores(), ("a", "b")
     assert stores.due(both, 0.0) == ["a", "b"]
-    stores.told("a", "1")
+    stores.reported("a", "1")
     stores.silent("b", 0.0)
     assert stores.due(both, ASK_AGAIN_S / 2) == []
     assert stores.due(both, ASK_AGAIN_S) == ["b"]
-    stores.told("b", None)  # a daemon of before
+    stores.reported("b", None)  # a daemon of before
     assert stores.differ(both) is None
-    stores.told("b", "2")
+    stores.reported("b", "2")
     assert "a writes to store 1 and b to store 2" in str(stores.differ(both))
     assert stores.differ(("b",)) is None, "a is none of the endpoints any more"
     stores.was_unreachable("b")
