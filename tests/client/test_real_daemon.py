@@ -114,7 +114,9 @@ def test_a_schema_is_refused_for_now_while_the_store_is_away(tmp_path: Path) -> 
                 lambda: client.writer("ns", "open", SCHEMA, origin="o").write(batch),
             )
             for call in writing:
-                with pytest.raises(Unavailable, match="writes without an origin go on") as refused:
+                with pytest.raises(
+                    Unavailable, match="writes without an origin to open"
+                ) as refused:
                     call()
                 assert refused.value.code == "store"
                 assert "origin 'o' came is asked of the object store" in str(refused.value)
