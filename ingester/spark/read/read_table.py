@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ingester.spark.errors import RequestRefused, require_pyspark
-from ingester.spark.read.tail import TailRequest, daemons_of, with_tails
+from ingester.spark.read.tail import TailRequest, connected, with_tails
 from persist.manifest import Manifest, check_kept, version_as_of
 from persist.store import open_store
 
@@ -107,10 +107,10 @@ def read_table(
     state = manifest.load(version)
     tails: list[pa.Table] = []
     if endpoint is not None:
-        daemons = daemons_of(endpoint, connection)
-        request = TailRequest(daemons, columns, filter, connection, allow_missing_endpoints)
         pinned = version is not None
-        manifest, state, tails = with_tails(manifest, state, request, pinned=pinned)
+        with connected(endpoint, connection) as daemons:
+            request = TailRequest(daemons, columns, filter, allow_missing_endpoints)
+            manifest, state, tails = with_tails(manifest, state, request, pinned=pinned)
     return TableScan(spark, manifest, options, reader).frame(state, tails, columns, filter)
 
 

@@ -11,15 +11,13 @@ call nothing in it, so the client is imported where it is used.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.flight as fl
 
 from ingester.spark.errors import RequestRefused, RowsMissing, TailStale, TailUnavailable
 from persist.manifest import Manifest, TableState
@@ -27,18 +25,13 @@ from persist.store import ObjectStore, StoreDenied, StoreMark, read_mark
 from persist.table import TableDefinition
 
 if TYPE_CHECKING:
+    from ingester.client.connection import Connection
     from ingester.client.connection_options import ConnectionOptions
-    from ingester.client.credentials import Credentials
+    from ingester.client.wire import SnapshotInfo
 
 # A version is stale only if loading it took longer than the daemon's query.tail_retain.
 ATTEMPTS = 5
-
-
-class Daemons(NamedTuple):
-    """The daemons to ask, and the host name in their certificates if it is not their own."""
-
-    endpoints: Sequence[str]
-    hostname: str | None
+_TIMEOUT_S = 60.0  # of calls other than queries, none of which are made here
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +39,15 @@ class TailRequest:
     """Buffered rows that a read asks for.
 
     Attributes:
+        daemons: Connections to all daemons that write the table.
         columns: Columns of the answer; None for all.
         filter: The filter of the read, whose columns are needed too.
         allow_missing: Whether unreachable daemons are skipped with a warning.
     """
 
-    daemons: Daemons
+    daemons: Sequence[Connection]
     columns: Sequence[str] | None = None
     filter: str | None = None
-    connection: ConnectionOptions | None = None
     allow_missing: bool = False
 
     def needed_columns(self, state: TableState) -> list[str] | None:
@@ -108,38 +101,47 @@ def tails_of(
 ) -> list[pa.Table]:
     """Every daemon's buffered rows beyond a version.
 
+    In log order, in batches that each lie in one partition; in a keyed table with a column ``_op``.
     Unreachable daemons are skipped with the warning ``RowsMissing``, if the request allows it.
+
+    Args:
+        columns: None for all, including columns that are newer than the version.
 
     Raises:
         TailStale: The version is too old.
         TailUnavailable: A daemon does not answer and may not be skipped, or none answers.
-        RequestRefused: A daemon writes to another store than the manifest's.
+        RequestRefused: A daemon writes to another store than the manifest's, or refuses the query.
     """
-    tails: dict[bytes, pa.Table] = {}
+    from ingester.client.wire import QueryRequest
+
+    generation = None if manifest.table_version == 1 else manifest.table_version
+    query = QueryRequest(
+        manifest.namespace,
+        manifest.table,
+        columns,
+        scope="buffered",
+        version=version,
+        table_version=generation,
+    ).ticket()
+    tails: dict[tuple[str | None, str | None], pa.Table] = {}
     unreachable: list[TailUnavailable] = []
     mark = _mark_of(manifest.store)
-    for endpoint in request.daemons.endpoints:
+    for daemon in request.daemons:
         try:
-            tail = read_tail(
-                endpoint,
-                manifest.namespace,
-                manifest.table,
-                version,
-                columns,
-                manifest.table_version,
-                request.connection,
-                request.daemons,
-            )
+            tail, snapshot = _tail(daemon, query)
         except TailUnavailable as exc:
             if not (exc.is_unreachable and request.allow_missing):
                 raise
             unreachable.append(exc)
             continue
-        told: dict[bytes, bytes] = tail.schema.metadata or {}
-        _check_store(manifest.store, mark, endpoint, told.get(b"store", b"").decode())
+        _check_store(manifest.store, mark, daemon.endpoint, snapshot.store)
+        taken = snapshot.taken_version or 0
+        if taken > version and len(request.daemons) > 1:
+            # Both daemons, or neither, may have returned the moved origin's rows for this version.
+            message = f"an origin moved in version {taken}, after version {version}: ask again"
+            raise TailStale(daemon.endpoint, message, "stale")
         # Two endpoints may lead to the same daemon.
-        daemon = told.get(b"ingester_id", b"") + b" " + told.get(b"incarnation", b"")
-        tails.setdefault(daemon, tail.replace_schema_metadata(None))
+        tails.setdefault((snapshot.ingester_id, snapshot.incarnation), tail)
     if unreachable and not tails:
         raise unreachable[0]
     if unreachable:
@@ -148,82 +150,51 @@ def tails_of(
     return [*tails.values()]
 
 
-def read_tail(
-    endpoint: str,
-    namespace: str,
-    table: str,
-    version: int,
-    columns: Sequence[str] | None = None,
-    table_version: int = 1,
-    connection: ConnectionOptions | None = None,
-    among: Daemons | None = None,
-) -> pa.Table:
-    """The rows that one daemon holds beyond a version, in log order and the table's own types.
-
-    Args:
-        endpoint: ``grpc://host:port``, as for a client.
-        version: A manifest version of the table's generation ``table_version``.
-        columns: None for all, including columns that are newer than the version.
-        connection: TLS trust and token.
-        among: All daemons that are asked for this version.
-
-    Returns:
-        Batches that each lie in one partition; in a keyed table with a column ``_op``. The schema's
-        metadata identifies the daemon and its store.
+@contextmanager
+def connected(
+    endpoint: str | Sequence[str], options: ConnectionOptions | None
+) -> Iterator[list[Connection]]:
+    """Connections to the daemons that a caller names, as ``ingester.client.Client`` takes them.
 
     Raises:
-        RequestRefused: ``endpoint`` is invalid, or ``connection`` does not match it.
-        TailStale: The version is too old for a tail.
-        TailUnavailable: The daemon cannot be reached, or cannot answer now.
-        pyarrow.ArrowKeyError, pyarrow.ArrowInvalid: It does not know the table or the version.
-    """
-    ticket: dict[str, Any] = {
-        "namespace": namespace,
-        "table": table,
-        "scope": "buffered",
-        "version": version,
-    }
-    if table_version != 1:
-        ticket["table_version"] = table_version
-    if columns is not None:
-        ticket["columns"] = list(columns)
-    address, credentials = _checked(endpoint, connection)
-    tls = credentials.tls_arguments()
-    if among is not None and among.hostname is not None and address.startswith("grpc+tls://"):
-        tls["override_hostname"] = among.hostname
-    with _errors_of(endpoint), fl.connect(address, **tls) as client:
-        encoded = fl.Ticket(json.dumps(ticket).encode())
-        rows = client.do_get(encoded, credentials.call_options()).read_all()
-    taken = int((rows.schema.metadata or {}).get(b"taken_version", 0))
-    if taken > version and among is not None and len(among.endpoints) > 1:
-        # Both daemons, or neither, may have returned the moved origin's rows for this version.
-        message = f"an origin moved in version {taken}, after version {version}: ask again"
-        raise TailStale(endpoint, message, "stale")
-    return rows
-
-
-def daemons_of(endpoint: str | Sequence[str], connection: ConnectionOptions | None) -> Daemons:
-    """The daemons that a caller names, as ``ingester.client.Client`` takes them.
-
-    Raises:
-        RequestRefused: None is named.
+        RequestRefused: No daemon is named, or the options do not match it.
         TailUnavailable: A DNS name cannot be looked up.
     """
-    from ingester.client import arguments
-    from ingester.client.cluster.daemons import addresses_of, names_several, resolved, sole
+    from ingester.client.cluster import ClusterConnection, names_several, sole
+    from ingester.client.connection import Connection
     from ingester.client.errors import InvalidRequest, Unreachable
+    from ingester.client.retry import NEVER
 
-    if not names_several(endpoint):
-        return Daemons([str(sole(endpoint))], None)
+    daemons: ClusterConnection | Connection
     try:
-        addresses = addresses_of(endpoint, arguments.options(connection).scheme)
-        if addresses.name is None:
-            return Daemons(addresses.endpoints, None)
-        return Daemons(resolved(addresses.name), addresses.host)
+        if names_several(endpoint):
+            daemons = ClusterConnection(endpoint, _TIMEOUT_S, NEVER, options)
+            each = daemons.each()
+        else:
+            daemons = Connection(str(sole(endpoint)), _TIMEOUT_S, NEVER, options)
+            each = [daemons]
     except InvalidRequest as exc:
         raise RequestRefused(str(exc)) from exc
     except Unreachable as exc:
         raise TailUnavailable(str(endpoint), str(exc)) from exc
+    with closing(daemons):
+        yield each
+
+
+def _tail(daemon: Connection, query: bytes) -> tuple[pa.Table, SnapshotInfo]:
+    from ingester.client.errors import ClientError, InvalidRequest, Unreachable
+
+    try:
+        with daemon.stream(query) as stream:
+            schema = stream.schema.remove_metadata()
+            return pa.Table.from_batches([rows for rows, _ in stream], schema), stream.snapshot
+    except InvalidRequest as exc:
+        raise RequestRefused(f"{daemon.endpoint}: {exc}") from exc
+    except Unreachable as exc:
+        raise TailUnavailable(daemon.endpoint, str(exc)) from exc
+    except ClientError as exc:
+        kind = TailStale if exc.code == "stale" else TailUnavailable
+        raise kind(daemon.endpoint, str(exc), exc.code) from exc
 
 
 def _mark_of(store: ObjectStore) -> StoreMark | None:
@@ -233,44 +204,12 @@ def _mark_of(store: ObjectStore) -> StoreMark | None:
         return None  # this reader may read the table only
 
 
-def _check_store(store: ObjectStore, mark: StoreMark | None, endpoint: str, store_id: str) -> None:
+def _check_store(
+    store: ObjectStore, mark: StoreMark | None, endpoint: str, store_id: str | None
+) -> None:
     # An older daemon does not send its store's id.
     if mark is not None and store_id and store_id != mark.id:
         raise RequestRefused(
             f"{endpoint} writes to store {store_id}, but url is {store.url}, which is store"
             f" {mark.id}: set endpoint to daemons of that store, or url to the daemons' store"
         )
-
-
-def _checked(endpoint: str, connection: ConnectionOptions | None) -> tuple[str, Credentials]:
-    from ingester.client import arguments
-    from ingester.client.credentials import Credentials
-    from ingester.client.errors import InvalidRequest
-
-    try:
-        options = arguments.options(connection)
-        address = arguments.endpoint(endpoint, options.scheme)
-        credentials = Credentials(address, options)
-        credentials.tls_arguments(), credentials.call_options()
-        return address, credentials
-    except InvalidRequest as exc:
-        raise RequestRefused(str(exc)) from exc
-
-
-@contextmanager
-def _errors_of(endpoint: str) -> Iterator[None]:
-    try:
-        yield
-    except (fl.FlightError, OSError) as exc:
-        from ingester.client.errors import clean_message
-
-        extra = getattr(exc, "extra_info", None)
-        try:
-            details = json.loads(extra) if extra else {}
-        except ValueError:
-            details = {}
-        code = details.get("code")
-        message = details.get("message") or clean_message(str(exc))
-        if code == "stale":
-            raise TailStale(endpoint, message, code) from exc
-        raise TailUnavailable(endpoint, message, code) from exc

@@ -12,7 +12,7 @@ import pytest
 from ingester.client import Client, InvalidRequest, RetryPolicy
 from ingester.client.cluster.daemons import ASK_AGAIN_S, Stores
 from ingester.spark.errors import RequestRefused
-from ingester.spark.read.tail import TailRequest, daemons_of, tails_of
+from ingester.spark.read.tail import TailRequest, connected, tails_of
 from persist.manifest import Manifest
 from persist.store import open_store
 from tests.cli.conftest import check_refused, run_command
@@ -85,8 +85,8 @@ def test_spark_refuses_a_daemon_of_another_store_than_the_files(two: list[Daemon
 
 
 def _read(manifest: Manifest, endpoints: list[str]) -> list[pa.Table]:
-    request = TailRequest(daemons_of(endpoints, None))
-    return tails_of(manifest, manifest.load().version, None, request)
+    with connected(endpoints, None) as daemons:
+        return tails_of(manifest, manifest.load().version, None, TailRequest(daemons))
 
 
 def test_a_writer_does_not_move_to_a_daemon_of_another_store(two: list[Daemon]) -> None:

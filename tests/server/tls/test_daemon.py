@@ -26,7 +26,9 @@ from ingester.client.aio import AsyncClient
 from ingester.client.trio_client import TrioClient
 from ingester.followers import Follower, FollowOptions
 from ingester.pushes.regions.store import RegionDaemons
-from ingester.spark.read.tail import read_tail
+from ingester.spark.read.tail import TailRequest, connected, tails_of
+from persist.manifest import Manifest
+from persist.store import open_store
 from tests.cli.conftest import check_refused, run_command
 from tests.drivers.certificates import Authority, Pair
 from tests.drivers.daemon import Daemon
@@ -286,7 +288,9 @@ def test_every_client_of_ours_comes_in_by_its_certificate(trusted: Trusted, tmp_
 
     version = persisted.manifest_version
     assert version is not None
-    tail = read_tail(trusted.flight, "tls", "all", version, connection=options)
+    manifest = Manifest(open_store(f"file://{trusted.daemon.data_dir}/store"), "tls", "all")
+    with connected(trusted.flight, options) as named:
+        (tail,) = tails_of(manifest, version, None, TailRequest(named))
     assert tail.num_rows == 3
     daemons = RegionDaemons((trusted.flight,), options)
     assert daemons.persist("tls", "all").keys() == {1}
