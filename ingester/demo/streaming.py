@@ -155,7 +155,7 @@ class WritesNotSeen(Exception):
     """An answer lacks acknowledged rows, or has rows that were never sent."""
 
 
-class Look(msgspec.Struct, frozen=True):
+class QueryCount(msgspec.Struct, frozen=True):
     """One query's row counts by source, and the rows acknowledged before it."""
 
     table: str
@@ -165,7 +165,7 @@ class Look(msgspec.Struct, frozen=True):
     from_files: int
 
 
-def look(client: Client, table: str, meter: Meter) -> Look:
+def look(client: Client, table: str, meter: Meter) -> QueryCount:
     """Count the table's rows while writers write, and find the newest acknowledged row.
 
     Raises:
@@ -186,7 +186,7 @@ def look(client: Client, table: str, meter: Meter) -> Look:
         )
     if newest is not None and not _holds_last_row(client, table, newest):
         raise WritesNotSeen(f"{table}: the row acknowledged last is not in the answer")
-    return Look(table, acknowledged, seen, rows["buffer"], rows["file"])
+    return QueryCount(table, acknowledged, seen, rows["buffer"], rows["file"])
 
 
 def _holds_last_row(client: Client, table: str, batch: pa.RecordBatch) -> bool:

@@ -24,7 +24,7 @@ from ingester.client.sync_stream import SyncAnswer, SyncColumn, SyncStream
 from ingester.client.wire import Persisted
 from ingester.spark.options import SourceOptions
 from ingester.spark.sink.upsert import StagedFile, UpsertSink, staged_rows
-from ingester.spark.sink.writers import BatchWriter, Written
+from ingester.spark.sink.writers import BatchWriter, TaskResult
 from persist.manifest import Manifest, Retention, clean_up
 from persist.store import open_store
 from persist.table import TableDefinition
@@ -60,7 +60,7 @@ def test_a_write_of_many_messages_becomes_visible_at_once(
     writer.commit([kept, None])
     assert sorted(rows(client, table)) == list(range(500))
     # What a loser has put aside is clean-up's.
-    assert isinstance(lost, Written)
+    assert isinstance(lost, TaskResult)
     assert all(manifest.store.exists(one.path) for one in lost.parts)
     clean_up(manifest, Retention(retain_s=0, orphan_grace_s=0, keep_versions=10))
     assert not any(manifest.store.exists(one.path) for one in lost.parts)
@@ -250,7 +250,7 @@ def writer_in_this_process(
 
 def keyed_writer(
     schema: StructType, url: str, table: Table, endpoint: str, **more: object
-) -> BatchWriter[StagedFile]:
+) -> BatchWriter:
     given = {"path": f"{url}/{table[0]}/{table[1]}", "endpoint": endpoint}
     options = SourceOptions.write(given | {name: str(value) for name, value in more.items()})
     manifest = options.manifest()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -23,7 +23,6 @@ from ingester.spark.options import SourceOptions
 from ingester.spark.versions import StreamArrowWriter
 
 _QUERY_ID = "sql.streaming.queryId"
-T = TypeVar("T")
 
 
 class WriteId(NamedTuple):
@@ -33,30 +32,30 @@ class WriteId(NamedTuple):
     number: int
 
 
-class Sink(Protocol[T]):
+class Sink(Protocol):
     """A target of writes."""
 
-    def write(self, rows: Iterator[pa.RecordBatch]) -> Sequence[T]:
+    def write(self, rows: Iterator[pa.RecordBatch]) -> Sequence[Any]:
         """Write one task's rows. On an executor."""
         ...
 
-    def commit(self, parts: Sequence[T], write: WriteId | None) -> None:
+    def commit(self, parts: Sequence[Any], write: WriteId | None) -> None:
         """Make all parts visible, unless this write is already committed. On the driver."""
         ...
 
 
-class Written(WriterCommitMessage, Generic[T]):
+class TaskResult(WriterCommitMessage):
     """The result of one task, and its streaming query's id."""
 
-    def __init__(self, parts: Sequence[T], query_id: str | None) -> None:
+    def __init__(self, parts: Sequence[Any], query_id: str | None) -> None:
         self.parts = tuple(parts)
         self.query_id = query_id
 
 
-class BatchWriter(DataSourceArrowWriter, Generic[T]):
+class BatchWriter(DataSourceArrowWriter):
     """A batch write; with ``txn_version`` each version is written once."""
 
-    def __init__(self, sink: Sink[T], options: SourceOptions) -> None:
+    def __init__(self, sink: Sink, options: SourceOptions) -> None:
         app_id, version = options.txn()
         self._sink = sink
         self._write = None if app_id is None or version is None else WriteId(app_id, version)
@@ -64,18 +63,18 @@ class BatchWriter(DataSourceArrowWriter, Generic[T]):
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """One task's rows. On an executor."""
-        return Written(self._sink.write(iterator), None)
+        return TaskResult(self._sink.write(iterator), None)
 
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all rows visible."""
-        self._sink.commit([part for one in _written(messages) for part in one.parts], self._write)
+        self._sink.commit([part for one in _results(messages) for part in one.parts], self._write)
 
 
-class StreamWriter(StreamArrowWriter, Generic[T]):
+class StreamWriter(StreamArrowWriter):
     """A streaming write; each batch is written once."""
 
-    def __init__(self, sink: Sink[T]) -> None:
+    def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
     @plainly
@@ -83,15 +82,15 @@ class StreamWriter(StreamArrowWriter, Generic[T]):
         """One task's rows. On an executor."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
-        return Written(self._sink.write(iterator), query_id)
+        return TaskResult(self._sink.write(iterator), query_id)
 
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the batch's rows visible, unless they already are."""
-        written = _written(messages)
-        parts = [part for one in written for part in one.parts]
+        results = _results(messages)
+        parts = [part for one in results for part in one.parts]
         if parts:
-            query_id = written[0].query_id
+            query_id = results[0].query_id
             assert query_id is not None, "Spark sets the query id in tasks of a stream"
             self._sink.commit(parts, WriteId(query_id, batchId))
 
@@ -105,5 +104,5 @@ def tell_committed(options: SourceOptions, **facts: object) -> None:
     print(json.dumps(told), file=sys.stderr, flush=True)
 
 
-def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written[Any]]:
-    return [one for one in messages if isinstance(one, Written)]
+def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
+    return [one for one in messages if isinstance(one, TaskResult)]

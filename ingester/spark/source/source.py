@@ -163,7 +163,7 @@ def _rows(state: TableState, schema: StructType, options: SourceOptions) -> Sour
 
 def _sink(
     options: Mapping[str, str], schema: StructType, overwrite: bool
-) -> tuple[SourceOptions, Sink[Any]]:
+) -> tuple[SourceOptions, Sink]:
     from ingester.spark.sink.append import AppendSink
     from ingester.spark.sink.upsert import UpsertSink
 

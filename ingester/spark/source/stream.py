@@ -29,8 +29,8 @@ from ingester.spark.source.rows import FilesPartition, SourceRows, partitions_of
 from ingester.spark.source.stream_offsets import (
     BEGINNING,
     FROM_NOW,
+    BatchRoom,
     Offset,
-    Room,
     batch_limit,
     beginning,
 )
@@ -223,7 +223,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _end(self, begin: Offset, head: int, limit: ReadLimit) -> Offset:
-        end, room = begin, Room(limit)
+        end, room = begin, BatchRoom(limit)
         if head < begin.version:
             raise StreamUnsuitable(
                 f"the stream is at version {begin.version}, but the newest version of table"

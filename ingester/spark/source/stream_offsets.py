@@ -76,7 +76,7 @@ _LIMITS: dict[str, type[Any]] = {
 }
 
 
-class Room:
+class BatchRoom:
     """The remaining room of one batch. Its first file always fits, so a stream makes progress."""
 
     def __init__(self, limit: ReadLimit) -> None:
