@@ -23,7 +23,7 @@ from ingester.client.connection import Connection
 from ingester.client.sync_stream import SyncAnswer, SyncColumn, SyncStream
 from ingester.client.wire import Persisted
 from ingester.spark.options import SourceOptions
-from ingester.spark.sink.upsert import StagedFile, UpsertSink, staged_rows
+from ingester.spark.sink.upsert import UpsertSink, staged_rows
 from ingester.spark.sink.writers import BatchWriter, TaskResult
 from persist.manifest import Manifest, Retention, clean_up
 from persist.store import open_store
