@@ -1,4 +1,4 @@
-"""The command ``ingester`` as a user runs it, and a real daemon for it to talk to."""
+"""The command ``ingester`` as a user runs it, and a real daemon."""
 
 import os
 import subprocess

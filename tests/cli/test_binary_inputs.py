@@ -1,4 +1,4 @@
-"""Parquet and Arrow files that are not what they should be: one clear line, never a traceback."""
+"""Damaged Parquet and Arrow files: one clear line, never a traceback."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""``ingester checkpoints``: listed, one deleted, and what is not there told by name."""
+"""``ingester checkpoints``: list, delete, and unknown partitions."""
 
 from __future__ import annotations
 

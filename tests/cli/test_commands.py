@@ -1,4 +1,4 @@
-"""The commands against a real daemon, as a user types them."""
+"""The commands against a real daemon."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The process ends with its exit code, in order, also where a thread of pyarrow waits for ever."""
+"""The process ends cleanly with its exit code, even if a thread of pyarrow is blocked."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""``ingester manifest``: on the store of a real daemon, and on what is broken in it."""
+"""``ingester manifest`` on the store of a real daemon, and on damage."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Whatever a table may hold is the same again after it was a text."""
+"""Every value of a table survives the way through text."""
 
 import datetime
 import decimal

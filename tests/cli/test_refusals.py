@@ -1,4 +1,4 @@
-"""What a refusal looks like to who types: from a small daemon that refuses at will."""
+"""How refusals look on the command line, from a small daemon that refuses on demand."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What ``query`` writes, ``write`` reads: the same table, in every format, of every type."""
+"""``write`` reads what ``query`` writes: the same table, in every format, of every type."""
 
 import json
 from decimal import Decimal

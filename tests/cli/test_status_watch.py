@@ -1,4 +1,4 @@
-"""``status --watch``: alarms on top, old figures said to be old, the terminal given back."""
+"""``status --watch``: alarms first, last known values marked as old, the terminal restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CSV and JSON lines from outside: types that lose nothing, or a refusal that helps."""
+"""CSV and JSON lines of other programs: lossless types, or a helpful refusal."""
 
 import gzip
 import json
@@ -325,7 +325,7 @@ def test_objects_are_found_wherever_the_bytes_are_cut(data: st.DataObject) -> No
         ("jsonl", '{"v":"x"}', '{"v":"007"}', ""),
     ],
 )
-def test_what_comes_late_in_a_pipe_is_told_and_not_changed(
+def test_a_late_value_of_another_type_in_a_pipe_is_refused_and_not_changed(
     tmp_path: Path, kind: str, early: str, late: str, message: str
 ) -> None:
     row = early + ("x" if kind == "csv" else " ") * 500

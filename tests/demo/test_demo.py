@@ -1,4 +1,4 @@
-"""``ingester demo`` from outside: ends well, says so, fails loudly, leaves nothing behind."""
+"""``ingester demo`` as a process: succeeds, reports, fails loudly, cleans up."""
 
 from __future__ import annotations
 

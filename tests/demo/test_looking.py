@@ -1,4 +1,4 @@
-"""A look while writers write must notice rows that are missing, and rows that nobody sent."""
+"""Queries of the demo notice missing rows and rows that were never sent."""
 
 from __future__ import annotations
 

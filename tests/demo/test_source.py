@@ -1,4 +1,4 @@
-"""The demo's rows: all of them, every column, in time order, each in exactly one writer's share."""
+"""The demo's rows: all rows and columns, in time order, each in exactly one writer's share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison that the demo stands on: it must find every difference, in every column."""
+"""The demo's comparison finds every difference in every column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One daemon for the folder, a new table per test, and one that filters are tried on."""
+"""One daemon for the folder, a new table per test, and one table for filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data source, as users have it."""
+"""The data source as users call it."""
 
 from __future__ import annotations
 

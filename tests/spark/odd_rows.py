@@ -1,4 +1,4 @@
-"""Rows in groups of four, a file each, whose least and greatest values say less than one thinks."""
+"""Rows with values that compare in unusual ways, for tests of filters."""
 
 from __future__ import annotations
 

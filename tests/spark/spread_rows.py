@@ -1,4 +1,4 @@
-"""Rows of all kinds of values that compare oddly, for whoever filters them."""
+"""Rows in groups of four, one file each, whose bounds are easy to misread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""write and writeStream to format("ingester"): every row once, beside a daemon that goes on."""
+"""write and writeStream to format("ingester"): every row once, beside a running daemon."""
 
 from __future__ import annotations
 

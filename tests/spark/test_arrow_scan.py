@@ -1,4 +1,4 @@
-"""The reader that needs no jar: tasks of about equal size, and a real S3 server read by them."""
+"""The reader that needs no jar: tasks of about equal size, and reads from a real S3 server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster with two workers in processes of their own, and the package shipped as a wheel."""
+"""A cluster with two worker processes, and the package shipped as a wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""compact, rewrite, expire: the same rows in few files, whatever daemons do meanwhile."""
+"""compact, rewrite, expire: the same rows in few files while daemons are running."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Overtaken(Rewriting):
         return results
 
 
-def test_groups_that_somebody_else_was_faster_with_are_planned_anew(
+def test_groups_that_conflict_are_planned_again(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table
 ) -> None:
     small_files(client, table, 3, days=3)

@@ -1,4 +1,4 @@
-"""Which files become which: groups within partitions, full, and none of them twice."""
+"""Groups of a compaction: within partitions, full, and each file at most once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples in deploy/examples do what they say, also when they are killed."""
+"""The examples in deploy/examples work, even when they are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version's files as a DataFrame: those and no others, whatever lies beside them."""
+"""A version's files as a DataFrame: exactly those, whatever lies beside them."""
 
 from __future__ import annotations
 
@@ -263,7 +263,9 @@ def test_the_native_reader_lists_its_files_without_a_job_each(
     assert spark.conf.get("spark.sql.sources.parallelPartitionDiscovery.threshold") == before
 
 
-def test_what_is_not_there_is_said(spark: SparkSession, client: fl.FlightClient, url: str) -> None:
+def test_missing_tables_and_unknown_readers_are_refused(
+    spark: SparkSession, client: fl.FlightClient, url: str
+) -> None:
     with pytest.raises(TableNotFound, match="spark/none"):
         read_table(spark, url, "spark", "none")
     with pytest.raises(ValueError, match="reader"):

@@ -1,4 +1,4 @@
-"""Eight clients write through ``kill -9``: four readers give the same rows, each once."""
+"""Eight clients write through ``kill -9``: four readers return the same rows, each once."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_a_disk_that_is_lost_before_rows_are_in_files_has_them_sent_again_where_
             assert describe(client, table)["persisted"]["rows"] == 2
 
 
-def test_a_daemon_that_is_away_when_it_is_asked_what_is_in_files_is_waited_for(
+def test_persist_waits_for_an_unreachable_daemon(
     tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0

@@ -1,4 +1,4 @@
-"""write and writeStream to a table with a primary key: through its daemon, together, once."""
+"""write and writeStream to a table with a primary key: through its daemon, atomically, once."""
 
 from __future__ import annotations
 

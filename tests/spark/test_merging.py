@@ -1,4 +1,4 @@
-"""Buffered rows of a keyed table against the files' rows: the last one wins, deletes take away."""
+"""Buffered rows of a keyed table merged with files: the last row wins, deletes remove."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A column that comes while a stream runs ends it before the first row that has it, and no row is
-lost or doubled over the restart; frames that were made before it stay as they are."""
+"""A column added while a stream runs stops it before the first row with a value there.
+
+No row is lost or doubled by the restart, and existing DataFrames do not change.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ class Running:
         return sorted((row.i, row.asDict().get(column)) for row in found.collect())
 
 
-def test_a_stream_stops_before_a_new_column_and_goes_on_when_it_is_loaded_anew(
+def test_a_stream_stops_before_a_new_column_and_continues_after_it_is_loaded_again(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table, tmp_path: Path
 ) -> None:
     write(client, table, rows(0, 10))

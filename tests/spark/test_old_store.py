@@ -1,4 +1,4 @@
-"""A store that an earlier version wrote, and the rows in its log, as DataFrames of today."""
+"""A store and a log written by an earlier version, read as DataFrames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rewrite(partition_by=…)``: other folders, the same rows, for every reader, at every moment."""
+"""``rewrite(partition_by=…)``: other folders, the same rows, for every reader at any time."""
 
 from __future__ import annotations
 

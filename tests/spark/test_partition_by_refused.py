@@ -1,4 +1,4 @@
-"""What ``rewrite(partition_by=…)`` refuses, and what is refused of a table that it has changed."""
+"""Refusals of ``rewrite(partition_by=…)``, and of tables that it has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partition columns: the same value from the folder, from the manifest and for a buffered row."""
+"""Partition columns: the same value from the folder, the manifest and a buffered row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be done is told to Spark's users in one sentence, the last that they read."""
+"""Refusals reach Spark's users as one sentence, in the last line."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_keyed_table_is_refused(
         ),
     ],
 )
-def test_what_is_wrong_with_an_option_is_said(
+def test_an_invalid_option_of_a_stream_is_named(
     client: fl.FlightClient, url: str, table: Table, options: dict[str, str], told: str
 ) -> None:
     put(client, table, events(0, 1))

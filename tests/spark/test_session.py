@@ -1,4 +1,4 @@
-"""What importing this loads, what it says without PySpark, and where a local session listens."""
+"""Imports of ingester.spark, its error without PySpark, and a local session's listeners."""
 
 from __future__ import annotations
 

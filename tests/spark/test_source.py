@@ -1,4 +1,4 @@
-"""format("ingester"): a version's rows, or how many, without any jar; wrong options are named."""
+"""format("ingester"): a version's rows or their number, without a jar; invalid options."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def counted(frame: DataFrame) -> int:
         ({"starting_version": "3"}, "unknown option 'starting_version'"),
     ],
 )
-def test_what_is_wrong_with_an_option_is_said_by_its_name(
+def test_an_invalid_option_is_named(
     spark: SparkSession, url: str, spread: Table, options: dict[str, str], told: str
 ) -> None:
     with pytest.raises(Exception, match=told):

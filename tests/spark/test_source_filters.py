@@ -1,4 +1,4 @@
-"""format("ingester"): the rows of ``read_table``, whatever is pushed down or said as a filter."""
+"""format("ingester") returns the rows of ``read_table`` for all pushed and given filters."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("way", ["native", "arrow", "source"])
-def test_a_filter_that_is_said_keeps_the_same_rows_in_every_reader(
+def test_a_filter_option_keeps_the_same_rows_in_every_reader(
     spark: SparkSession, url: str, spread: Table, way: Literal["native", "arrow", "source"]
 ) -> None:
     for text, expected in SAID.items():
@@ -120,7 +120,7 @@ def test_a_filter_that_is_said_keeps_the_same_rows_in_every_reader(
         ("n >= '1970-01-01T00:00:00.000001'", 3),
     ],
 )
-def test_a_filter_that_is_said_opens_only_files_that_can_match(
+def test_a_filter_option_opens_only_files_that_can_match(
     spark: SparkSession, url: str, spread: Table, text: str, files: int
 ) -> None:
     native = read_table(spark, url, *spread, reader="native", filter=text)
@@ -129,7 +129,7 @@ def test_a_filter_that_is_said_opens_only_files_that_can_match(
     assert source.rdd.getNumPartitions() == files
 
 
-def test_a_filter_that_is_said_looks_at_buffered_rows_too(
+def test_a_filter_option_applies_to_buffered_rows(
     spark: SparkSession, daemon: Daemon, client: fl.FlightClient, url: str, table: Table
 ) -> None:
     batch = pa.record_batch({"k": [1, 2, 3], "v": [10, 20, 30], "w": [0, 0, 0]})

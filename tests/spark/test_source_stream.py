@@ -1,4 +1,4 @@
-"""readStream.format("ingester"): each row once, through limits, restarts, rewrites, clean-up."""
+"""readStream.format("ingester"): each row once, with limits, restarts, rewrites, clean-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark's tables of Spark, in the session that is there; their numbers mean nothing."""
+"""The benchmark's Spark tables run; their numbers are not checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``manifest.spark_metadata``: ``spark.read.parquet`` of the folder has committed files only."""
+"""``manifest.spark_metadata``: ``spark.read.parquet`` of the folder reads committed files only."""
 
 from __future__ import annotations
 

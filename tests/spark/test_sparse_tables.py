@@ -1,4 +1,4 @@
-"""A table of many columns and rows of few, written and compacted as Spark's tasks do it."""
+"""A table with many columns and sparse rows, written and compacted by Spark's tasks."""
 
 from __future__ import annotations
 

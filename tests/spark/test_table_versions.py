@@ -1,4 +1,4 @@
-"""Versions of a table as a whole: the one that counts is read, and others by their number."""
+"""Generations of a table: the current one is read by default, others by number."""
 
 from __future__ import annotations
 

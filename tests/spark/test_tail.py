@@ -1,4 +1,4 @@
-"""Buffered rows beside a version's files: of several daemons, older versions, keyed tables."""
+"""Buffered rows beyond a version: of several daemons, of older versions, of keyed tables."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_deleted_keys_are_in_no_version_and_no_tail(
         assert {row.id: row.v for row in frame.collect()} == left
 
 
-def test_a_daemon_that_is_not_there_is_named(
+def test_an_unreachable_daemon_is_named(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table
 ) -> None:
     put(client, table, numbers(0, 1))

@@ -1,4 +1,4 @@
-"""Reads while writers write and persists run: each acknowledged row is in each read, once."""
+"""Reads while writers write and flushes run: each read has each acknowledged row once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Persists between a version and its tail: the tail has what is missing, or a newer one is read."""
+"""A flush between reading a version and its buffered rows: nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_rows_persisted_between_a_version_and_its_tail_are_in_the_tail(
     assert sorted(row.i for row in frame.collect()) == [*range(20), 101]
 
 
-def test_a_version_that_goes_stale_while_it_is_loaded_is_loaded_anew(
+def test_a_version_that_becomes_stale_while_it_is_loaded_is_replaced_by_a_newer_one(
     spark: SparkSession, daemon: Daemon, url: str, table: Table, front: FrontFor
 ) -> None:
     twice = front(2)

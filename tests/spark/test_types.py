@@ -1,4 +1,4 @@
-"""Every type that a table takes, written through the daemon and read back by every reader."""
+"""Every type of a table, written through the daemon and read by every reader."""
 
 from __future__ import annotations
 
