@@ -46,7 +46,7 @@ from ingester.shown_text import escaped_lines
 def main() -> NoReturn:
     """Run this process's command line, then end the process with its exit code."""
     if sys.argv[1:2] == ["serve"]:
-        # First of all: the program starts anew here.
+        # Must come first: this may re-execute the program.
         lay_out_heap()
     # The process ends inside the handlers, before the exception is released: it may hold a reader
     # whose destructor waits for a thread that is blocked on a pipe.
