@@ -24,7 +24,7 @@ from ingester.followers.files import FilePiece, Files, fitted, selected
 from ingester.followers.fold import Fold
 from ingester.followers.place import RebuildNeeded, SinkCalls, StateKeeper
 from ingester.followers.sink import FROM_FILES, FollowedTable, Rows, Run
-from ingester.followers.state import Ledger, LiveGroup, part_name
+from ingester.followers.state import FollowedGroup, Ledger, part_name
 from persist.manifest import Add, PartitionKey, TableState
 from persist.table import TableDefinition
 
@@ -140,7 +140,7 @@ class Applying:
             self._put_arrived(arrived, groups)
         self._keeper.set(position=answers[-1].position, next_at=next_at)
 
-    def _put_arrived(self, arrived: Sequence[GroupRows], groups: Sequence[LiveGroup]) -> None:
+    def _put_arrived(self, arrived: Sequence[GroupRows], groups: Sequence[FollowedGroup]) -> None:
         if self._table.keyed:
             put, keys = merged(arrived, groups, self._table.primary_key)
             if keys is not None:
@@ -190,7 +190,7 @@ class Applying:
         for partition in plan.diffs:
             self._merge_difference(before, now, partition)
 
-    def _take_back(self, groups: Sequence[LiveGroup]) -> None:
+    def _take_back(self, groups: Sequence[FollowedGroup]) -> None:
         numbers: dict[str, dict[int, None]] = {}
         for group in groups:
             numbers.setdefault(part_name(group.partition), {})[group.at] = None
@@ -253,12 +253,12 @@ def grouped(batches: Sequence[LiveBatch], schema: pa.Schema) -> list[GroupRows]:
 
 def numbered(
     arrived: Sequence[GroupRows], ledger: Ledger, next_at: int
-) -> tuple[list[LiveGroup], int]:
+) -> tuple[list[FollowedGroup], int]:
     """The groups with their numbers, added to the ledger, and the next free number."""
     groups = []
     for one in arrived:
         of = one.of
-        group = LiveGroup(
+        group = FollowedGroup(
             of.partition, of.epoch, of.first_seq, of.last_seq, one.rows.num_rows, 0, of.buffer
         )
         group = group._replace(at=ledger.number(group, next_at))
@@ -268,14 +268,14 @@ def numbered(
     return groups, next_at
 
 
-def appended(arrived: Sequence[GroupRows], groups: Sequence[LiveGroup]) -> Rows:
+def appended(arrived: Sequence[GroupRows], groups: Sequence[FollowedGroup]) -> Rows:
     """The rows of at least one group, for ``put``."""
     runs = tuple(Run(part_name(group.partition), group.at, group.rows) for group in groups)
     return Rows(pa.concat_tables([one.rows for one in arrived]), runs)
 
 
 def merged(
-    arrived: Sequence[GroupRows], groups: Sequence[LiveGroup], primary_key: Sequence[str]
+    arrived: Sequence[GroupRows], groups: Sequence[FollowedGroup], primary_key: Sequence[str]
 ) -> tuple[Rows | None, pa.Table | None]:
     """The rows to put and the keys to delete, from at least one group of a keyed table."""
     table = pa.concat_tables([one.rows for one in arrived])

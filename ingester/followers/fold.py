@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ingester.followers.errors import FellBehind
-from ingester.followers.state import FeedPosition, Ledger, LiveGroup
+from ingester.followers.state import FeedPosition, FollowedGroup, Ledger
 from persist.manifest import (
     Add,
     Applied,
@@ -72,8 +72,8 @@ class Fold:
         diffs: Partitions of a keyed table whose old and new files have to be compared.
     """
 
-    retired: list[LiveGroup] = field(default_factory=list)
-    taken_back: list[LiveGroup] = field(default_factory=list)
+    retired: list[FollowedGroup] = field(default_factory=list)
+    taken_back: list[FollowedGroup] = field(default_factory=list)
     loads: list[Add] = field(default_factory=list)
     reloads: list[PartitionKey] = field(default_factory=list)
     diffs: list[PartitionKey] = field(default_factory=list)

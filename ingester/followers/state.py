@@ -33,7 +33,7 @@ class FeedPosition(msgspec.Struct, frozen=True, order=True):
     sequence: int
 
 
-class LiveGroup(NamedTuple):
+class FollowedGroup(NamedTuple):
     """The rows of operations ``first..last`` in a partition; the sink knows them by ``at``.
 
     ``buffer`` identifies the daemon's buffer, which a flush takes whole.
@@ -47,7 +47,7 @@ class LiveGroup(NamedTuple):
     at: int
     buffer: int | None = None
 
-    def followed_by(self, other: LiveGroup) -> bool:
+    def followed_by(self, other: FollowedGroup) -> bool:
         """Whether both are of one buffer and can be one group."""
         return self.buffer is not None and (self.partition, self.epoch, self.buffer) == (
             other.partition,
@@ -96,12 +96,12 @@ class FollowState(msgspec.Struct, frozen=True):
 class Ledger:
     """The groups that are not in a file yet, by partition and epoch, in order. One thread."""
 
-    def __init__(self, groups: Iterable[LiveGroup] = ()) -> None:
-        self._groups: dict[tuple[PartitionKey, int], list[LiveGroup]] = {}
+    def __init__(self, groups: Iterable[FollowedGroup] = ()) -> None:
+        self._groups: dict[tuple[PartitionKey, int], list[FollowedGroup]] = {}
         for group in groups:
             self.add(group)
 
-    def __iter__(self) -> Iterator[LiveGroup]:
+    def __iter__(self) -> Iterator[FollowedGroup]:
         """All groups; those of a partition and epoch in log order."""
         for groups in self._groups.values():
             yield from groups
@@ -113,20 +113,20 @@ class Ledger:
         """The partitions and epochs that have groups."""
         return list(self._groups)
 
-    def of(self, partition: PartitionKey, epoch: int) -> list[LiveGroup]:
+    def of(self, partition: PartitionKey, epoch: int) -> list[FollowedGroup]:
         """The groups of one partition and epoch, in log order."""
         return self._groups.get((partition, epoch), [])
 
-    def of_partition(self, partition: PartitionKey) -> list[LiveGroup]:
+    def of_partition(self, partition: PartitionKey) -> list[FollowedGroup]:
         """The groups of one partition, of all epochs."""
         return [group for group in self if group.partition == partition]
 
-    def number(self, group: LiveGroup, free: int) -> int:
+    def number(self, group: FollowedGroup, free: int) -> int:
         """The number for a group: that of its buffer if known, else ``free``."""
         known = self.of(group.partition, group.epoch)
         return known[-1].at if known and known[-1].followed_by(group) else free
 
-    def add(self, group: LiveGroup) -> None:
+    def add(self, group: FollowedGroup) -> None:
         """Add a group; it extends the last one if both have the same number."""
         known = self._groups.setdefault((group.partition, group.epoch), [])
         if known and known[-1].at == group.at:
@@ -134,7 +134,7 @@ class Ledger:
             group = last._replace(last=group.last, rows=last.rows + group.rows)
         known.append(group)
 
-    def drop(self, groups: Iterable[LiveGroup]) -> None:
+    def drop(self, groups: Iterable[FollowedGroup]) -> None:
         """Forget groups."""
         gone: dict[tuple[PartitionKey, int], set[int]] = {}
         for group in groups:
@@ -159,7 +159,7 @@ _decode = msgspec.msgpack.Decoder(_EncodedState).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def encode_state(state: FollowState, groups: Iterable[LiveGroup] = ()) -> bytes:
+def encode_state(state: FollowState, groups: Iterable[FollowedGroup] = ()) -> bytes:
     """The bytes of a state and its groups."""
     places: dict[PartitionKey, int] = {}
     rows = [
@@ -191,7 +191,7 @@ def decode_state(data: bytes) -> tuple[FollowState, Ledger]:
         raise StateDamaged(f"the state's checksum does not match: it is corrupt; {_HELP}")
     try:
         kept = _decode(zlib.decompress(body))
-        groups = [LiveGroup._make((kept.partitions[g[0]], *g[1:])) for g in kept.groups]
+        groups = [FollowedGroup._make((kept.partitions[g[0]], *g[1:])) for g in kept.groups]
     except (msgspec.DecodeError, zlib.error, IndexError) as exc:
         raise StateDamaged(f"the state cannot be read: {exc}; {_HELP}") from exc
     return kept.state, Ledger(groups)

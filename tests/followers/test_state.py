@@ -10,9 +10,9 @@ from ingester.followers.errors import StateDamaged
 from ingester.followers.state import (
     CopySelection,
     FeedPosition,
+    FollowedGroup,
     FollowState,
     Ledger,
-    LiveGroup,
     decode_state,
     encode_state,
     part_name,
@@ -47,7 +47,7 @@ def test_what_was_encoded_is_decoded(
     state: FollowState, shapes: list[tuple[tuple[int, tuple[object, ...]], int, int | None]]
 ) -> None:
     groups = [
-        LiveGroup((key[0], key[1]), epoch, at * 10, at * 10 + 5, at, at, buffer)  # type: ignore[arg-type]
+        FollowedGroup((key[0], key[1]), epoch, at * 10, at * 10 + 5, at, at, buffer)  # type: ignore[arg-type]
         for at, (key, epoch, buffer) in enumerate(shapes, 1)
     ]
     found, ledger = decode_state(encode_state(state, groups))
@@ -77,7 +77,7 @@ def test_two_partitions_never_have_one_name(
 def test_groups_of_one_buffer_are_one_group() -> None:
     ledger, part = Ledger(), (1, ("a",))
     for first, buffer, at in ((1, 1, 1), (3, 1, 9), (5, 5, 9), (7, None, 10), (9, None, 11)):
-        group = LiveGroup(part, 1, first, first + 1, 2, 0, buffer)
+        group = FollowedGroup(part, 1, first, first + 1, 2, 0, buffer)
         ledger.add(group._replace(at=ledger.number(group, at)))
     assert [(g.first, g.last, g.rows, g.at) for g in ledger] == [
         (1, 4, 4, 1),
