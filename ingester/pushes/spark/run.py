@@ -50,7 +50,7 @@ class DriverStage(Enum):
     """The work that a driver has left."""
 
     WAITING = "waiting"
-    """For the generations of the regions."""
+    """The regions have to create their generations first."""
     WRITING = "writing"
     """The Spark job runs."""
     COMMITTING = "committing"
