@@ -112,7 +112,7 @@ def test_a_copy_that_nobody_goes_on_with_is_forgotten_with_all_it_had(
                 while list_versions(there.store, "ns", "t")[-1].gone is None:
                     await trio.sleep(0.02)
             for gone in (idle, name):
-                with pytest.raises(UnknownTable, match="not known here"):
+                with pytest.raises(UnknownTable, match="is unknown here"):
                     await there.copies.finish(gone, 10, STATE)
             await there.copies.abort(idle)
         assert there.catalog.known("ns", "t") is not None

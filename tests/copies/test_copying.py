@@ -108,7 +108,7 @@ def test_a_table_is_there_with_all_rows_and_its_state_at_once(
     asked = {"namespace": table[0], "table": table[1], "copy": "a copy", "rows": 40_000}
     asked["checkpoint"] = {"partition": PARTITION, "state": "MQ=="}
     assert here.action("copy_finish", asked)[0]["table_version"] == 1
-    with pytest.raises(InvalidRequest, match="40000 rows and not 3"):
+    with pytest.raises(InvalidRequest, match="40000 rows, not 3"):
         here.action("copy_finish", asked | {"rows": 3})
 
 
@@ -188,7 +188,7 @@ def test_a_copy_that_cannot_be_says_why_and_leaves_nothing(
 ) -> None:
     batch = numbered(0, 3)
     refused: list[tuple[list[str], list[pa.RecordBatch], str]] = [
-        ([], [batch], "has a primary key"),
+        ([], [batch], "needs a primary key"),
         (["nope"], [batch], "no column 'nope'"),
         (["id", "id"], [batch], "twice"),
         (["id"], [pa.record_batch({"id": pa.array([1, None])})], "1 nulls"),
@@ -202,7 +202,7 @@ def test_a_copy_that_cannot_be_says_why_and_leaves_nothing(
     with here.copy(*table, ["id"], "told wrong") as copy:
         copy.write(batch)
         copy.rows += 1
-        with pytest.raises(InvalidRequest, match="has 3 rows here, and not 4"):
+        with pytest.raises(InvalidRequest, match="has 3 rows here, not 4"):
             copy.finish(PARTITION, b"")
         with pytest.raises(NotFound, match="not known here"):
             copy.finish(PARTITION, b"")

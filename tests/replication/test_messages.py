@@ -54,12 +54,12 @@ def test_keys_of_dictionaries_and_tables_without_values_are_fine() -> None:
     ("columns", "said"),
     [
         (PLAIN[:4], "4 columns are described, the batch has 5"),
-        ([*PLAIN[:4], ("value", "v")], "value 'v' is there twice"),
+        ([*PLAIN[:4], ("value", "v")], "value 'v' is given twice"),
         ([("old_pk", "id"), ("new_pk", "key"), *PLAIN[2:]], "old_pk 'id' has no new_pk"),
         ([("value", "id"), ("new_pk", "id"), *PLAIN[2:]], "new_pk 'id' has no old_pk"),
         ([("value", "a"), ("value", "b"), *PLAIN[2:]], "no column has the role new_pk"),
         ([*PLAIN[:2], ("changed", "x"), *PLAIN[3:]], "changed 'x' has no value"),
-        ([*PLAIN[:4], ("value", "id")], "'id' is in the key and a value, too"),
+        ([*PLAIN[:4], ("value", "id")], "'id' is both in the key and a value"),
         ([*PLAIN[:2], ("value", "w"), ("changed", "w"), ("value", "v")], "'w' is int64, not boo"),
     ],
 )
@@ -80,8 +80,8 @@ def test_keys_of_two_types_are_refused() -> None:
     ("old", "new", "flag", "said"),
     [
         ((None, None), (None, None), True, "row 0 has neither an old nor a new key"),
-        ((1, None), (None, None), True, "old_pk of row 0 is null in part"),
-        ((None, None), (None, 1), True, "new_pk of row 0 is null in part"),
+        ((1, None), (None, None), True, "old_pk of row 0 is partly null"),
+        ((None, None), (None, 1), True, "new_pk of row 0 is partly null"),
         ((1, 1), (1, 1), None, "changed 'v' has 1 nulls"),
     ],
 )

@@ -133,7 +133,7 @@ def test_an_open_transaction_is_nobodys(source: Source) -> None:
     # Begun anew: what was open is gone.
     source.send("t", [(None, 3, {"v": 3.0})], begin=True, sequence=2)
     assert source.state("t") == {1: (1.0, None), 3: (3.0, None)}
-    with pytest.raises(pa.ArrowInvalid, match="nothing open to close as 3"):
+    with pytest.raises(pa.ArrowInvalid, match="no open transaction to close as 3"):
         source.end(3)
     [facts] = act(source.client, "origins", origin=source.origin)
     assert not facts["open"]

@@ -79,7 +79,7 @@ def test_what_counts_on_a_process_whose_disk_is_lost_is_not_taken(tmp_path: Path
                     True,
                     1,
                 )
-                assert "ask how far the origin is" in said["message"]
+                assert "ask for the origin's progress" in said["message"]
             told = source.ask()
             again = source.send("t", [(None, 2, {"v": 2.0})], sequence=2, epoch=told["epoch"])
             assert again["accepted"]
@@ -124,7 +124,7 @@ def test_a_transaction_that_is_too_large_is_refused_whole(tmp_path: Path) -> Non
         assert source.send("t", rows)["accepted"]
         with pytest.raises(pa.ArrowInvalid, match="max_transaction_bytes is 65536"):
             source.send("t", rows)
-        with pytest.raises(pa.ArrowInvalid, match="nothing open to close"):
+        with pytest.raises(pa.ArrowInvalid, match="no open transaction to close"):
             source.end(1)
         with pytest.raises(KeyError):
             query(client, ("ns", "t"))
