@@ -8,7 +8,8 @@ import msgspec
 
 from ingester.client import RetryPolicy
 from ingester.config.secret_values import secret_value
-from ingester.postgres.options import Options
+from ingester.postgres.names import BadRename, Names, split_name
+from ingester.postgres.options import BadOption, Options, parse_pairs, parse_policies
 from ingester.postgres.replicator import Replicator
 from ingester.postgres.reporting import ReportSender, report_of
 from ingester.postgres.resync import request_resync
@@ -47,9 +48,6 @@ def run_postgres(
     except ImportError as exc:
         message = 'psycopg2 is missing: pip install "ingester[postgres]"'
         raise CommandFailed(message, FAILED) from exc
-    from ingester.postgres.names import BadRename, Names, split_name
-    from ingester.postgres.options import BadOption, Options, parse_pairs, parse_policies
-
     if given["on_removed"] not in ("keep", "empty"):
         raise CommandFailed(f"--on-removed {given['on_removed']}: keep or empty", USAGE)
     try:
@@ -76,8 +74,6 @@ def run_postgres(
 
         check_postgres(options, as_json)
         return
-    from .replicate import follow_postgres
-
     follow_postgres(options, endpoint, as_json)
 
 
