@@ -204,11 +204,11 @@ def test_a_copy_that_cannot_be_says_why_and_leaves_nothing(
         copy.rows += 1
         with pytest.raises(InvalidRequest, match="has 3 rows here, not 4"):
             copy.finish(PARTITION, b"")
-        with pytest.raises(NotFound, match="not known here"):
+        with pytest.raises(NotFound, match="is unknown here"):
             copy.finish(PARTITION, b"")
     assert [each for each in here.tables() if each.table == table[1]] == []
     here.write(*table, batch)  # without a key
-    with pytest.raises(InvalidRequest, match="without a primary key"):
+    with pytest.raises(InvalidRequest, match="has no primary key"):
         copied(here, table, batch)
     folder = store_of(daemon) / table[0] / table[1]
     assert not [file for file in folder.rglob("*.parquet") if "data" in file.parts]
