@@ -53,7 +53,7 @@ class ClientGone(Exception):
 # The caller must change the request.
 
 
-class InvalidRequest(IngesterError):
+class BadRequest(IngesterError):
     """The request is malformed, or has an unknown column, a clashing type or a missing key.
 
     Change the request.
@@ -126,7 +126,7 @@ class LimitReached(Refused):
     """
 
 
-class StoreAway(Refused):
+class StoreUnreachable(Refused):
     """The object store is needed and cannot be reached.
 
     Retry.
@@ -148,7 +148,7 @@ class Superseded(Refused):
     """
 
 
-class MadeAnew(Refused):
+class TableReplaced(Refused):
     """A copy has replaced the table, possibly with other columns and another key.
 
     Reopen the stream, or restart the transaction, for the new table.
@@ -186,14 +186,14 @@ class TooSlow(IngesterError):
 # An operator must look.
 
 
-class Unauthenticated(IngesterError):
+class NotAuthenticated(IngesterError):
     """The request has no token, or one that is unknown, revoked or expired.
 
     Send a valid token.
     """
 
 
-class Forbidden(IngesterError):
+class AccessDenied(IngesterError):
     """The token is valid but lacks the right.
 
     Ask the operator for a token with more rights.
@@ -217,7 +217,7 @@ class ErrorKind:
 
 
 ERRORS: dict[type[IngesterError], ErrorKind] = {
-    InvalidRequest: ErrorKind("invalid", "INVALID_ARGUMENT", 1),
+    BadRequest: ErrorKind("invalid", "INVALID_ARGUMENT", 1),
     UnknownTable: ErrorKind("not_found", "NOT_FOUND", 1),
     NotAvailable: ErrorKind("unimplemented", "UNIMPLEMENTED", 1),
     Refused: ErrorKind("unavailable", "UNAVAILABLE", 4),
@@ -227,16 +227,16 @@ ERRORS: dict[type[IngesterError], ErrorKind] = {
     TooManyStreams: ErrorKind("limit", "UNAVAILABLE", 4),
     OverQuota: ErrorKind("limit", "UNAVAILABLE", 4),
     LimitReached: ErrorKind("limit", "UNAVAILABLE", 4),
-    StoreAway: ErrorKind("store", "UNAVAILABLE", 4),
+    StoreUnreachable: ErrorKind("store", "UNAVAILABLE", 4),
     StaleVersion: ErrorKind("stale", "UNAVAILABLE", 4),
     Superseded: ErrorKind("superseded", "UNAVAILABLE", 4),
-    MadeAnew: ErrorKind("made_anew", "UNAVAILABLE", 4),
+    TableReplaced: ErrorKind("made_anew", "UNAVAILABLE", 4),
     Stopping: ErrorKind("stopping", "UNAVAILABLE", 4),
     FencedOff: ErrorKind("fenced", "UNAVAILABLE", 4),
     OwnedElsewhere: ErrorKind("owner", "UNAVAILABLE", 4),
     TooSlow: ErrorKind("timeout", "DEADLINE_EXCEEDED", 1),
-    Unauthenticated: ErrorKind("unauthenticated", "UNAUTHENTICATED", 1),
-    Forbidden: ErrorKind("forbidden", "PERMISSION_DENIED", 1),
+    NotAuthenticated: ErrorKind("unauthenticated", "UNAUTHENTICATED", 1),
+    AccessDenied: ErrorKind("forbidden", "PERMISSION_DENIED", 1),
     InternalFailure: ErrorKind("internal", "INTERNAL", 1),
     IngesterError: ErrorKind("internal", "INTERNAL", 1),
 }

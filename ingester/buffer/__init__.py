@@ -19,7 +19,7 @@ from ingester.buffer.flush_job import AtomicFlush, FlushJob, RowsToFlush
 from ingester.buffer.handle import (
     BufferHandle,
     BufferState,
-    FileRows,
+    FlushedRows,
     IllegalTransition,
     PersistedFiles,
     Pin,
@@ -35,8 +35,8 @@ __all__ = [
     "BufferTree",
     "BufferedRows",
     "Chunk",
-    "FileRows",
     "FlushJob",
+    "FlushedRows",
     "FreezeLimits",
     "IllegalTransition",
     "PartitionBuffer",

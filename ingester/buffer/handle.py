@@ -101,7 +101,7 @@ class PersistedFiles:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FileRows:
+class FlushedRows:
     """A pin's rows, in files."""
 
     adds: tuple[Add, ...]
@@ -122,7 +122,7 @@ class Pin:
         self.rows = rows
         self.started = False
 
-    def source(self) -> BufferedRows | Spill | FileRows:
+    def source(self) -> BufferedRows | Spill | FlushedRows:
         """Return where the rows are read from now."""
         return self.handle.source_for(self)
 
@@ -202,7 +202,7 @@ class BufferHandle:
         if spill is not None:
             spill.close()
 
-    def source_for(self, pin: Pin) -> BufferedRows | Spill | FileRows:
+    def source_for(self, pin: Pin) -> BufferedRows | Spill | FlushedRows:
         """See :meth:`Pin.source`."""
         with self._lock:
             if self.state not in (BufferState.RELEASING, BufferState.RELEASED):
@@ -215,7 +215,7 @@ class BufferHandle:
                 return self._spill
             assert self.files is not None
             files = self.files
-            return FileRows(files.adds, self.total_rows, self._spill, files.table_version)
+            return FlushedRows(files.adds, self.total_rows, self._spill, files.table_version)
 
     def needs_spill(self) -> bool:
         """Return whether a release would take rows from a pin that files alone cannot serve."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from ingester.buffer.handle import BufferHandle
 from ingester.buffer.write_latch import WriteLatch
-from ingester.errors import MadeAnew
+from ingester.errors import TableReplaced
 from ingester.observability.status import Buffered, PersistedRows, TableStatus, TransformerStatus
 from ingester.observability.table_detail import BufferedPartition, TableView
 from ingester.quotas.use import NamespaceUse
@@ -121,12 +121,12 @@ class TableBuffer:
             self.state, self.definition = state, definition
 
     def check_shape(self, definition: TableDefinition) -> None:
-        """Raise MadeAnew if a definition precedes a copy that replaced the table.
+        """Raise TableReplaced if a definition precedes a copy that replaced the table.
 
         Thread-safe; stays true under the write latch.
         """
         if definition.first_schema_id != self.definition.first_schema_id:
-            raise MadeAnew(
+            raise TableReplaced(
                 f"table {self.namespace}/{self.name} was replaced by a copy: reopen the stream or"
                 " restart the transaction"
             )

@@ -20,7 +20,7 @@ from ingester.buffer.table import PartitionBuffer, TableBuffer
 from ingester.dml.operation import Operation
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.status import Buffered
-from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.origins.checkpoints import Checkpoints, PendingCheckpoint
 from ingester.origins.registry import Origins
 from ingester.origins.tenure import Tenure
@@ -200,7 +200,7 @@ class BufferTree:
         self,
         table: TableBuffer,
         operation: Operation,
-        checkpoint: Checkpoint,
+        checkpoint: SourceCheckpoint,
         tenure: Tenure | None,
     ) -> None:
         process = (self.ingester_id, operation.epoch)

@@ -28,18 +28,18 @@ from ingester.copies.table_copy import (
 )
 from ingester.copies.takeover import Takeover
 from ingester.errors import (
+    BadRequest,
     IngesterError,
     InternalFailure,
-    InvalidRequest,
     NotAvailable,
     Refused,
     Stopping,
-    StoreAway,
+    StoreUnreachable,
     TooManyStreams,
     TooSlow,
     UnknownTable,
 )
-from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.tables.catalog import Catalog
 from ingester.tables.new_version import WholeTable
 from ingester.tables.opening import Shared, TableParts
@@ -122,7 +122,7 @@ class Copies:
                             del self._copies[copy.name]
                         else:
                             self._end(
-                                copy, InvalidRequest(f"{copy.name} was idle and has been discarded")
+                                copy, BadRequest(f"{copy.name} was idle and has been discarded")
                             )
 
     async def open(
@@ -131,9 +131,9 @@ class Copies:
         """Open a stream of a copy, which begins if it does not exist; pair with :meth:`closed`.
 
         Raises:
-            InvalidRequest: not a valid copy, other columns than the copy's, or already finished.
+            BadRequest: not a valid copy, other columns than the copy's, or already finished.
             NotAvailable: the table has transformers.
-            UnknownTable, OwnedElsewhere, StoreAway, Stopping, TooManyStreams
+            UnknownTable, OwnedElsewhere, StoreUnreachable, Stopping, TooManyStreams
         """
         self._check_not_stopping()
         lock = self._opening.setdefault(name.table, trio.Lock())
@@ -155,12 +155,12 @@ class Copies:
         copy.streams -= 1
         copy.touch()
 
-    async def finish(self, name: CopyName, rows: int, checkpoint: Checkpoint) -> CopyDone:
+    async def finish(self, name: CopyName, rows: int, checkpoint: SourceCheckpoint) -> CopyDone:
         """Make the copy the table, with its source's state; idempotent.
 
         Raises:
             UnknownTable: unknown or forgotten copy.
-            InvalidRequest: another number of rows, a repeated key, or the table was replaced
+            BadRequest: another number of rows, a repeated key, or the table was replaced
                 meanwhile; the copy is discarded.
             Refused, TooSlow: call it again.
         """
@@ -179,14 +179,14 @@ class Copies:
                 raise copy.error
         assert copy.done is not None
         if copy.done.rows != rows:
-            raise InvalidRequest(f"{name} is done, with {copy.done.rows} rows, not {rows}")
+            raise BadRequest(f"{name} is done, with {copy.done.rows} rows, not {rows}")
         return copy.done
 
     async def abort(self, name: CopyName) -> None:
         """Discard a copy, unless it is unknown or being finished."""
         copy = self._copies.get(name)
         if copy is not None and copy.state is not CopyState.DONE and copy.attempt is None:
-            self._end(copy, InvalidRequest(f"{name} was aborted"))
+            self._end(copy, BadRequest(f"{name} was aborted"))
 
     def stop(self) -> None:
         """Discard all open copies when the daemon stops."""
@@ -224,7 +224,7 @@ class Copies:
         self, name: CopyName, table: TableBuffer, primary_key: tuple[str, ...], sent: pa.Schema
     ) -> CopyTarget:
         if not table.definition.keyed:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"copy: table {'/'.join(name.table)} has no primary key and rows of its own:"
                 " copy into another table"
             )
@@ -251,7 +251,7 @@ class Copies:
 
     # Finishing
 
-    async def _finish(self, copy: IncomingCopy, rows: int, checkpoint: Checkpoint) -> None:
+    async def _finish(self, copy: IncomingCopy, rows: int, checkpoint: SourceCheckpoint) -> None:
         """Try to finish a copy, then set its ``attempt``."""
         copy.error = None
         try:
@@ -261,7 +261,7 @@ class Copies:
         except IngesterError as exc:
             copy.error = exc
         except (StoreError, StoreUnavailable, CommitUnclear) as exc:
-            copy.error = StoreAway(f"the store is unreachable: {exc}", retry_after_s=2.0)
+            copy.error = StoreUnreachable(f"the store is unreachable: {exc}", retry_after_s=2.0)
         except ManifestError as exc:
             copy.error = InternalFailure(f"{copy.name}: the table's manifest: {exc}")
         except Exception as exc:
@@ -275,14 +275,16 @@ class Copies:
         if copy.error is not None and not isinstance(copy.error, Refused):
             self._end(copy, copy.error)
 
-    async def _finished(self, copy: IncomingCopy, rows: int, checkpoint: Checkpoint) -> CopyDone:
+    async def _finished(
+        self, copy: IncomingCopy, rows: int, checkpoint: SourceCheckpoint
+    ) -> CopyDone:
         files = copy.files
         if copy.state is CopyState.OPEN:
             copy.become(CopyState.COMPLETE)
         if copy.whole is None:
             await trio.to_thread.run_sync(files.complete)
             if files.rows != rows:
-                raise InvalidRequest(f"{copy.name} has {files.rows} rows here, not {rows}")
+                raise BadRequest(f"{copy.name} has {files.rows} rows here, not {rows}")
             await trio.to_thread.run_sync(files.check_keys)
             stamp = checkpoint.stamp(
                 (self._writer.ingester_id, self._writer.epoch),

@@ -19,7 +19,7 @@ from functools import partial
 
 import structlog
 
-from ingester.errors import IngesterError, InternalFailure, InvalidRequest, MemoryFull, StoreAway
+from ingester.errors import BadRequest, IngesterError, InternalFailure, MemoryFull, StoreUnreachable
 from ingester.memory.ledger import MemoryLedger
 from persist.manifest import Add, WriterIdentity
 from persist.parquet.copy_on_write import stretch_of
@@ -177,7 +177,7 @@ class CopyFiles:
         """Check that no key is in two files.
 
         Raises:
-            InvalidRequest: one is.
+            BadRequest: one is.
             StoreError, FileDamaged
         """
         place = self.place
@@ -208,7 +208,7 @@ class CopyFiles:
         if self._error is not None:
             raise self._error
         if self._whole and not whole:
-            raise InvalidRequest("copy: it is being finished and takes no more rows")
+            raise BadRequest("copy: it is being finished and takes no more rows")
 
     def _wait_for_room(self, nbytes: int) -> None:
         """Wait until the bytes can be counted as held."""
@@ -257,7 +257,7 @@ class CopyFiles:
         except IngesterError as exc:
             error = exc
         except StoreError as exc:
-            error = StoreAway(f"copy: the store refuses a file: {exc}", retry_after_s=2.0)
+            error = StoreUnreachable(f"copy: the store refuses a file: {exc}", retry_after_s=2.0)
         except Exception as exc:
             log.error("copy not encoded", exc_info=exc, runbook="internal-error")
             error = InternalFailure("copy: no file could be made of rows; the log has the details")
@@ -295,6 +295,6 @@ class CopyFiles:
             self.place.store.delete(f"{self.place.root}/{add.path}")
 
 
-def _twice(key: dict[str, object]) -> InvalidRequest:
+def _twice(key: dict[str, object]) -> BadRequest:
     named = ", ".join(f"{name} = {value!r}" for name, value in key.items())
-    return InvalidRequest(f"copy: the key {named} is repeated; keys must be unique")
+    return BadRequest(f"copy: the key {named} is repeated; keys must be unique")

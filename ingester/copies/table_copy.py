@@ -22,7 +22,7 @@ import pyarrow as pa
 import trio
 
 from ingester.copies.copy_files import CopyFiles
-from ingester.errors import IngesterError, InvalidRequest
+from ingester.errors import BadRequest, IngesterError
 from ingester.schema import Normaliser
 from ingester.schema.definition import define_table
 from ingester.schema.normalise import kept_schema
@@ -40,10 +40,10 @@ def copy_definition(
         there: The table that it replaces, or None.
 
     Raises:
-        InvalidRequest: an invalid name, type or key.
+        BadRequest: an invalid name, type or key.
     """
     if not primary_key:
-        raise InvalidRequest("copy: a copied table needs a primary key, and none is given")
+        raise BadRequest("copy: a copied table needs a primary key, and none is given")
     unit = "us" if there is None else there.timestamp_unit
     fields = [field.with_nullable(True) for field in kept_schema(sent, unit, ())]
     schema = pa.schema(fields)
@@ -67,7 +67,7 @@ def _laid_out(
                 sort_by=order,
                 timestamp_unit=unit,
             )
-        except InvalidRequest:
+        except BadRequest:
             continue  # the new columns or key do not support one of the two
     return define_table(schema, primary_key=primary_key, partition_by=[], timestamp_unit=unit)
 
@@ -177,16 +177,16 @@ class IncomingCopy:
         return Normaliser(self.target.definition, self.sent)
 
     def check_like(self, sent: pa.Schema, primary_key: tuple[str, ...]) -> None:
-        """Raise InvalidRequest for a stream that does not belong to this copy."""
+        """Raise BadRequest for a stream that does not belong to this copy."""
         if self.state is not CopyState.OPEN:
-            raise InvalidRequest(f"{self.name} is {self.state.value} and takes no more rows")
+            raise BadRequest(f"{self.name} is {self.state.value} and takes no more rows")
         if self.target.definition.primary_key != primary_key:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"{self.name} has the primary key {list(self.target.definition.primary_key)}, this"
                 f" stream {list(primary_key)}"
             )
         if not self.sent.equals(sent):
-            raise InvalidRequest(
+            raise BadRequest(
                 f"{self.name} has the columns {_columns(self.sent)}; this stream {_columns(sent)}"
             )
 

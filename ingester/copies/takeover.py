@@ -18,7 +18,7 @@ import structlog
 import trio
 
 from ingester.buffer import BufferTree, TableBuffer
-from ingester.errors import Saturated, StoreAway, TooSlow
+from ingester.errors import Saturated, StoreUnreachable, TooSlow
 from ingester.tables.catalog import Catalog
 from ingester.tables.new_version import WholeTable
 from persist.manifest import TableState
@@ -32,7 +32,7 @@ REST_S = 15.0
 """The limit for flushing the rest, while writers wait."""
 WRITERS_WAIT_S = 10.0
 """How long writers wait for an unreachable store during a switch."""
-SWITCH_RETRY = StoreRetry(first_s=0.1, cap_s=5.0, unreachable=(StoreAway,))
+SWITCH_RETRY = StoreRetry(first_s=0.1, cap_s=5.0, unreachable=(StoreUnreachable,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Takeover:
         """Create the table, or replace it.
 
         Raises:
-            InvalidRequest: no longer possible; copy the table again.
+            BadRequest: no longer possible; copy the table again.
             OwnedElsewhere: another daemon owns the table's writes.
             Refused: retryable.
             UnknownTable: the table was dropped meanwhile.
@@ -85,7 +85,7 @@ class Takeover:
         began = trio.current_time()
 
         def note(exc: Exception, wait_s: float) -> None:
-            assert isinstance(exc, StoreAway)
+            assert isinstance(exc, StoreUnreachable)
             log.warning(
                 "switch not made, trying again",
                 table=table.key,
@@ -94,7 +94,7 @@ class Takeover:
             )
             if trio.current_time() - began > WRITERS_WAIT_S:
                 table.write_latch.refuse(
-                    StoreAway(
+                    StoreUnreachable(
                         f"table {'/'.join(table.key)} is being replaced by a copy, and the"
                         f" object store is unreachable: {exc.message}",
                         retry_after_s=2.0,

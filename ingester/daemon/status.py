@@ -369,7 +369,7 @@ class StatusPublisher:
             sees: whether the caller sees a namespace; None for all.
 
         Raises:
-            InvalidRequest: there is no such list, or the limits are invalid.
+            BadRequest: there is no such list, or the limits are invalid.
         """
         asked.check(LISTS)
         if self._runtime is None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoint_state import SourceCheckpoint
 from persist.manifest import PartitionKey
 from persist.partitioning import PartitionValues
 from persist.table import TableKey
@@ -60,7 +60,7 @@ class Operation:
     """Number of writes; more than 1 in a coalesced batch, which has no origin."""
     origin: str | None = None
     origin_sequence: int | None = None
-    checkpoint: Checkpoint | None = None
+    checkpoint: SourceCheckpoint | None = None
     messages: int = 0
     """Number of replication messages it was made of."""
     entry: Entry | None = None

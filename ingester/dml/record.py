@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
 from ingester.dml.operation import Operation, Part, RowCounts
-from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
+from ingester.origins.checkpoint_state import SharedBytes, SourceCheckpoint
 from ingester.schema.validation import validate_fully
 from persist.partitioning import PartitionValues
 from persist.table import TableKey
@@ -184,7 +184,7 @@ def _fits(rows: pa.RecordBatch, nbytes: int) -> bool:
 def encode_operation(
     rows: TableRows,
     origin: tuple[str, int] | None = None,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: SourceCheckpoint | None = None,
 ) -> list[pa.Buffer | bytes]:
     """Return the payload of an operation record as a sequence of buffers."""
     namespace, table = rows.schema.table
@@ -223,7 +223,7 @@ def make_operation(
     *,
     operations: int = 1,
     origin: tuple[str, int] | None = None,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: SourceCheckpoint | None = None,
 ) -> Operation:
     """Return an operation with its log record.
 
@@ -328,7 +328,9 @@ def _check_row_counts(row_counts: RowCounts | None, rows: int, operations: int) 
         )
 
 
-def checkpoint_of(header: OperationHeader, shared: Mapping[str, SharedBytes]) -> Checkpoint | None:
+def checkpoint_of(
+    header: OperationHeader, shared: Mapping[str, SharedBytes]
+) -> SourceCheckpoint | None:
     """Return the checkpoint that came with an operation, or None.
 
     Args:
@@ -348,7 +350,7 @@ def checkpoint_of(header: OperationHeader, shared: Mapping[str, SharedBytes]) ->
                 f" {header.checkpoint_shared}, which no record before it has"
             )
     at, state = header.checkpoint_at, header.checkpoint_state
-    return Checkpoint(header.checkpoint_partition, state, bulk, at)
+    return SourceCheckpoint(header.checkpoint_partition, state, bulk, at)
 
 
 def decode_schema(payload: pa.Buffer) -> tuple[SchemaRecord, pa.Schema]:

@@ -18,7 +18,7 @@ import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.config.settings import Settings
-from ingester.errors import StoreAway
+from ingester.errors import StoreUnreachable
 from ingester.observability.status import CleanUpStatus
 from ingester.tables.catalog import Catalog
 from persist.manifest import (
@@ -101,7 +101,7 @@ class GarbageCollector:
             raise
         except VersionNotKept as exc:
             log.info("table is being cleaned elsewhere", table=table.key, reason=str(exc))
-        except (ManifestError, StoreError, StoreAway, OSError) as exc:
+        except (ManifestError, StoreError, StoreUnreachable, OSError) as exc:
             log.warning(
                 "table not cleaned", table=table.key, error=str(exc), runbook="clean-up-failed"
             )

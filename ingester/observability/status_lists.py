@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.observability.status import ReplicationStatus
 
 TOP = 100
@@ -51,16 +51,14 @@ class PageRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of the keys to find, case-insensitive; empty matches all."""
 
     def check(self, known: Iterable[str]) -> None:
-        """Raise ``InvalidRequest`` for an unknown list or invalid limits."""
+        """Raise ``BadRequest`` for an unknown list or invalid limits."""
         if self.list not in (names := list(known)):
-            raise InvalidRequest(
-                f"status: list {self.list[:40]!r} is not one of {', '.join(names)}"
-            )
+            raise BadRequest(f"status: list {self.list[:40]!r} is not one of {', '.join(names)}")
         if not 1 <= self.limit <= MAX_LIMIT:
-            raise InvalidRequest(f"status: limit {self.limit} is not from 1 to {MAX_LIMIT}")
+            raise BadRequest(f"status: limit {self.limit} is not from 1 to {MAX_LIMIT}")
         for name, text in (("after", self.after), ("match", self.match)):
             if len(text.encode(errors="replace")) > MAX_KEY_BYTES:
-                raise InvalidRequest(f"status: {name} has more than {MAX_KEY_BYTES} B")
+                raise BadRequest(f"status: {name} has more than {MAX_KEY_BYTES} B")
 
 
 def page_of(

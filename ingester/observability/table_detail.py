@@ -17,7 +17,7 @@ from functools import partial
 
 import msgspec
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.observability.status import Buffered, PersistedRows
 from ingester.observability.status_lists import PageRequest, StatusPage, page_of
 from persist.manifest import Add, PartitionKey, TableState
@@ -140,7 +140,7 @@ class TableView:
             partition: the key of the partition whose files are requested; None for all.
 
         Raises:
-            InvalidRequest: the list, its limits or the partition do not exist.
+            BadRequest: the list, its limits or the partition do not exist.
         """
         asked.check(LISTS)
         if asked.list == "partitions":
@@ -177,7 +177,7 @@ class TableView:
         for key in {*self.state.partitions, *self.buffered}:
             if self._name(key) == partition:
                 return ((add.path, add) for add in self.state.partitions.get(key, ()))
-        raise InvalidRequest(
+        raise BadRequest(
             f"files: table {'/'.join(self.key)} has no partition {partition[:200]!r} now;"
             " take the 'key' of one of its partitions"
         )

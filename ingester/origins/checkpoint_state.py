@@ -46,7 +46,7 @@ class SharedBytes:
 _interned: weakref.WeakValueDictionary[str, SharedBytes] = weakref.WeakValueDictionary()
 
 
-class Checkpoint(NamedTuple):
+class SourceCheckpoint(NamedTuple):
     """A state for a partition of a client's source; None as state deletes the partition's."""
 
     partition: str
@@ -90,7 +90,7 @@ class Checkpoint(NamedTuple):
         return len(self.state or b"")
 
 
-def shared_actions(checkpoints: Iterable[Checkpoint]) -> list[SharedState]:
+def shared_actions(checkpoints: Iterable[SourceCheckpoint]) -> list[SharedState]:
     """Return the actions that must precede the checkpoints' own: one per shared bytes."""
     shared = {
         each.shared.id: each.shared.state

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
+from ingester.origins.checkpoint_state import SharedBytes, SourceCheckpoint
 from ingester.origins.tenure import Tenure
 from persist.manifest.actions import CheckpointAction as CheckpointAction
 from persist.manifest.actions import SharedState, decoded_size
@@ -45,7 +45,7 @@ class Growth:
         """The bytes added; negative if states are deleted."""
         return self._state_bytes + self._shared_bytes
 
-    def note(self, before: Checkpoint | None, given: Checkpoint) -> None:
+    def note(self, before: SourceCheckpoint | None, given: SourceCheckpoint) -> None:
         """Count a checkpoint after ``before``, its partition's last pending one."""
         self._state_bytes += given.nbytes - self._size(before, given.partition)
         if (new := given.shared) is not None and new.id not in self._shared:
@@ -54,7 +54,7 @@ class Growth:
         if before is not None and (old := before.shared) is not None:
             self._let_go(old)
 
-    def by(self, before: Checkpoint | None, given: Checkpoint) -> int:
+    def by(self, before: SourceCheckpoint | None, given: SourceCheckpoint) -> int:
         """Return how many bytes a further checkpoint would add. Thread-safe."""
         grows = given.nbytes - self._size(before, given.partition)
         new = given.shared
@@ -62,7 +62,7 @@ class Growth:
             return grows
         return grows + len(new.state)
 
-    def _size(self, before: Checkpoint | None, partition: str) -> int:
+    def _size(self, before: SourceCheckpoint | None, partition: str) -> int:
         if before is not None:
             return before.nbytes
         there = self._committed.get(partition)
@@ -85,7 +85,7 @@ MOST_PENDING = 16
 class PendingCheckpoint:
     """A checkpoint in the log, with its operation."""
 
-    given: Checkpoint
+    given: SourceCheckpoint
     stamp: CheckpointAction
     """Stamp of the operation that brought it."""
     segment: int
@@ -267,7 +267,7 @@ class Checkpoints:
             (each.segment for each in self._all() if each.segment < default), default=default
         )
 
-    def room(self, table: TableKey, given: Checkpoint) -> tuple[int, int]:
+    def room(self, table: TableKey, given: SourceCheckpoint) -> tuple[int, int]:
         """Return the size of a table's checkpoints, and how much another one would add.
 
         Pending ones and shared bytes count. Thread-safe.
@@ -277,7 +277,7 @@ class Checkpoints:
         before = waiting[-1].given if waiting else None
         return known.committed_bytes + known.growth.nbytes, known.growth.by(before, given)
 
-    def is_full_for(self, table: TableKey, given: Checkpoint) -> bool:
+    def is_full_for(self, table: TableKey, given: SourceCheckpoint) -> bool:
         """Return whether the table cannot take a checkpoint for a further partition. Thread-
         safe.
         """

@@ -15,7 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.postgres.facts import TableFacts
 from ingester.schema.names import check_column_names, check_shown, check_table_name
 
@@ -105,7 +105,7 @@ class Names:
                 check_column_names(columns, ())
                 for column in columns:
                     check_shown("column", column)
-            except InvalidRequest as exc:
+            except BadRequest as exc:
                 found[table.oid] = f"{exc}, by the names that its columns would have here"
         for name, those in by_name.items():
             for table in those if len(those) > 1 else ():
@@ -135,7 +135,7 @@ class Names:
                     f"rename of {source!r}: expected schema.table or schema.table.column, with"
                     " double quotes around parts that contain a dot"
                 )
-        except InvalidRequest as exc:
+        except BadRequest as exc:
             raise BadRename(f"rename of {source!r}: {exc}") from exc
 
 

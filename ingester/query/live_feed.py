@@ -19,7 +19,7 @@ from functools import partial
 import trio
 
 from ingester.buffer import TableBuffer
-from ingester.errors import InvalidRequest, OverQuota, StaleVersion, Stopping, TooManyStreams
+from ingester.errors import BadRequest, OverQuota, StaleVersion, Stopping, TooManyStreams
 from ingester.query.fair_scheduler import CpuAccount, always_wanted
 from ingester.query.live_followers import Coming, LiveFollowers
 from ingester.query.live_groups import BEGINNING, NO_VERSION, GoneOperation, Position
@@ -164,7 +164,7 @@ class LiveFeed:
             followed.tell()
 
     def check(self, table: TableBuffer, ticket: Ticket) -> None:
-        """Raise InvalidRequest if the ticket does not fit the table. Thread-safe."""
+        """Raise BadRequest if the ticket does not fit the table. Thread-safe."""
         self._queries.selection(table.definition, ticket, self._queries.account(table))
 
     async def wait(
@@ -176,7 +176,7 @@ class LiveFeed:
             is_gone: whether the client has disconnected.
 
         Raises:
-            InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
+            BadRequest, StaleVersion, StoreUnreachable, Stopping, TooManyStreams
         """
         with self.followers.calling(table.key, ticket.follower, is_gone):
             await self._wait(table, ticket, is_gone)
@@ -214,7 +214,7 @@ class LiveFeed:
         """Announce a version for the table's followers to prepare, unless it is already current.
 
         Raises:
-            InvalidRequest: the version or push id is missing.
+            BadRequest: the version or push id is missing.
         """
         self.followers.prepare(table.key, version)
         self._version_changed(table)  # a version that is already current is not announced
@@ -232,7 +232,7 @@ class LiveFeed:
             check_wanted: as in :meth:`Queries.answer`.
 
         Raises:
-            InvalidRequest, StaleVersion, Stopping, TooManyStreams
+            BadRequest, StaleVersion, Stopping, TooManyStreams
         """
         check_table_version(table, ticket)
         after, tails = self._start(table, ticket), self._tails
@@ -270,7 +270,7 @@ class LiveFeed:
         now = self._tails.now()
         if after.epoch == now.epoch:
             if after > now:
-                raise InvalidRequest(
+                raise BadRequest(
                     f"after: sequence {after.sequence} is ahead of this daemon, whose newest"
                     f" operation of epoch {now.epoch} is {now.sequence}"
                 )
@@ -303,7 +303,7 @@ class LiveFeed:
             return
         await self._catalog.refresh(table, -1.0)
         if version > table.state.version:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"version {version} of {table.namespace}/{table.name} does not exist,"
                 f" the newest is {table.state.version}"
             )

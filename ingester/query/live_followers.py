@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import msgspec
 import trio
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.query.ticket import AskedBy
 from persist.table import TableKey
 
@@ -109,10 +109,10 @@ class LiveFollowers:
         """Announce a version to followers. Idempotent.
 
         Raises:
-            InvalidRequest: the version or push id is missing.
+            BadRequest: the version or push id is missing.
         """
         if version.table_version < 1 or not version.push_id:
-            raise InvalidRequest(
+            raise BadRequest(
                 "followers_prepare: expected a table_version from 1 on, and the push_id of its push"
             )
         self._begin()

@@ -105,7 +105,7 @@ class Queries:
             check_wanted: as in :meth:`answer`.
 
         Raises:
-            InvalidRequest, Stopping, TooManyStreams
+            BadRequest, Stopping, TooManyStreams
         """
         self.places.check("query", ticket.namespace)
         table = self._catalog.known(ticket.namespace, ticket.table)
@@ -122,7 +122,7 @@ class Queries:
         """Open the answer to a ticket.
 
         Raises:
-            UnknownTable, InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
+            UnknownTable, BadRequest, StaleVersion, StoreUnreachable, Stopping, TooManyStreams
         """
         return self.answer(*await self.snapshot(ticket), ticket)
 
@@ -130,7 +130,7 @@ class Queries:
         """Take the snapshot for a ticket. :meth:`answer` closes it.
 
         Raises:
-            UnknownTable, InvalidRequest, StaleVersion, StoreAway, Stopping, TooManyStreams
+            UnknownTable, BadRequest, StaleVersion, StoreUnreachable, Stopping, TooManyStreams
         """
         self.places.check("query", ticket.namespace)
         table = await self._catalog.open(ticket.namespace, ticket.table)
@@ -151,7 +151,7 @@ class Queries:
             check_wanted: raises if the client has disconnected, which ends the answer.
 
         Raises:
-            InvalidRequest, Stopping, TooManyStreams
+            BadRequest, Stopping, TooManyStreams
         """
         kind: Kind = "query" if make_reader is None else "live"
         try:
@@ -171,7 +171,7 @@ class Queries:
         """Parse a ticket within the filter limits. Thread-safe.
 
         Raises:
-            InvalidRequest, NotAvailable
+            BadRequest, NotAvailable
         """
         return parse_ticket(body, self._limits.filters)
 
@@ -307,7 +307,7 @@ class Queries:
         """Return the columns and rows that a ticket selects. Thread-safe; parses filters in a turn.
 
         Raises:
-            InvalidRequest: an unknown column, or a filter that does not fit.
+            BadRequest: an unknown column, or a filter that does not fit.
             TooSlow: parsing the filter exceeded the answer's processor time.
         """
         schema, scheduler = definition.schema, self.row_groups.scheduler

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.buffer import BufferedRows, FileRows, Pin
+from ingester.buffer import BufferedRows, FlushedRows, Pin
 from ingester.query.fair_scheduler import CpuAccount
 from ingester.query.merge_reader import MergeReader
 from ingester.query.parts import Piece
@@ -177,7 +177,7 @@ class PartReader:
         row = 0
         while row < pin.rows:
             source = pin.source()
-            if isinstance(source, FileRows):
+            if isinstance(source, FlushedRows):
                 yield from self._persisted_parts(source, range(row, pin.rows), name)
                 return
             rows, piece = self._part_at(source, row, pin.rows)
@@ -195,7 +195,9 @@ class PartReader:
         assert isinstance(source, BufferedRows)
         return self._slicer.buffered(source.chunks(), row, stop)
 
-    def _persisted_parts(self, source: FileRows, unsent: range, name: str) -> Iterator[AnswerPart]:
+    def _persisted_parts(
+        self, source: FlushedRows, unsent: range, name: str
+    ) -> Iterator[AnswerPart]:
         """Yield those rows of a released buffer that were not sent yet, from its files."""
         order = source.spill
         # After a table switch since the snapshot, the files are in the other version's folder.

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import structlog
 
-from ingester.errors import InternalFailure, StoreAway
+from ingester.errors import InternalFailure, StoreUnreachable
 from ingester.query.fair_scheduler import CpuAccount, FairScheduler
 from ingester.query.parts import Views
 from ingester.query.spill import ResultSpill
@@ -127,7 +127,7 @@ class RowGroupCache:
         """Return a file's metadata, checked and cached.
 
         Raises:
-            StoreAway: the file cannot be read now.
+            StoreUnreachable: the file cannot be read now.
             InternalFailure: the file is damaged.
         """
         path = file.path
@@ -152,7 +152,7 @@ class RowGroupCache:
         ``reader`` holds a lease on it until :meth:`done`, or for :data:`LEASE_S`.
 
         Raises:
-            StoreAway: the file cannot be read now.
+            StoreUnreachable: the file cannot be read now.
             InternalFailure: the file is damaged.
         """
         key = (file.path, index, columns)
@@ -197,7 +197,7 @@ class RowGroupCache:
         began = time.thread_time()
         try:
             self._load(key, footer, reader, account)
-        except (StoreAway, InternalFailure):
+        except (StoreUnreachable, InternalFailure):
             pass  # reported to the reader that asks for the group
         finally:
             if account is not None:
@@ -316,9 +316,9 @@ class RowGroupCache:
             with damage_errors(path):
                 return read()
         except ObjectNotFound as exc:
-            raise StoreAway(f"file {path} is gone from the object store: {exc}") from exc
+            raise StoreUnreachable(f"file {path} is gone from the object store: {exc}") from exc
         except (StoreError, OSError) as exc:
-            raise StoreAway(f"file {path} cannot be read: {exc}", retry_after_s=2.0) from exc
+            raise StoreUnreachable(f"file {path} cannot be read: {exc}", retry_after_s=2.0) from exc
         except FileDamaged as exc:
             log.error("data file damaged", path=path, error=str(exc), runbook="damaged-file")
             raise InternalFailure(str(exc)) from exc

@@ -14,7 +14,7 @@ from typing import Any, Literal, overload
 import msgspec
 import pyarrow as pa
 
-from ingester.errors import InvalidRequest, NotAvailable, limit_facts
+from ingester.errors import BadRequest, NotAvailable, limit_facts
 from ingester.schema.names import check_shown
 from ingester.shown_text import shown_names
 from persist.predicate.parse import BadFilter, parse_predicate
@@ -32,14 +32,14 @@ class LongFilter(Sequence[list[list[Any]]]):
         terms: ``query.max_filter_terms``, the most comparisons and values allowed.
 
     Raises:
-        InvalidRequest: not a list, or too many alternatives.
+        BadRequest: not a list, or too many alternatives.
     """
 
     def __init__(self, raw: msgspec.Raw, terms: int) -> None:
         try:
             self.alternatives = _split(raw)
         except (msgspec.MsgspecError, RecursionError) as exc:
-            raise InvalidRequest(f"ticket: filter: {exc}") from exc
+            raise BadRequest(f"ticket: filter: {exc}") from exc
         self._most = terms
         if len(self.alternatives) > terms:
             raise too_many_terms(len(self.alternatives), terms)
@@ -60,7 +60,7 @@ class LongFilter(Sequence[list[list[Any]]]):
         """Yield the alternatives in order.
 
         Raises:
-            InvalidRequest: an alternative is malformed.
+            BadRequest: an alternative is malformed.
         """
         return map(_alternative, self.alternatives)
 
@@ -74,7 +74,7 @@ class LongFilter(Sequence[list[list[Any]]]):
             pause: called between two alternatives.
 
         Raises:
-            InvalidRequest: an alternative is malformed, or there are too many terms.
+            BadRequest: an alternative is malformed, or there are too many terms.
         """
         terms = 0
         for alternative in self:
@@ -93,9 +93,9 @@ def count_terms(alternative: Sequence[Sequence[Any]]) -> int:
     return count
 
 
-def too_many_terms(terms: int, most: int) -> InvalidRequest:
+def too_many_terms(terms: int, most: int) -> BadRequest:
     """Return the error for a filter with too many terms."""
-    return InvalidRequest(
+    return BadRequest(
         f"filter: {terms} comparisons and values; at most {most} are allowed"
         " (query.max_filter_terms); split the query into several with fewer of them",
         details=limit_facts("query.max_filter_terms", most, terms),
@@ -106,7 +106,7 @@ def _alternative(raw: msgspec.Raw) -> list[list[Any]]:
     try:
         return _read_alternative(raw)
     except (msgspec.MsgspecError, RecursionError) as exc:
-        raise InvalidRequest(f"ticket: filter: {exc}") from exc
+        raise BadRequest(f"ticket: filter: {exc}") from exc
 
 
 Comparison = list[Any]
@@ -201,12 +201,12 @@ def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
 
     Raises:
         NotAvailable: a Flight SQL message.
-        InvalidRequest: not JSON, an unknown or missing field, a wrong type, an impossible
+        BadRequest: not JSON, an unknown or missing field, a wrong type, an impossible
             combination,
             or a limit exceeded. The message names the field.
     """
     if len(body) > limits.nbytes:
-        raise InvalidRequest(
+        raise BadRequest(
             f"ticket has {len(body)} B; at most {limits.nbytes} are allowed"
             " (query.max_filter_bytes); split the query into several with fewer filter values",
             details=limit_facts("query.max_filter_bytes", limits.nbytes, len(body)),
@@ -215,25 +215,25 @@ def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
     try:
         ticket = _read(body, limits)
     except msgspec.ValidationError as exc:
-        raise InvalidRequest(f"ticket: {exc}") from exc
+        raise BadRequest(f"ticket: {exc}") from exc
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise InvalidRequest(f"ticket is not a JSON object: {exc}") from exc
+        raise BadRequest(f"ticket is not a JSON object: {exc}") from exc
     if ticket.limit is not None and ticket.limit < 0:
-        raise InvalidRequest(f"ticket: limit {ticket.limit} is negative")
+        raise BadRequest(f"ticket: limit {ticket.limit} is negative")
     if ticket.scope == "all" and ticket.version is not None:
-        raise InvalidRequest(
+        raise BadRequest(
             "ticket: scope 'all' reads the newest state and takes no version; use scope"
             " 'version' or 'buffered'"
         )
     if ticket.scope == "version" and ticket.version is None:
-        raise InvalidRequest("ticket: scope 'version' needs a version")
+        raise BadRequest("ticket: scope 'version' needs a version")
     if ticket.version is not None and ticket.version < 1:
-        raise InvalidRequest(f"ticket: version {ticket.version} is less than 1")
+        raise BadRequest(f"ticket: version {ticket.version} is less than 1")
     if ticket.table_version is not None and ticket.table_version < 1:
-        raise InvalidRequest(f"ticket: table_version {ticket.table_version} is less than 1")
+        raise BadRequest(f"ticket: table_version {ticket.table_version} is less than 1")
     _check_live(ticket)
     if ticket.columns is not None and len(set(ticket.columns)) != len(ticket.columns):
-        raise InvalidRequest(f"ticket: columns [{shown_names(ticket.columns)}] has a column twice")
+        raise BadRequest(f"ticket: columns [{shown_names(ticket.columns)}] has a column twice")
     return ticket
 
 
@@ -254,30 +254,28 @@ def _check_live(ticket: Ticket) -> None:
     if ticket.scope != "live":
         for name in ("after", "wait_s", "follower"):
             if getattr(ticket, name) is not None:
-                raise InvalidRequest(f"ticket: {name} is only valid with scope 'live'")
+                raise BadRequest(f"ticket: {name} is only valid with scope 'live'")
         return
     if ticket.limit is not None:
-        raise InvalidRequest(
-            "ticket: scope 'live' takes no limit, because it sends whole operations"
-        )
+        raise BadRequest("ticket: scope 'live' takes no limit, because it sends whole operations")
     if ticket.wait_s is not None and not 0 <= ticket.wait_s <= MAX_WAIT_S:
-        raise InvalidRequest(f"ticket: wait_s {ticket.wait_s:g} is not between 0 and {MAX_WAIT_S}")
+        raise BadRequest(f"ticket: wait_s {ticket.wait_s:g} is not between 0 and {MAX_WAIT_S}")
     after = ticket.after
     if after is not None and (after.epoch < 0 or after.sequence < 0):
-        raise InvalidRequest("ticket: after: epoch and sequence must not be negative")
+        raise BadRequest("ticket: after: epoch and sequence must not be negative")
     if ticket.follower is not None:
         _check_follower(ticket.follower)
 
 
 def _check_follower(follower: AskedBy) -> None:
     if not 0 < len(follower.name.encode()) <= MAX_NAME_BYTES:
-        raise InvalidRequest(f"ticket: follower: name must have 1 to {MAX_NAME_BYTES} bytes")
+        raise BadRequest(f"ticket: follower: name must have 1 to {MAX_NAME_BYTES} bytes")
     check_shown("ticket: follower: name", follower.name)
     if len(follower.prepared) > MAX_PREPARED:
-        raise InvalidRequest(f"ticket: follower: more than {MAX_PREPARED} prepared versions")
+        raise BadRequest(f"ticket: follower: more than {MAX_PREPARED} prepared versions")
     for version in (follower.table_version, *follower.prepared):
         if version < 1:
-            raise InvalidRequest(f"ticket: follower: version {version} is less than 1")
+            raise BadRequest(f"ticket: follower: version {version} is less than 1")
 
 
 def predicate_of(
@@ -291,7 +289,7 @@ def predicate_of(
         pause: called between two alternatives.
 
     Raises:
-        InvalidRequest: unknown column or operator, a value that does not fit the column's type,
+        BadRequest: unknown column or operator, a value that does not fit the column's type,
             or too
             many terms.
     """
@@ -300,7 +298,7 @@ def predicate_of(
     try:
         return parse_predicate(filter_, schema, pause)
     except BadFilter as exc:
-        raise InvalidRequest(str(exc)) from exc
+        raise BadRequest(str(exc)) from exc
 
 
 def refuse_flight_sql(body: bytes) -> None:

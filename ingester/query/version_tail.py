@@ -11,7 +11,7 @@ import datetime as dt
 import trio
 
 from ingester.buffer import BufferTree, TableBuffer
-from ingester.errors import InvalidRequest, StaleVersion, StoreAway
+from ingester.errors import BadRequest, StaleVersion, StoreUnreachable
 from ingester.query.snapshot import Snapshot, snapshot_buffered
 from ingester.query.ticket import Ticket
 from ingester.tables.catalog import Catalog
@@ -45,8 +45,8 @@ class VersionTail:
         """Return the state of a manifest version; by default the newest of the named table version.
 
         Raises:
-            InvalidRequest: the version is not kept.
-            StoreAway: the manifest cannot be read now.
+            BadRequest: the version is not kept.
+            StoreUnreachable: the manifest cannot be read now.
             ManifestDamaged: a retry does not help.
         """
         manifest = self._catalog.manifest(table.key)
@@ -63,14 +63,16 @@ class VersionTail:
         try:
             return await trio.to_thread.run_sync(load)
         except TableVersionNotKept as exc:
-            raise InvalidRequest(str(exc)) from exc
+            raise BadRequest(str(exc)) from exc
         except VersionNotKept as exc:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"version {version} of {table.namespace}/{table.name} is not kept: the oldest kept"
                 f" is {exc.oldest}, the newest is {exc.newest}"
             ) from exc
         except StoreError as exc:
-            raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
+            raise StoreUnreachable(
+                f"the manifest cannot be read: {exc}", retry_after_s=2.0
+            ) from exc
 
     async def check_current(self, table: TableBuffer, ticket: Ticket) -> None:
         """Check that the versions a ticket names belong to the current table version.
@@ -79,7 +81,7 @@ class VersionTail:
         one.
 
         Raises:
-            InvalidRequest, StaleVersion: the table was switched.
+            BadRequest, StaleVersion: the table was switched.
         """
         if not names_versions(ticket):
             return
@@ -91,7 +93,7 @@ class VersionTail:
         """Take the rows that are buffered, or were flushed by this daemon after version ``asked``.
 
         Raises:
-            InvalidRequest, StaleVersion, StoreAway
+            BadRequest, StaleVersion, StoreUnreachable
         """
         if asked is not None and asked > table.state.version:
             await self._catalog.refresh(table, -1.0)
@@ -99,7 +101,7 @@ class VersionTail:
             await self._catalog.refresh(table, -1.0)  # the owner may have changed
         version = table.state.version if asked is None else asked
         if version > table.state.version:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"version {version} of {table.namespace}/{table.name} does not exist,"
                 f" the newest is {table.state.version}"
             )
@@ -189,7 +191,9 @@ class VersionTail:
                 table, f"version {since} is no longer kept; load version {newest}"
             ) from exc
         except StoreError as exc:
-            raise StoreAway(f"the manifest cannot be read: {exc}", retry_after_s=2.0) from exc
+            raise StoreUnreachable(
+                f"the manifest cannot be read: {exc}", retry_after_s=2.0
+            ) from exc
 
 
 def names_versions(ticket: Ticket) -> bool:
@@ -209,7 +213,7 @@ def check_table_version(table: TableBuffer, ticket: Ticket) -> None:
     )
     if ticket.scope == "live":
         # Not `stale`: loading a newer manifest version would not help the follower.
-        raise InvalidRequest(message, details={"table_version": now})
+        raise BadRequest(message, details={"table_version": now})
     raise _stale(table, message)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ingester.config.settings import QuotasSettings
-from ingester.errors import IngesterError, InvalidRequest, MemoryFull, OverQuota, Saturated
+from ingester.errors import BadRequest, IngesterError, MemoryFull, OverQuota, Saturated
 from ingester.quotas.fair_shares import equal_share
 from ingester.quotas.use import NO_QUOTA, NamespaceUse, Quota, QuotaName
 
@@ -235,7 +235,7 @@ class Namespaces:
                 f"namespace {use.name!r}: this batch needs {at_once} partitions,"
                 f" {self._said(use, 'partitions')}: send rows of fewer partitions at a time"
             )
-            refusal = InvalidRequest(said, details=_details(use, "partitions"))
+            refusal = BadRequest(said, details=_details(use, "partitions"))
             return self.refused(use, "partitions", refusal)
         at_least = "at least " if in_all not in (None, more) else ""
         what = f"{there} partitions are buffered, this batch needs {at_least}{more} more"

@@ -21,7 +21,7 @@ import msgspec
 from ingester.buffer import BufferedRows, RowsToFlush
 from ingester.buffer.rows import MIXED
 from ingester.flush.file_writer import FileWriter
-from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.origins.checkpoints import MOST_PENDING, MissingSequences
 from ingester.recovery.adoption_rules import (
     ADOPTION,
@@ -209,7 +209,7 @@ class TableAdoption:
         key = (header.namespace, header.table)
         return self._missing.note(key, name, sequence, there=there)
 
-    def _keep_checkpoint(self, operation: OrphanOperation, checkpoint: Checkpoint) -> None:
+    def _keep_checkpoint(self, operation: OrphanOperation, checkpoint: SourceCheckpoint) -> None:
         """Keep a state and the few before it: the newest may depend on rows of another process."""
         header = operation.logged.header
         found = OrphanCheckpoint(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.origins.checkpoint_state import Checkpoint, shared_actions
+from ingester.origins.checkpoint_state import SourceCheckpoint, shared_actions
 from persist.manifest import Action, OriginAction, PartitionKey, TableState, Values, WriterIdentity
 from persist.manifest import CheckpointAction as CheckpointAction
 from persist.manifest.origins import OriginVerdict, completed, fresh, further, runs_of, verdict_of
@@ -67,7 +67,7 @@ class OrphanCheckpoint(NamedTuple):
     seq: int
     origin: str | None
     origin_sequence: int | None
-    checkpoint: Checkpoint
+    checkpoint: SourceCheckpoint
 
     @property
     def stamp(self) -> CheckpointAction:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ingester.dml.control_records import decode_record
 from ingester.dml.record import DamagedRecord, LoggedOperation, checkpoint_of, decode_schema
-from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
+from ingester.origins.checkpoint_state import SharedBytes, SourceCheckpoint
 from persist.manifest import WriterIdentity
 from wal import Disk, Record, RecordKind, SegmentFacts
 from wal.recovery import facts_of, refusal, survey
@@ -27,7 +27,7 @@ class OrphanOperation(NamedTuple):
     writer: WriterIdentity
     seq: int
     logged: LoggedOperation
-    checkpoint: Checkpoint | None
+    checkpoint: SourceCheckpoint | None
 
 
 class OrphanLog:

@@ -20,7 +20,7 @@ from ingester.buffer import BufferTree, TableBuffer
 from ingester.dml.control_records import decode_opened, decode_origins, decode_record
 from ingester.dml.operation import Operation, Part
 from ingester.dml.record import DamagedRecord, LoggedOperation, checkpoint_of, decode_schema
-from ingester.errors import StoreAway, UnknownTable
+from ingester.errors import StoreUnreachable, UnknownTable
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.logs import store_away
 from ingester.origins.checkpoint_state import SharedBytes
@@ -31,7 +31,7 @@ from persist.manifest.origins import Process, runs_of, verdict_of
 from persist.store import StoreRetry, retry_async
 from wal import Log, Record, RecordKind
 
-REGISTER_RETRY = StoreRetry(first_s=0.2, cap_s=10.0, unreachable=(StoreAway,))
+REGISTER_RETRY = StoreRetry(first_s=0.2, cap_s=10.0, unreachable=(StoreUnreachable,))
 
 
 class LogWithoutTable(Exception):

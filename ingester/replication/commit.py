@@ -25,7 +25,7 @@ from ingester.buffer import TableBuffer
 from ingester.dml.control_records import encode_opened, make_transaction
 from ingester.dml.operation import Transaction
 from ingester.dml.record import LoggedSchema, TableRows, split_rows
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
 from ingester.query.row_group_cache import RowGroupCache
@@ -66,7 +66,7 @@ class PointLookup:
         Columns without a value share their nulls.
 
         Raises:
-            StoreAway: a file cannot be read now.
+            StoreUnreachable: a file cannot be read now.
         """
         snapshot = snapshot_all(table, self.applied_seq)
         definition = snapshot.definition
@@ -168,8 +168,8 @@ class TransactionCommit:
             The logged transaction once it is durable and visible; None if every table has it.
 
         Raises:
-            InvalidRequest: invalid rows.
-            MadeAnew: a copy has replaced one of its tables since its first message.
+            BadRequest: invalid rows.
+            TableReplaced: a copy has replaced one of its tables since its first message.
             IngesterError: a table or the log refuses it.
         """
         new = [
@@ -244,7 +244,7 @@ class TransactionCommit:
                 if (definition.spec_id, part[0]) not in covered
             ]
         except PartitionValueTooLong as exc:
-            raise InvalidRequest(str(exc)) from exc
+            raise BadRequest(str(exc)) from exc
         schema = self._schema(table.key, definition.schema_id, batch.schema)
         rows = split_rows(schema, definition.spec_id, split, owned=True)
         return rows._replace(origin_messages=len(sent.messages))
@@ -305,6 +305,4 @@ def _check_types(definition: TableDefinition, changes: Changes) -> None:
     for field in changes.values.schema:
         has = definition.schema.field(field.name).type
         if has != field.type:
-            raise InvalidRequest(
-                f"column {field.name!r}: table has {has}, message has {field.type}"
-            )
+            raise BadRequest(f"column {field.name!r}: table has {has}, message has {field.type}")

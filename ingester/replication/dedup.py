@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ingester.buffer import TableBuffer
-from ingester.errors import InvalidRequest, NotAvailable, Superseded
+from ingester.errors import BadRequest, NotAvailable, Superseded
 from ingester.origins.origin_table import OriginTable
 from ingester.replication.open_transactions import TableChanges
 from ingester.tables.catalog import Catalog
@@ -54,15 +54,15 @@ class TransactionDedup:
         """Prepare a table for its part of a transaction; None if it has the sequence.
 
         Raises:
-            InvalidRequest, UnknownTable, OwnedElsewhere, StoreAway
-            MadeAnew: a copy has replaced the table.
+            BadRequest, UnknownTable, OwnedElsewhere, StoreUnreachable
+            TableReplaced: a copy has replaced the table.
         """
         definition = changes.definition
         self.check_plain(key, definition)
         table = await self._catalog.prepare_write(*key, definition.schema, definition)
         self.check_plain(key, table.definition)
         if set(table.definition.primary_key) != set(definition.primary_key):
-            raise InvalidRequest(  # created since the first message
+            raise BadRequest(  # created since the first message
                 f"sync: primary key {list(definition.primary_key)}, table {'/'.join(key)} has"
                 f" {list(table.definition.primary_key) or 'none'}"
             )

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from persist.table import DELETED, TableDefinition, schema_with_deletes
 
 Rows = npt.NDArray[np.int64]
@@ -196,7 +196,7 @@ def whole_rows(
         kept: whole rows of the table with the kept keys, in any order.
 
     Raises:
-        InvalidRequest: null in a column that does not allow it.
+        BadRequest: null in a column that does not allow it.
     """
     places = np.full(len(folded.base), -1, np.int64)
     if kept is not None:
@@ -218,7 +218,7 @@ def whole_rows(
             continue
         column = _values(field, changes, folded, kept, places)
         if not field.nullable and column.null_count:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"column {field.name!r}: {column.null_count} nulls in a column that the table"
                 " declares as not nullable"
             )

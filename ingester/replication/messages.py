@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.replication.fold import Changes, Mask, batch_of
 from ingester.schema import Normaliser
 from ingester.schema.expansion import plain
@@ -43,9 +43,9 @@ class SyncLayout:
     """The positions of keys, values and flags, for all batches of one schema."""
 
     def __init__(self, columns: Sequence[MessageColumn], schema: pa.Schema) -> None:
-        """Raise :class:`InvalidRequest` unless the columns form a message."""
+        """Raise :class:`BadRequest` unless the columns form a message."""
         if len(columns) != len(schema):
-            raise InvalidRequest(
+            raise BadRequest(
                 f"sync: {len(columns)} columns are described, the batch has {len(schema)}"
             )
         self._places: dict[Role, dict[str, int]] = {
@@ -54,7 +54,7 @@ class SyncLayout:
         for place, column in enumerate(columns):
             there = self._places[column.role]
             if column.name in there:
-                raise InvalidRequest(f"sync: {column.role} {column.name!r} is given twice")
+                raise BadRequest(f"sync: {column.role} {column.name!r} is given twice")
             there[column.name] = place
         self._check_keys(schema)
         self._check_values(schema)
@@ -82,12 +82,12 @@ class SyncLayout:
         """Read the batch's rows as changes.
 
         Raises:
-            InvalidRequest: a key is partly null, a row has no key, or a flag is null.
+            BadRequest: a key is partly null, a row has no key, or a flag is null.
         """
         old, new = self._keys("old_pk", batch), self._keys("new_pk", batch)
         nothing = _missing(old) & _missing(new)
         if nothing.any():
-            raise InvalidRequest(
+            raise BadRequest(
                 f"sync: row {int(np.flatnonzero(nothing)[0])} has neither an old nor a new key"
             )
         return Changes(old, new, self.value_batch(batch), self._flags(batch))
@@ -95,16 +95,16 @@ class SyncLayout:
     def _check_keys(self, schema: pa.Schema) -> None:
         old, new = self._places["old_pk"], self._places["new_pk"]
         if not new:
-            raise InvalidRequest("sync: no column has the role new_pk")
+            raise BadRequest("sync: no column has the role new_pk")
         for role, there, others in (("old_pk", old, new), ("new_pk", new, old)):
             strangers = [name for name in there if name not in others]
             if strangers:
                 other = "new_pk" if role == "old_pk" else "old_pk"
-                raise InvalidRequest(f"sync: {role} {strangers[0]!r} has no {other}")
+                raise BadRequest(f"sync: {role} {strangers[0]!r} has no {other}")
         for name, at in old.items():
             before, afterwards = schema.field(at).type, schema.field(new[name]).type
             if before != afterwards:
-                raise InvalidRequest(
+                raise BadRequest(
                     f"sync: key {name!r} is {before} in old_pk and {afterwards} in new_pk"
                 )
 
@@ -112,14 +112,12 @@ class SyncLayout:
         values = self._places["value"]
         for name in values:
             if name in self._places["new_pk"]:
-                raise InvalidRequest(f"sync: {name!r} is both in the key and a value")
+                raise BadRequest(f"sync: {name!r} is both in the key and a value")
         for name, at in self._places["changed"].items():
             if name not in values:
-                raise InvalidRequest(f"sync: changed {name!r} has no value of that name")
+                raise BadRequest(f"sync: changed {name!r} has no value of that name")
             if not pa.types.is_boolean(schema.field(at).type):
-                raise InvalidRequest(
-                    f"sync: changed {name!r} is {schema.field(at).type}, not boolean"
-                )
+                raise BadRequest(f"sync: changed {name!r} is {schema.field(at).type}, not boolean")
 
     def _keys(self, role: Role, batch: pa.RecordBatch) -> pa.RecordBatch:
         # In one order on both sides, whatever the message's order.
@@ -128,9 +126,7 @@ class SyncLayout:
         nulls = [pc.is_null(column).to_numpy(zero_copy_only=False) for column in columns.values()]
         partly = np.logical_or.reduce(nulls) & ~np.logical_and.reduce(nulls)
         if partly.any():
-            raise InvalidRequest(
-                f"sync: {role} of row {int(np.flatnonzero(partly)[0])} is partly null"
-            )
+            raise BadRequest(f"sync: {role} of row {int(np.flatnonzero(partly)[0])} is partly null")
         return batch_of(columns, batch.num_rows)
 
     def _flags(self, batch: pa.RecordBatch) -> dict[str, Mask]:
@@ -138,7 +134,7 @@ class SyncLayout:
         for name, at in self._places["changed"].items():
             column = batch.column(at)
             if column.null_count:
-                raise InvalidRequest(f"sync: changed {name!r} has {column.null_count} nulls")
+                raise BadRequest(f"sync: changed {name!r} has {column.null_count} nulls")
             flags[name] = column.to_numpy(zero_copy_only=False)
         return flags
 
@@ -159,11 +155,11 @@ class TypedChanges:
         """Compare the layout with the definition.
 
         Raises:
-            InvalidRequest: another primary key, or a conflicting column.
+            BadRequest: another primary key, or a conflicting column.
         """
         if set(layout.key) != set(definition.primary_key):
             has = f"has {list(definition.primary_key)}" if definition.keyed else "has none"
-            raise InvalidRequest(f"sync: primary key {list(layout.key)}, the table {has}")
+            raise BadRequest(f"sync: primary key {list(layout.key)}, the table {has}")
         self._layout = layout
         sent = [f for f in layout.schema if f.name not in layout.key]
         self._keys = _plain_normaliser(definition, definition.primary_key, layout.schema)
@@ -184,7 +180,7 @@ class TypedChanges:
         """Convert a batch to the table's types.
 
         Raises:
-            InvalidRequest: a value does not fit, or a key or flag is missing.
+            BadRequest: a value does not fit, or a key or flag is missing.
         """
         changes = self._layout.changes(batch)
         values = changes.values

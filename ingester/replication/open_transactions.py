@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.replication.fold import Changes
 from persist.table import TableDefinition, TableKey
 
@@ -136,12 +136,12 @@ class OpenTransactions:
         """The transaction with one more message; None if there is no memory for it now.
 
         Raises:
-            InvalidRequest: larger than any transaction may be.
+            BadRequest: larger than any transaction may be.
         """
         opened = self.get(identity.origin)
         grown = (opened or OpenTransaction(identity.transaction)).with_message(rows)
         if grown.nbytes > self._max_bytes:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"origin {identity.origin!r}: its transaction has {grown.nbytes} bytes;"
                 f" replication.max_transaction_bytes is {self._max_bytes}: it is refused"
             )

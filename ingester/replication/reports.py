@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.observability.status import ReplicationStatus
 from ingester.reports.replications import ReplicationReport, bounded
 
@@ -81,10 +81,10 @@ class ReplicationReports:
         """Store a report; return it within its bounds.
 
         Raises:
-            InvalidRequest: no origin or namespace.
+            BadRequest: no origin or namespace.
         """
         if not report.origin or not report.namespace:
-            raise InvalidRequest("replication_report: expected an 'origin' and a 'namespace'")
+            raise BadRequest("replication_report: expected an 'origin' and a 'namespace'")
         report, now = bounded(report), self._now()
         key = (report.namespace, report.origin)
         origin = self._origins.setdefault(key, _Origin(report))

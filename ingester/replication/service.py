@@ -16,12 +16,12 @@ from typing import NamedTuple
 import trio
 
 from ingester.errors import (
-    InvalidRequest,
+    BadRequest,
     LimitReached,
-    MadeAnew,
     MemoryFull,
     Refused,
     Superseded,
+    TableReplaced,
     limit_facts,
 )
 from ingester.replication.commit import TransactionCommit
@@ -101,7 +101,7 @@ class Replication:
         """The definition to which a message's changes must be converted.
 
         Raises:
-            InvalidRequest, UnknownTable, StoreAway
+            BadRequest, UnknownTable, StoreUnreachable
             NotAvailable: the table has transformers.
         """
         self._check_not_stopping()
@@ -117,8 +117,8 @@ class Replication:
         """Take a message. If it closes a transaction, that is durable and visible on return.
 
         Raises:
-            InvalidRequest: invalid message; its transaction is discarded.
-            MadeAnew: a copy has replaced one of its tables; its transaction is discarded.
+            BadRequest: invalid message; its transaction is discarded.
+            TableReplaced: a copy has replaced one of its tables; its transaction is discarded.
             Refused: retryable; nothing has changed except for ``begin``.
         """
         self._check_not_stopping()
@@ -137,7 +137,7 @@ class Replication:
                 return self._standing(origin, duplicate=True)
             try:
                 return await self._take(message)
-            except MadeAnew:
+            except TableReplaced:
                 self._drop(origin)
                 raise
             except Refused:
@@ -200,7 +200,7 @@ class Replication:
         if message.rows is None and opened is None and not begin:
             # The client repeats a commit without an answer.
             if not self._is_applied(origin, sequence):
-                raise InvalidRequest(
+                raise BadRequest(
                     f"origin {origin!r} has no open transaction to close as {sequence}"
                 )
             return self._standing(origin, duplicate=True)

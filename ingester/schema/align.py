@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.shown_text import shown_name, shown_names
 from persist.parquet.sparse_rows import null_bytes, rows_alone
 
@@ -85,7 +85,7 @@ def projected(schema: pa.Schema, columns: list[str] | None, marks: bool) -> pa.S
     else:
         unknown = [name for name in columns if schema.get_field_index(name) < 0]
         if unknown:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"unknown column {shown_name(unknown[0])};"
                 f" the table has [{shown_names(schema.names)}]"
             )

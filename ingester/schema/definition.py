@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.schema.limits import LARGEST, ShapeLimits, check_schema
 from ingester.schema.names import check_column_names, check_shown_columns
 from ingester.schema.normalise import kept_schema, missing_columns
@@ -40,7 +40,7 @@ def automatic_definition(sent: pa.Schema) -> TableDefinition:
     kept = kept_schema(sent, "us", ())
     fields = [field.with_nullable(True) for field in kept]
     if not fields:
-        raise InvalidRequest(
+        raise BadRequest(
             "a table needs at least one column with a type; this batch has none"
             if not len(sent)
             else f"columns {sent.names} have no type yet: all values are null"
@@ -63,7 +63,7 @@ def draft_definition(have: TableDefinition | None, sent: pa.Schema) -> TableDefi
     """Return the definition that a write of this schema leads to; None if the table has it.
 
     Raises:
-        InvalidRequest: names, types or columns that the table cannot have.
+        BadRequest: names, types or columns that the table cannot have.
     """
     if have is None:
         return automatic_definition(sent)
@@ -94,21 +94,21 @@ def define_table(
     """Return the definition that a client requests.
 
     Raises:
-        InvalidRequest: an invalid name, type, key, partition spec or sort order.
+        BadRequest: an invalid name, type, key, partition spec or sort order.
     """
     if timestamp_unit not in ("us", "ns"):
-        raise InvalidRequest(f"timestamp_unit {timestamp_unit!r} is neither 'us' nor 'ns'")
+        raise BadRequest(f"timestamp_unit {timestamp_unit!r} is neither 'us' nor 'ns'")
     check_schema("the schema", schema, limits)
     kept = kept_schema(schema, timestamp_unit, ())
     if len(kept) < len(schema) or not len(kept):
         untyped = [field.name for field in schema if field.name not in kept.names]
-        raise InvalidRequest(f"columns {untyped}: a table's columns need a type")
+        raise BadRequest(f"columns {untyped}: a table's columns need a type")
     try:
         spec = default_spec(kept) if partition_by is None else PartitionSpec.parse(partition_by)
         spec.check_schema(kept)
         check_folder_names(spec)
     except InvalidPartitionSpec as exc:
-        raise InvalidRequest(str(exc)) from exc
+        raise BadRequest(str(exc)) from exc
     check_column_names(kept.names, spec.names)
     check_shown_columns(kept)
     for kind, names in (("primary_key", primary_key), ("sort_by", sort_by)):
@@ -118,7 +118,7 @@ def define_table(
         if strangers and partition_by is None:
             spec = PartitionSpec()
         elif strangers:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"partition_by uses {strangers}, not in the primary key {list(primary_key)}:"
                 " a key must always be in the same partition"
             )
@@ -128,19 +128,19 @@ def define_table(
 
 def _check_listed(kind: str, names: Sequence[str], schema: pa.Schema) -> None:
     if len(set(names)) != len(names):
-        raise InvalidRequest(f"{kind} {list(names)} has a column twice")
+        raise BadRequest(f"{kind} {list(names)} has a column twice")
     for name in names:
         index = schema.get_field_index(name)
         if index < 0:
-            raise InvalidRequest(f"{kind}: no column {name!r}")
+            raise BadRequest(f"{kind}: no column {name!r}")
         if not any(is_kind(schema.field(index).type) for is_kind in _KEYABLE):
-            raise InvalidRequest(
+            raise BadRequest(
                 f"{kind}: column {name!r} of type {schema.field(index).type} has no order"
             )
 
 
 def check_same(state: TableState, asked: TableDefinition, key: tuple[str, str]) -> None:
-    """Raise :class:`InvalidRequest` if a table was not created with this definition.
+    """Raise :class:`BadRequest` if a table was not created with this definition.
 
     Columns and partition specs added since do not count: repeating the definition succeeds.
     """
@@ -149,13 +149,13 @@ def check_same(state: TableState, asked: TableDefinition, key: tuple[str, str]) 
         asked = replace(asked, spec=have.spec)
     for name in ("primary_key", "spec", "sort_by", "timestamp_unit"):
         if getattr(have, name) != getattr(asked, name):
-            raise InvalidRequest(
+            raise BadRequest(
                 f"table {key[0]}/{key[1]} exists with {_shown(name, have)}, asked for"
                 f" {_shown(name, asked)}"
             )
     schemas = [read_schema(schema) for schema in state.schemas.values()]
     if not any(schema.equals(asked.schema) for schema in schemas):
-        raise InvalidRequest(
+        raise BadRequest(
             f"table {key[0]}/{key[1]} exists with other columns: {_columns(have)}, asked for"
             f" {_columns(asked)}"
         )

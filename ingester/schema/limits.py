@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ingester.errors import InvalidRequest, limit_facts
+from ingester.errors import BadRequest, limit_facts
 from ingester.shown_text import shown_name
 
 MAX_FIELDS = 10_000
@@ -57,7 +57,7 @@ class _Walk:
         """Count a field; ``column`` is the column that contains it, or None for a column itself."""
         self._fields += 1
         if self._fields > MAX_FIELDS:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"{self._what} has more than {MAX_FIELDS} fields, nested ones included"
                 f" ({self._columns} columns)"
             )
@@ -89,7 +89,7 @@ class _Walk:
     def _check_depth(self, depth: int, column: str) -> None:
         most = self._limits.nesting
         if depth > most:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"column {shown_name(column)}: nested more than {most} levels deep; limits.nesting"
                 f" is {most}",
                 details=limit_facts("limits.nesting", most, depth),
@@ -103,15 +103,15 @@ class _Walk:
         nbytes = len(name.encode(errors="surrogatepass"))
         if nbytes > most:
             inside = "" if column is None else f"column {shown_name(column)}: field "
-            raise InvalidRequest(
+            raise BadRequest(
                 f"{inside or 'column '}{shown_name(name)}: a name has 1 to {most} bytes, this one"
                 f" {nbytes}; limits.name_bytes is {most}",
                 details=limit_facts("limits.name_bytes", most, nbytes),
             )
 
-    def _over(self, limit: str, found: int, counted: str) -> InvalidRequest:
+    def _over(self, limit: str, found: int, counted: str) -> BadRequest:
         most = getattr(self._limits, limit)
-        return InvalidRequest(
+        return BadRequest(
             f"{self._what} has more than {most} {counted}, nested ones included;"
             f" limits.{limit} is {most}",
             details=limit_facts(f"limits.{limit}", most, found),
@@ -119,7 +119,7 @@ class _Walk:
 
 
 def check_schema(what: str, schema: pa.Schema, limits: ShapeLimits) -> None:
-    """Raise :class:`InvalidRequest` for a schema beyond a limit.
+    """Raise :class:`BadRequest` for a schema beyond a limit.
 
     Args:
         what: the schema's name in errors, for example "the stream's schema".
@@ -133,7 +133,7 @@ def check_schema(what: str, schema: pa.Schema, limits: ShapeLimits) -> None:
         for field in schema:
             walk.field(field, 0, None)
     except UnicodeDecodeError as exc:
-        raise InvalidRequest(f"the schema has a name that is not UTF-8: {exc.reason}") from exc
+        raise BadRequest(f"the schema has a name that is not UTF-8: {exc.reason}") from exc
     _check_metadata(what, walk.metadata_bytes, most)
 
 
@@ -152,7 +152,7 @@ def _metadata_bound(schema: pa.Schema, most: int) -> int:
 
 def _check_metadata(what: str, found: int, most: int) -> None:
     if found > most:
-        raise InvalidRequest(
+        raise BadRequest(
             f"{what} has {found} B of metadata; limits.metadata_bytes is {most}, and"
             " tables keep none of it",
             details=limit_facts("limits.metadata_bytes", most, found),
@@ -160,7 +160,7 @@ def _check_metadata(what: str, found: int, most: int) -> None:
 
 
 def check_columns(key: tuple[str, str], had: int, columns: int, limits: ShapeLimits) -> None:
-    """Raise :class:`InvalidRequest` if a table would have too many columns.
+    """Raise :class:`BadRequest` if a table would have too many columns.
 
     Args:
         had: the table's columns now, 0 for a new table.
@@ -168,7 +168,7 @@ def check_columns(key: tuple[str, str], had: int, columns: int, limits: ShapeLim
     """
     most = limits.columns
     if columns > max(most, had):
-        raise InvalidRequest(
+        raise BadRequest(
             f"table {key[0]}/{key[1]} would have {columns} columns; limits.columns is {most}: store"
             " values of one kind as rows or as a map, or ask the operator to raise the limit",
             details=limit_facts("limits.columns", most, columns),

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.shown_text import has_hidden, shown_name
 
 _TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -17,9 +17,9 @@ _COLUMN_BYTES = 255
 
 
 def check_table_name(kind: str, name: object) -> str:
-    """Return the name, or raise :class:`InvalidRequest`; ``kind`` is "namespace" or "table"."""
+    """Return the name, or raise :class:`BadRequest`; ``kind`` is "namespace" or "table"."""
     if not isinstance(name, str) or not _TABLE.fullmatch(name):
-        raise InvalidRequest(
+        raise BadRequest(
             f"{kind} {shown_name(name)} is not a name: letters, digits, '_', '.' and '-', the first"
             " a letter or digit, at most 128"
         )
@@ -27,7 +27,7 @@ def check_table_name(kind: str, name: object) -> str:
 
 
 def check_column_names(names: Iterable[str], reserved: Iterable[str]) -> None:
-    """Raise :class:`InvalidRequest` for the first name that a table cannot have.
+    """Raise :class:`BadRequest` for the first name that a table cannot have.
 
     Args:
         names: all columns of the table or batch, in order.
@@ -38,31 +38,29 @@ def check_column_names(names: Iterable[str], reserved: Iterable[str]) -> None:
     for name in names:
         folded = name.casefold()
         if not name or len(name.encode(errors="surrogatepass")) > _COLUMN_BYTES:
-            raise InvalidRequest(
-                f"column {shown_name(name)}: a name has 1 to {_COLUMN_BYTES} bytes"
-            )
+            raise BadRequest(f"column {shown_name(name)}: a name has 1 to {_COLUMN_BYTES} bytes")
         if name.startswith("_"):
-            raise InvalidRequest(f"column {name!r}: names that begin with '_' are reserved")
+            raise BadRequest(f"column {name!r}: names that begin with '_' are reserved")
         if folded in partition_columns:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"column {name!r}: {partition_columns[folded]!r} is the name of a partition column"
             )
         if folded in seen:
             other = seen[folded]
             clash = "stands twice" if other == name else f"differs from {other!r} only in case"
-            raise InvalidRequest(f"column {name!r} {clash}")
+            raise BadRequest(f"column {name!r} {clash}")
         seen[folded] = name
 
 
 def check_shown(what: str, name: str) -> None:
-    """Raise :class:`InvalidRequest` for a name with control or invisible characters.
+    """Raise :class:`BadRequest` for a name with control or invisible characters.
 
     Args:
         what: what the name belongs to, for the error.
         name: any text.
     """
     if has_hidden(name):
-        raise InvalidRequest(f"{what} {shown_name(name)} has control characters")
+        raise BadRequest(f"{what} {shown_name(name)} has control characters")
 
 
 def check_shown_columns(fields: Iterable[pa.Field]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.schema.expansion import expands, fixed_bytes, plain, plain_bytes, shows_text
 from ingester.schema.names import check_column_names
 from ingester.schema.types import clash_remedy, has_no_type, table_type, widens
@@ -26,7 +26,7 @@ def kept_schema(sent: pa.Schema, unit: str, reserved: tuple[str, ...]) -> pa.Sch
     with values in them.
 
     Raises:
-        InvalidRequest: an invalid name or type.
+        BadRequest: an invalid name or type.
     """
     try:
         check_column_names(sent.names, reserved)
@@ -34,7 +34,7 @@ def kept_schema(sent: pa.Schema, unit: str, reserved: tuple[str, ...]) -> pa.Sch
         # A sent null column may be declared not nullable, which Arrow cannot represent.
         fields = [pa.field(f.name, kind, f.nullable or kind == pa.null()) for f, kind in kinds]
     except UnicodeDecodeError as exc:
-        raise InvalidRequest(f"the schema has a name that is not UTF-8: {exc.reason}") from exc
+        raise BadRequest(f"the schema has a name that is not UTF-8: {exc.reason}") from exc
     return pa.schema([field for field in fields if not has_no_type(field.type)])
 
 
@@ -48,7 +48,7 @@ def missing_columns(definition: TableDefinition, sent: pa.Schema) -> list[pa.Fie
         if have is None:
             new.append(field.with_nullable(True))
         elif have != field.name:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"column {field.name!r} differs from the table's {have!r} only in case"
             )
     return new
@@ -65,7 +65,7 @@ class Normaliser:
         """Plan the conversion from ``sent`` to the table.
 
         Raises:
-            InvalidRequest: an unknown or clashing column, or a missing required one.
+            BadRequest: an unknown or clashing column, or a missing required one.
         """
         self.definition = definition
         self._unit = definition.timestamp_unit
@@ -154,7 +154,7 @@ class Normaliser:
         """Convert a batch to the table's types.
 
         Raises:
-            InvalidRequest: values that cannot be stored: nulls in a required column, nanoseconds
+            BadRequest: values that cannot be stored: nulls in a required column, nanoseconds
                 that are not whole microseconds, times out of range,
                 values of a type that is partly unknown.
         """
@@ -173,7 +173,7 @@ class Normaliser:
             ]
         for column, (_, field) in zip(columns, self._sources, strict=True):
             if not field.nullable and column.null_count:
-                raise InvalidRequest(
+                raise BadRequest(
                     f"column {field.name!r}: {column.null_count} nulls in a column that"
                     f" {self._why_required(field.name)}"
                 )
@@ -189,13 +189,13 @@ class Normaliser:
 
     def _check_absent(self, field: pa.Field) -> None:
         if not field.nullable:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"column {field.name!r} is missing; it {self._why_required(field.name)}"
             )
 
     def _check_type(self, field: pa.Field, sent: pa.DataType) -> None:
         if not widens(table_type(field.name, sent, self._unit), field.type):
-            raise InvalidRequest(
+            raise BadRequest(
                 f"column {field.name!r}: table has {field.type}, batch has {sent}"
                 f"{clash_remedy(sent, field.type)}"
             )
@@ -209,11 +209,11 @@ class Normaliser:
                 self._check_timestamps(column, field)
             return column.cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowCapacityError) as exc:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"column {field.name!r}: values do not fit {field.type}: {exc}"
             ) from exc
         except pa.ArrowNotImplementedError as exc:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"column {field.name!r}: {column.type} cannot be kept as {field.type}"
             ) from exc
 
@@ -225,7 +225,7 @@ class Normaliser:
         whole = pc.equal(pc.multiply(pc.divide(ticks, 1000), 1000), ticks)
         lossy = len(ticks) - ticks.null_count - (pc.sum(whole).as_py() or 0)
         if lossy:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"column {field.name!r}: {lossy} of {len(ticks)} timestamps are not whole"
                 " microseconds; round them before sending (for example cast to timestamp('us')"
                 ' with safe=False), or create the table with timestamp_unit = "ns"'
@@ -235,7 +235,7 @@ class Normaliser:
 def _check_says_nothing(column: pa.Array, field: pa.Field) -> None:
     column = plain(column)
     if column.null_count < len(column):
-        raise InvalidRequest(
+        raise BadRequest(
             f"column {field.name!r}: part of its type {field.type} is null, so its"
             f" {len(column) - column.null_count} values cannot be stored; send it with its"
             " final type"
@@ -252,13 +252,13 @@ class DeleteNormaliser(Normaliser):
         """Plan the conversion from ``sent`` to the table.
 
         Raises:
-            InvalidRequest: the table has no key, or columns outside of the key were sent.
+            BadRequest: the table has no key, or columns outside of the key were sent.
         """
         if not definition.keyed:
-            raise InvalidRequest("delete: the table has no primary key, so rows cannot be deleted")
+            raise BadRequest("delete: the table has no primary key, so rows cannot be deleted")
         strangers = [name for name in sent.names if name not in definition.primary_key]
         if strangers:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"delete: column {strangers[0]!r} is not in the primary key"
                 f" {list(definition.primary_key)}"
             )
@@ -271,7 +271,7 @@ class DeleteNormaliser(Normaliser):
         return None if most is None else most + batch.num_rows
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the keys with deletion marks. Raises InvalidRequest as
+        """Return the keys with deletion marks. Raises BadRequest as
         :meth:`Normaliser.__call__`.
         """
         keys = super().__call__(batch)

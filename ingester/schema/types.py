@@ -21,7 +21,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 
 _LISTS = {
     getattr(pa.lib, f"Type_{name}")
@@ -56,7 +56,7 @@ def table_type(column: str, kind: pa.DataType, unit: str) -> pa.DataType:
         unit: the table's timestamp unit, ``us`` or ``ns``.
 
     Raises:
-        InvalidRequest: the type cannot be stored; the message names column and type.
+        BadRequest: the type cannot be stored; the message names column and type.
     """
     return _kept(column, kind, kind, unit, 0)
 
@@ -64,7 +64,7 @@ def table_type(column: str, kind: pa.DataType, unit: str) -> pa.DataType:
 def _kept(column: str, sent: pa.DataType, kind: pa.DataType, unit: str, depth: int) -> pa.DataType:
     t = pa.types
     if depth > _MAX_DEPTH:
-        raise InvalidRequest(f"column {column!r}: nested more than {_MAX_DEPTH} levels deep")
+        raise BadRequest(f"column {column!r}: nested more than {_MAX_DEPTH} levels deep")
     if isinstance(kind, pa.Bool8Type):
         return pa.bool_()
     if isinstance(kind, pa.BaseExtensionType):
@@ -109,10 +109,10 @@ def _kept(column: str, sent: pa.DataType, kind: pa.DataType, unit: str, depth: i
 
 def _not_supported(
     column: str, sent: pa.DataType, kind: pa.DataType, remedy: str | None = None
-) -> InvalidRequest:
+) -> BadRequest:
     inside = "" if kind == sent else f" (inside {sent})"
     helps = _remedy(kind) if remedy is None else f"; {remedy}"
-    return InvalidRequest(f"column {column!r}: type {kind}{inside} is not supported{helps}")
+    return BadRequest(f"column {column!r}: type {kind}{inside} is not supported{helps}")
 
 
 def _kept_decimal(column: str, sent: pa.DataType, kind: pa.DataType) -> pa.DataType:
@@ -126,7 +126,7 @@ def _kept_decimal(column: str, sent: pa.DataType, kind: pa.DataType) -> pa.DataT
 
 def _check_zone(column: str, kind: pa.DataType) -> None:
     if kind.tz and not is_zone(kind.tz):
-        raise InvalidRequest(
+        raise BadRequest(
             f"column {column!r}: {kind.tz!r} is not a zone that Arrow, Spark and DuckDB know; use"
             " 'UTC', an offset like '+01:00', or an IANA name like 'Europe/Berlin'"
         )
@@ -134,10 +134,10 @@ def _check_zone(column: str, kind: pa.DataType) -> None:
 
 def _check_struct(column: str, fields: list[pa.Field]) -> None:
     if not fields:
-        raise InvalidRequest(f"column {column!r}: a struct without fields cannot be stored")
+        raise BadRequest(f"column {column!r}: a struct without fields cannot be stored")
     names = [field.name.casefold() for field in fields]
     if len(set(names)) != len(names) or not all(names):
-        raise InvalidRequest(f"column {column!r}: struct field names must differ and not be empty")
+        raise BadRequest(f"column {column!r}: struct field names must differ and not be empty")
 
 
 def has_no_type(kind: pa.DataType) -> bool:

@@ -18,7 +18,7 @@ import structlog
 import trio
 
 from ingester.buffer import BufferTree, TableBuffer
-from ingester.errors import StoreAway, UnknownTable
+from ingester.errors import StoreUnreachable, UnknownTable
 from ingester.schema.definition import automatic_definition, check_same, keyed_definition, widened
 from ingester.schema.limits import check_columns
 from ingester.schema.names import check_table_name
@@ -119,7 +119,7 @@ class Catalog:
 
         Raises:
             UnknownTable: the table does not exist.
-            StoreAway: the table is not loaded and the store cannot be reached.
+            StoreUnreachable: the table is not loaded and the store cannot be reached.
         """
         table = self.known(namespace, name)
         if table is not None:
@@ -129,7 +129,7 @@ class Catalog:
             return await self._steps.open(key)
 
     def known(self, namespace: str, name: str) -> TableBuffer | None:
-        """Return a table if it is in memory; InvalidRequest for an invalid name. Thread-safe."""
+        """Return a table if it is in memory; BadRequest for an invalid name. Thread-safe."""
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
         return self._tree.tables.get(key)
 
@@ -178,7 +178,7 @@ class Catalog:
         for half a minute. With a negative age the newest version is required.
 
         Raises:
-            StoreAway: with a negative age only.
+            StoreUnreachable: with a negative age only.
         """
         if self.is_fresh(table, older_than_s):
             return
@@ -191,7 +191,7 @@ class Catalog:
                 return
             try:
                 state = await self.commits.newest(table)
-            except (StoreError, StoreAway) as exc:
+            except (StoreError, StoreUnreachable) as exc:
                 log.warning(
                     "manifest refresh failed",
                     table=table.key,
@@ -200,7 +200,7 @@ class Catalog:
                 )
                 self._not_seen(table, started)
                 if older_than_s < 0:
-                    raise StoreAway(
+                    raise StoreUnreachable(
                         f"the manifest cannot be read: {exc}", retry_after_s=2.0
                     ) from exc
             else:
@@ -228,7 +228,7 @@ class Catalog:
         """Refresh in the background; failures are only logged."""
         try:
             await self.refresh(table, older_than_s)
-        except (ManifestError, StoreError, StoreAway, OSError) as exc:
+        except (ManifestError, StoreError, StoreUnreachable, OSError) as exc:
             log.warning(
                 "manifest refresh failed",
                 table=table.key,
@@ -242,14 +242,14 @@ class Catalog:
         """Return the table; None if it does not exist and a write may create it.
 
         Raises:
-            InvalidRequest: an invalid name.
+            BadRequest: an invalid name.
             UnknownTable: the table does not exist and ``auto_create`` is off.
-            StoreAway: the table is not loaded and the store cannot be reached.
+            StoreUnreachable: the table is not loaded and the store cannot be reached.
         """
         return await self._unless_to_be_made(self.open(namespace, name))
 
     def check_draft(self, key: TableKey, table: TableBuffer | None, draft: TableDefinition) -> None:
-        """Raise :class:`InvalidRequest` if a limit forbids these columns.
+        """Raise :class:`BadRequest` if a limit forbids these columns.
 
         Creating or widening the table checks again.
         """
@@ -267,7 +267,7 @@ class Catalog:
         or not.
 
         Raises:
-            InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
+            BadRequest, UnknownTable, StoreUnreachable: as :meth:`prepare_write`.
         """
         table = await self._unless_to_be_made(self.open(namespace, name))
         if table is None:
@@ -291,11 +291,11 @@ class Catalog:
                 exist, it is created with that key.
 
         Raises:
-            InvalidRequest: names, types or columns that the table cannot have.
+            BadRequest: names, types or columns that the table cannot have.
             UnknownTable: the table does not exist and ``auto_create`` is off.
             OwnedElsewhere: another daemon owns the writes of this keyed table.
-            StoreAway: a commit is needed and the store cannot be reached.
-            MadeAnew: ``drafted`` precedes a copy that replaced the table.
+            StoreUnreachable: a commit is needed and the store cannot be reached.
+            TableReplaced: ``drafted`` precedes a copy that replaced the table.
         """
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
         table = self._tree.tables.get(key)
@@ -336,7 +336,7 @@ class Catalog:
         """Return the table, with this daemon's epoch in its manifest.
 
         Raises:
-            InvalidRequest, UnknownTable, StoreAway: as :meth:`prepare_write`.
+            BadRequest, UnknownTable, StoreUnreachable: as :meth:`prepare_write`.
         """
         table = await self.open(namespace, name)
         if not self._steps.may_write(table):
@@ -348,7 +348,7 @@ class Catalog:
         """Create a table; repeating the same definition succeeds.
 
         Raises:
-            InvalidRequest: the table exists with another definition.
+            BadRequest: the table exists with another definition.
         """
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
         async with self.commits.held(key):
@@ -367,7 +367,7 @@ class Catalog:
         Once per table and daemon, so that two daemons with different versions do not alternate.
 
         Raises:
-            StoreAway
+            StoreUnreachable
         """
         if table.transformed_by == used:
             return

@@ -21,7 +21,7 @@ import structlog
 import trio
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
-from ingester.errors import StoreAway
+from ingester.errors import StoreUnreachable
 from ingester.tables.claims import (
     CheckpointClaims,
     Claims,
@@ -92,9 +92,9 @@ class VersionOverlap:
         return upto >= handle.first_seq
 
 
-def held_back(table: TableBuffer) -> StoreAway:
+def held_back(table: TableBuffer) -> StoreUnreachable:
     """Return the error for a version by others that cannot be shown yet."""
-    return StoreAway(
+    return StoreUnreachable(
         f"table {table.namespace}/{table.name}: its newest version has rows that are still being"
         " flushed here as well; retry",
         retry_after_s=0.5,

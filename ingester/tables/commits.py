@@ -22,7 +22,7 @@ import structlog
 import trio
 
 from ingester.buffer import BufferHandle, BufferTree, FlushJob, TableBuffer
-from ingester.errors import StoreAway
+from ingester.errors import StoreUnreachable
 from ingester.observability.logs import store_away
 from ingester.tables.claims import EXPIRE_AFTER_S, NO_CLAIMS, CheckpointClaims, Claims, OriginClaims
 from ingester.tables.commit_batches import (
@@ -147,7 +147,7 @@ class Commits:
         """Return the newest version of a table, open or not.
 
         Raises:
-            TableNotFound, StoreAway
+            TableNotFound, StoreUnreachable
         """
         return await self.read(partial(load_current, self.store, *key), key[0])
 
@@ -155,7 +155,7 @@ class Commits:
         """Return the newest version of the current table version.
 
         Raises:
-            StoreAway: the store cannot be reached.
+            StoreUnreachable: the store cannot be reached.
         """
         return await self.read(self._looking(table), table.namespace)
 
@@ -188,7 +188,7 @@ class Commits:
         """Install the table version that the table was switched to. Requires the gate.
 
         Raises:
-            StoreAway: the store cannot be reached, or the version has rows that are also
+            StoreUnreachable: the store cannot be reached, or the version has rows that are also
                 buffered here.
         """
         self.show(table, await self.newest(table))
@@ -203,13 +203,13 @@ class Commits:
         """Hold the table's gate, waiting at most :data:`LOCK_PATIENCE_S` for it.
 
         Raises:
-            StoreAway: another task held it for that long.
+            StoreUnreachable: another task held it for that long.
         """
         lock = self._gates[key].lock
         with trio.move_on_after(LOCK_PATIENCE_S) as patience:
             await lock.acquire()
         if patience.cancelled_caught:
-            raise StoreAway(
+            raise StoreUnreachable(
                 f"table {key[0]}/{key[1]}: a commit has been under way for {LOCK_PATIENCE_S:g} s;"
                 " is the object store unreachable or slow?",
                 retry_after_s=STORE_RETRY_S,
@@ -235,12 +235,12 @@ class Commits:
         """Read from the store in a thread, in the namespace's turn.
 
         Raises:
-            StoreAway: the store cannot be reached.
+            StoreUnreachable: the store cannot be reached.
         """
         try:
             return await self._in_thread(call, namespace)
         except (StoreUnavailable, CommitUnclear) as exc:
-            raise StoreAway(
+            raise StoreUnreachable(
                 f"the object store cannot be reached: {exc}", retry_after_s=STORE_RETRY_S
             ) from exc
 
@@ -254,7 +254,7 @@ class Commits:
         """Commit these actions once and return the version. Requires the gate.
 
         Raises:
-            StoreAway: the store cannot be reached; the caller may retry.
+            StoreUnreachable: the store cannot be reached; the caller may retry.
             OriginMoved: the claims are no longer valid.
             VersionSealed: the table was switched; call :meth:`follow_switch` and start over.
             ProposalConflict, Fenced: as :func:`persist.manifest.commit`.
@@ -262,7 +262,7 @@ class Commits:
         try:
             return await self._commit_once(key, base, Proposal(actions), claims)
         except (StoreUnavailable, CommitUnclear) as exc:
-            raise StoreAway(
+            raise StoreUnreachable(
                 f"table {key[0]}/{key[1]}: the object store cannot be reached: {exc}",
                 retry_after_s=STORE_RETRY_S,
             ) from exc
@@ -271,7 +271,7 @@ class Commits:
         """Install a version that came without a flush of this daemon. Requires the gate.
 
         Raises:
-            StoreAway: it has rows that are also buffered here and being flushed.
+            StoreUnreachable: it has rows that are also buffered here and being flushed.
         """
         if self.overlap.freeze_behind(table, state):
             raise held_back(table)

@@ -114,7 +114,7 @@ class TableQuota:
 
         Raises:
             OverQuota: the namespace has reached its quota.
-            StoreAway: a quota is set and the store cannot be listed.
+            StoreUnreachable: a quota is set and the store cannot be listed.
         """
         namespace, use = key[0], self._tree.namespaces.of(key[0])
         if use.quota.tables:
@@ -176,7 +176,7 @@ class TableSteps:
         """Return the table, loading it if necessary.
 
         Raises:
-            UnknownTable, StoreAway
+            UnknownTable, StoreUnreachable
         """
         table = self._tree.tables.get(key)
         if table is not None:
@@ -191,9 +191,9 @@ class TableSteps:
         """Create the table, or return it as another writer has just created it.
 
         Raises:
-            InvalidRequest: a limit forbids it.
+            BadRequest: a limit forbids it.
             OverQuota: the namespace has reached its quota of tables.
-            Stopping, StoreAway
+            Stopping, StoreUnreachable
         """
         self._check_open()
         self._rules.check_new(key, len(definition.schema), self._tree.tables.keys())
@@ -215,7 +215,7 @@ class TableSteps:
         """Return the first commit's additional actions for a keyed table of this daemon.
 
         Raises:
-            InvalidRequest: a limit forbids it.
+            BadRequest: a limit forbids it.
             Stopping
         """
         self._check_open()
@@ -255,7 +255,7 @@ class TableSteps:
         """Add columns; does nothing if another writer changed the table meanwhile.
 
         Raises:
-            InvalidRequest: the table would exceed its column limit.
+            BadRequest: the table would exceed its column limit.
         """
         had = len(table.definition.schema)
         check_columns(table.key, had, had + len(missing), self._rules.shapes)

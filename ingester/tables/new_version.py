@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from ingester.buffer import TableBuffer
-from ingester.errors import InvalidRequest, StoreAway
+from ingester.errors import BadRequest, StoreUnreachable
 from ingester.tables.commits import STORE_RETRY_S, Commits
 from ingester.tables.ddl import TableSteps
 from persist.manifest import (
@@ -96,9 +96,9 @@ class NewVersions:
         """Create the table with all of its rows.
 
         Raises:
-            InvalidRequest: another writer created it meanwhile.
+            BadRequest: another writer created it meanwhile.
             OverQuota: the namespace has reached its quota of tables.
-            StoreAway: call again; it may have been created.
+            StoreUnreachable: call again; it may have been created.
             Stopping, Fenced
         """
         commits, key = self._commits, whole.key
@@ -113,8 +113,8 @@ class NewVersions:
         """Commit the version that will replace the table; it is not visible yet.
 
         Raises:
-            InvalidRequest: garbage collection took its files after days, or it was abandoned.
-            StoreAway: call again.
+            BadRequest: garbage collection took its files after days, or it was abandoned.
+            StoreUnreachable: call again.
         """
         manifest = Manifest(self._commits.store, *whole.key, whole.number)
         if whole.proposal is None:
@@ -127,16 +127,16 @@ class NewVersions:
         """Switch the table to a prepared version and install it.
 
         Raises:
-            InvalidRequest: no longer possible; the table is unchanged, or as another writer left
+            BadRequest: no longer possible; the table is unchanged, or as another writer left
                 it.
-            StoreAway: call again until it returns or raises another error: it may be done.
+            StoreUnreachable: call again until it returns or raises another error: it may be done.
             Fenced
         """
         previous = table.state.table_version
         async with self._commits.held(table.key):
             try:
                 state = await self._in_thread(partial(self._switched, whole, previous))
-            except InvalidRequest:
+            except BadRequest:
                 await self._commits.follow_switch(table)
                 raise
             self._commits.show(table, state)
@@ -158,7 +158,7 @@ class NewVersions:
         try:
             return commit(manifest, None, proposal, self._writer, rule)
         except (ProposalConflict, UploadExpired, VersionSealed) as exc:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"table {manifest.namespace}/{manifest.table} was created by another writer"
                 " meanwhile: start the copy again"
             ) from exc
@@ -171,7 +171,7 @@ class NewVersions:
         except (SwitchRefused, TableVersionNotKept, SwitchedMeanwhile, VersionSealed) as exc:
             current = load_current(store, *whole.key)  # completes a switch under way
             if current.table_version != whole.number:
-                raise InvalidRequest(f"copy: {exc}; start the copy again") from exc
+                raise BadRequest(f"copy: {exc}; start the copy again") from exc
             return current
         return load_current(store, *whole.key)
 
@@ -182,6 +182,6 @@ class NewVersions:
             self._commits.fenced(exc)
             raise
         except (StoreError, StoreUnavailable, CommitUnclear) as exc:
-            raise StoreAway(
+            raise StoreUnreachable(
                 f"the object store cannot be reached: {exc}", retry_after_s=STORE_RETRY_S
             ) from exc

@@ -88,7 +88,7 @@ class KnownOrigins:
             sees: restricts the namespaces; None allows all.
 
         Raises:
-            StoreAway: the origin is unknown here and the store cannot be reached.
+            StoreUnreachable: the origin is unknown here and the store cannot be reached.
         """
         known = None if name is None else self.origins.find(name)
         if known is None or known.memory_sequence is None:

@@ -19,7 +19,7 @@ import structlog
 import trio
 
 from ingester.buffer import TableBuffer
-from ingester.errors import Saturated, StoreAway
+from ingester.errors import Saturated, StoreUnreachable
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.tables.claims import Claims
@@ -41,13 +41,13 @@ def store_asked_of(origin: str | None) -> Iterator[None]:
         origin: the origin it was needed for; None for several.
 
     Raises:
-        StoreAway: the error raised inside, with the addition.
+        StoreUnreachable: the error raised inside, with the addition.
     """
     try:
         yield
-    except StoreAway as exc:
+    except StoreUnreachable as exc:
         of = "origins" if origin is None else f"origin {origin!r}"
-        raise StoreAway(
+        raise StoreUnreachable(
             f"the progress of {of} is read from and recorded in the object store, which cannot be"
             " reached: the client retries by itself; writes without an origin to open tables"
             f" continue ({exc.message})",
@@ -78,9 +78,8 @@ class OriginTakeover:
         """Return once the table's manifest says that sequences from ``first`` on are this daemon's.
 
         Raises:
-            StoreAway: a commit is needed and the store cannot be reached, or rows from before
-                this daemon lost the origin are
-                still being flushed.
+            StoreUnreachable: a commit is needed and the store cannot be reached, or rows from
+                before this daemon lost the origin are still being flushed.
             Saturated: the origin moved too often while its rows were in no file.
         """
         origin_table = self.origins.table(name, table.key)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ingester.config.settings import LimitsSettings
-from ingester.errors import InvalidRequest, limit_facts
+from ingester.errors import BadRequest, limit_facts
 from ingester.schema.limits import ShapeLimits, check_columns
 from persist.table import TableKey
 
@@ -32,7 +32,7 @@ class TableRules:
         return shapes_of(self.limits)
 
     def check_new(self, key: TableKey, columns: int, there: Collection[TableKey]) -> None:
-        """Raise :class:`InvalidRequest` if a table cannot be created beside those in ``there``.
+        """Raise :class:`BadRequest` if a table cannot be created beside those in ``there``.
 
         Args:
             there: the daemon's open tables.
@@ -61,7 +61,7 @@ def shapes_of(limits: LimitsSettings) -> ShapeLimits:
 
 def _check_count(limit: str, key: TableKey, found: int, most: int) -> None:
     if found >= most:
-        raise InvalidRequest(
+        raise BadRequest(
             f"table {key[0]}/{key[1]} cannot be created: the daemon has {found} {limit} open;"
             f" limits.{limit} is {most}",
             details=limit_facts(f"limits.{limit}", most, found),

@@ -19,8 +19,8 @@ import trio
 from ingester.buffer import TableBuffer
 from ingester.dml.operation import Operation
 from ingester.dml.record import LoggedSchema, TableRows, make_operation
-from ingester.errors import InvalidRequest
-from ingester.origins.checkpoint_state import Checkpoint
+from ingester.errors import BadRequest
+from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.origins.checkpoints import PendingCheckpoint
 from ingester.tables.catalog import Catalog
 from ingester.write.acknowledgement import Acknowledgement
@@ -80,8 +80,8 @@ class CheckpointCalls:
             table_version: the table version that the caller knows.
 
         Raises:
-            UnknownTable, StoreAway
-            InvalidRequest: also if the table is at another ``table_version``.
+            UnknownTable, StoreUnreachable
+            BadRequest: also if the table is at another ``table_version``.
         """
         table = await self._catalog.open(namespace, name)
         # Another daemon may have committed a state with its rows.
@@ -93,7 +93,7 @@ class CheckpointCalls:
         self,
         namespace: str,
         name: str,
-        checkpoint: Checkpoint,
+        checkpoint: SourceCheckpoint,
         table_version: int | None = None,
     ) -> CheckpointAnswer:
         """Store or delete a state without rows; returns when it is in the log and visible.
@@ -101,7 +101,7 @@ class CheckpointCalls:
         ``table_version``: see :meth:`get`.
 
         Raises:
-            InvalidRequest, UnknownTable, StoreAway, OwnedElsewhere, Stopping
+            BadRequest, UnknownTable, StoreUnreachable, OwnedElsewhere, Stopping
             Refused: there is no room now.
         """
         path = self._path
@@ -126,10 +126,10 @@ class CheckpointCalls:
         """List the checkpoints of a table, a namespace, or all tables, sorted.
 
         Raises:
-            InvalidRequest, UnknownTable, StoreAway
+            BadRequest, UnknownTable, StoreUnreachable
         """
         if name is not None and namespace is None:
-            raise InvalidRequest("checkpoints: a 'table' needs its 'namespace'")
+            raise BadRequest("checkpoints: a 'table' needs its 'namespace'")
         tables = await self._catalog.chosen(namespace, name)
         if namespace is None:
             tables = [await self._catalog.open(*key) for key in await self._catalog.names()]
@@ -211,7 +211,7 @@ class _OfCheckpoint(Acknowledgement):
 def _check_version(table: TableBuffer, named: int | None) -> None:
     now = table.state.table_version
     if named not in (None, now):
-        raise InvalidRequest(
+        raise BadRequest(
             f"table {table.namespace}/{table.name} is at table version {now}, and the checkpoint's"
             f" key names version {named}"
         )

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from ingester.buffer import TableBuffer
-from ingester.errors import InvalidRequest, limit_facts
-from ingester.origins.checkpoint_state import MAX_STATE_BYTES, Checkpoint, SharedBytes
+from ingester.errors import BadRequest, limit_facts
+from ingester.origins.checkpoint_state import MAX_STATE_BYTES, SharedBytes, SourceCheckpoint
 from ingester.origins.checkpoints import Checkpoints
 from ingester.schema.names import check_shown
 from ingester.shown_text import shown_name
@@ -55,7 +55,7 @@ class ReceivedMetadata(NamedTuple):
     """A batch's ``app_metadata``."""
 
     sequence: int | None = None
-    checkpoint: Checkpoint | None = None
+    checkpoint: SourceCheckpoint | None = None
     traceparent: str | None = None
     """The span that has made the batch, in the form of W3C Trace Context."""
 
@@ -103,7 +103,7 @@ def parse_checkpoint(
     state: str | None,
     shared: tuple[str | None, str | None],
     states: SharedStates,
-) -> Checkpoint:
+) -> SourceCheckpoint:
     """Read a checkpoint.
 
     Args:
@@ -112,22 +112,22 @@ def parse_checkpoint(
         shared: bytes in base64, or the id of a known state; both None without one.
 
     Raises:
-        InvalidRequest: what is wrong with it.
+        BadRequest: what is wrong with it.
     """
     check_partition(what, partition)
     encoded, shared_id = shared
     if encoded is not None and shared_id is not None:
-        raise InvalidRequest(f"{what}: 'shared' and 'shared_id' exclude each other")
+        raise BadRequest(f"{what}: 'shared' and 'shared_id' exclude each other")
     bulk = None
     if encoded is not None:
         bulk = states.sent(_decoded(what, "shared state", encoded))
     elif shared_id is not None and (bulk := states.find(shared_id)) is None:
-        raise InvalidRequest(
+        raise BadRequest(
             f"{what}: shared state {shown_name(shared_id)} is not known here; send its bytes as"
             " 'shared' once in each stream"
         )
     decoded = None if state is None else _decoded(what, "checkpoint state", state)
-    return Checkpoint(partition, decoded, bulk, _now())
+    return SourceCheckpoint(partition, decoded, bulk, _now())
 
 
 _second = (0, "")
@@ -144,30 +144,32 @@ def _now() -> str:
 
 
 def check_partition(what: str, partition: str) -> None:
-    """Raise :class:`InvalidRequest` for a name that no partition of a source may have."""
+    """Raise :class:`BadRequest` for a name that no partition of a source may have."""
     if partition.isprintable() and 0 < len(partition) <= MAX_PARTITION_BYTES // 4:
         return  # as nearly all are: no look at each character
     try:
         nbytes = len(partition.encode())
     except UnicodeEncodeError:
-        raise InvalidRequest(f"{what}: partition {shown_name(partition)} is not UTF-8") from None
+        raise BadRequest(f"{what}: partition {shown_name(partition)} is not UTF-8") from None
     if not 0 < nbytes <= MAX_PARTITION_BYTES:
-        raise InvalidRequest(
+        raise BadRequest(
             f"{what}: a partition's name has 1 to {MAX_PARTITION_BYTES} bytes, this one {nbytes}"
         )
     check_shown(f"{what}: partition", partition)
 
 
-def fitted(table: TableBuffer, checkpoints: Checkpoints, checkpoint: Checkpoint) -> Checkpoint:
+def fitted(
+    table: TableBuffer, checkpoints: Checkpoints, checkpoint: SourceCheckpoint
+) -> SourceCheckpoint:
     """Make a state later than the one that the table has: clocks of daemons differ. Any thread.
 
     Raises:
-        InvalidRequest: the table has no room for it.
+        BadRequest: the table has no room for it.
     """
     old = table.state.checkpoints.get(checkpoint.partition)
     if checkpoints.is_full_for(table.key, checkpoint):
         most = checkpoints.most_in_table
-        raise InvalidRequest(
+        raise BadRequest(
             f"table {table.namespace}/{table.name} keeps the states of {most} partitions of"
             f" sources; limits.checkpoints is {most}: delete those that nobody needs (`ingester"
             " checkpoints`)",
@@ -175,7 +177,7 @@ def fitted(table: TableBuffer, checkpoints: Checkpoints, checkpoint: Checkpoint)
         )
     kept, grows = checkpoints.room(table.key, checkpoint)
     if grows > 0 and kept + grows > MAX_TABLE_BYTES:
-        raise InvalidRequest(
+        raise BadRequest(
             f"table {table.namespace}/{table.name} keeps {kept} B"
             f" of checkpoints, and takes {MAX_TABLE_BYTES} at most: delete those that nobody needs"
             " (`ingester checkpoints`), or keep less in each"
@@ -197,9 +199,9 @@ def _decoded(what: str, which: str, text: str) -> bytes:
     try:
         state = base64.b64decode(text, validate=True)
     except ValueError as exc:
-        raise InvalidRequest(f"{what}: {which} is not base64: {exc}") from exc
+        raise BadRequest(f"{what}: {which} is not base64: {exc}") from exc
     if len(state) > MAX_STATE_BYTES:
-        raise InvalidRequest(
+        raise BadRequest(
             f"{what}: {which} has {len(state)} B; at most {MAX_STATE_BYTES} are taken. What many"
             " partitions have in common belongs into 'shared'; bulk belongs into a table"
         )
@@ -213,18 +215,18 @@ def parse_metadata(raw: bytes, origin: str | None, states: SharedStates) -> Rece
         origin: the origin of the batch's stream; without one a sequence is refused.
 
     Raises:
-        InvalidRequest: what is wrong with it.
+        BadRequest: what is wrong with it.
     """
     if not raw:
         return NO_METADATA
     metadata = decode_object("app_metadata", raw, _decode)
     if metadata.sequence is not None:
         if origin is None:
-            raise InvalidRequest(
+            raise BadRequest(
                 "app_metadata: 'sequence' needs an 'origin' in the stream's descriptor"
             )
         if not 0 <= metadata.sequence <= MAX_SEQUENCE:
-            raise InvalidRequest(f"app_metadata: sequence {metadata.sequence} is out of range")
+            raise BadRequest(f"app_metadata: sequence {metadata.sequence} is out of range")
     if (sent := metadata.checkpoint) is None:
         return ReceivedMetadata(metadata.sequence, None, metadata.traceparent)
     shared = (sent.shared, sent.shared_id)
@@ -233,13 +235,13 @@ def parse_metadata(raw: bytes, origin: str | None, states: SharedStates) -> Rece
 
 
 def decode_object(what: str, raw: bytes, decode: Callable[[bytes], T]) -> T:
-    """Read a JSON object by its decoder; ``InvalidRequest`` names ``what`` it was to be."""
+    """Read a JSON object by its decoder; ``BadRequest`` names ``what`` it was to be."""
     try:
         return decode(raw)
     except msgspec.ValidationError as exc:
-        raise InvalidRequest(f"{what}: {exc}") from exc
+        raise BadRequest(f"{what}: {exc}") from exc
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise InvalidRequest(f"{what} is not a JSON object: {exc}") from exc
+        raise BadRequest(f"{what} is not a JSON object: {exc}") from exc
 
 
 class RisingSequences:
@@ -252,12 +254,12 @@ class RisingSequences:
         self._last = -1
 
     def check(self, sequence: int | None) -> None:
-        """Raise :class:`InvalidRequest` for the next batch's sequence if it does not rise."""
+        """Raise :class:`BadRequest` for the next batch's sequence if it does not rise."""
         if sequence is None:
             return
         last, self._last = self._last, sequence
         if sequence <= last:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"app_metadata: sequence {sequence} comes after {last} in one stream, where they"
                 " rise; what is sent again needs a new stream"
             )

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ingester.dml.operation import Operation, RowCounts
 from ingester.dml.record import make_operation, split_rows
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.schema import Normaliser
 from ingester.schema.expansion import shown_bytes
 from ingester.schema.validation import validate_fully
@@ -64,13 +64,13 @@ class OperationMaker:
             check: as in :meth:`split`.
 
         Raises:
-            InvalidRequest: what is wrong with it.
+            BadRequest: what is wrong with it.
         """
         split = self.split(plan.normaliser, batch, known, check)
         rows = split_rows(plan.schema, plan.spec_id, split, most_bytes=known.most_bytes)
         stored = sum(part.nbytes for part in rows.parts)
         if stored > self.max_batch_bytes + BODY_OVERHEAD_BYTES * len(rows.parts):
-            raise InvalidRequest(
+            raise BadRequest(
                 f"batch has {stored} B once its dictionaries are decoded; flight.max_batch_bytes is"
                 f" {self.max_batch_bytes}: send smaller batches"
             )
@@ -90,7 +90,7 @@ class OperationMaker:
             most_bytes: the bytes that all of them have at most; none has more than a batch may.
 
         Raises:
-            InvalidRequest, pa.ArrowException: not all of them are good; which one is not said.
+            BadRequest, pa.ArrowException: not all of them are good; which one is not said.
         """
         counts = [batch.num_rows for batch in batches]
         validate_fully(batches)
@@ -105,15 +105,15 @@ class OperationMaker:
         return make_operation(rows._replace(parts=counted), operations=len(batches))
 
     def check_size(self, batch: pa.RecordBatch) -> None:
-        """Raise ``InvalidRequest`` for a batch that is too large as it arrived."""
+        """Raise ``BadRequest`` for a batch that is too large as it arrived."""
         if (nbytes := batch.get_total_buffer_size()) > self.max_batch_bytes:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"batch has {nbytes} B; flight.max_batch_bytes is {self.max_batch_bytes}:"
                 " send smaller batches"
             )
 
     def check_valid(self, batch: pa.RecordBatch) -> None:
-        """Raise ``InvalidRequest`` for a batch whose buffers are not valid Arrow."""
+        """Raise ``BadRequest`` for a batch whose buffers are not valid Arrow."""
         try:
             validate_fully([batch])
         except pa.ArrowInvalid as exc:
@@ -133,7 +133,7 @@ class OperationMaker:
                 split: each costs as much as many rows. It may raise.
 
         Raises:
-            InvalidRequest: what is wrong with it.
+            BadRequest: what is wrong with it.
         """
         rows = self._kept(normalise, batch, known)
         if known.partition is not None and rows.num_rows:
@@ -141,7 +141,7 @@ class OperationMaker:
         try:
             return split_batch(rows, normalise.definition.spec, check=check)
         except PartitionValueTooLong as exc:
-            raise InvalidRequest(str(exc)) from exc
+            raise BadRequest(str(exc)) from exc
         except pa.ArrowInvalid as exc:
             raise _not_valid(exc) from exc
 
@@ -173,15 +173,15 @@ class OperationMaker:
     def _check_written_out(self, batch: pa.RecordBatch, nbytes: float) -> None:
         limit = self.max_batch_bytes
         if nbytes > limit + BODY_OVERHEAD_BYTES:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"batch of {batch.num_rows} rows has {nbytes:.0f} B once its dictionaries, views"
                 f" and nulls are written out; flight.max_batch_bytes is {limit}: send smaller"
                 " batches"
             )
 
 
-def _not_valid(exc: pa.ArrowInvalid) -> InvalidRequest:
-    return InvalidRequest(f"batch is not valid: {exc}")
+def _not_valid(exc: pa.ArrowInvalid) -> BadRequest:
+    return BadRequest(f"batch is not valid: {exc}")
 
 
 def _split_coalesced(

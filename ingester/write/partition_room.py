@@ -22,7 +22,7 @@ from collections.abc import Callable
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.config.settings import LimitsSettings
 from ingester.dml.operation import Operation
-from ingester.errors import IngesterError, InvalidRequest, LimitReached, limit_facts
+from ingester.errors import BadRequest, IngesterError, LimitReached, limit_facts
 from ingester.quotas.fair_shares import bound
 from ingester.quotas.use import NamespaceUse
 from persist.manifest import PartitionKey
@@ -59,7 +59,7 @@ class PartitionRoom:
         Its table need not exist.
 
         Raises:
-            InvalidRequest: it has more than the limit, and not all are open.
+            BadRequest: it has more than the limit, and not all are open.
             OverQuota: the namespace has no room for them now.
         """
         table, namespaces = self._tree.tables.get(key), self._tree.namespaces
@@ -77,7 +77,7 @@ class PartitionRoom:
         """Admit the partitions of an operation; they count until :meth:`leave`.
 
         Raises:
-            InvalidRequest: it has more than the limit.
+            BadRequest: it has more than the limit.
             LimitReached, OverQuota: there is no room for them now.
         """
         spec_id, there = operation.spec_id, table.partitions
@@ -115,7 +115,7 @@ class PartitionRoom:
         for limit in ("partitions", "daemon_partitions"):
             most = getattr(self._limits, limit)
             if new > most:
-                raise InvalidRequest(
+                raise BadRequest(
                     f"table {key[0]}/{key[1]}: the batch opens {new} partitions;"
                     f" limits.{limit} is {most}: send rows of fewer partitions at a time, or"
                     " partition the table by less (`partition_by`)",

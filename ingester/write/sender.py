@@ -180,7 +180,7 @@ class Preparation:
         An operation that is large, or of a slow stream, is always made in this thread.
 
         Raises:
-            InvalidRequest: what is wrong with the batch.
+            BadRequest: what is wrong with the batch.
             IngesterError: there is no room for its partitions.
         """
         stream = self._stream

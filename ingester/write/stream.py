@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ingester.dml.operation import Operation
 from ingester.errors import DiskFull, MemoryFull, Superseded
 from ingester.observability.metrics import Metrics
-from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.origins.checkpoints import Checkpoints
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
@@ -162,11 +162,11 @@ class WriteStream:
         if count > len(table.partitions) and not self._is_known(sequence):
             self._path.partitions.check(table.key, count)
 
-    def fitted(self, checkpoint: Checkpoint) -> Checkpoint:
+    def fitted(self, checkpoint: SourceCheckpoint) -> SourceCheckpoint:
         """Return the state, dated later than the one that the table has. Any thread.
 
         Raises:
-            InvalidRequest: the table has no room for it.
+            BadRequest: the table has no room for it.
         """
         return fitted(self.plan.table, self._path.checkpoints, checkpoint)
 

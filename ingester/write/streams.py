@@ -84,7 +84,7 @@ class Writes:
                 and nothing else is done.
 
         Raises:
-            InvalidRequest, UnknownTable, StoreAway, Stopping
+            BadRequest, UnknownTable, StoreUnreachable, Stopping
             LimitReached: no room for a new origin.
             OverQuota: the namespace has reached its quota of streams or tables.
             Refused: a batch of ``checked`` bytes would not be admitted now; nothing was created.
@@ -130,7 +130,7 @@ class Writes:
         None if transformers change the columns.
 
         Raises:
-            InvalidRequest, UnknownTable, StoreAway, Stopping, OverQuota: as :meth:`open`.
+            BadRequest, UnknownTable, StoreUnreachable, Stopping, OverQuota: as :meth:`open`.
         """
         self._entered(target.namespace)
         table = await self._catalog.find(target.namespace, target.table)
@@ -152,7 +152,7 @@ class Writes:
         """Take the stream's origin over, from its first sequence on.
 
         Raises:
-            StoreAway
+            StoreUnreachable
         """
         assert stream.origin is not None
         table = stream.plan.table

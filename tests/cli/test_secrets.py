@@ -13,7 +13,7 @@ import structlog
 
 from ingester.client import ConnectionOptions
 from ingester.config.sources import load, shown_values
-from ingester.errors import InternalFailure, InvalidRequest
+from ingester.errors import BadRequest, InternalFailure
 from ingester.observability.logs import configure_logs
 from ingester.pushes.config import push_config
 from ingester.secret_texts import masked
@@ -161,9 +161,9 @@ def test_no_log_line_traceback_status_error_or_repr_has_a_secret_that_is_known()
         assert out.getvalue().count("***") >= 6
         assert SECRET not in out.getvalue()
         assert not [each for each in recent.newest_first() if SECRET in repr(each)]
-    for error in (InternalFailure(f"a {SECRET}"), InvalidRequest(SECRET), OSError(SECRET)):
+    for error in (InternalFailure(f"a {SECRET}"), BadRequest(SECRET), OSError(SECRET)):
         assert SECRET not in str(flight_error(error)) + repr(flight_error(error).args)
-    assert SECRET.encode() not in error_json(InvalidRequest(SECRET))
+    assert SECRET.encode() not in error_json(BadRequest(SECRET))
 
 
 @pytest.mark.parametrize(

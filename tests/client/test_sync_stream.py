@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from ingester.client import Client, SyncColumn
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.write.metadata import decode_object
 
 
@@ -40,7 +40,7 @@ class OlderDaemon(flight.FlightServerBase):  # type: ignore[misc]
         try:
             decode = msgspec.json.Decoder(Command).decode
             command = decode_object("command", descriptor.command, decode)
-        except InvalidRequest as exc:
+        except BadRequest as exc:
             self.refused += 1
             raise pa.ArrowInvalid(str(exc)) from exc
         for _ in reader:

@@ -18,9 +18,9 @@ from ingester.copies.copies import Copies, CopyOptions
 from ingester.copies.copy_files import Encoders
 from ingester.copies.table_copy import CopyName, CopyState, IllegalCopyTransition, IncomingCopy
 from ingester.copies.takeover import Takeover
-from ingester.errors import InvalidRequest, NotAvailable, Stopping, TooManyStreams, UnknownTable
+from ingester.errors import BadRequest, NotAvailable, Stopping, TooManyStreams, UnknownTable
 from ingester.memory.ledger import MemoryLedger, Watermarks
-from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits
@@ -31,7 +31,7 @@ from tests.drivers.memory_store import MemoryStore
 
 ME = WriterIdentity("tested", "0" * 16, 1)
 SCHEMA = pa.schema({"id": pa.int64()})
-STATE = Checkpoint("source", b"state", None, "2026-11-26T10:00:00.000+00:00")
+STATE = SourceCheckpoint("source", b"state", None, "2026-11-26T10:00:00.000+00:00")
 MEMORY = 1 << 30
 
 
@@ -196,7 +196,7 @@ def test_a_copy_goes_from_state_to_state_as_drawn() -> None:
             with pytest.raises(IllegalCopyTransition):
                 copy.become(CopyState.DONE)
             copy.become(CopyState.COMPLETE)
-            with pytest.raises(InvalidRequest, match="is complete"):
+            with pytest.raises(BadRequest, match="is complete"):
                 await there.bring(copy.name)
 
     trio.run(main)

@@ -12,7 +12,7 @@ import trio.testing
 
 from ingester.buffer import BufferTree, FreezeLimits, TableBuffer, TreeHooks
 from ingester.copies.takeover import WRITERS_WAIT_S, Takeover
-from ingester.errors import InvalidRequest, MadeAnew, StoreAway
+from ingester.errors import BadRequest, StoreUnreachable, TableReplaced
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
 from ingester.schema.definition import keyed_definition
@@ -88,15 +88,15 @@ async def _writers_wait() -> None:
             async with table.write_latch.shared():
                 raise AssertionError("nobody writes meanwhile")
         assert waiting.cancelled_caught, "who comes early waits"
-        with pytest.raises(StoreAway, match="being replaced by a copy"):
+        with pytest.raises(StoreUnreachable, match="being replaced by a copy"):
             async with table.write_latch.shared():
                 raise AssertionError("nobody writes meanwhile")
-        with pytest.raises(StoreAway):
+        with pytest.raises(StoreUnreachable):
             await trio.to_thread.run_sync(table.write_latch.enter)
         store.away = False
     assert table.state.table_version == whole.number
     async with table.write_latch.shared():
-        with pytest.raises(MadeAnew):
+        with pytest.raises(TableReplaced):
             table.check_shape(before)
         table.check_shape(table.definition)
     assert catalog.known(*KEY) is table
@@ -132,10 +132,10 @@ async def _push_was_faster() -> None:
     other = WholeTable(KEY, pushed, "push", keyed_definition(NEW, ["k"]), (), STATE)
     await catalog.new_versions.prepare(table, other)
     switch_version(store, *KEY, pushed, push_id="push", reshape=ME)
-    with pytest.raises(InvalidRequest, match="start the copy again"):
+    with pytest.raises(BadRequest, match="start the copy again"):
         await catalog.new_versions.take_over(table, whole)
     assert table.state.table_version == pushed
     # The same copy again is told the same, and one that is done is done.
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(BadRequest):
         await takeover.carry_out(whole, is_new=False)
     assert (await takeover.carry_out(other, is_new=False)).table_version == pushed

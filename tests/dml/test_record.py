@@ -20,7 +20,7 @@ from ingester.dml.record import (
     encode_operation,
     encode_schema,
 )
-from ingester.origins.checkpoint_state import Checkpoint, SharedBytes
+from ingester.origins.checkpoint_state import SharedBytes, SourceCheckpoint
 
 SCHEMA = pa.schema(
     {
@@ -69,7 +69,7 @@ def _payload(buffers: list[pa.Buffer | bytes]) -> pa.Buffer:
     st.one_of(
         st.none(),
         st.builds(
-            Checkpoint,
+            SourceCheckpoint,
             names,
             st.one_of(st.none(), st.binary(max_size=9)),
             st.one_of(st.none(), st.binary(max_size=9).map(SharedBytes.of)),
@@ -83,7 +83,7 @@ def test_an_operation_comes_back_whole(
     namespace: str,
     table: str,
     origin: tuple[str, int] | None,
-    checkpoint: Checkpoint | None,
+    checkpoint: SourceCheckpoint | None,
     schema_number: int,
 ) -> None:
     encoded = [_part(*each) for each in sent]

@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from ingester.dml.control_records import decode_opened, decode_origins, decode_record
 from ingester.dml.record import DamagedRecord, decode_schema
-from ingester.errors import IngesterError, InvalidRequest, NotAvailable
+from ingester.errors import BadRequest, IngesterError, NotAvailable
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.ticket import encode_ticket, parse_ticket, predicate_of
 from ingester.schema import Normaliser
@@ -111,7 +111,7 @@ def _ticket(data: bytes) -> int:
         predicate = predicate_of(ticket.filter, seeds.PLAIN.schema)
         assert predicate.select(seeds.PLAIN).num_rows <= 3
         predicate.may_match({}, 3)
-    except InvalidRequest:
+    except BadRequest:
         return 0
     return 1 + len(ticket.filter or ())
 
@@ -129,7 +129,7 @@ class _Descriptor:
 def _descriptor(data: bytes) -> int:
     got = 0
     for descriptor in (_Descriptor(data, []), _Descriptor(None, data.split(b"/"))):
-        with contextlib.suppress(InvalidRequest, NotAvailable):
+        with contextlib.suppress(BadRequest, NotAvailable):
             got += isinstance(parse_put(descriptor), WriteCommand | SyncCommand)
     return got
 
@@ -137,7 +137,7 @@ def _descriptor(data: bytes) -> int:
 def _metadata(data: bytes) -> int:
     try:
         metadata = parse_metadata(data, "origin", SharedStates())
-    except InvalidRequest:
+    except BadRequest:
         return 0
     return 1 + (metadata.sequence is not None)
 
@@ -156,7 +156,7 @@ def _body(data: bytes) -> int:
                     timestamp_unit=body.timestamp_unit,
                 )
             got += 1
-        except InvalidRequest:
+        except BadRequest:
             pass
     return got
 
@@ -174,7 +174,7 @@ def _batches(data: bytes) -> int:
     for definition in (None, seeds.DEFINITION):
         try:
             normalise = Normaliser(definition or automatic_definition(reader.schema), reader.schema)
-        except InvalidRequest:
+        except BadRequest:
             continue
         got += 1
         came: list[pa.RecordBatch] = []
@@ -188,7 +188,7 @@ def _batches(data: bytes) -> int:
                     rows.validate(full=True)
                     rows.serialize()
                     got += 1
-            except InvalidRequest:
+            except BadRequest:
                 break
         got += _together(came)
     return got
@@ -215,7 +215,7 @@ def _arrow_schema(data: bytes) -> int:
         return 0
     try:
         return len(define_table(schema).schema)
-    except InvalidRequest:
+    except BadRequest:
         return 0
 
 

@@ -14,7 +14,7 @@ import pyarrow.flight as fl
 import pytest
 import trio
 
-from ingester.errors import InvalidRequest, MemoryFull
+from ingester.errors import BadRequest, MemoryFull
 from ingester.flush.file_writer import CannotEncode, FileWriter, Ordered
 from ingester.flush.worker_pool import WorkerPool
 from ingester.memory.ledger import MemoryLedger, Watermarks
@@ -92,7 +92,7 @@ class _Context:
         assert value
 
 
-@pytest.mark.parametrize("kind", [InvalidRequest, MemoryFull])
+@pytest.mark.parametrize("kind", [BadRequest, MemoryFull])
 def test_a_refusal_keeps_nothing_of_the_batch_that_it_is_for(kind: type[Exception]) -> None:
     held: list[weakref.ref[Rows]] = []
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.origins.checkpoint_state import Checkpoint, SharedBytes, shared_actions
+from ingester.origins.checkpoint_state import SharedBytes, SourceCheckpoint, shared_actions
 from ingester.origins.checkpoints import MOST_PENDING, Checkpoints, PendingCheckpoint
 from persist.manifest.draft import apply
 from persist.manifest.state import TableState
@@ -47,7 +47,7 @@ class World:
 
     def note(self, partition: str, state: bytes | None, shared: bytes | None) -> None:
         bulk = None if shared is None or state is None else SharedBytes.of(shared)
-        given_one = Checkpoint(partition, state, bulk, "2026-11-26T00:00:00+00:00")
+        given_one = SourceCheckpoint(partition, state, bulk, "2026-11-26T00:00:00+00:00")
         stamp = given_one.stamp(ME, len(self.noted) + 1, None, None)
         pending = PendingCheckpoint(given_one, stamp, 0, None, 0.0)
         before, grows = self.checkpoints.room(TABLE, given_one)

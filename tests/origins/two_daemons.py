@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 import pyarrow as pa
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
-from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.origins.checkpoints import Checkpoints, MissingSequences, PendingCheckpoint
 from ingester.origins.origin_table import OriginClaim, OriginTable
 from ingester.origins.registry import Origins
@@ -213,7 +213,9 @@ class Daemon:
         tenure = self._origins.note_applied(NAME, TABLE, sequence, seq, holders, (self.id, epoch))
         for handle in holders:
             handle.origins[tenure] = sequence
-        given = Checkpoint(SOURCE, str(sequence).encode(), at=f"2026-01-01T{self._store.now_s:06}")
+        given = SourceCheckpoint(
+            SOURCE, str(sequence).encode(), at=f"2026-01-01T{self._store.now_s:06}"
+        )
         stamp = given.stamp((self.id, epoch), seq, NAME, sequence)
         if whole and stamp.replaces(self._table.state.checkpoints.get(SOURCE)):
             self._checkpoints.note(TABLE, PendingCheckpoint(given, stamp, segment, tenure, 0.0))

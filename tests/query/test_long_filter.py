@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.query.ticket import (
     LONG_BYTES,
     FilterLimits,
@@ -62,7 +62,7 @@ def test_a_ticket_is_the_same_read_at_once_and_piece_by_piece(filter_: list[Any]
 )
 def test_what_is_no_filter_or_too_much_of_one_is_refused(filter_: str, says: str) -> None:
     body = f'{{"namespace":"ns","table":"t","filter":{filter_}{PADDING}}}'.encode()
-    with pytest.raises(InvalidRequest, match=says):
+    with pytest.raises(BadRequest, match=says):
         predicate_of(parse_ticket(body, FilterLimits(terms=5)).filter, SCHEMA)
 
 
@@ -70,10 +70,10 @@ def test_the_terms_are_counted_before_any_of_them_is_made_a_comparison() -> None
     filter_ = [[["there is no such column", "=", "a"]]] * 6
     body = json.dumps({**TICKET, "filter": filter_}).encode() + PADDING.encode()
     pauses: list[int] = []
-    with pytest.raises(InvalidRequest, match="6 comparisons and values; at most 5"):
+    with pytest.raises(BadRequest, match="6 comparisons and values; at most 5"):
         predicate_of(parse_ticket(body, FilterLimits(terms=5)).filter, SCHEMA)
     allowed = parse_ticket(body, FilterLimits(terms=6)).filter
-    with pytest.raises(InvalidRequest, match="unknown column"):
+    with pytest.raises(BadRequest, match="unknown column"):
         predicate_of(allowed, SCHEMA, lambda: pauses.append(len(pauses)))
     assert len(pauses) >= 6, "others have the interpreter while they are counted"
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingester.errors import StoreAway
+from ingester.errors import StoreUnreachable
 from ingester.query import row_group_cache
 from ingester.query.row_group_cache import RowGroupCache
 from persist.parquet.encode import encode
@@ -126,7 +126,7 @@ def test_a_file_that_is_gone_is_named_and_leaves_nothing_reserved(store: LocalSt
     groups.footer(file(0))
     (Path(store.url.removeprefix("file://")) / PATH.format(0)).unlink()
     for _ in range(4):
-        with pytest.raises(StoreAway, match=r"data/0\.parquet"):
+        with pytest.raises(StoreUnreachable, match=r"data/0\.parquet"):
             groups.group(file(0), 0, ("x",))
     assert groups.nbytes == 0
     assert groups.group(file(1), 0, ("x",)).batch.num_rows == ROWS

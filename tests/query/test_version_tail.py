@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from ingester.errors import StoreAway
+from ingester.errors import StoreUnreachable
 from ingester.query.snapshot import Snapshot
 from ingester.query.version_tail import VersionTail
 from persist.manifest import Manifest, Owner, Proposal, WriterAction, WriterIdentity, commit
@@ -84,7 +84,7 @@ def test_nothing_is_told_by_who_cannot_know_the_owner(tmp_path: Path) -> None:
             claim(store)
             store.away = True
             # Also behind the newest version that it knows: there may be newer ones.
-            with pytest.raises(StoreAway, match="the manifest cannot be read"):
+            with pytest.raises(StoreUnreachable, match="the manifest cannot be read"):
                 await versions.buffered(stage.table, stage.table.state.version)
 
     trio.run(work)

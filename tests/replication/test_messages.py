@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.replication.messages import MessageColumn, SyncLayout
 
 PLAIN = [("old_pk", "id"), ("new_pk", "id"), ("changed", "v"), ("value", "v"), ("value", "w")]
@@ -67,12 +67,12 @@ def test_columns_that_make_no_message_are_refused(
     columns: list[tuple[Any, str]], said: str
 ) -> None:
     number = pa.int64()
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(BadRequest, match=said):
         layout(columns, number, number, pa.bool_(), number, number)
 
 
 def test_keys_of_two_types_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="'id' is int64 in old_pk and int32 in new_pk"):
+    with pytest.raises(BadRequest, match="'id' is int64 in old_pk and int32 in new_pk"):
         layout([("old_pk", "id"), ("new_pk", "id")], pa.int64(), pa.int32())
 
 
@@ -94,5 +94,5 @@ def test_rows_that_are_no_changes_are_refused(old: Any, new: Any, flag: Any, sai
     found = layout(roles, number, number, number, number, number, pa.bool_())
     arrays = [pa.array([value], number) for value in (*old, *new, 5)]
     batch = pa.record_batch([*arrays, pa.array([flag], pa.bool_())], names=list("abcdef"))
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(BadRequest, match=said):
         found.changes(batch)

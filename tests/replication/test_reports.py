@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.observability.status import ReplicationStatus
 from ingester.replication import reports as reports_module
 from ingester.replication.reports import ALIVE_S, FORGOTTEN_S, MOST_ORIGINS, ReplicationReports
@@ -110,6 +110,6 @@ def test_the_origins_and_the_bytes_that_are_kept_are_bounded(
 
 
 def test_a_report_without_an_origin_is_refused(reports: ReplicationReports) -> None:
-    with pytest.raises(InvalidRequest, match="expected an 'origin' and a 'namespace'"):
+    with pytest.raises(BadRequest, match="expected an 'origin' and a 'namespace'"):
         reports.take(report(origin=""))
     assert list(reports.known()) == []

@@ -7,7 +7,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.schema import Normaliser
 from ingester.schema.definition import automatic_definition, widened
 from ingester.schema.limits import LARGEST, ShapeLimits, check_schema, check_sent
@@ -39,7 +39,7 @@ def test_fields_inside_any_kind_of_type_count(kind: str) -> None:
         "extension": lambda: pa.opaque(inner, "t", "v"),
         "list": lambda: pa.list_(inner),
     }[kind]()
-    with pytest.raises(InvalidRequest, match="more than 10000 fields"):
+    with pytest.raises(BadRequest, match="more than 10000 fields"):
         check_schema("the schema", pa.schema([("a", outer)]), LARGEST)
 
 
@@ -48,5 +48,5 @@ def test_columns_that_the_table_will_not_keep_do_not_count(kind: pa.DataType) ->
     sent = pa.schema([("i", pa.int64()), *((f"n{number}", kind) for number in range(30))])
     check_sent(("a", "b"), 0, sent, ShapeLimits(columns=20))
     typed = pa.schema([(field.name, pa.int64()) for field in sent])
-    with pytest.raises(InvalidRequest, match="would have 31 columns"):
+    with pytest.raises(BadRequest, match="would have 31 columns"):
         check_sent(("a", "b"), 0, typed, ShapeLimits(columns=20))

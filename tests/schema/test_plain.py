@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.schema import Normaliser, table_type
 from ingester.schema.expansion import is_plain, plain, plain_bytes
 from persist.partitioning import UNPARTITIONED
@@ -182,7 +182,7 @@ def test_no_more_is_made_of_a_column_than_was_reckoned(name: str) -> None:
 
 def test_a_dictionary_of_dictionaries_is_refused_by_name() -> None:
     inner = pa.dictionary(pa.int8(), pa.string())
-    with pytest.raises(InvalidRequest, match=r"'c': type dictionary<values=dictionary.*inner one"):
+    with pytest.raises(BadRequest, match=r"'c': type dictionary<values=dictionary.*inner one"):
         table_type("c", pa.dictionary(pa.int8(), inner), "us")
 
 
@@ -202,6 +202,6 @@ REMEDIES = {
 @pytest.mark.parametrize("remedy", REMEDIES)
 def test_a_type_that_no_table_takes_is_refused_with_what_helps(remedy: str) -> None:
     kind = REMEDIES[remedy]
-    with pytest.raises(InvalidRequest, match=f"'c'.*not supported; .*{remedy}") as error:
+    with pytest.raises(BadRequest, match=f"'c'.*not supported; .*{remedy}") as error:
         table_type("c", pa.list_(kind), "us")
     assert f"type {kind} (inside list<item: {kind}>)" in str(error.value)

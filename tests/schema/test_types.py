@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.schema import Normaliser
 from ingester.schema.types import table_type, widens
 from persist.partitioning import UNPARTITIONED
@@ -82,7 +82,7 @@ def test_a_refused_type_is_named_however_deep_it_lies(kind: pa.DataType, depth: 
     sent = kind
     for level in range(depth):
         sent = [pa.list_(sent), pa.struct([("x", sent)]), pa.map_(pa.int8(), sent)][level]
-    with pytest.raises(InvalidRequest, match="'deep'") as error:
+    with pytest.raises(BadRequest, match="'deep'") as error:
         table_type("deep", sent, "us")
     assert str(kind) in str(error.value)
 
@@ -91,7 +91,7 @@ def test_nesting_without_end_is_refused() -> None:
     kind = pa.int8()
     for _ in range(200):
         kind = pa.list_(kind)
-    with pytest.raises(InvalidRequest, match="nested"):
+    with pytest.raises(BadRequest, match="nested"):
         table_type("c", kind, "us")
 
 
@@ -141,7 +141,7 @@ def test_nanoseconds_pass_exactly_where_they_are_whole_microseconds(
     lossy = sum(1 for tick in ticks if tick is not None and tick % 1000)
     normalise = Normaliser(definition, batch.schema)
     if lossy:
-        with pytest.raises(InvalidRequest, match=f"'t': {lossy} of {len(ticks)} "):
+        with pytest.raises(BadRequest, match=f"'t': {lossy} of {len(ticks)} "):
             normalise(batch)
     else:
         expected = [None if tick is None else tick // 1000 for tick in ticks]

@@ -7,7 +7,7 @@ import zoneinfo
 import pyarrow as pa
 import pytest
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.schema import table_type
 from ingester.schema.types import is_zone
 
@@ -32,7 +32,7 @@ def test_a_zone_that_all_of_them_read_is_taken(name: str) -> None:
 def test_a_zone_that_one_of_them_does_not_read_is_refused_with_what_helps(name: str) -> None:
     assert not is_zone(name)
     kind = pa.dictionary(pa.int8(), pa.timestamp("us", name))
-    with pytest.raises(InvalidRequest, match=r"(?s)'when': '.*'UTC'.*'\+01:00'") as error:
+    with pytest.raises(BadRequest, match=r"(?s)'when': '.*'UTC'.*'\+01:00'") as error:
         table_type("when", pa.struct({"a": kind}), "us")
     assert repr(name) in str(error.value)
 

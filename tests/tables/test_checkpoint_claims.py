@@ -18,7 +18,7 @@ from ingester.buffer import BufferTree, FreezeLimits, TableBuffer, TreeHooks
 from ingester.buffer.handle import PersistedFiles
 from ingester.dml.operation import Operation, Part
 from ingester.memory.ledger import MemoryLedger, Watermarks
-from ingester.origins.checkpoint_state import Checkpoint
+from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.origins.registry import Origins
 from ingester.tables.claims import CheckpointClaims, OriginClaims, actions_of, covered, shares_of
 from persist.manifest import CheckpointAction as CheckpointAction
@@ -71,7 +71,7 @@ class World:
             origin_sequence=sequence,
             checkpoint=None
             if source is None
-            else Checkpoint(source, None if deletes else b"%d" % seq),
+            else SourceCheckpoint(source, None if deletes else b"%d" % seq),
             seq=seq,
             epoch=ME.epoch,
         )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ingester.buffer import BufferTree, FreezeLimits, TableBuffer, TreeHooks
 from ingester.config.settings import LimitsSettings
 from ingester.dml.operation import Operation, Part
-from ingester.errors import InvalidRequest, LimitReached, limit_of
+from ingester.errors import BadRequest, LimitReached, limit_of
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
 from ingester.write.partition_room import PartitionRoom
@@ -73,7 +73,7 @@ def test_what_is_live_or_on_its_way_is_counted_once_and_never_over_the_limit(
             new = partitions - rooms.live(table)
             try:
                 rooms.room.enter(table, operation)
-            except InvalidRequest:
+            except BadRequest:
                 assert len(new) > most
             except LimitReached:
                 assert new and len(held | partitions) > most >= len(new)
@@ -97,12 +97,12 @@ def test_what_is_live_or_on_its_way_is_counted_once_and_never_over_the_limit(
 
 def test_a_batch_that_can_find_no_room_is_refused_by_its_number_of_partitions() -> None:
     rooms, key = Rooms(partitions=3), ("ns", "t")
-    with pytest.raises(InvalidRequest, match=r"opens 4 partitions; limits\.partitions is 3"):
+    with pytest.raises(BadRequest, match=r"opens 4 partitions; limits\.partitions is 3"):
         rooms.room.check(key, 4)  # of a table that is not there yet
     rooms.write(rooms.table(*key), [1, 2])
     rooms.room.check(key, 2)
     rooms.room.check(key, 3)
-    with pytest.raises(InvalidRequest, match=r"opens 4 partitions; limits\.partitions is 3"):
+    with pytest.raises(BadRequest, match=r"opens 4 partitions; limits\.partitions is 3"):
         rooms.room.check(key, 4)  # two of them may be open, and all are at once
 
 
@@ -116,7 +116,7 @@ def test_a_full_table_takes_rows_of_its_partitions_and_says_what_is_full_for_oth
     assert limit_of(refused.value) == "partitions"
     assert refused.value.retry_after_s
     assert rooms.full == [("ns", "t")]
-    with pytest.raises(InvalidRequest, match=r"opens 4 partitions; limits\.partitions is 3"):
+    with pytest.raises(BadRequest, match=r"opens 4 partitions; limits\.partitions is 3"):
         rooms.write(table, [4, 5, 6, 7])
     assert rooms.live(table) == {1, 2, 3}
     rooms.write(rooms.table("ns", "other"), [4])

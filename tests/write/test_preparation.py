@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ingester.buffer.table import TableBuffer
 from ingester.dml.operation import Operation
 from ingester.dml.record import LoggedSchema
-from ingester.errors import InvalidRequest, LimitReached
+from ingester.errors import BadRequest, LimitReached
 from ingester.schema import Normaliser
 from ingester.write.metadata import NO_METADATA, ReceivedMetadata
 from ingester.write.operation_maker import OperationMaker
@@ -109,7 +109,7 @@ def test_nothing_behind_the_first_that_is_refused_is_submitted(goods: list[bool]
     # What is submitted stays admitted until it is answered.
     assert recorded.admitted_bytes == (1 << first) - 1
     portal.run()
-    assert recorded.refused == ([] if whole else [(InvalidRequest, first)])
+    assert recorded.refused == ([] if whole else [(BadRequest, first)])
     assert not ready.passes_on(_batch(0, good=True), ahead=False)
     assert ready.passes_on(_batch(0, good=True), ahead=True)
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 import msgspec
 import pyarrow as pa
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.pushes.record import PushPlan
 from ingester.schema.definition import define_table, widened
 from ingester.schema.types import is_nanoseconds, takes
@@ -68,7 +68,7 @@ def new_definition(plan: PushPlan) -> TableDefinition:
             sort_by=plan.sort_by,
             timestamp_unit="ns" if nanoseconds else "us",
         )
-    except InvalidRequest as exc:
+    except BadRequest as exc:
         raise ShapeClash(str(exc)) from exc
 
 
@@ -95,7 +95,7 @@ def widened_by(definition: TableDefinition, plan: PushPlan) -> TableDefinition:
     try:
         new = [field for field in given if field.name not in schema.names]
         return widened(definition, pa.schema(new)) if new else definition
-    except InvalidRequest as exc:
+    except BadRequest as exc:
         raise ShapeClash(str(exc)) from exc
 
 

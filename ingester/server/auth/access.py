@@ -20,7 +20,7 @@ from typing import NoReturn, Protocol
 
 import structlog
 
-from ingester.errors import Forbidden, IngesterError, Unauthenticated, kind_of
+from ingester.errors import AccessDenied, IngesterError, NotAuthenticated, kind_of
 from ingester.server.auth.audit import AuditLog
 from ingester.server.auth.rights import EVERYBODY, NEEDS, NOBODY, Caller, Need
 from ingester.server.auth.tokens import UNKNOWN
@@ -38,7 +38,7 @@ class TokenSource(Protocol):
         """Return whether a token looks like one of this kind."""
 
     def caller(self, token: str) -> Caller:
-        """Return the caller of this token. Raises :class:`Unauthenticated`."""
+        """Return the caller of this token. Raises :class:`NotAuthenticated`."""
 
 
 class Access:
@@ -89,7 +89,7 @@ class Access:
             peer: the client's address, for the audit log.
 
         Raises:
-            Unauthenticated: the token is missing or invalid.
+            NotAuthenticated: the token is missing or invalid.
         """
         if not self.enabled:
             return Permit(self, "", EVERYBODY, peer)
@@ -99,11 +99,11 @@ class Access:
         return Permit(self, token, self.caller(token), peer, generation)
 
     def caller(self, token: str) -> Caller:
-        """Return the caller of a token. Raises :class:`Unauthenticated`."""
+        """Return the caller of a token. Raises :class:`NotAuthenticated`."""
         for source in self._sources:
             if source.knows(token):
                 return source.caller(token)
-        raise Unauthenticated(UNKNOWN)
+        raise NotAuthenticated(UNKNOWN)
 
     def nobody(self, peer: str = "") -> Permit:
         """Return the permit of a call without a token, which may do what is open."""
@@ -135,7 +135,7 @@ class Access:
         for permit, end in held:
             try:
                 permit.renew()
-            except (Unauthenticated, Forbidden):
+            except (NotAuthenticated, AccessDenied):
                 with self._lock:
                     over = self._held.pop(permit, None)
                 if over is not None:
@@ -177,13 +177,13 @@ class Permit:
             table: for the audit log.
 
         Raises:
-            Unauthenticated: the request needs a token.
-            Forbidden: the caller lacks the right.
+            NotAuthenticated: the request needs a token.
+            AccessDenied: the caller lacks the right.
             OverQuota: the namespace is over its quota of requests.
         """
         try:
             self._check(asked, namespace)
-        except (Unauthenticated, Forbidden) as exc:
+        except (NotAuthenticated, AccessDenied) as exc:
             self._access.note_refusal(exc, self.caller, self.peer, asked, (namespace, table))
             raise
         self._held.append((asked, namespace))
@@ -198,7 +198,7 @@ class Permit:
             peer=self.peer,
         )
 
-    def refuse(self, error: Forbidden, asked: str, namespace: str, table: str) -> NoReturn:
+    def refuse(self, error: AccessDenied, asked: str, namespace: str, table: str) -> NoReturn:
         """Record a refusal for another reason than a missing right, and raise it."""
         self._access.note_refusal(error, self.caller, self.peer, asked, (namespace, table))
         raise error
@@ -207,7 +207,7 @@ class Permit:
         """Check again what was granted: the token may have been revoked.
 
         Raises:
-            Unauthenticated, Forbidden: it is no longer granted.
+            NotAuthenticated, AccessDenied: it is no longer granted.
         """
         expires = self.caller.expires
         if self._generation == self._access.generation:
@@ -222,7 +222,7 @@ class Permit:
             for held in self._held:
                 self._check(*held)
             self._generation = generation
-        except (Unauthenticated, Forbidden) as exc:
+        except (NotAuthenticated, AccessDenied) as exc:
             self._access.note_refusal(exc, self.caller, self.peer, asked, (namespace, None))
             raise
 
@@ -241,7 +241,7 @@ class Permit:
     ) -> None:
         """Record an administrative action that has ended in the audit log."""
         need = NEEDS.get(asked)
-        if need is None or not need.audited or isinstance(error, Unauthenticated | Forbidden):
+        if need is None or not need.audited or isinstance(error, NotAuthenticated | AccessDenied):
             return
         outcome = "done"
         if error is not None:
@@ -253,24 +253,26 @@ class Permit:
         if need is None:
             if self.caller is EVERYBODY:
                 return
-            raise Forbidden(f"{asked[:_SHOWN]!r} is nothing that a token can have a right to")
+            raise AccessDenied(f"{asked[:_SHOWN]!r} is nothing that a token can have a right to")
         if self._access.is_open(asked):
             return
         if self.caller is NOBODY:
-            raise Unauthenticated(_NO_TOKEN)
+            raise NotAuthenticated(_NO_TOKEN)
         if not _allowed(need, self.caller, namespace):
-            raise Forbidden(_forbidden(need, self.caller, namespace))
+            raise AccessDenied(_forbidden(need, self.caller, namespace))
 
 
 def bearer_of(header: Sequence[str]) -> str:
-    """Return the token of ``authorization: Bearer TOKEN``. Raises :class:`Unauthenticated`."""
+    """Return the token of ``authorization: Bearer TOKEN``. Raises :class:`NotAuthenticated`."""
     if not header:
-        raise Unauthenticated(_NO_TOKEN)
+        raise NotAuthenticated(_NO_TOKEN)
     scheme, _, token = header[0].strip().partition(" ")
     if len(header) > 1 or scheme.lower() != "bearer" or not token.strip():
-        raise Unauthenticated("the authorization header is not one 'Bearer TOKEN'")
+        raise NotAuthenticated("the authorization header is not one 'Bearer TOKEN'")
     if len(token) > MAX_BEARER_BYTES:
-        raise Unauthenticated(f"the token is longer than {MAX_BEARER_BYTES} B: no token of ours is")
+        raise NotAuthenticated(
+            f"the token is longer than {MAX_BEARER_BYTES} B: no token of ours is"
+        )
     return token.strip()
 
 

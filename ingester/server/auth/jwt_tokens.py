@@ -30,7 +30,7 @@ import structlog
 from ingester.config.addresses import is_loopback
 from ingester.config.settings import AuthSettings, ConfigError
 from ingester.config.watched_files import read_regular
-from ingester.errors import Unauthenticated
+from ingester.errors import NotAuthenticated
 from ingester.server.auth.rights import BadGrant, Caller, parse_grants
 
 log = structlog.get_logger(__name__)
@@ -87,7 +87,7 @@ class JwtTokens:
         return token.count(".") == 2
 
     def caller(self, token: str) -> Caller:
-        """Return the caller of this token. May load the keys. Raises :class:`Unauthenticated`."""
+        """Return the caller of this token. May load the keys. Raises :class:`NotAuthenticated`."""
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
         # The tokens known by these keys: a reload that changes the keys replaces both.
         known = self._known
@@ -113,7 +113,7 @@ class JwtTokens:
         try:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in ALGORITHMS:
-                raise Unauthenticated(
+                raise NotAuthenticated(
                     "the token is signed by an algorithm that is not taken;"
                     f" {', '.join(ALGORITHMS)} are"
                 )
@@ -128,13 +128,13 @@ class JwtTokens:
             )
             return _caller(claims, settings.namespace_claim)
         except (jwt.PyJWTError, ArithmeticError, TypeError, ValueError, RecursionError) as exc:
-            raise Unauthenticated(
+            raise NotAuthenticated(
                 f"the token is not valid: {exc}: have its issuer give a new one"
             ) from exc
 
     def _key(self, kid: object) -> Any:
         if not isinstance(kid, str):
-            raise Unauthenticated("the token does not name its key ('kid')")
+            raise NotAuthenticated("the token does not name its key ('kid')")
         if (key := self._keys.get(kid)) is not None:
             return key
         # Callers wait for a load that is under way: it may bring their key.
@@ -145,7 +145,7 @@ class JwtTokens:
                 except JwksUnreachable as exc:
                     log.warning("token keys not loaded", error=str(exc), runbook="tokens-not-read")
             if (key := self._keys.get(kid)) is None:
-                raise Unauthenticated(
+                raise NotAuthenticated(
                     "the token is by a key that the set of auth.jwks does not have"
                 )
             return key
@@ -256,10 +256,10 @@ def _caller(claims: dict[str, Any], claim: str) -> Caller:
     said = claims.get(claim, ())
     texts = said.split() if isinstance(said, str) else said
     if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
-        raise Unauthenticated(f"the token's claim {claim!r} is not a list of grants")
+        raise NotAuthenticated(f"the token's claim {claim!r} is not a list of grants")
     try:
         grants = parse_grants(texts)
     except BadGrant as exc:
-        raise Unauthenticated(f"the token's claim {claim!r}: {exc}") from exc
+        raise NotAuthenticated(f"the token's claim {claim!r}: {exc}") from exc
     name = "".join(c if c.isprintable() else "?" for c in str(claims["sub"]))[:128]
     return Caller(name, str(claims.get("jti", "jwt"))[:64], grants, float(claims["exp"]) + LEEWAY_S)

@@ -63,7 +63,7 @@ class WatchedTokens:
         return token.startswith(PREFIX)
 
     def caller(self, token: str) -> Caller:
-        """Return the caller of this token. Raises :class:`Unauthenticated`."""
+        """Return the caller of this token. Raises :class:`NotAuthenticated`."""
         return self._book.caller(token, datetime.now(UTC))
 
     def valid(self) -> int:

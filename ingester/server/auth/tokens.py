@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from ingester.errors import Unauthenticated
+from ingester.errors import NotAuthenticated
 from ingester.server.auth.rights import BadGrant, Caller, parse_grants
 
 PREFIX = "igt_"
@@ -140,7 +140,7 @@ class TokenBook:
         """Return the caller of this token.
 
         Raises:
-            Unauthenticated: unknown, revoked or expired; only a caller with the secret hears which.
+            NotAuthenticated: unknown, revoked or expired; only the secret's holder hears which.
         """
         found = _TOKEN.fullmatch(token)
         token_id, secret = found.groups() if found else ("", "")
@@ -148,9 +148,9 @@ class TokenBook:
         kept = entry.sha256 if entry is not None else _NO_HASH
         same = hmac.compare_digest(_hash(secret), kept)
         if entry is None or caller is None or not same:
-            raise Unauthenticated(UNKNOWN)
+            raise NotAuthenticated(UNKNOWN)
         if (why := entry.ended(now)) is not None:
-            raise Unauthenticated(
+            raise NotAuthenticated(
                 f"the token {entry.id} ({entry.name}) {why}:"
                 " 'ingester tokens add' makes another one"
             )

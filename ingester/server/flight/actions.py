@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ingester.buffer import TableBuffer
 from ingester.copies.table_copy import CopyName
-from ingester.errors import InvalidRequest, NotAvailable
+from ingester.errors import BadRequest, NotAvailable
 from ingester.observability.log_levels import LEVELS
 from ingester.observability.status import OriginStatus
 from ingester.observability.status_lists import PageRequest
@@ -106,7 +106,7 @@ async def _create_table(services: Services, body: CreateTableBody) -> Objects:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body.schema, validate=True)))
     except (ValueError, pa.ArrowException, OSError, EOFError) as exc:
-        raise InvalidRequest(
+        raise BadRequest(
             f"create_table: 'schema' is not an Arrow IPC schema in base64: {exc}"
         ) from exc
     definition = define_table(
@@ -124,7 +124,7 @@ async def _create_table(services: Services, body: CreateTableBody) -> Objects:
     have = transforms.names_of(key, table.definition)
     # The settings win; the caller cannot change them.
     if asked is not None and not transforms.is_settled(key) and tuple(asked) != have:
-        raise InvalidRequest(
+        raise BadRequest(
             f"table {'/'.join(key)} exists with transformers {list(have)}, asked for {asked}"
         )
     return [describe(table)]
@@ -138,9 +138,9 @@ async def _describe_table(services: Services, body: TableBody) -> Objects:
 
 async def _persist(services: Services, body: PersistBody) -> Objects:
     if body.table is not None and body.namespace is None:
-        raise InvalidRequest("persist: a 'table' needs its 'namespace'")
+        raise BadRequest("persist: a 'table' needs its 'namespace'")
     if not 0 <= body.timeout_s <= 86_400:
-        raise InvalidRequest(f"persist: timeout_s {body.timeout_s} is not between 0 and 86400")
+        raise BadRequest(f"persist: timeout_s {body.timeout_s} is not between 0 and 86400")
     tables = await services.persist(body.namespace, body.table, body.timeout_s)
     return [
         {
@@ -155,7 +155,7 @@ async def _persist(services: Services, body: PersistBody) -> Objects:
 
 async def _drain(services: Services, body: DrainBody) -> Objects:
     if not 0 <= body.wait_s <= 86_400:
-        raise InvalidRequest(f"drain: wait_s {body.wait_s} is not between 0 and 86400")
+        raise BadRequest(f"drain: wait_s {body.wait_s} is not between 0 and 86400")
     return [msgspec.to_builtins(await services.drain(body.undo, body.wait_s))]
 
 
@@ -164,7 +164,7 @@ async def _origins(services: Services, body: OriginsBody, sees: Sees | None) -> 
     if body.namespace is None and body.table is None:
         return list(await known.find(body.origin, sees))
     if body.origin is None or body.namespace is None or body.table is None:
-        raise InvalidRequest("origins: of a table takes 'origin', 'namespace' and 'table'")
+        raise BadRequest("origins: of a table takes 'origin', 'namespace' and 'table'")
     with store_asked_of(body.origin):
         table = await services.catalog.open(body.namespace, body.table)
         # Without the newest version, rows that another daemon has committed would be missing.
@@ -287,17 +287,17 @@ async def _change_log_level(services: Services, body: LogLevelBody) -> Objects:
     """Set a level if the body has one, and return the levels in force."""
     levels, level = services.log_levels, body.level
     if level is None and (body.logger or body.for_s is not None):
-        raise InvalidRequest("log_level: a 'logger' and 'for_s' need a 'level'")
+        raise BadRequest("log_level: a 'logger' and 'for_s' need a 'level'")
     if level is not None:
         known = next((each for each in LEVELS if each == level.lower()), None)
         if known is None and level.lower() != DEFAULT_LEVEL:
-            raise InvalidRequest(
+            raise BadRequest(
                 f"log_level: {shown_name(level)} is none of {', '.join(LEVELS)} and {DEFAULT_LEVEL}"
             )
         try:
             levels.set(known, body.logger, body.for_s)
         except ValueError as exc:
-            raise InvalidRequest(f"log_level: {exc}") from exc
+            raise BadRequest(f"log_level: {exc}") from exc
     return [msgspec.to_builtins(levels.status())]
 
 
@@ -358,7 +358,7 @@ async def run_action(services: Services, permit: Permit, name: str, body: bytes)
 
     Raises:
         NotAvailable: there is no such action.
-        Unauthenticated, Forbidden: the caller may not ask for it.
+        NotAuthenticated, AccessDenied: the caller may not ask for it.
     """
     action = ACTIONS.get(name)
     if action is None:

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import trio
 
-from ingester.errors import ClientGone, Forbidden, Unauthenticated
+from ingester.errors import AccessDenied, ClientGone, NotAuthenticated
 from ingester.server.auth.access import Access, Permit
 from ingester.server.auth.rights import NOBODY
 from ingester.server.flight.refusals import flight_error
@@ -46,7 +46,7 @@ _AT_ONCE = {
 class _Admitted(fl.ServerMiddleware):  # type: ignore[misc]
     """The permit of a call, or why it has none, for its handler."""
 
-    def __init__(self, found: Permit | Unauthenticated) -> None:
+    def __init__(self, found: Permit | NotAuthenticated) -> None:
         self.found = found
 
 
@@ -67,7 +67,7 @@ class CallerMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         """Read the call's token."""
         try:
             return _Admitted(self._access.admit(headers.get("authorization", ())))
-        except Unauthenticated as exc:
+        except NotAuthenticated as exc:
             asked = _AT_ONCE.get(info.method)
             if asked is None:
                 return _Admitted(exc)
@@ -84,12 +84,12 @@ def middleware(access: Access, refused: Callable[[str], object]) -> dict[str, Ca
 
 
 def permit_of(context: Any, access: Access, asked: str) -> Permit:
-    """Return the permit of a call. Raises :class:`Unauthenticated` where there is none."""
+    """Return the permit of a call. Raises :class:`NotAuthenticated` where there is none."""
     if not access.enabled:
         return access.nobody(context.peer())
     held = context.get_middleware(KEY)
-    found = Unauthenticated("the call has no caller") if held is None else held.found
-    if isinstance(found, Unauthenticated):
+    found = NotAuthenticated("the call has no caller") if held is None else held.found
+    if isinstance(found, NotAuthenticated):
         access.note_refusal(found, NOBODY, context.peer(), asked)
         raise found
     permit: Permit = found
@@ -119,7 +119,7 @@ class OriginNames:
         """Claim the stream's origin inside the block.
 
         Raises:
-            Forbidden: the origin writes to a namespace where the caller may not.
+            AccessDenied: the origin writes to a namespace where the caller may not.
         """
         origin = None if isinstance(command, CopyCommand) else command.origin
         if origin is None or not self._access.enabled:
@@ -127,7 +127,7 @@ class OriginNames:
             return
         reads = isinstance(command, SyncCommand)
         if not self._portal.call(self._claim, permit, origin, command.namespace, reads):
-            error = Forbidden(f"origin {origin[:_SHOWN]!r} is taken: choose another name")
+            error = AccessDenied(f"origin {origin[:_SHOWN]!r} is taken: choose another name")
             permit.refuse(error, f"put {command.type}", command.namespace, command.table)
         try:
             yield
@@ -155,7 +155,7 @@ class _Reader:
         return self._reader.schema
 
     def read_chunk(self) -> Any:
-        """Return the next message. Raises :class:`Unauthenticated`, :class:`Forbidden`."""
+        """Return the next message. Raises :class:`NotAuthenticated`, :class:`AccessDenied`."""
         try:
             chunk = self._reader.read_chunk()
         except StopIteration:
@@ -223,7 +223,7 @@ async def permitted_wait(
     """Wait while the call is permitted. On the loop.
 
     Raises:
-        Unauthenticated, Forbidden: it is not any longer.
+        NotAuthenticated, AccessDenied: it is not any longer.
     """
     if not access.enabled:
         await wait()

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from ingester.errors import ClientGone, InvalidRequest
+from ingester.errors import BadRequest, ClientGone
 from ingester.schema import Normaliser
 from ingester.schema.limits import check_sent
 from ingester.server.flight.put_reader import (
@@ -246,10 +246,10 @@ class PutCall:
             return self._portal.call(
                 self._writes.open, target, schema, self._outcomes.put, checked, chain
             )
-        except InvalidRequest as exc:
+        except BadRequest as exc:
             if chain is None:
                 raise
-            raise InvalidRequest(f"{exc.message} (as {', '.join(chain.names)} made it)") from exc
+            raise BadRequest(f"{exc.message} (as {', '.join(chain.names)} made it)") from exc
 
     def _make_chain(self, names: tuple[str, ...], sent: pa.Schema) -> None:
         if self._chain is not None:

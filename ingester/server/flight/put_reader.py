@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.errors import InvalidRequest, MemoryFull, limit_facts
+from ingester.errors import BadRequest, MemoryFull, limit_facts
 from ingester.schema.limits import ShapeLimits, check_schema
 from ingester.write.metadata import (
     NO_METADATA,
@@ -58,7 +58,7 @@ def _any_number(schema: pa.Schema) -> None:
 def schema_of(
     reader: Any, limits: ShapeLimits, check_wide: Callable[[pa.Schema], None] = _any_number
 ) -> pa.Schema:
-    """Return the client's schema. ``InvalidRequest`` if it is missing or its shape is refused.
+    """Return the client's schema. ``BadRequest`` if it is missing or its shape is refused.
 
     Args:
         check_wide: checks a schema with more columns than ``limits.columns`` before other limits.
@@ -66,7 +66,7 @@ def schema_of(
     try:
         schema = reader.schema
     except (pa.ArrowException, OSError) as exc:
-        raise InvalidRequest(f"the stream has no schema that Arrow can read: {exc}") from exc
+        raise BadRequest(f"the stream has no schema that Arrow can read: {exc}") from exc
     if len(schema) > limits.columns:
         check_wide(schema)
     check_schema("the stream's schema", schema, limits)
@@ -74,7 +74,7 @@ def schema_of(
 
 
 def next_chunk(reader: Any) -> Any:
-    """Return the next message, None at the end. ``InvalidRequest`` if it does not decode.
+    """Return the next message, None at the end. ``BadRequest`` if it does not decode.
 
     ``MemoryFull`` if the allocator has no memory for it.
     """
@@ -90,13 +90,13 @@ def next_chunk(reader: Any) -> Any:
             retry_after_s=RETRY_S,
         ) from exc
     except (pa.ArrowException, OSError) as exc:
-        raise InvalidRequest(f"a batch of the stream does not decode: {exc}") from exc
+        raise BadRequest(f"a batch of the stream does not decode: {exc}") from exc
 
 
 def batch_of(chunk: Any) -> pa.RecordBatch:
-    """Return the message's batch. ``InvalidRequest`` if it has none."""
+    """Return the message's batch. ``BadRequest`` if it has none."""
     if chunk.data is None:
-        raise InvalidRequest("a message of the stream has no record batch")
+        raise BadRequest("a message of the stream has no record batch")
     return chunk.data
 
 
@@ -109,13 +109,13 @@ def bytes_of(chunk: Any) -> int:
 def metadata_of(
     chunk: Any, origin: str | None, states: SharedStates, limits: ShapeLimits
 ) -> ReceivedMetadata:
-    """Return the batch's metadata. ``InvalidRequest`` if it is malformed or too large."""
+    """Return the batch's metadata. ``BadRequest`` if it is malformed or too large."""
     raw = chunk.app_metadata
     if raw is None:
         return NO_METADATA
     most = limits.metadata_bytes
     if raw.size > most + STATES_BYTES:
-        raise InvalidRequest(
+        raise BadRequest(
             f"app_metadata has {raw.size} B; at most {most + STATES_BYTES} are taken:"
             f" limits.metadata_bytes, which is {most}, and the two states of a checkpoint",
             details=limit_facts("limits.metadata_bytes", most, raw.size),

@@ -31,7 +31,7 @@ from ingester.errors import (
     FencedOff,
     IngesterError,
     InternalFailure,
-    StoreAway,
+    StoreUnreachable,
     kind_of,
     limit_of,
 )
@@ -228,7 +228,7 @@ def known_error(error: BaseException, trace_id: str | None = None) -> IngesterEr
     if isinstance(error, IngesterError):
         return error
     if isinstance(error, StoreError):
-        return StoreAway(f"the object store cannot be reached: {error}", retry_after_s=2.0)
+        return StoreUnreachable(f"the object store cannot be reached: {error}", retry_after_s=2.0)
     if isinstance(error, Fenced):
         return FencedOff("a later process runs under this ingester's id; this one is stopping")
     if isinstance(error, ManifestDamaged):

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 import pyarrow.flight as fl
 
-from ingester.errors import InvalidRequest
+from ingester.errors import BadRequest
 from ingester.query.ticket import refuse_flight_sql
 from ingester.replication.messages import MessageColumn
 from ingester.schema.names import check_shown
@@ -189,13 +189,13 @@ class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_bytes(what: str, nbytes: int, most: int) -> None:
-    """Raise :class:`InvalidRequest` for a part of a request that is too large."""
+    """Raise :class:`BadRequest` for a part of a request that is too large."""
     if nbytes > most:
-        raise InvalidRequest(f"{what} has {nbytes} B; at most {most} are taken")
+        raise BadRequest(f"{what} has {nbytes} B; at most {most} are taken")
 
 
 def parse_body(what: str, body: bytes, into: type[T]) -> T:
-    """Read a JSON object, an empty body counting as ``{}``, or raise :class:`InvalidRequest`."""
+    """Read a JSON object, an empty body counting as ``{}``, or raise :class:`BadRequest`."""
     return decode_object(what, body or b"{}", msgspec.json.Decoder(into).decode)
 
 
@@ -206,9 +206,7 @@ def parse_table_path(descriptor: fl.FlightDescriptor) -> tuple[str, str]:
     path = [part.decode(errors="replace") for part in parts[:8]]
     if len(parts) != 2:
         more = f" and {len(parts) - 8} more" if len(parts) > 8 else ""
-        raise InvalidRequest(
-            f"descriptor path [{shown_names(path)}]{more} is not [namespace, table]"
-        )
+        raise BadRequest(f"descriptor path [{shown_names(path)}]{more} is not [namespace, table]")
     return path[0], path[1]
 
 
@@ -216,14 +214,14 @@ def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand | C
     """Read the descriptor of a DoPut stream.
 
     Raises:
-        InvalidRequest: malformed.
+        BadRequest: malformed.
         NotAvailable: a type that this version does not have.
     """
     if descriptor.descriptor_type == fl.DescriptorType.PATH:
         namespace, table = parse_table_path(descriptor)
         return WriteCommand("write", namespace, table)
     if descriptor.descriptor_type != fl.DescriptorType.CMD:
-        raise InvalidRequest("descriptor: neither a path [namespace, table] nor a JSON command")
+        raise BadRequest("descriptor: neither a path [namespace, table] nor a JSON command")
     check_bytes("descriptor", len(descriptor.command), MAX_DESCRIPTOR_BYTES)
     refuse_flight_sql(descriptor.command)
     kind = parse_body("descriptor", descriptor.command, _Typed).type
@@ -234,7 +232,7 @@ def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand | C
         check_copy_name("descriptor", copied.copy)
         return copied
     if kind not in ("write", "delete"):
-        raise InvalidRequest(
+        raise BadRequest(
             f"descriptor: type {shown_name(kind)} is not one of write, delete, sync, copy"
         )
     command = parse_body("descriptor", descriptor.command, WriteCommand)
@@ -247,27 +245,25 @@ def _parsed_sync(body: bytes) -> SyncCommand:
     command = parse_body("descriptor", body, SyncCommand)
     _check_origin(command.origin)
     if command.sequence is not None and not 0 <= command.sequence <= MAX_SEQUENCE:
-        raise InvalidRequest(f"descriptor: sequence {command.sequence} is out of range")
+        raise BadRequest(f"descriptor: sequence {command.sequence} is out of range")
     name = command.transaction
     if name is not None and not 0 < len(name.encode()) <= _MAX_TRANSACTION_BYTES:
-        raise InvalidRequest(
-            f"descriptor: transaction must have 1 to {_MAX_TRANSACTION_BYTES} bytes"
-        )
+        raise BadRequest(f"descriptor: transaction must have 1 to {_MAX_TRANSACTION_BYTES} bytes")
     if name is not None:
         check_shown("descriptor: transaction", name)
     return command
 
 
 def check_copy_name(what: str, name: str) -> None:
-    """Raise :class:`InvalidRequest` for a name that no copy may have."""
+    """Raise :class:`BadRequest` for a name that no copy may have."""
     if not (0 < len(name.encode(errors="replace")) <= _MAX_TRANSACTION_BYTES):
-        raise InvalidRequest(f"{what}: copy must have 1 to {_MAX_TRANSACTION_BYTES} bytes")
+        raise BadRequest(f"{what}: copy must have 1 to {_MAX_TRANSACTION_BYTES} bytes")
     check_shown(f"{what}: copy", name)
 
 
 def _check_origin(origin: str) -> None:
     if not 0 < len(origin.encode()) <= _MAX_ORIGIN_BYTES:
-        raise InvalidRequest(f"descriptor: origin must have 1 to {_MAX_ORIGIN_BYTES} bytes")
+        raise BadRequest(f"descriptor: origin must have 1 to {_MAX_ORIGIN_BYTES} bytes")
     check_shown("descriptor: origin", origin)
 
 

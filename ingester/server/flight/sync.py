@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from ingester.errors import IngesterError, InvalidRequest, Refused, kind_of, limit_of
+from ingester.errors import BadRequest, IngesterError, Refused, kind_of, limit_of
 from ingester.replication.messages import SyncLayout, TypedChanges
 from ingester.replication.open_transactions import Message, StreamIdentity, TypedMessage
 from ingester.replication.service import OriginProgress
@@ -67,7 +67,7 @@ class SyncCall:
         # Before the end of the call: a client may wait for the answer first.
         send_answer(writer, encode_answer(answer))
         if next_chunk(reader) is not None:
-            raise InvalidRequest("sync: a call has one message, this one sends a second batch")
+            raise BadRequest("sync: a call has one message, this one sends a second batch")
 
     def _first_batch(self, reader: Any) -> pa.RecordBatch | None:
         """Read the call's batch; None without one, or without rows."""
@@ -94,7 +94,7 @@ class SyncCall:
                 raise _too_large(shown, self._max_batch_bytes)
             validate_fully([batch])
         except pa.ArrowInvalid as exc:
-            raise InvalidRequest(f"batch is not valid: {exc}") from exc
+            raise BadRequest(f"batch is not valid: {exc}") from exc
         layout = SyncLayout(command.columns, batch.schema)
         table = (command.namespace, command.table)
         definition = self._portal.call(self._replication.plan, self._identity, table, layout)
@@ -122,7 +122,7 @@ class SyncCall:
         return SyncPutAnswer(accepted=accepted, epoch=self._epoch, **standing._asdict())
 
 
-def _too_large(nbytes: float, limit: int) -> InvalidRequest:
-    return InvalidRequest(
+def _too_large(nbytes: float, limit: int) -> BadRequest:
+    return BadRequest(
         f"sync: message has {nbytes:.0f} B; flight.max_batch_bytes is {limit}: send smaller ones"
     )

@@ -37,7 +37,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ingester.errors import InvalidRequest, UnknownTable
+from ingester.errors import BadRequest, UnknownTable
 from ingester.observability.status import Alarm, DaemonStatus, History, encode_status
 from ingester.observability.status_lists import PageRequest, StatusPage
 from ingester.server.auth.views import Sees
@@ -92,7 +92,7 @@ class StatusSource(TableSource, Protocol):
         """Return the daemon's status, or the part that a caller sees."""
 
     def page(self, asked: PageRequest, sees: Sees | None) -> StatusPage:
-        """Return a page of one of the status's lists, or raise ``InvalidRequest``."""
+        """Return a page of one of the status's lists, or raise ``BadRequest``."""
 
 
 class BoundedAnswers:
@@ -165,7 +165,7 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
         try:
             page = source.page(page_request(request), request.state.sees)
             return _json_bytes(msgspec.json.encode(page), 200)
-        except InvalidRequest as exc:
+        except BadRequest as exc:
             return _error(400, "invalid", exc.message)
 
     async def table(request: Request) -> Response:
@@ -246,7 +246,7 @@ async def _told(tell: Callable[[Request], Awaitable[bytes]], request: Request) -
     """Answer with the JSON of ``tell``, or with its error."""
     try:
         return _json_bytes(await tell(request), 200)
-    except InvalidRequest as exc:
+    except BadRequest as exc:
         return _error(400, "invalid", exc.message)
     except UnknownTable as exc:
         return _error(404, "not_found", exc.message)

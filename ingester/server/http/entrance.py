@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ingester.config.settings import HttpSettings, split_address
-from ingester.errors import Forbidden, OverQuota, Unauthenticated, kind_of
+from ingester.errors import AccessDenied, NotAuthenticated, OverQuota, kind_of
 from ingester.server.auth.access import Access, Permit, bearer_of
 from ingester.server.auth.rights import NOBODY
 from ingester.server.auth.tokens import PREFIX
@@ -90,10 +90,10 @@ class Entrance:
                 permit = await self._admitted(request, peer, asked)
             named = request.scope.get("path_params", {})
             permit.require(asked, named.get("namespace"), named.get("table"))
-        except Unauthenticated as exc:
+        except NotAuthenticated as exc:
             challenge = {"WWW-Authenticate": 'Bearer realm="ingester"'}
             raise TurnedAway(401, kind_of(exc).code, exc.message, challenge) from exc
-        except Forbidden as exc:
+        except AccessDenied as exc:
             raise TurnedAway(403, kind_of(exc).code, exc.message) from exc
         except OverQuota as exc:
             wait = {"Retry-After": str(math.ceil(exc.retry_after_s or 1))}
@@ -109,7 +109,7 @@ class Entrance:
             return await trio.to_thread.run_sync(
                 self._access.admit, header, peer, limiter=self._checks
             )
-        except Unauthenticated as exc:
+        except NotAuthenticated as exc:
             self._access.note_refusal(exc, NOBODY, peer, asked)
             raise
 

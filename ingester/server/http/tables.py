@@ -14,7 +14,7 @@ import msgspec
 import trio
 from starlette.requests import Request
 
-from ingester.errors import InvalidRequest, UnknownTable
+from ingester.errors import BadRequest, UnknownTable
 from ingester.observability.status_lists import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
 from ingester.observability.table_detail import TableView
 from ingester.schema.names import check_table_name
@@ -36,14 +36,14 @@ class TableRoutes:
         self._turn = trio.CapacityLimiter(1)
 
     async def detail(self, request: Request) -> bytes:
-        """Return the JSON of a table. Raises ``InvalidRequest``, ``UnknownTable``."""
+        """Return the JSON of a table. Raises ``BadRequest``, ``UnknownTable``."""
         return await self._told(self._view(request).detail)
 
     async def page(self, request: Request) -> bytes:
         """Return the JSON of a page of one of a table's lists.
 
         Raises:
-            InvalidRequest: the list or partition does not exist, or the bounds are invalid.
+            BadRequest: the list or partition does not exist, or the bounds are invalid.
             UnknownTable: the table is not open here.
         """
         asked, view = page_request(request), self._view(request)
@@ -67,11 +67,11 @@ class TableRoutes:
 
 
 def page_request(request: Request) -> PageRequest:
-    """Return the requested page. Raises ``InvalidRequest`` if the limit is not a number."""
+    """Return the requested page. Raises ``BadRequest`` if the limit is not a number."""
     asked = request.query_params
     limit = asked.get("limit", str(DEFAULT_LIMIT))
     if not (limit.isascii() and limit.isdigit() and len(limit) < 10):
-        raise InvalidRequest(f"status: limit {limit[:40]!r} is not a number from 1 to {MAX_LIMIT}")
+        raise BadRequest(f"status: limit {limit[:40]!r} is not a number from 1 to {MAX_LIMIT}")
     return PageRequest(
         list=request.path_params["list"],
         after=asked.get("after", ""),

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 import structlog
 
-from ingester.errors import IngesterError, InvalidRequest, Refused, TooSlow
+from ingester.errors import BadRequest, IngesterError, Refused, TooSlow
 from ingester.schema.limits import LARGEST, check_schema
 from ingester.schema.names import check_column_names
 from ingester.schema.validation import validate_fully
@@ -94,7 +94,7 @@ class Chain:
         sent: the schema of the incoming batches.
 
     Raises:
-        InvalidRequest: a class cannot be instantiated, or has no output schema for ``sent``.
+        BadRequest: a class cannot be instantiated, or has no output schema for ``sent``.
         TooSlow, Saturated: see :class:`TransformPool`.
     """
 
@@ -129,7 +129,7 @@ class Chain:
         """Return the batch to write in place of a valid one.
 
         Raises:
-            InvalidRequest: a transformer has raised, or its output is invalid.
+            BadRequest: a transformer has raised, or its output is invalid.
             TooSlow, Saturated: see :class:`TransformPool`.
         """
         for step in self._steps:
@@ -170,14 +170,14 @@ class Chain:
             raise exc.refusal from None
         self._steps.append(_Step(loaded, instance, sent, False))  # added now, so that it is closed
         if not isinstance(schema, pa.Schema):
-            raise InvalidRequest(
+            raise BadRequest(
                 f"transformer {loaded.name}: output_schema returned {type(schema).__name__},"
                 " not a pyarrow.Schema"
             )
         try:
             check_names(schema)
-        except InvalidRequest as exc:
-            raise InvalidRequest(f"transformer {loaded.name}: {exc.message}") from exc
+        except BadRequest as exc:
+            raise BadRequest(f"transformer {loaded.name}: {exc.message}") from exc
         same = _columns(schema) == _columns(sent)
         self._steps[-1] = _Step(loaded, instance, schema, same)
         self.schema = schema
@@ -215,18 +215,18 @@ class Chain:
             return _no_rows(step.schema)
         if answer is UNCHANGED:
             if not step.unchanged:
-                raise InvalidRequest(
+                raise BadRequest(
                     f"transformer {name}: transform returned UNCHANGED, but output_schema says"
                     f" {_difference(_columns(batch.schema), _columns(step.schema))}"
                 )
             return batch
         if not isinstance(answer, pa.RecordBatch):
-            raise InvalidRequest(
+            raise BadRequest(
                 f"transformer {name}: transform returned {type(answer).__name__}, not a"
                 " pyarrow.RecordBatch, SKIP or UNCHANGED"
             )
         if _columns(answer.schema) != _columns(step.schema):
-            raise InvalidRequest(
+            raise BadRequest(
                 f"transformer {name}: transform returned other columns than output_schema says:"
                 f" {_difference(_columns(answer.schema), _columns(step.schema))}"
             )
@@ -234,7 +234,7 @@ class Chain:
             # A slice counts for what it is cut from: by its own bytes it may fit.
             nbytes = answer.nbytes
             if nbytes > self._max_batch_bytes:
-                raise InvalidRequest(
+                raise BadRequest(
                     f"transformer {name}: made a batch of {nbytes} B; flight.max_batch_bytes is"
                     f" {self._max_batch_bytes}: send smaller batches"
                 )
@@ -242,14 +242,12 @@ class Chain:
         try:
             validate_fully([answer])
         except pa.ArrowInvalid as exc:
-            raise InvalidRequest(
-                f"transformer {name}: made a batch that is not valid: {exc}"
-            ) from exc
+            raise BadRequest(f"transformer {name}: made a batch that is not valid: {exc}") from exc
         # With the announced nullability: a plan belongs to one schema.
         return pa.RecordBatch.from_arrays(answer.columns, schema=step.schema)
 
-    def _refusal(self, name: str, error: BaseException) -> InvalidRequest:
-        refusal = InvalidRequest(f"transformer {name}: {type(error).__name__}: {error}")
+    def _refusal(self, name: str, error: BaseException) -> BadRequest:
+        refusal = BadRequest(f"transformer {name}: {type(error).__name__}: {error}")
         self._failures.tell("transformer failed", name, error)
         return refusal
 
@@ -261,12 +259,12 @@ class Chain:
 
 
 def check_names(schema: pa.Schema) -> None:
-    """Raise ``InvalidRequest`` for invalid or repeated column names."""
+    """Raise ``BadRequest`` for invalid or repeated column names."""
     check_schema("the schema", schema, LARGEST)
     try:
         check_column_names(schema.names, ())
     except UnicodeDecodeError as exc:
-        raise InvalidRequest(f"the schema has a name that is not UTF-8: {exc.reason}") from exc
+        raise BadRequest(f"the schema has a name that is not UTF-8: {exc.reason}") from exc
 
 
 def _outcome(answer: Any) -> Outcome:

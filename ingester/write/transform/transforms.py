@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from ingester.config.settings import TableSettings, TransformSettings
-from ingester.errors import IngesterError, InvalidRequest, NotAvailable
+from ingester.errors import BadRequest, IngesterError, NotAvailable
 from ingester.observability.status import TransformStatus
 from ingester.write.transform.chain import Chain, FailureLog, Observe, Surroundings
 from ingester.write.transform.loading import LoadedTransformer, TransformerLoader
@@ -74,7 +74,7 @@ class Transforms:
 
         Raises:
             NotAvailable: a class is not allowed or not found.
-            InvalidRequest, TooSlow, Saturated: see :class:`Chain`.
+            BadRequest, TooSlow, Saturated: see :class:`Chain`.
         """
         return Chain(self._surroundings, [self._loader.load(name) for name in names], sent)
 
@@ -87,13 +87,13 @@ class Transforms:
             asked: the classes that ``create_table`` names. Those of the settings win.
 
         Raises:
-            InvalidRequest: a class is not allowed or not found.
+            BadRequest: a class is not allowed or not found.
             TooSlow, Saturated: see :class:`TransformPool`.
         """
         if len(asked) > MAX_CLASSES:
-            raise InvalidRequest(f"transformers: {len(asked)} classes; at most {MAX_CLASSES}")
+            raise BadRequest(f"transformers: {len(asked)} classes; at most {MAX_CLASSES}")
         if len(set(asked)) != len(asked):
-            raise InvalidRequest(f"transformers: {list(asked)} names a class twice")
+            raise BadRequest(f"transformers: {list(asked)} names a class twice")
         try:
             for name in asked:
                 self._loader.check_allowed(name)
@@ -102,7 +102,7 @@ class Transforms:
                 return definition
             loaded = await self._in_thread(self._all, names)
         except NotAvailable as exc:
-            raise InvalidRequest(exc.message) from exc
+            raise BadRequest(exc.message) from exc
         used = [(each.name, each.version) for each in loaded]
         return replace(definition, transformers=()).with_transformers(used)
 

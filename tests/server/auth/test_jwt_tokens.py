@@ -20,7 +20,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ingester.config.settings import AuthSettings, ConfigError
-from ingester.errors import Unauthenticated
+from ingester.errors import NotAuthenticated
 from ingester.server.auth.jwt_tokens import JwksUnreachable, JwtTokens
 from tests.drivers.waiting import until
 from tests.drivers.wire import numbers, put, query
@@ -114,7 +114,7 @@ FORGED: dict[str, Callable[[], str]] = {
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_token_that_is_not_the_providers_lets_nobody_in(file: Path, forged: str) -> None:
     known = JwtTokens(settings(str(file)), lambda: None)
-    with pytest.raises(Unauthenticated) as refused:
+    with pytest.raises(NotAuthenticated) as refused:
         known.caller(FORGED[forged]())
     assert "Traceback" not in str(refused.value)
 
@@ -146,7 +146,9 @@ def test_a_key_that_is_withdrawn_ends_its_tokens_and_a_bad_set_changes_nothing(f
     before = len(changes)
     assert known.refresh()
     assert len(changes) > before
-    with pytest.raises(Unauthenticated, match=r"by a key that the set of auth\.jwks does not have"):
+    with pytest.raises(
+        NotAuthenticated, match=r"by a key that the set of auth\.jwks does not have"
+    ):
         known.caller(token)
     assert known.caller(other).name == "alice"
 
@@ -156,7 +158,7 @@ def test_a_key_that_is_replaced_under_its_id_ends_the_tokens_of_the_one_before(f
     assert known.caller(token).name == "alice"
     write_keys(file, public(OTHER_RSA, "r1", "RS256"), public(EC, "e1", "ES256"))
     assert known.refresh()
-    with pytest.raises(Unauthenticated, match="not valid"):
+    with pytest.raises(NotAuthenticated, match="not valid"):
         known.caller(token)
     assert known.caller(signed(OTHER_RSA)).name == "alice"
     assert not known.refresh()
@@ -169,7 +171,7 @@ def test_a_key_that_is_replaced_beside_one_for_another_use_ends_its_tokens(file:
     assert known.caller(token).name == "alice"
     write_keys(file, public(OTHER_RSA, "r1", "RS256"), other_use)
     assert known.refresh()
-    with pytest.raises(Unauthenticated, match="not valid"):
+    with pytest.raises(NotAuthenticated, match="not valid"):
         known.caller(token)
 
 
@@ -234,7 +236,7 @@ def test_a_new_key_is_loaded_when_it_is_seen_and_unknown_ones_do_not_load_it_aga
     assert provider.asked == 2
     monkeypatch.setattr("ingester.server.auth.jwt_tokens.RELOAD_AFTER_S", 3600.0)
     for number in range(20):
-        with pytest.raises(Unauthenticated):
+        with pytest.raises(NotAuthenticated):
             known.caller(signed(headers={"kid": f"made-up-{number}"}))
     assert provider.asked == 2
 
@@ -251,7 +253,7 @@ def test_known_keys_stay_in_use_while_the_provider_is_unreachable_and_strangers_
     assert known.caller(signed()).name == "alice"
     began = time.monotonic()
     for number in range(50):
-        with pytest.raises(Unauthenticated):
+        with pytest.raises(NotAuthenticated):
             known.caller(signed(headers={"kid": f"made-up-{number}"}))
     assert known.caller(signed(sub="bob")).name == "bob"
     assert time.monotonic() - began < 5.0, "one load at most is waited for"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.errors import Unauthenticated
+from ingester.errors import NotAuthenticated
 from ingester.server.auth.audit import BURST, BURST_OF_ALL, MAX_PRINCIPALS, AuditLog
 from ingester.server.auth.rights import NOBODY, RIGHTS, BadGrant, Caller, Grant, Right, parse_grant
 from ingester.server.auth.token_file import WatchedTokens, change_tokens
@@ -63,12 +63,12 @@ def test_only_the_whole_secret_of_a_valid_token_lets_in() -> None:
     wrong = [made[:-1], made + "A", made.upper(), made.replace(entry.id, other.id), "igt_", ""]
     wrong += [f"igt_{entry.id}_{entry.sha256}", f"igt_{entry.id}_", made[:17] + "é" + made[18:]]
     for token in wrong:
-        with pytest.raises(Unauthenticated, match="not known here"):
+        with pytest.raises(NotAuthenticated, match="not known here"):
             book.caller(token, NOW)
-    with pytest.raises(Unauthenticated, match="expired at 2026-11-27"):
+    with pytest.raises(NotAuthenticated, match="expired at 2026-11-27"):
         book.caller(made, NOW + timedelta(days=1))
     gone = TokenBook(revoked(kept, entry.id, NOW))
-    with pytest.raises(Unauthenticated, match="was revoked at"):
+    with pytest.raises(NotAuthenticated, match="was revoked at"):
         gone.caller(made, NOW)
     assert (book.valid(NOW), gone.valid(NOW)) == (1, 0)
 
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_used_leaves_the_tokens_of_before(tmp_path: Path) 
     change_tokens(path, lambda kept: TokenFile(VERSION, []))
     assert watched.look()
     assert watched.failure is None
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(NotAuthenticated):
         watched.caller(made)
 
 

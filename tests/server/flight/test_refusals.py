@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from ingester.errors import ERRORS, IngesterError, InvalidRequest, kind_of
+from ingester.errors import ERRORS, BadRequest, IngesterError, kind_of
 from ingester.server.flight.refusals import TRAILER, no_flight_errors, refusals
 from tests.fuzz.raw_flight import (
     Answered,
@@ -147,7 +147,7 @@ def test_the_trailers_are_what_a_client_of_pyarrow_finds_by_a_middleware(refusin
 
     with fl.FlightClient(refusing, middleware=[Factory()]) as client:
         with pytest.raises(pa.ArrowInvalid, match="table has double"):
-            client.do_get(fl.Ticket(InvalidRequest.__name__.encode()))
+            client.do_get(fl.Ticket(BadRequest.__name__.encode()))
         assert json.loads(found[TRAILER][0])["code"] == "invalid"
 
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ingester.errors import Forbidden, Unauthenticated
+from ingester.errors import AccessDenied, NotAuthenticated
 from ingester.server.auth.access import Access
 from ingester.server.auth.rights import Caller, parse_grants
 from ingester.server.http.app import create_app
@@ -27,7 +27,7 @@ class OneToken:
     def caller(self, token: str) -> Caller:
         """Return who shows this token."""
         if token != "igt_one":
-            raise Unauthenticated("the token is not known here")
+            raise NotAuthenticated("the token is not known here")
         return Caller("one", "1", parse_grants(["sensors:read"]))
 
 
@@ -74,7 +74,7 @@ def test_what_is_not_in_the_table_of_needs_is_refused_where_tokens_are_asked_for
     permit = access.admit(["Bearer igt_one"])
     permit.require("get all", "sensors")
     for namespace in ("sensors", None):
-        with pytest.raises(Forbidden, match="nothing that a token can have a right to"):
+        with pytest.raises(AccessDenied, match="nothing that a token can have a right to"):
             permit.require("action forgotten", namespace)
     behind = Entrance(access).behind("/forgotten", handle)
     headers = [(b"host", b"localhost"), (b"authorization", b"Bearer igt_one")]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import structlog
 
-from ingester.errors import IngesterError, InvalidRequest, TooSlow
+from ingester.errors import BadRequest, IngesterError, TooSlow
 from ingester.transform import SKIP, UNCHANGED, Signal, Transformer
 from ingester.write.transform.chain import Chain, FailureLog, Surroundings
 from ingester.write.transform.loading import LoadedTransformer
@@ -93,7 +93,7 @@ def test_those_that_were_made_are_closed_when_a_later_one_cannot_be(stage: Stage
     def fail() -> None:
         raise OSError("no model")
 
-    with pytest.raises(InvalidRequest, match="b: OSError: no model"):
+    with pytest.raises(BadRequest, match="b: OSError: no model"):
         stage.chain(stage.loaded("a"), stage.loaded("b", made=fail))
     assert stage.events == ["a made", "b made", "a closed"]
 
@@ -136,7 +136,7 @@ def test_of_many_failures_one_is_told(stage: Stage) -> None:
     chain = stage.chain(stage.loaded("a", fail))
     with structlog.testing.capture_logs() as told:
         for _ in range(100):
-            with pytest.raises(InvalidRequest):
+            with pytest.raises(BadRequest):
                 chain(numbers(0, 1))
     (event,) = told
     assert "ValueError: always" in event["error"]
@@ -154,7 +154,7 @@ def test_an_error_that_was_told_holds_no_batch(stage: Stage) -> None:
     for _ in range(10):
         try:
             chain(numbers(0, 1))
-        except InvalidRequest as exc:
+        except BadRequest as exc:
             errors.append(exc)
     assert len(errors) == 10
     assert pa.total_allocated_bytes() - before < 800_000
