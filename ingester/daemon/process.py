@@ -30,6 +30,7 @@ from ingester.daemon.drain import Drain
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE, exit_code
 from ingester.daemon.listening import check_address, listen
 from ingester.daemon.process_tuning import (
+    convert_once,
     hand_over_soon,
     keep_grpc_silent,
     let_calls_poll,
@@ -99,6 +100,7 @@ def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | 
         check_tracing(settings.tracing)
         with locked(settings.data_dir):
             tell_open_folders(settings)
+            convert_once()
             return trio.run(
                 partial(_main, settings, on_ready, logs, reread or (lambda: settings)),
                 strict_exception_groups=True,

@@ -6,6 +6,8 @@ import os
 import resource
 import sys
 
+import pyarrow as pa
+
 SLICE_S = 0.001
 """The time after which a computing thread yields the interpreter to a waiting one."""
 _EXPERIMENTS = "GRPC_EXPERIMENTS"
@@ -49,3 +51,12 @@ def hand_over_soon() -> None:
     wait each time.
     """
     sys.setswitchinterval(SLICE_S)
+
+
+def convert_once() -> None:
+    """Convert one Python object to Arrow, so that pyarrow imports pandas now if it is installed.
+
+    pyarrow does this at its first conversion, and it takes a second: the first write or query would
+    wait for it.
+    """
+    pa.array([0])

@@ -72,6 +72,7 @@ def _import_all() -> None:
         importlib.import_module(f"ingester.cli.{name}")
     with contextlib.suppress(ModuleNotFoundError):
         importlib.import_module("tests.drivers.s3_models").load_models()
+    importlib.import_module("ingester.daemon.process_tuning").convert_once()
     # No collection of a child walks them: they are nobody's garbage.
     gc.collect()
     gc.freeze()
