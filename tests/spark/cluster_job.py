@@ -1,9 +1,9 @@
-"""A user's job on a cluster: reads, writes with failing and slow tasks, compacts. Prints JSON.
+"""A user's job on a cluster: it reads, writes with failing and slow tasks, compacts, prints JSON.
 
     python cluster_job.py ZIP URL NAMESPACE TABLE
 
-The driver and the workers, each a process of its own, have the package from the zip alone, which is
-the wheel.
+The driver and the workers are separate processes. They import the package from the zip only,
+which is the wheel.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 
 WHEEL, URL, NAMESPACE, TABLE = sys.argv[1:]
-# Before everything that the environment may have installed.
+# The wheel comes before all packages that the environment has installed.
 sys.path.insert(0, WHEEL)
 
 import pyarrow as pa  # noqa: E402
@@ -31,7 +31,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
-    # Of the workers' JVMs: those of the driver's.
+    # The workers' JVMs use the driver's options.
     "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
     "spark.submit.pyFiles": WHEEL,
     "spark.task.maxFailures": "4",
@@ -44,7 +44,7 @@ SETTINGS = {
 
 
 def unreliable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows as they come, then a failure in some first attempts, and a long pause in others."""
+    """Return the rows, then fail in some first attempts and pause for long in others."""
     context = TaskContext.get()
     assert context is not None
     yield from batches
@@ -55,14 +55,14 @@ def unreliable(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def where(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Which package an executor has."""
+    """Return the path of the package that an executor has imported."""
     import ingester as there
 
     yield pa.record_batch({"file": [str(there.__file__)]})
 
 
 def counts(spark: SparkSession) -> list[int]:
-    """Rows by each way of reading."""
+    """Return the number of rows for each way of reading."""
     path = f"{URL}/{NAMESPACE}/{TABLE}"
     ways: list[DataFrame] = [
         read_table(spark, URL, NAMESPACE, TABLE, reader="native"),
@@ -73,7 +73,7 @@ def counts(spark: SparkSession) -> list[int]:
 
 
 def main() -> None:
-    """All of it."""
+    """Run the job and print the results."""
     builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("cluster job")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)

@@ -1,4 +1,4 @@
-"""One daemon for the folder, a new table per test, and one table for filters."""
+"""Shared fixtures: one daemon, a new table for each test, and one table for filters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon that persists when asked."""
+    """A daemon that flushes only on request."""
     folder = tmp_path_factory.mktemp("spark")
     with Daemon.start(folder / "data", memory__limit="512MiB", persist__max_age="1h") as daemon:
         yield daemon
@@ -27,19 +27,16 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="session")
 def store(daemon: Daemon) -> Path:
-    """The folder of the daemon's store."""
     return daemon.data_dir / "store"
 
 
 @pytest.fixture(scope="session")
 def url(store: Path) -> str:
-    """The store's URL."""
     return f"file://{store}"
 
 
 @pytest.fixture
 def client(daemon: Daemon) -> Iterator[fl.FlightClient]:
-    """A connection to the daemon."""
     with fl.connect(daemon.flight) as client:
         yield client
 
@@ -52,7 +49,7 @@ def table() -> Table:
 
 @pytest.fixture(scope="session")
 def spread(daemon: Daemon) -> Table:
-    """Every row in a file of its own, all kinds of values that compare oddly."""
+    """A table with one file per row, whose values compare in unusual ways."""
     table = ("source", "spread")
     batch = pa.record_batch(SPREAD)
     with fl.connect(daemon.flight) as client:

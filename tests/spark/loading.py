@@ -1,4 +1,4 @@
-"""The data source as users call it."""
+"""Batch reads through the data source, as users call it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ limits_batches = pytest.mark.skipif(not LIMITS_BATCHES, reason="Spark before 4.2
 
 
 def load(spark: SparkSession, url: str, table: Table, **options: object) -> DataFrame:
-    """A batch read of a table."""
+    """Read a table through the data source."""
     register(spark)
     named = {name: str(value) for name, value in options.items()}
     return spark.read.format("ingester").options(**named).load(f"{url}/{table[0]}/{table[1]}")

@@ -25,7 +25,7 @@ def _four(value: object) -> list[Any]:
 
 
 def _decimals(digits: str) -> list[list[Any]]:
-    """Of the most digits, and of few."""
+    """Return decimals with the largest number of digits, and with few."""
     most, one = Decimal(digits), Decimal(1).scaleb(int(Decimal(digits).as_tuple().exponent))
     return [
         _four(Decimal("-1.5")),
@@ -58,7 +58,7 @@ _DAYS = [
     _four(dt.date(1969, 12, 31)),
     [dt.date(1, 1, 2), dt.date(9999, 12, 30), None, dt.date(1970, 1, 1)],
     _four(dt.date(1970, 1, 1)),
-    # Around the day on which Spark's older calendar ends.
+    # Days around the end of Spark's older calendar.
     [dt.date(1582, 10, 4), dt.date(1582, 10, 15), dt.date(1500, 2, 28), dt.date(1883, 11, 18)],
     _NULLS,
     _four(dt.date(1900, 1, 1)),
@@ -159,9 +159,10 @@ NULL_TESTS = ("is null", "is not null")
 
 
 def values_of(column: str) -> tuple[pa.DataType, list[Any]]:
-    """A column's type (``s.v`` is one inside structs) and values to compare it with.
+    """Return a column's type and the values to compare it with.
 
-    Of floats all, of others those that stand first in three files.
+    ``s.v`` is the column ``v`` of the struct ``s``. All values of float columns are returned; of
+    other columns, the first values in three of the files.
     """
     name, _, inner = column.partition(".")
     array = pc.struct_field(ODD[name], inner) if inner else ODD[name]
@@ -172,7 +173,7 @@ def values_of(column: str) -> tuple[pa.DataType, list[Any]]:
 
 
 def conditions() -> list[tuple[str, pa.DataType, str, Any]]:
-    """Column, its type, operator and value; None as the value of a test for null."""
+    """Return column, type, operator and value of each condition; null tests have no value."""
     found: list[tuple[str, pa.DataType, str, Any]] = []
     for column in (*_COLUMNS, "s.v", "s.n"):
         if column != "s":

@@ -1,4 +1,4 @@
-"""Rows in groups of four, one file each, whose bounds are easy to misread."""
+"""Rows in groups of four, one file per group, whose bounds are easy to misread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""write and writeStream to format("ingester"): every row once, beside a running daemon."""
+"""write and writeStream to format("ingester"): every row once, while a daemon is running."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def save(frame: DataFrame, url: str, table: Table, **options: object) -> None:
 
 
 def numbers(spark: SparkSession, first: int, count: int, tasks: int = 2) -> DataFrame:
-    """Rows of the table that ``events`` makes."""
+    """Return rows with the columns of ``events``."""
     rows = spark.range(first, first + count, 1, tasks)
     day = F.expr("timestamp'2026-11-21 00:00:00Z' + make_interval(0, 0, 0, cast(id % 3 as int))")
     return rows.select(
@@ -50,7 +50,7 @@ def numbers(spark: SparkSession, first: int, count: int, tasks: int = 2) -> Data
 
 
 def shows(client: fl.FlightClient, table: Table, expected: list[int]) -> None:
-    """The daemon looks for others' versions once a second."""
+    """Wait for the rows; the daemon looks for versions of other writers once a second."""
 
     def found() -> bool:
         rows = sorted(query(client, table, columns=["i"])["i"].to_pylist())
@@ -171,7 +171,7 @@ def test_a_version_of_the_writers_own_goes_in_once(
 
 
 class Stream:
-    """Rows of one table into another, with a checkpoint that a crash can be made of."""
+    """A stream from one table into another; its last commit can be undone, as by a crash."""
 
     def __init__(
         self, spark: SparkSession, url: str, source: Table, folder: Path, **options: str
@@ -181,7 +181,7 @@ class Stream:
         self._options = options
 
     def run(self, target: Table) -> list[int]:
-        """Rows of each batch."""
+        """Run until all rows are read; return the number of rows in each batch."""
         source = f"{self._url}/{self._source[0]}/{self._source[1]}"
         limit = {"max_files_per_trigger": "2"} if LIMITS_BATCHES else {}
         reader = self._spark.readStream.format("ingester").options(columns="time,host,v,i", **limit)
@@ -195,7 +195,7 @@ class Stream:
         return [json.loads(_json(one))["numInputRows"] for one in running.recentProgress]
 
     def forget_last_commit(self) -> None:
-        """As a driver leaves it that died after the sink's commit and before it noted that."""
+        """Simulate a driver's death between the sink's commit and the checkpoint's."""
         last = max((self._folder / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
         last.unlink()
         last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
@@ -219,10 +219,10 @@ def test_a_stream_goes_in_once_over_restarts_and_repeated_batches(
     stream.forget_last_commit()
     put(client, table, events(50, 20, days=2))
     persist(client, table)
-    # The last batch runs again, and is not written again; then what is new.
+    # The last batch runs again and is not written again; new rows follow.
     if LIMITS_BATCHES:
         assert stream.run(target) == [10, 20]
-    else:  # one batch, and then what came meanwhile
+    else:  # one batch, then the new rows
         assert (stream.run(target), stream.run(target)) == ([50], [20])
     assert manifest.head() == head + 1
     shows(client, target, list(range(70)))
@@ -266,7 +266,8 @@ def test_a_small_partition_does_not_hold_the_rows_of_a_large_one(
     definition = TableDefinition.of_state(manifest.load())
     sink = FileSink(manifest.store, manifest.root, definition, "push", "spark")
     keys = ["cold", *["hot"] * 99_999]
-    # Private: whether one held row keeps a whole batch in memory shows nowhere else.
+    # A private attribute, because nothing else shows whether one row keeps its whole batch in
+    # memory.
     sink._take(pa.record_batch([pa.array(keys), pa.array(range(100_000))], schema=schema))
     (cold,) = sink._held.take(("cold",)).batches
     assert cold.get_total_buffer_size() < 1000

@@ -1,4 +1,4 @@
-"""The reader that needs no jar: tasks of about equal size, and reads from a real S3 server."""
+"""The reader without jars: tasks of about equal size, and reads from a real S3 server."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def build_wheel(folder: Path) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = folder.glob("ingester-*.whl")
-    # Spark puts zip files on its workers' path, and no others; a wheel is one by another name.
+    # Spark adds only files named ``.zip`` to the workers' path; a wheel is a zip file.
     return wheel.rename(wheel.with_suffix(".zip"))
 
 
@@ -36,7 +36,7 @@ def test_failing_and_slow_tasks_on_a_cluster_write_each_row_once(
         put(client, table, events(first, 100, days=3))
         persist(client, table)
     wheel = build_wheel(tmp_path / "wheel")
-    # Not from here, where the package lies.
+    # The working directory is elsewhere, because the package could be imported from here.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, str(JOB), str(wheel), url, *table],

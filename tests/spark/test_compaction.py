@@ -1,4 +1,4 @@
-"""compact, rewrite, expire: the same rows in few files while daemons are running."""
+"""compact, rewrite and expire keep all rows and reduce the number of files while daemons run."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_small_files_become_few_sorted_ones(
         assert rows.equals(rows.sort_by([("host", "ascending"), ("time", "ascending")]))
     assert numbers(client, table) == list(range(600))
     assert read_table(spark, url, *table).count() == 600
-    # What is compacted is left alone.
+    # A compacted table is left unchanged.
     again = compact(spark, url, *table)
     assert (again.files_before, again.version) == (0, report.version)
     assert verify(manifest).findings == ()
@@ -104,7 +104,7 @@ def test_rows_stay_as_they_are_while_the_daemon_writes(
     writing.start()
     reports: list[CompactionReport] = []
     try:
-        # A small target, so that files of the keyed table are rewritten, too.
+        # The target is small, so that files of the keyed table are rewritten too.
         while len(reports) < 6 or rounds < 6:
             for one in (table, keyed):
                 reports.append(compact(spark, url, *one, target_file_bytes=100_000))
@@ -123,7 +123,7 @@ def test_rows_stay_as_they_are_while_the_daemon_writes(
 
 
 class Overtaken(Rewriting):
-    """Another compaction commits its files first, once, between our tasks and our commit."""
+    """A rewrite that another compaction overtakes once, just before its commit."""
 
     __slots__ = ("other",)
 
@@ -232,7 +232,7 @@ def test_the_job_reports_and_exits_by_what_it_did(
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "ingester.spark.compact", *arguments]
-        # As in a user's shell: our own session has told its workers which Python to take.
+        # In a user's shell PYSPARK_PYTHON is not set; our own session has set it.
         shell = {name: text for name, text in os.environ.items() if name != "PYSPARK_PYTHON"}
         return subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=200, env=shell
@@ -252,7 +252,8 @@ def test_the_job_reports_and_exits_by_what_it_did(
 def test_the_job_rewrites_in_the_order_and_compression_that_it_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    # As a file: imported, the module would take the place of the function of its name.
+    # The job is run as a file, because an import of the module would hide the function of that
+    # name.
     job_file = runpy.run_path(str(Path(compaction.__file__).parents[1] / "compact.py"))
     asked_of, job_of = job_file["asked_of"], job_file["job_of"]
     table = ["file:///lake", "n", "t"]

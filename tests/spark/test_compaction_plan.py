@@ -1,4 +1,4 @@
-"""Groups of a compaction: within partitions, full, and each file at most once."""
+"""Compaction groups stay within a partition, are full, and contain each file at most once."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def test_groups_are_of_small_files_of_one_partition_and_as_full_as_can_be(files:
 
 @given(FILES)
 def test_it_comes_to_an_end(files: list[Add]) -> None:
-    """Again and again, until there is nothing to do, with fewer files each time.
+    """Repeated compaction ends, and each round leaves fewer files.
 
-    What an earlier spec laid out moves once.
+    Files of an earlier partition spec move once.
     """
     number = len(files)
     while groups := plan_compaction(state_of(files), TARGET):
@@ -133,6 +133,8 @@ def test_files_of_an_earlier_spec_are_put_together_by_where_their_rows_go() -> N
 
 
 def days_of(number: int) -> dict[str, ColumnStats]:
-    """Of a column before ``day`` by its name too, which would tell another order."""
+    """Return statistics in which column ``a``, which sorts before ``day``, has the opposite
+    order.
+    """
     day = ColumnStats(min=f"day {number}", max=f"day {number}", nulls=0)
     return {"a": ColumnStats(min=9 - number, max=9, nulls=0), "day": day}

@@ -1,4 +1,4 @@
-"""The examples in deploy/examples work, even when they are killed."""
+"""The examples in deploy/examples work, also when they are killed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_first_hour_goes_from_top_to_bottom() -> None:
 
 
 def batch_of(first: int, count: int) -> pa.RecordBatch:
-    """One event a second; a third of them has been there a moment before."""
+    """Return one event per second; a third of them repeat a recent event."""
     draw = random.Random(first)
     numbers = [
         n - draw.randint(1, 4) if n > 4 and draw.random() < 0.3 else n
@@ -88,7 +88,7 @@ def test_a_stateful_stream_that_is_killed_gives_what_a_batch_gives(
     for number in range(6, 9):
         put(client, table, batch_of(200 * number, 200))
         persist(client, table)
-    put(client, table, batch_of(20_000, 5))  # an hour later: all before is over
+    put(client, table, batch_of(20_000, 5))  # an hour later: all earlier windows are closed
     persist(client, table)
     done = subprocess.run(
         [*command, "--once"], capture_output=True, text=True, check=False, timeout=300
@@ -116,7 +116,7 @@ def test_a_stateful_stream_that_is_killed_gives_what_a_batch_gives(
     )
     versions = [json.loads(line) for line in shown.stdout.splitlines()]
     assert versions == state_versions(checkpoint)
-    # Each version that counts has one file with the id that the commit log names.
+    # Each committed version has one file with the id from the commit log.
     for store in {one["store"] for one in versions}:
         counted = [one["version"] for one in versions if one["store"] == store and one["counts"]]
         assert sorted(set(counted)) == list(range(1, max(counted) + 1)), store

@@ -1,4 +1,4 @@
-"""A version's files as a DataFrame: exactly those, whatever lies beside them."""
+"""A version's files as a DataFrame: exactly those files, even if the folder has others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ READERS: tuple[Reader, ...] = ("native", "arrow")
 
 @pytest.fixture(params=READERS)
 def reader(request: pytest.FixtureRequest) -> Reader:
-    """Each way to read files: all of them show the same."""
+    """Each way to read files; all return the same rows."""
     chosen: Reader = request.param
     return chosen
 

@@ -1,4 +1,4 @@
-"""Eight clients write through ``kill -9``: four readers return the same rows, each once."""
+"""Eight clients write while the daemon is killed: four readers return each row exactly once."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.drivers.wire import Table, events
 WRITERS = 8
 BATCHES = 40
 ROWS = 50
-"""Of each batch."""
+"""In each batch."""
 KILLS_AT = (0.2, 0.5, 0.8)
-"""Of the batches that are acknowledged."""
+"""As shares of the acknowledged batches."""
 TABLE: Table = ("four", "ways")
 NO_PATIENCE = RetryPolicy(for_s=0.5)
 
@@ -35,20 +35,20 @@ def batch_of(writer: int, number: int) -> pa.RecordBatch:
 
 
 class Writer(threading.Thread):
-    """Writes its batches in order; whatever it has no answer for it sends again, as the same."""
+    """Writes its batches in order and repeats each unacknowledged batch with the same id."""
 
     def __init__(self, number: int, endpoint: list[str]) -> None:
         super().__init__(name=f"writer-{number}", daemon=True)
         self.number = number
         self.done = 0
-        self._endpoint = endpoint  # one, exchanged when the daemon is
+        self._endpoint = endpoint  # a list of one, replaced when the daemon restarts
 
     def run(self) -> None:
         while self.done < BATCHES:
             try:
                 self._write()
             except ClientError:
-                time.sleep(0.05)  # for the daemon that comes
+                time.sleep(0.05)  # until the next daemon listens
 
     def _write(self) -> None:
         with Client(self._endpoint[0], retry=NO_PATIENCE) as client:
@@ -58,7 +58,7 @@ class Writer(threading.Thread):
             )
             try:
                 for number in range(before, BATCHES):
-                    # As slow as a client that has other things to do, so that kills fall among.
+                    # The client writes slowly, so that kills fall between its writes.
                     writer.write(batch_of(self.number, number)).result()
                     self.done = number + 1
                 writer.close()
@@ -68,7 +68,7 @@ class Writer(threading.Thread):
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> str:
-    """The store's URL, after all that."""
+    """The store's URL, after all writes and kills."""
     folder = tmp_path_factory.mktemp("four")
     daemon = Daemon.start(folder / "data", persist__max_age="300ms")
     url = f"file://{daemon.data_dir / 'store'}"
@@ -96,7 +96,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> str:
 
 @pytest.fixture(scope="module")
 def written() -> list[tuple[object, ...]]:
-    """All rows, in order of their number."""
+    """All written rows, ordered by number."""
     batches = [batch_of(w, n) for n in range(BATCHES) for w in range(WRITERS)]
     return _rows(pa.Table.from_batches(batches))
 
@@ -141,7 +141,7 @@ def test_pyarrow_on_the_manifest(lake: str, written: list[tuple[object, ...]]) -
     manifest = Manifest(open_store(lake), *TABLE)
     state = manifest.load()
     kinds = {add.kind for add in state.files.values()}
-    assert kinds == {"persist", "rewrite"}  # some are compacted, some are as the daemons made them
+    assert kinds == {"persist", "rewrite"}  # some files are compacted, others are as flushed
     root = Path(lake.removeprefix("file://")) / manifest.root
     files = [pq.ParquetFile(root / path).read() for path in state.files]
     assert _rows(pa.concat_tables(files)) == written

@@ -1,4 +1,4 @@
-"""The driver's part of a write to a keyed table: losers, other drivers, daemons that die."""
+"""The driver's part of a write to a keyed table: losing tasks, rival drivers, killed daemons."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_write_of_many_messages_becomes_visible_at_once(
     assert query(client, table).num_rows == 0
     writer.commit([kept, None])
     assert sorted(rows(client, table)) == list(range(500))
-    # What a loser has put aside is clean-up's.
+    # Garbage collection deletes the staged files of a losing task.
     assert isinstance(lost, TaskResult)
     assert all(manifest.store.exists(one.path) for one in lost.parts)
     clean_up(manifest, Retention(retain_s=0, orphan_grace_s=0, keep_versions=10))
@@ -167,7 +167,7 @@ def test_two_drivers_of_one_write_at_once_write_it_once_and_say_what(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """One was taken for dead."""
+    """The first driver was taken for dead and is still running."""
     monkeypatch.setattr(module, "MESSAGE_BYTES", 1000)
     create(client, table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
     written = spark.range(2_000).selectExpr("id AS k", "id * 2 AS v").cache()
@@ -184,7 +184,7 @@ def test_two_drivers_of_one_write_at_once_write_it_once_and_say_what(
             put(client, table, pa.record_batch({"k": [0], "v": [version]}))
     wanted: dict[int, tuple[object, ...]] = {k: (2 * k,) for k in range(2_000)}
     assert rows(client, table) == wanted | {0: (2,)}
-    # Both write to one stream: what they say may stand in one line.
+    # Both drivers write to one stream, so two messages may share a line.
     told = list(map(json.loads, re.findall(r"\{[^{}]*\}", capsys.readouterr().err)))
     assert [one["sequence"] for one in told] == [1, 1, 2, 2, 3, 3]
     for pair in (told[:2], told[2:4], told[4:]):
@@ -195,7 +195,7 @@ def test_two_drivers_of_one_write_at_once_write_it_once_and_say_what(
 def test_a_daemon_that_has_no_room_is_asked_again_and_takes_the_rows_once(
     spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others have transactions open, with all that may be open at once."""
+    """Other clients hold the largest number of open transactions."""
     refused: list[Json] = []
     exchange = Connection.exchange
 
@@ -243,7 +243,7 @@ def test_a_daemon_that_has_no_room_is_asked_again_and_takes_the_rows_once(
 def writer_in_this_process(
     frame: DataFrame, url: str, table: Table, endpoint: str, **more: object
 ) -> None:
-    """What Spark does with a batch write, where its driver's part can be watched."""
+    """Do what Spark does for a batch write, with a driver's part that a test can observe."""
     writer = keyed_writer(frame.schema, url, table, endpoint, **more)
     writer.commit([writer.write(iter(frame.toArrow().to_batches(max_chunksize=100)))])
 

@@ -1,4 +1,4 @@
-"""write and writeStream to a table with a primary key: through its daemon, atomically, once."""
+"""write and writeStream to a keyed table: through its daemon, atomically, exactly once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows(client: fl.FlightClient, table: Table) -> dict[int, tuple[object, ...]]
 
 @pytest.fixture
 def stock(client: fl.FlightClient, table: Table) -> Table:
-    """A table of things by number."""
+    """A keyed table with three rows."""
     schema = pa.schema({"k": pa.int64(), "v": pa.int64(), "s": pa.string()})
     create(client, table, schema, primary_key=["k"])
     batch = pa.record_batch({"k": [1, 2, 3], "v": [10, 20, 30], "s": ["a", "b", "c"]})
@@ -38,7 +38,7 @@ def test_rows_replace_what_has_their_keys_and_missing_columns_are_null(
     frame = spark.createDataFrame([(2, 21), (4, 41)], "k bigint, v bigint").repartition(2)
     save(frame, url, stock, endpoint=daemon.flight)
     assert rows(client, stock) == {1: (10, "a"), 2: (21, None), 3: (30, "c"), 4: (41, None)}
-    # Nothing is left of what was put aside.
+    # No staged files are left.
     folder = Path(url.removeprefix("file://")) / stock[0] / stock[1]
     assert not list(folder.rglob("_staging/*"))
 
@@ -67,7 +67,7 @@ def test_a_version_of_the_writers_own_goes_in_once(
     assert rows(client, stock)[1] == (101, "later")
     nightly(1, 102)
     assert rows(client, stock)[1] == (102, None)
-    # The same version of the same writer is another one in another table.
+    # The same writer and version is a separate write in another table.
     beside = (stock[0], f"{stock[1]}_beside")
     create(client, beside, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"])
     frame = spark.createDataFrame([(7, 70)], "k bigint, v bigint")
@@ -94,7 +94,7 @@ def test_a_stream_goes_in_once_over_restarts_and_repeated_batches(
     )
     put(client, target, changed)
     stream.forget_last_commit()
-    # The last batch runs again, and does not take back what was written since.
+    # The last batch runs again and does not undo later writes.
     assert stream.run(target) == ([20] if LIMITS_BATCHES else [40])
     found = {row["i"]: row["host"] for row in query(client, target).to_pylist()}
     assert sorted(found) == list(range(40))

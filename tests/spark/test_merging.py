@@ -1,4 +1,4 @@
-"""Buffered rows of a keyed table merged with files: the last row wins, deletes remove."""
+"""Buffered rows of a keyed table are merged with files: the last row wins, deletes remove rows."""
 
 from __future__ import annotations
 

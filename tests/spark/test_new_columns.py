@@ -1,6 +1,6 @@
-"""A column added while a stream runs stops it before the first row with a value there.
+"""A column added during a stream stops it before the first row with a value in that column.
 
-No row is lost or doubled by the restart, and existing DataFrames do not change.
+The restart loses and doubles no row. Existing DataFrames do not change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOLD = r"column 'late' was added to table .*Load it again .*same checkpoint"
 
 
 def rows(first: int, count: int, **columns: object) -> pa.RecordBatch:
-    """Rows of ``events`` with further columns that have one value."""
+    """Return rows of ``events`` with additional columns, each with one value."""
     batch = events(first, count)
     for name, value in columns.items():
         batch = batch.append_column(name, pa.array([value] * count))
@@ -39,14 +39,14 @@ def rows(first: int, count: int, **columns: object) -> pa.RecordBatch:
 
 
 def write(client: fl.FlightClient, table: Table, *batches: pa.RecordBatch) -> None:
-    """A file of each batch, and a version of each file."""
+    """Write each batch to a file and a version of its own."""
     for batch in batches:
         put(client, table, batch)
         persist(client, table)
 
 
 class Running:
-    """A stream of one table into Parquet files, with a checkpoint that outlives it."""
+    """A stream of one table into Parquet files; its checkpoint survives restarts."""
 
     def __init__(self, spark: SparkSession, url: str, table: Table, folder: Path) -> None:
         register(spark)
@@ -61,7 +61,7 @@ class Running:
         return writer.option("checkpointLocation", self._checkpoint).trigger(**trigger).start()
 
     def run(self, frame: DataFrame) -> None:
-        """As far as there is something."""
+        """Run until all available rows are read."""
         self.start(frame, availableNow=True).awaitTermination()
 
     def run_twice(self, frame: DataFrame) -> None:
@@ -69,7 +69,7 @@ class Running:
         self.run(frame)
 
     def arrived(self, column: str) -> list[tuple[int, object]]:
-        """What a column has, by ``i``."""
+        """Return ``i`` and the column's value for each written row."""
         found = self._spark.read.option("mergeSchema", "true").parquet(self._out)
         return sorted((row.i, row.asDict().get(column)) for row in found.collect())
 
@@ -91,8 +91,8 @@ def test_a_stream_stops_before_a_new_column_and_continues_after_it_is_loaded_aga
     finally:
         query.stop()
     assert all(i < 20 for i, _ in stream.arrived("late"))
-    # The frame that is there has no place for the column, however often it is started. (Before
-    # Spark 4.2 such a run may end with what comes before the column.)
+    # The old frame lacks the column in all runs. (Before Spark 4.2 such a run may first write the
+    # rows that precede the column.)
     with pytest.raises(Exception, match=TOLD):
         stream.run_twice(old)
     assert all(i < 20 for i, _ in stream.arrived("late"))
@@ -133,7 +133,7 @@ def test_a_frame_that_was_made_before_a_column_came_has_the_rows_of_then(
 
 
 def stream(url: str, table: Table, version: int) -> TableStream:
-    """As Spark's driver has it for a frame that was loaded when this was the newest version."""
+    """Return the stream that Spark's driver has for a frame loaded at this version."""
     said = SourceOptions.stream({"path": f"{url}/{table[0]}/{table[1]}"})
     manifest, state = said.state(version)
     seen = SourceRows.all(state, None)
@@ -155,13 +155,13 @@ def test_what_comes_before_a_column_is_a_batch_and_no_plan_goes_past_it(
     told = "columns 'late', 'more' were added"
     with pytest.raises(StreamUnsuitable, match=told):
         reader.latestOffset(end, ReadMaxFiles(1))
-    # A batch that somebody else has planned: all of it is refused.
+    # Another process has planned the batch: all of it is refused.
     past = {"version": manifest.head(), "files": 0}
     with pytest.raises(StreamUnsuitable, match=told):
         reader.partitions(begin, past)
     anew = stream(url, table, manifest.head())
     assert sum(count(anew, part) for part in anew.partitions(begin, past)) == 15
-    # A new stream of the old frame would begin with rows that have it.
+    # A new stream of the old frame would begin with rows that have the column.
     with pytest.raises(StreamUnsuitable, match=told):
         reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
@@ -169,7 +169,7 @@ def test_what_comes_before_a_column_is_a_batch_and_no_plan_goes_past_it(
 def test_without_a_start_a_batch_begins_where_the_last_plan_ended(
     client: fl.FlightClient, url: str, table: Table
 ) -> None:
-    """So Spark 4.0 and 4.1 ask."""
+    """Spark 4.0 and 4.1 ask for offsets this way."""
     write(client, table, rows(0, 5))
     manifest = Manifest(open_store(url), *table)
     reader = stream(url, table, manifest.head())

@@ -1,4 +1,4 @@
-"""A store and a log written by an earlier version, read as DataFrames."""
+"""A store and a log of an earlier release, read as DataFrames."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ COLUMNS = {PLAIN: "i", EVENTS: "i", KEYED: "k", (COPY, "a"): "id", (COPY, "b"): 
 
 @pytest.fixture(scope="module", params=fixtures(), ids=lambda each: str(each.release))
 def release(request: pytest.FixtureRequest) -> Fixture:
-    """What one release has left."""
+    """The data of one release."""
     found: Fixture = request.param
     return found
 
 
 @pytest.fixture(scope="module")
 def answers(release: Fixture) -> Json:
-    """What that release found in it."""
+    """The answers of that release about its own data."""
     found: Json = release.answers()["daemon"]["found"]
     return found
 

@@ -1,4 +1,4 @@
-"""``rewrite(partition_by=…)``: other folders, the same rows, for every reader at any time."""
+"""``rewrite(partition_by=…)`` changes the folders and keeps the rows for every reader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def of_spark(frame: DataFrame) -> list[int]:
 def assert_all_read(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table, wanted: list[int]
 ) -> None:
-    """Every reader of files has these rows, and the columns that today's spec makes."""
+    """Assert that every reader of files returns these rows and the columns of the current spec."""
     register(spark)
     path = f"{url}/{table[0]}/{table[1]}"
 
@@ -73,7 +73,7 @@ def test_files_move_into_other_folders_while_the_daemon_writes(
 ) -> None:
     put(client, table, events(0, 300, days=3))
     persist(client, table)
-    put(client, table, events(300, 300, days=3))  # in buffers, by days
+    put(client, table, events(300, 300, days=3))  # in buffers, by day
     report = rewrite(spark, url, *table, partition_by=["hour(time)", "identity(host)"])
     assert (report.rows, report.files_after, report.left) == (300, 21, 0)
     by_hours = {
@@ -81,7 +81,7 @@ def test_files_move_into_other_folders_while_the_daemon_writes(
     }
     assert folders(url, table) == by_hours
     assert_all_read(spark, client, url, table, list(range(300)))
-    # The buffers go where they were meant to go; what comes after goes by hours.
+    # Buffered rows keep their old folders; later rows go to folders by hour.
     persist(client, table)
     assert folders(url, table) == by_hours | {f"time_day=2026-11-{day}" for day in (21, 22, 23)}
     assert describe(client, table)["partition_by"] == ["hour(time)", "identity(host)"]
@@ -130,7 +130,7 @@ def test_the_tail_and_a_stream_go_on_over_a_change(
     persist(client, table)
     assert folders(url, table) == {"", *(f"time_day=2026-11-{day}" for day in (21, 22, 23))}
     assert stream() == list(range(180))
-    # Back again: files of the first spec lie where those of the third do.
+    # The first spec again: its files and those of the third spec share folders.
     rewrite(spark, url, *table, partition_by=["day(time)"])
     assert of_spark(read_table(spark, url, *table, reader="native")) == list(range(180))
     assert stream() == list(range(180))
@@ -158,7 +158,7 @@ def test_a_rewrite_that_ends_in_the_midst_goes_on_when_it_is_called_again(
     left = sum(add.rows for add in before.files.values() if add.spec_id == 1)
     assert 0 < left < 400
     assert report.left == 0
-    assert left <= report.rows < left + 400  # the rest was only put together with what moved now
+    assert left <= report.rows < left + 400  # the rest was only merged with the moved rows
     after = Manifest(open_store(url), *table).load()
     assert after.current_spec == before.current_spec
     assert {add.spec_id for add in after.files.values()} == {2}
@@ -225,7 +225,7 @@ def test_a_killed_daemon_finds_rows_of_both_specs_in_its_log(
             persist(client, table)
             put(client, table, events(30, 30, days=3))
             rewrite(spark, url, *table, partition_by=["hour(time)", "identity(host)"])
-            # It learns of a table's new version when it looks at what others commit.
+            # The daemon learns of a new version when it looks for other writers' commits.
             assert (
                 query(client, table, scope="buffered", version=load(url, table).version).num_rows
                 == 30

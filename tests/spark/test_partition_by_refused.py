@@ -1,4 +1,4 @@
-"""Refusals of ``rewrite(partition_by=…)``, and of tables that it has changed."""
+"""Refusals of ``rewrite(partition_by=…)``, and of writes to tables that it has changed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_whatever_else_is_refused_is_refused_before_the_table_changes(
 def test_a_column_and_a_partition_of_one_name_do_not_come_together(
     spark: SparkSession, client: fl.FlightClient, daemon: Daemon, url: str, table: Table
 ) -> None:
-    """The daemon does not know of the new spec when it is sent the new column."""
+    """The daemon does not yet know the new spec when it receives the new column."""
     put(client, table, events(0, 10))
     persist(client, table)
     rewrite(spark, url, *table, partition_by=["identity(host)"])

@@ -1,4 +1,4 @@
-"""Partition columns: the same value from the folder, the manifest and a buffered row."""
+"""A partition column has the same value in the folder, the manifest and a buffered row."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_any_text_comes_back_from_its_folder(
     persist(client, table)
     persisted = read_table(spark, url, *table, reader=reader)
 
-    # An empty string has no folder: it shares null's.
+    # An empty string has no folder of its own and shares null's.
     expected = [(i, value, value or None) for i, value in enumerate(AWKWARD)]
     assert sorted(tuple(row) for row in persisted.collect()) == expected
     assert sorted(tuple(row) for row in buffered.collect()) == expected
@@ -82,7 +82,7 @@ def test_days_are_dates_and_prune(
 
 TIMES = [
     dt.datetime(2026, 11, 21, 23, 59, 59, 999_999, UTC),
-    dt.datetime(2026, 3, 8, 7, 30, tzinfo=UTC),  # in New York, where the session is, 2:30 is not
+    dt.datetime(2026, 3, 8, 7, 30, tzinfo=UTC),  # New York, the session's zone, skips 2:30 here
     dt.datetime(1969, 12, 31, 23, 0, 0, 1, UTC),
     dt.datetime(1500, 1, 1, tzinfo=UTC),
     None,
@@ -124,7 +124,8 @@ def test_each_transform_has_its_type_and_value_from_every_source(
 
     name = sources[0].columns[-1]
     for frame in sources:
-        # By Arrow: Python's own datetimes go through the session's time zone.
+        # Values are compared as Arrow, because Python datetimes pass through the session's time
+        # zone.
         assert frame.schema == sources[0].schema
         got = frame.orderBy("i").toArrow()
         assert got[name].to_pylist() == EXPECTED[text]
@@ -144,7 +145,7 @@ def test_buckets_are_the_same_buffered_and_persisted(
 
 
 def files_read(spark: SparkSession, url: str, table: Table, condition: Column) -> int:
-    """How many files Spark opens for the rows that meet a condition."""
+    """Return the number of files that Spark opens for the rows that meet a condition."""
     frame = read_table(spark, url, *table).where(condition)
     frame.collect()
     plan = frame._jdf.queryExecution().executedPlan()

@@ -1,4 +1,4 @@
-"""Refusals reach Spark's users as one sentence, in the last line."""
+"""Users of Spark see a refusal as one sentence, in the last line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 
 
 def told(error: pytest.ExceptionInfo[BaseException]) -> str:
-    """What Spark says; fails where it shows more than one place of ours, or a fault of its own."""
+    """Return Spark's message; fail if it shows several of our files, or an internal error."""
     text = str(error.value)
     ours = re.findall(r'File "[^"]*/(?:ingester/spark|persist)/[^"]*\.py"', text)
     assert len(ours) <= 1, text
@@ -39,7 +39,7 @@ def told(error: pytest.ExceptionInfo[BaseException]) -> str:
 
 @pytest.fixture
 def frame(spark: SparkSession) -> DataFrame:
-    """One row of a table that ``events`` makes."""
+    """One row with a column of ``events``."""
     register(spark)
     return spark.createDataFrame([(1,)], "i bigint")
 
@@ -68,7 +68,7 @@ def test_append_is_the_one_mode_and_the_others_say_so(
     create(client, table, events(0, 1).schema)
     path = f"{url}/{table[0]}/{table[1]}"
     before = Manifest(open_store(url), *table).head()
-    # Spark itself refuses these, and advises to overwrite.
+    # Spark itself refuses these modes and advises to overwrite.
     for mode in ("errorifexists", "ignore"):
         with pytest.raises(Exception, match=r"cannot be written in the .* mode"):
             frame.write.format("ingester").mode(mode).save(path)

@@ -1,4 +1,4 @@
-"""Imports of ingester.spark, its error without PySpark, and a local session's listeners."""
+"""Imports of ingester.spark, its error without PySpark, and the listeners of a local session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""format("ingester"): a version's rows or their number, without a jar; invalid options."""
+"""format("ingester") without a jar: rows and row counts of a version, and invalid options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""format("ingester") returns the rows of ``read_table`` for all pushed and given filters."""
+"""format("ingester") with pushed or given filters returns the rows of ``read_table``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_any_condition_gives_the_rows_that_spark_finds_in_the_same_files(
     spark: SparkSession, url: str, spread: Table
 ) -> None:
     files = read_table(spark, url, *spread)
-    # Rows that Spark just holds: its own readers and caches have ideas of NaN.
+    # Rows in memory are the reference, because Spark's readers and caches treat NaN differently.
     plain = spark.createDataFrame(files.collect(), files.schema)
     assert rows(load(spark, url, spread)) == rows(plain)
     for condition in CONDITIONS:
@@ -55,7 +55,7 @@ def test_any_condition_gives_the_rows_that_spark_finds_in_the_same_files(
 
 
 def test_one_frame_serves_many_queries(spark: SparkSession, url: str, spread: Table) -> None:
-    """Spark keeps what one query pushed for the next one, unless nothing is."""
+    """Spark keeps the filters of one query for the next one, unless that query pushes none."""
     frame = load(spark, url, spread)
     low, high = frame.where("time_day = date'2026-11-20'"), frame.where("i >= 4")
     assert (low.count(), frame.count(), high.count()) == (3, ROWS, 4)
@@ -136,7 +136,7 @@ def test_a_filter_option_applies_to_buffered_rows(
     create(client, table, batch.schema, primary_key=["k"])
     put(client, table, batch)
     persist(client, table)
-    # Of these, 1 matches no longer, 2 does now, and 4 is new.
+    # Row 1 no longer matches, row 2 now matches, and row 4 is new.
     put(client, table, pa.record_batch({"k": [1, 2, 4], "v": [99, 11, 12], "w": [1, 1, 1]}))
     frame = read_table(spark, url, *table, endpoint=daemon.flight, filter="v < 15", columns=["k"])
     assert sorted(row.k for row in frame.collect()) == [2, 4]
@@ -173,5 +173,5 @@ def test_only_files_that_can_match_are_opened(
 ) -> None:
     every = load(spark, url, spread, tasks=ROWS, pushdown=True)
     assert every.rdd.getNumPartitions() == ROWS
-    # Nothing to read is one task that Spark asks for anyway.
+    # Spark asks for one task even if no rows are read.
     assert every.where(condition).rdd.getNumPartitions() == max(files, 1)

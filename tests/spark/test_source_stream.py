@@ -1,4 +1,4 @@
-"""readStream.format("ingester"): each row once, with limits, restarts, rewrites, clean-up."""
+"""readStream.format("ingester") returns each row once: limits, restarts, rewrites, clean-up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_LIMIT = ReadAllAvailable()
 
 
 class Query:
-    """A stream of one table into Parquet files, run as far as there is something."""
+    """A stream of one table into Parquet files, run until all available rows are read."""
 
     def __init__(self, spark: SparkSession, url: str, table: Table, folder: Path) -> None:
         register(spark)
@@ -48,7 +48,7 @@ class Query:
         self._out, self._checkpoint = str(folder / "out"), str(folder / "checkpoint")
 
     def run(self, **options: object) -> list[int]:
-        """Rows of each batch."""
+        """Run the stream and return the number of rows in each batch."""
         named = {name: str(value) for name, value in options.items()}
         rows = self._spark.readStream.format("ingester").options(**named).load(self._path)
         writer = rows.writeStream.format("parquet").option("path", self._out)
@@ -59,7 +59,7 @@ class Query:
         return [p["numInputRows"] for p in map(json.loads, map(_json, query.recentProgress))]
 
     def rows(self) -> list[int]:
-        """What has arrived."""
+        """Return the written rows."""
         return sorted(row.i for row in self._spark.read.parquet(self._out).collect())
 
 
@@ -68,7 +68,7 @@ def _json(progress: Any) -> str:
 
 
 def stream(url: str, table: Table, **options: object) -> TableStream:
-    """As Spark's driver has it, without Spark."""
+    """Return the stream that Spark's driver would have, without Spark."""
     named = {name: str(value) for name, value in options.items()}
     said = SourceOptions.stream({**named, "path": f"{url}/{table[0]}/{table[1]}"})
     manifest, state = said.state(said.manifest().head())
@@ -78,7 +78,7 @@ def stream(url: str, table: Table, **options: object) -> TableStream:
 
 
 def paths(reader: TableStream, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
-    """The files between two offsets, by the tasks that read them."""
+    """Return the files between two offsets, in the tasks that read them."""
     found = []
     for partition in reader.partitions(start, end):
         assert isinstance(partition, FilesPartition)
@@ -91,7 +91,7 @@ def manifest_of(url: str, table: Table) -> Manifest:
 
 
 def rewrite(manifest: Manifest) -> None:
-    """Put other names in the place of all files, as a compaction does."""
+    """Replace all files by files with other names, as a compaction does."""
     state = manifest.load()
     actions: list[Any] = []
     for path, add in state.files.items():
@@ -127,7 +127,7 @@ def test_rows_arrive_once_through_limits_restarts_and_rewrites(
 def test_where_a_stream_was_told_to_begin_counts_for_nothing_when_it_is_started_again(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table, tmp_path: Path
 ) -> None:
-    """Its checkpoint counts, also when what it began with is not kept any more."""
+    """The checkpoint counts, even if the start version has been deleted."""
     put(client, table, events(0, 10))
     first = persist(client, table)
     query = Query(spark, url, table, tmp_path)
@@ -148,7 +148,7 @@ def test_where_a_stream_was_told_to_begin_counts_for_nothing_when_it_is_started_
 def test_a_batch_that_runs_again_has_the_same_files(
     client: fl.FlightClient, url: str, table: Table
 ) -> None:
-    """Spark plans a batch anew after a crash, when the table has moved on."""
+    """Spark plans a batch again after a crash, when the table has new versions."""
     put(client, table, events(0, 12, days=12))
     persist(client, table)
     first = stream(url, table)
@@ -193,7 +193,7 @@ def test_any_steps_give_each_file_once(client: fl.FlightClient, url: str, table:
 
 
 def test_files_come_as_they_were_committed(client: fl.FlightClient, url: str, table: Table) -> None:
-    """In any other order a watermark would take rows of the first files for late ones."""
+    """In any other order a watermark would drop rows of the first files as late."""
     for first in range(0, 80, 10):
         put(client, table, events(first, 10))
         persist(client, table)
@@ -284,5 +284,5 @@ def test_a_reader_goes_to_executors_without_the_state(
     (partition,) = reader.partitions(reader.initialOffset(), end)
     there = pickle.loads(pickle.dumps(reader))
     assert sum(batch.num_rows for batch in there.read(partition)) == 10
-    # Private: what asks it for the schema is Spark, in a process of its own.
+    # A private attribute, because Spark asks for the schema in a separate process.
     assert isinstance(there._rows.schema(), StructType)

@@ -1,4 +1,4 @@
-"""The benchmark's Spark tables run; their numbers are not checked."""
+"""The benchmark of Spark tables runs; its numbers are not checked."""
 
 from __future__ import annotations
 

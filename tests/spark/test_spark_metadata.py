@@ -1,4 +1,4 @@
-"""``manifest.spark_metadata``: ``spark.read.parquet`` of the folder reads committed files only."""
+"""With ``manifest.spark_metadata``, ``spark.read.parquet`` reads committed files only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def data_of(daemon: Daemon, table: Table = TABLE) -> Path:
 
 
 def listed(data: Path) -> set[str]:
-    """Names of the files that the log has."""
+    """Return the names of the files in the metadata log."""
     log = data / "_spark_metadata" / "9.compact"
     if not log.exists():
         return set()
@@ -69,11 +69,11 @@ def test_a_bare_read_has_what_is_committed(spark: SparkSession, telling: Daemon)
         assert "time_day" in frame.columns
         assert frame.where("time_day = '2026-11-22'").count() == 67
 
-        compact(spark, url, *TABLE)  # the old files stay where they are for a day
+        compact(spark, url, *TABLE)  # the old files stay for a day
         until(lambda: listed(data) == committed(telling), "the list of compacted files")
         assert bare(spark, data) == list(range(200))
         put(client, TABLE, events(200, 50))
-    assert telling.terminate() == 0  # what a stop persists is in the list, too
+    assert telling.terminate() == 0  # the list includes the files of the final flush
     assert listed(data) == committed(telling)
     assert bare(spark, data) == list(range(250))
 

@@ -1,4 +1,4 @@
-"""A table with many columns and sparse rows, written and compacted by Spark's tasks."""
+"""Spark tasks write and compact a table with many columns and sparse rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA = pa.schema([pa.field("time", pa.timestamp("us")), *WIDE])
 
 
 def _batch(name: str, seed: int, wide: bool) -> pa.RecordBatch:
-    """As Spark makes them: a frame may have all columns, or some of them."""
+    """Return a batch as Spark makes it: with all columns of the frame, or some of them."""
     draw = np.random.default_rng(seed)
     times = pa.array(draw.integers(0, 1 << 36, ROWS // 12), pa.timestamp("us"))
     there = pa.record_batch({"time": times, name: pa.array(np.arange(len(times)))})
@@ -47,7 +47,7 @@ def _written(url: str, definition: TableDefinition) -> list[Add]:
 
 
 def test_tasks_never_have_what_is_absent(tmp_path: Path) -> None:
-    """With its nulls the table would have half a gigabyte."""
+    """With its nulls the table would take half a gigabyte."""
     url = f"file://{tmp_path}"
     definition = TableDefinition(SCHEMA, UNPARTITIONED)
     with allocating_at_most(110 << 20):

@@ -1,7 +1,7 @@
-"""Statistics in files hide no row from any reader: each finds what it finds in the same rows held.
+"""File statistics hide no row: each reader returns the same rows from files and from memory.
 
-Engines differ: NaN is nothing's equal to Arrow and the greatest number to Spark and DuckDB. So each
-is compared with itself, over files that it may skip and over rows in memory.
+Engines differ: in Arrow NaN equals nothing, in Spark and DuckDB it is the greatest number. Each
+engine is therefore compared with itself.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ FEW = [
     if one[0] not in ("f32", "d18", "wall", "i64", "u8")
     and (one[2] in ("=", "!=", "is null") or (one[2] == ">=" and pa.types.is_floating(one[1])))
 ]
-"""What Spark, which takes its time, is asked."""
+"""Conditions for Spark, a subset because Spark is slow."""
 AT_ONCE = 60
-"""Conditions in one of its jobs."""
+"""Conditions in one Spark job."""
 
 
 @pytest.fixture(scope="module")
 def odd(daemon: Daemon) -> Table:
-    """A file for each group of rows."""
+    """A table with one file per group of rows."""
     table = ("statistics", "odd")
     with fl.connect(daemon.flight) as client:
         create(client, table, ODD.schema)
@@ -59,7 +59,7 @@ def odd(daemon: Daemon) -> Table:
 
 @pytest.fixture(scope="module")
 def files(store: Path, odd: Table) -> list[str]:
-    """Their paths."""
+    """The paths of the table's files."""
     found = sorted(map(str, store.joinpath(*odd, "v1", "data").rglob("*.parquet")))
     assert len(found) == GROUPS
     return found
@@ -70,7 +70,7 @@ def test_queries_of_the_daemon(client: fl.FlightClient, odd: Table) -> None:
     put(client, buffered, ODD)
     for column, _, operator, value in EVERY:
         if "." in column or (isinstance(value, float) and not math.isfinite(value)):
-            continue  # there is no way to ask
+            continue  # JSON cannot express this condition
         term = [column, operator, _as_json(value)]
         if operator.endswith("in"):
             term[2] = [term[2]]
@@ -141,7 +141,7 @@ def _for_polars(field: pl.Expr, operator: str, value: pl.Expr) -> pl.Expr:
 
 
 def test_least_and_greatest_values(files: list[str]) -> None:
-    """What has no statistics in one file of several is not left out either."""
+    """A column is not skipped if one of several files has no statistics for it."""
     with duckdb.connect() as connection:
         connection.register("odd", pa.table(ODD))
         connection.execute("create table held as select * from odd")
@@ -159,7 +159,7 @@ def test_pyarrow(files: list[str]) -> None:
     for column, kind, operator, value in EVERY:
         field = ds.field(*column.split("."))
         if operator.endswith("in") and value == 0 and pa.types.is_floating(kind):
-            continue  # Arrow takes the zeros for equal or not, by whether they are in statistics
+            continue  # Arrow equates the two zeros only without statistics
         expression = _for_pyarrow(field, operator, value, kind)
         found, expected = dataset.to_table(filter=expression), held.filter(expression)
         assert sorted(found["id"].to_pylist()) == expected["id"].to_pylist(), (
@@ -188,7 +188,7 @@ def _for_pyarrow(field: Any, operator: str, value: Any, kind: pa.DataType) -> An
 
 @pytest.fixture
 def quick(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session that compiles nothing for queries of some rows, and reads files in one task."""
+    """A session without code generation, which reads files in one task: faster for few rows."""
     settings = {
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -236,7 +236,7 @@ def _finds_the_same(spark: SparkSession, frame: DataFrame, asked: list[Condition
 
 
 def _answers(frame: DataFrame, asked: list[Condition]) -> list[list[int]]:
-    """Of each condition the rows' numbers."""
+    """Return the row numbers that match each condition."""
     answers: list[list[int]] = []
     for some in (asked[n : n + AT_ONCE] for n in range(0, len(asked), AT_ONCE)):
         numbered = [

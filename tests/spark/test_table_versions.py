@@ -1,4 +1,4 @@
-"""Generations of a table: the current one is read by default, others by number."""
+"""Generations of a table: reads use the current one by default, others by number."""
 
 from __future__ import annotations
 
@@ -26,25 +26,24 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(autouse=True)
 def registered(spark: SparkSession) -> None:
-    """The data source by its name."""
     register(spark)
 
 
 def write(client: fl.FlightClient, table: TableKey, first: int) -> None:
-    """Ten rows in a file of their own."""
+    """Write ten rows to a file of their own."""
     put(client, table, numbers(first, 10))
     persist(client, table)
 
 
 def source(url: str, table: TableKey, **options: Any) -> dict[str, str]:
-    """The options of the data source."""
+    """Return the options of the data source."""
     named = {"url": url, "namespace": table[0], "table": table[1]}
     return named | {name: str(value) for name, value in options.items()}
 
 
 @pytest.fixture
 def switched(client: fl.FlightClient, url: str, table: TableKey) -> TableKey:
-    """A table of 20 rows whose version 2, with the first 10 of them, counts."""
+    """A table of 20 rows whose current version 2 has the first 10 of them."""
     write(client, table, 0)
     write(client, table, 10)
     store = open_store(url)

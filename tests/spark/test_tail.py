@@ -1,4 +1,4 @@
-"""Buffered rows beyond a version: of several daemons, of older versions, of keyed tables."""
+"""Buffered rows beyond a version: of several daemons, of older versions, and of keyed tables."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_older_version_and_its_tail_are_all_rows(
 
     frame = read_table(spark, url, *table, old, endpoint=daemon.flight)
     assert sorted(row.i for row in frame.collect()) == list(range(30))
-    # The version did not know the column that later rows have.
+    # The version lacks the column that later rows have.
     assert frame.where("s = 'new'").count() == 10
     named = read_table(spark, url, *table, old, endpoint=daemon.flight, columns=["s"])
     assert Counter(row.s for row in named.collect()) == {"new": 10, None: 20}

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.spark
 
 READS = 6
 PERSISTS_PER_READ = 4
-"""Back to back, from when the read begins: some lie between its version and its tail."""
+"""Back to back from the start of the read: some run between its version and its tail."""
 BATCH_ROWS = 30
 
 
 class Writer:
-    """Writes rows 0, 1, 2, … of its own until told to stop; knows how many were acknowledged."""
+    """Writes rows 0, 1, 2, … of its own until told to stop, and counts the acknowledged ones."""
 
     def __init__(self, flight: str, table: Table, name: int) -> None:
         self.acknowledged = 0
@@ -57,7 +57,7 @@ class Writer:
 
 
 def batch_of(writer: int, first: int) -> pa.RecordBatch:
-    """Rows of three days, so that one batch is in three partitions."""
+    """Return rows of three days, so that one batch spans three partitions."""
     ids = range(first, first + BATCH_ROWS)
     return pa.record_batch(
         {
@@ -69,7 +69,7 @@ def batch_of(writer: int, first: int) -> pa.RecordBatch:
 
 
 class Persister:
-    """Persists a few times each time it is told to go."""
+    """Flushes a few times for each request."""
 
     def __init__(self, flight: str, table: Table) -> None:
         self._go = threading.Semaphore(0)
@@ -120,7 +120,7 @@ def test_each_read_has_every_acknowledged_row_once_while_persists_run(
         persister.stop()
         for writer in writers:
             writer.stop()
-    # Else this has tested nothing: versions went by, and there were buffered rows.
+    # Otherwise nothing was tested: new versions and buffered rows must have occurred.
     assert len(versions) > 1
     assert buffered_rows > 0
 

@@ -1,4 +1,4 @@
-"""A flush between reading a version and its buffered rows: nothing is lost or doubled."""
+"""A flush between reading a version and its buffered rows loses and doubles nothing."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def test_a_stale_version_is_pinned_in_vain(
 
 
 class Front(fl.FlightServerBase):  # type: ignore[misc]
-    """Stands before a daemon. Before each answer it has another row written and persisted there.
+    """A proxy of a daemon that writes and flushes one more row before each answer.
 
-    It finds the first ``stale`` questions too late.
+    The first ``stale`` requests therefore reach the daemon too late.
     """
 
     def __init__(self, daemon: Daemon, table: Table, stale: int) -> None:
@@ -69,7 +69,7 @@ FrontFor = Callable[[int], Front]
 
 @pytest.fixture
 def front(daemon: Daemon, client: fl.FlightClient, table: Table) -> Iterator[FrontFor]:
-    """Puts a front before the daemon, whose table has 10 rows in files and 10 in the buffer."""
+    """Start proxies of the daemon, whose table has 10 rows in files and 10 in the buffer."""
     put(client, table, numbers(0, 10))
     persist(client, table)
     put(client, table, numbers(10, 10))
@@ -95,8 +95,8 @@ def test_a_version_that_becomes_stale_while_it_is_loaded_is_replaced_by_a_newer_
 ) -> None:
     twice = front(2)
     frame = read_table(spark, url, *table, endpoint=[daemon.flight, twice.url])
-    # Both ends are the same daemon, whose answer counts once: that from before the last row is
-    # written, or that from after. A row that an answer for a stale version left would be double.
+    # Both endpoints are the same daemon, and one answer counts: the one before or the one after the
+    # last write. A row from an answer about a stale version would be doubled.
     found = sorted(row.i for row in frame.collect())
     assert found[:22] == [*range(20), 101, 102]
     assert found[22:] in ([], [103])

@@ -1,4 +1,4 @@
-"""Every type of a table, written through the daemon and read by every reader."""
+"""Every column type, written through the daemon and read by every reader."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.spark
 
 INSTANT = dt.datetime(2026, 3, 8, 7, 30, 0, 123_456, dt.UTC)
 WALL = dt.datetime(2026, 3, 8, 2, 30, 0, 123_456)
-"""A time of day that New York, the session's time zone, did not have that day."""
+"""A time of day that did not exist on that day in New York, the session's time zone."""
 
-# Column: Arrow type, two values, what Spark calls the type. The third row is all null.
+# Column: Arrow type, two values, Spark's name of the type. The third row is all null.
 KINDS: dict[str, tuple[pa.DataType, list[Any], str]] = {
     "bool": (pa.bool_(), [True, False], "boolean"),
     "i8": (pa.int8(), [-128, 127], "tinyint"),
@@ -80,7 +80,7 @@ def test_every_type_comes_back_the_same_from_every_reader(
 
 
 NANOSECONDS = [-1, -1_000, -999_999_999_999, 0, 1_700_000_000_123_456_789, None]
-"""One nanosecond before 1970 is in the microsecond before it."""
+"""One nanosecond before 1970 is in the preceding microsecond."""
 MICROSECONDS = [-1, -1, -1_000_000_000, 0, 1_700_000_000_123_456, None]
 
 
