@@ -1,1 +1,1 @@
-"""Clients that send again: after lost answers, crashes of either side, lost disks, and moves."""
+"""Clients that repeat batches after lost answers, crashes of either side, lost disks, and moves."""

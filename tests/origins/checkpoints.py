@@ -1,4 +1,4 @@
-"""What the tests of checkpoints send and ask, with nothing but the wire."""
+"""Requests about checkpoints, made over the wire without the client library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTITION = "topic-0"
 
 
 def text(state: bytes) -> str:
-    """A state as it travels."""
+    """A state in its wire form."""
     return base64.b64encode(state).decode()
 
 
@@ -30,7 +30,7 @@ def state_of(number: int) -> bytes:
 
 
 def send_with_states(daemon: Daemon, numbers: Iterable[int], *, days: int = 3) -> list[Json]:
-    """Write sequences in one stream, each with the state after it; the answers."""
+    """Write sequences in one stream, each with the state after it; return the answers."""
     numbers = list(numbers)
     metadata = [{"sequence": each, "checkpoint": checkpoint(state_of(each))} for each in numbers]
     with fl.connect(daemon.flight) as client:

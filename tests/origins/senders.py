@@ -1,6 +1,6 @@
-"""What the tests of origins send, and what must be there in the end.
+"""What the tests of origins send, and the rows that they expect.
 
-Sequence ``n`` has the rows ``10 n .. 10 n + 9``, over the days that are asked for.
+Sequence ``n`` has the rows ``10 n .. 10 n + 9``, spread over the given days.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ORIGIN = "station-7"
 
 
 def batch(number: int, *, days: int = 3) -> pa.RecordBatch:
-    """The rows of a sequence, in turn on so many days: as many partitions."""
+    """The rows of a sequence, spread in turn over ``days`` days, one partition each."""
     return events(10 * number, 10, days=days)
 
 
 def padded(number: int, large: int, small: int) -> pa.RecordBatch:
-    """A sequence's rows, 64 KiB and more of them on day ``large``, the last on day ``small``."""
+    """A sequence's rows: 64 KiB or more on day ``large``, the last one on day ``small``."""
     rows_of_it = on_day(0, 10 * number, 10)
     days = [large] * 9 + [small]
     times = pa.array([NOON_US + day * DAY_US for day in days], rows_of_it.schema.field("time").type)
@@ -38,7 +38,7 @@ def padded(number: int, large: int, small: int) -> pa.RecordBatch:
 def send(
     daemon: Daemon, numbers: Iterable[int], *, origin: str = ORIGIN, days: int = 3
 ) -> list[Json]:
-    """Write sequences in one stream; the answers."""
+    """Write sequences in one stream and return the answers."""
     numbers = list(numbers)
     batches = [batch(number, days=days) for number in numbers]
     metadata = [{"sequence": number} for number in numbers]
@@ -47,40 +47,40 @@ def send(
             try:
                 return put(client, TABLE, *batches, origin=origin, metadata=metadata)
             except fl.FlightUnavailableError as error:
-                # Rows from before the origin went elsewhere are still on their way to files.
+                # Rows from before the origin's move are not in files yet.
                 if extra(error)["code"] != "store":
                     raise
 
 
 def persisted(daemon: Daemon) -> None:
-    """Everything that the daemon has is in files."""
+    """Flush everything that the daemon has."""
     with fl.connect(daemon.flight) as client:
         persist(client, TABLE)
 
 
 def seen(daemon: Daemon) -> list[Any]:
-    """The rows that a query finds."""
+    """The rows that a query returns."""
     with fl.connect(daemon.flight) as client:
         return rows(client, TABLE)
 
 
 def known(daemon: Daemon, origin: str = ORIGIN) -> Json | None:
-    """What the action ``origins`` says of one."""
+    """What the action ``origins`` reports about one origin."""
     with fl.connect(daemon.flight) as client:
         found = act(client, "origins", origin=origin)
     return found[0] if found else None
 
 
 def rows_of(numbers: Iterable[int]) -> list[int]:
-    """What these sequences have."""
+    """The rows of these sequences."""
     return [10 * number + row for number in numbers for row in range(10)]
 
 
 def in_files(folder: Path) -> list[Any]:
-    """The rows of the newest version's files, read with nothing but pyarrow."""
+    """The rows of the newest version's files, read with pyarrow alone."""
     return rows_in_files(folder, TABLE)
 
 
 def duplicates(answers: list[Json]) -> list[bool]:
-    """Which of them were taken for duplicates."""
+    """Whether each answer marks a duplicate."""
     return [answer["duplicate"] for answer in answers]

@@ -1,4 +1,4 @@
-"""A fenced daemon's log, when its client has gone on at the successor."""
+"""The log of a fenced daemon is adopted after its client has moved to the successor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_what_was_logged_unanswered_and_sent_again_is_not_doubled_by_an_adoption
         send(first, range(1, 5))
         pause(first)
         with start(tmp_path, "second", manifest__refresh="10ms") as second:
-            # The answers to 3 and 4 never came.
+            # The answers to 3 and 4 were lost.
             assert duplicates(send(second, range(3, 7))) == [False] * 4
             if persisted_before:
                 persisted(second)
@@ -28,7 +28,7 @@ def test_what_was_logged_unanswered_and_sent_again_is_not_doubled_by_an_adoption
             assert adopted_rows(tmp_path, "first") == 0
             persisted(second)
             assert seen(second) == in_files(tmp_path) == rows_of(range(1, 7))
-            # And what came by the adoption is known to be there.
+            # The adopted sequences are recognized as duplicates.
             assert duplicates(send(second, range(1, 8))) == [True] * 6 + [False]
             assert seen(second) == rows_of(range(1, 8))
             persisted(second)

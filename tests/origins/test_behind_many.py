@@ -1,4 +1,4 @@
-"""A version that waits for one buffer, while more others than may wait for a commit come before."""
+"""A version waits for one buffer while more flushes finish than may wait for a commit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.fencing.pairs import on_day, start
 from tests.origins.senders import ORIGIN, TABLE, in_files, persisted, rows_of
 
 OTHERS = MAX_WAITING_FLUSHES + 400
-"""Partitions, a file each: a first commit takes some 128 of them along."""
+"""Partitions with a file each; a first commit takes some 128 of them along."""
 
 
 def test_rows_of_an_origin_that_went_elsewhere_stand_behind_very_many_others(
     tmp_path: Path,
 ) -> None:
     def send(client: fl.FlightClient, number: int) -> None:
-        # Their partition is the last one to be persisted.
+        # Their partition is the last one to be flushed.
         rows = on_day(OTHERS, 10 * number, 10)
         put(client, TABLE, rows, origin=ORIGIN, metadata=[{"sequence": number}])
 

@@ -1,4 +1,4 @@
-"""Law: every byte that states take is counted, once, and a table keeps no more than it may."""
+"""Every byte of a source's state is counted once, and a table's states stay within its limit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ steps = st.lists(st.one_of(notes, st.just("commit"), st.just("commit half")), ma
 
 
 class World:
-    """What waits, and a version that is committed now and then."""
+    """The states that wait for a commit, and a version that is committed from time to time."""
 
     def __init__(self) -> None:
         self.checkpoints = Checkpoints()
@@ -53,7 +53,7 @@ class World:
         before, grows = self.checkpoints.room(TABLE, given_one)
         self.noted.append(pending)
         self.checkpoints.note(TABLE, pending)
-        # Bytes that nobody shares any more with that may go, too.
+        # Bytes that no remaining state shares may be released.
         assert self.kept <= before + grows
 
     def commit(self, upto: int) -> None:
@@ -91,7 +91,7 @@ def test_what_waits_and_what_is_kept_is_counted_to_the_byte(
     kept = world.kept
     world.commit(len(world.noted))
     world.check()
-    # What goes with its last user is kept until then.
+    # Bytes that are released with their last user are kept until then.
     assert world.kept <= kept
 
 

@@ -1,4 +1,4 @@
-"""Law: a source's state is there with the rows that it belongs to, never before or after them."""
+"""A source's state becomes durable atomically with the rows that it belongs to."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_refused_batch_leaves_the_state_that_was(tmp_path: Path) -> None:
         with pytest.raises(pa.ArrowInvalid, match="time"):
             put(client, TABLE, wrong, origin=ORIGIN, metadata=[given])
         assert get(daemon) == (state_of(1), None)
-        # A duplicate changes nothing either: its rows and its state are there already.
+        # A duplicate changes nothing either: its rows and its state are already known.
         repeated = {"sequence": 1, "checkpoint": checkpoint(b"another")}
         (answer,) = put(client, TABLE, batch(1), origin=ORIGIN, metadata=[repeated])
         assert answer["duplicate"]
@@ -93,7 +93,7 @@ def test_a_refused_batch_leaves_the_state_that_was(tmp_path: Path) -> None:
 
 
 def test_a_state_waits_for_the_last_of_its_rows(tmp_path: Path) -> None:
-    """Day 0 goes into files by its size; the state came with rows of day 1, too."""
+    """Day 0 is flushed because of its size; the state came with rows of day 1 as well."""
     settings = {"persist__max_partition_bytes": "32KiB"}
     with start(tmp_path, "d", **settings) as daemon, fl.connect(daemon.flight) as client:
         send_with_states(daemon, [1])
@@ -105,7 +105,7 @@ def test_a_state_waits_for_the_last_of_its_rows(tmp_path: Path) -> None:
         daemon.kill()
         shutil.rmtree(daemon.data_dir)
         with daemon.again() as daemon:
-            # With the disk the state goes that had rows in no file.
+            # The lost disk takes with it the state whose rows were in no file.
             assert get(daemon) == (state_of(1), state_of(1))
             with fl.connect(daemon.flight) as again:
                 again_2 = padded(2, large=0, small=1)
@@ -188,10 +188,10 @@ def test_after_a_take_over_the_state_is_that_of_the_rows_that_are_there(tmp_path
         persisted(a)
         send_with_states(a, [2, 3])
         assert get(b) == (state_of(1), state_of(1))
-        # The client goes on at b from the state that it finds there.
+        # The client resumes at b from the state that b reports.
         send_with_states(b, [2])
         assert get(b) == (state_of(2), state_of(1))
-        # What a had of it is b's by now: neither its rows nor its state come in again.
+        # b owns the rows that were in a's log: neither the rows nor their state are added again.
         persisted(a)
         assert get(a) == (state_of(1), state_of(1))
         persisted(b)
@@ -204,7 +204,7 @@ def test_an_older_state_of_another_daemon_does_not_come_back(tmp_path: Path) -> 
         send_with_states(a, [1, 2])
         send_with_states(b, [3])
         persisted(b)
-        persisted(a)  # brings 1 and 2, which are its own still
+        persisted(a)  # commits 1 and 2, which a still owns
         assert get(a) == get(b) == (state_of(3), state_of(3))
         assert in_files(tmp_path) == rows_of([1, 2, 3])
         put_state(a, b"by hand")
@@ -314,7 +314,7 @@ def test_bytes_that_partitions_share_are_kept_once_and_go_with_the_last(tmp_path
             assert (found["durable"], found["durable_shared"]) == (True, text(bulk))
             changelogs = list(tmp_path.rglob("*.changelog"))
             assert sum(each.read_bytes().count(b"shared_state") for each in changelogs) == 1
-            # An id is enough for whoever comes later, as long as somebody refers to it.
+            # Later references need only the id, as long as one reference to it remains.
             put_state(daemon, b"late", "late", shared_id=shared_id)
             for number in range(1, 9):
                 delete_state(daemon, f"p{number}")

@@ -1,4 +1,4 @@
-"""Rows that come again in other batches than before: each is there once, whatever was known."""
+"""Rows that are repeated in batches of other sizes are each stored exactly once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.origins.senders import ORIGIN, TABLE, in_files, persisted, seen
 
 
 def rows_to(last: int, *, large: tuple[int, int] = (0, 0)) -> pa.RecordBatch:
-    """Rows 1 to ``last``, on two days in turn; those between ``large`` have 4 KiB on day 0."""
+    """Rows 1 to ``last``, on two days in turn; those in ``large`` have 4 KiB on day 0."""
     batch = events(1, last, days=2)
     hosts = [
         f"{i}" * 4096 if large[0] <= i <= large[1] and i % 2 == 0 else f"h{i}"
@@ -33,7 +33,7 @@ def rows_to(last: int, *, large: tuple[int, int] = (0, 0)) -> pa.RecordBatch:
 
 
 def write(daemon: Daemon, rows: pa.RecordBatch, batch_rows: int, first: int | None = 1) -> int:
-    """Write all of them in batches of so many; how many were left out as known."""
+    """Write all rows in batches of ``batch_rows``; return how many were skipped as known."""
     with Client(daemon.flight) as client:
         numbers = RowSender(client, TABLE, rows.schema, ORIGIN, first)
         for at in range(0, rows.num_rows, batch_rows):
@@ -43,20 +43,20 @@ def write(daemon: Daemon, rows: pa.RecordBatch, batch_rows: int, first: int | No
 
 
 def lost(daemon: Daemon) -> Daemon:
-    """It comes back where it was, without its disk."""
+    """The same daemon, restarted without its disk."""
     daemon.kill()
     shutil.rmtree(daemon.data_dir)
     return daemon.again()
 
 
 def all_to(last: int) -> list[int]:
-    """What has to be there."""
+    """The rows expected after writing up to ``last``."""
     return list(range(1, last + 1))
 
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    """One daemon, whose buffers go into files when they are told to, or are large."""
+    """One daemon; it flushes buffers on request or when they are large."""
     with start(tmp_path, "d", persist__max_partition_bytes="32KiB") as running:
         yield running
 
@@ -122,7 +122,7 @@ def test_rows_that_a_lost_disk_takes_while_a_file_is_written_are_named(tmp_path:
         persisted(daemon)
         write(daemon, rows.slice(0, 8), 10)
         with Client(daemon.flight, retry=retry) as client:
-            counting = sender(client)  # on rows 5 to 8, which are in the log alone
+            counting = sender(client)  # on rows 5 to 8, which are only in the log
             with lost(daemon) as second:
                 with pytest.raises(CommandFailed, match="rows 5 to 8 were known, and were lost"):
                     send(counting, 1, 12)
@@ -145,7 +145,7 @@ def test_what_one_partition_has_in_files_and_another_lost_with_the_disk(
 ) -> None:
     write(daemon, rows_to(20), 10)
     persisted(daemon)
-    # Of these, day 0 goes into files by itself: its rows are large.
+    # Day 0 of these is flushed by itself, as its rows are large.
     write(daemon, rows_to(40, large=(21, 40)), 20)
     with fl.connect(daemon.flight) as client:
         until(lambda: describe(client, TABLE)["persisted"]["rows"] == 30, "day 0 to persist")
@@ -199,7 +199,7 @@ def test_an_origin_is_asked_about_by_table(daemon: Daemon) -> None:
         with pytest.raises(pa.ArrowKeyError):
             act(client, "origins", origin=ORIGIN, namespace=namespace, table="none")
     with Client(daemon.flight) as client:
-        # What the origin has in one table says nothing of another.
+        # An origin's progress in one table says nothing about another table.
         numbers = RowSender(client, (TABLE[0], "other"), rows_to(5).schema, ORIGIN, 1)
         numbers.write(rows_to(5), lambda ack, count: None)
         numbers.close()
@@ -209,7 +209,7 @@ def test_an_origin_is_asked_about_by_table(daemon: Daemon) -> None:
 def test_a_client_without_a_number_begins_behind_what_any_partition_has(
     daemon: Daemon, tmp_path: Path
 ) -> None:
-    """What a partition has in files, and another lost with the disk, are no numbers for others."""
+    """A sequence that is partly in files and partly lost is not available for other rows."""
     write(daemon, rows_to(20), 10)
     persisted(daemon)
     write(daemon, rows_to(40, large=(21, 40)), 20)

@@ -1,4 +1,4 @@
-"""A transaction that nobody went on with is dropped for want of room: its client is told so."""
+"""An abandoned transaction is dropped to free memory, and its client learns of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDS = ASKS._replace(commits_as=7)
 def with_replication(
     folder: Path, work: Callable[[Replication, trio.testing.MockClock], Awaitable[None]]
 ) -> None:
-    """The daemon's own, where a transaction of the origin is open and its client was answered."""
+    """The daemon's replication; a transaction of the origin is open and its client was answered."""
 
     async def run() -> None:
         settings = Settings(id="d", data_dir=folder, memory=MemorySettings(limit=1 << 30))
@@ -56,11 +56,11 @@ def test_one_that_is_gone_on_with_stays(tmp_path: Path) -> None:
         replication.drop_idle()
         assert replication.statistics().open_transactions == 1
         clock.jump(2)
-        # A message of it is being taken. Private: any real one is taken before the loop goes on.
+        # A message is being taken. Private: a real take would end before the loop runs other tasks.
         async with replication._one_at_a_time(ORIGIN):
             replication.drop_idle()
         assert replication.statistics().open_transactions == 1
-        await replication.take(ASKS)  # whose client is there
+        await replication.take(ASKS)  # the client of this one is connected
         replication.drop_idle()
         assert replication.statistics().open_transactions == 1
         clock.jump(IDLE_S + 1)

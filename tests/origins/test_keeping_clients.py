@@ -1,4 +1,4 @@
-"""The client library: what was answered and is not in object storage yet is sent again."""
+"""The client library repeats acknowledged batches that are not in object storage yet."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_is_durable_is_let_go_of(tmp_path: Path) -> None:
 def test_a_disk_that_is_lost_when_the_daemon_was_asked_takes_nothing_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the client was told was in the log, and the log is gone before the next batch."""
+    """An acknowledged batch was in the log, and the log is lost before the next batch."""
     daemons = [start(tmp_path, "a", id="a")]
     told = Connection.process
 
@@ -115,7 +115,7 @@ def test_a_disk_that_is_lost_when_the_daemon_was_asked_takes_nothing_along(
             shutil.rmtree(second.data_dir)
             daemons.append(second.again())
             wire.cut(port(daemons[2]))
-            # Nothing is to be sent any more; the daemon has lost what it had answered.
+            # No batch is left to send; the daemon has lost acknowledged ones.
             result = writer.close()
         assert (result.batches, result.duplicates) == (9, 0)
         with daemons[2] as third:

@@ -1,4 +1,4 @@
-"""The log is gone, the manifest remains: it tells where to go on, and judges part by part."""
+"""The log is lost and the manifest remains: it gives the resume position, part by part."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.origins.senders import (
 def emptied(tmp_path: Path) -> Iterator[Daemon]:
     """A daemon that has lost its disk.
 
-    Sequence 1 is in files wholly, 2 on its first day and not on its second, 3 and 4 not at all.
+    Sequence 1 is entirely in files; of 2 only the first day is; 3 and 4 are not.
     """
     with start(tmp_path, "d", persist__max_partition_bytes="32KiB") as daemon:
         send(daemon, [1])
@@ -58,7 +58,7 @@ def emptied(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def again(daemon: Daemon, numbers: list[int]) -> list[bool]:
-    """Send these sequences in one stream each, as they were at first: which were duplicates."""
+    """Send each sequence again in its own stream, unchanged; whether each was a duplicate."""
     found = []
     for number in numbers:
         if number == 2:
@@ -104,7 +104,7 @@ def test_a_batch_that_spans_both_is_taken_where_it_is_missing(
 def test_a_batch_that_spans_both_is_taken_where_it_is_missing_by_the_partitions_of_then(
     emptied: Daemon, tmp_path: Path
 ) -> None:
-    """The table is partitioned in another way before the batch is sent again."""
+    """The table gets another partitioning before the batch is repeated."""
     emptied.kill()
     manifest = Manifest(open_store(store_url(tmp_path)), *TABLE)
     by_host = TableDefinition.of_state(manifest.load()).with_spec(["bucket(4, i)"])
@@ -112,7 +112,7 @@ def test_a_batch_that_spans_both_is_taken_where_it_is_missing_by_the_partitions_
     with emptied.again() as third:
         assert again(third, [2, 3]) == [False, False]
         assert seen(third) == rows_of(range(1, 4))
-        third.kill()  # what the log has of sequence 2 is what was missing
+        third.kill()  # the log has the missing rows of sequence 2
     with emptied.again() as fourth:
         assert again(fourth, [2, 3, 4]) == [True, True, False]
         persisted(fourth)
@@ -135,7 +135,7 @@ def test_everything_sent_again_adds_what_was_lost(emptied: Daemon, tmp_path: Pat
 def test_who_goes_on_is_told_in_the_first_answer_and_may_go_back(
     emptied: Daemon, tmp_path: Path
 ) -> None:
-    """The client does not know yet that anything was lost."""
+    """The client does not know yet that rows were lost."""
     (answer,) = send(emptied, [5])
     assert (answer["first"], answer["duplicate"]) == (True, False)
     assert (answer["memory_sequence"], answer["durable_sequence"]) == (5, 1)

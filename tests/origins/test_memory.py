@@ -1,4 +1,4 @@
-"""What is remembered of an origin: through clean-up and snapshots, and for how long."""
+"""How long the daemon remembers an origin, across garbage collection and snapshots."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_origin_that_was_silent_for_long_is_forgotten_and_writes_anew(tmp_pat
         until(forgotten, "the origin to expire")
         until(lambda: forgotten() and known(daemon) is None, "the daemon to forget it, too")
         assert "busy" in manifest_of(tmp_path).load().origins
-        # Nobody knows any more that these were there.
+        # The origin has been forgotten, so these are not recognized as duplicates.
         answers = send(daemon, [3, 4])
         assert duplicates(answers) == [False, False]
         assert answers[0]["first"]

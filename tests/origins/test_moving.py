@@ -1,4 +1,4 @@
-"""An origin that moves to another daemon, and the first one, which comes back with its log."""
+"""An origin moves to another daemon, and the first daemon restarts with its log."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_client_that_sends_again_what_was_not_durable_doubles_nothing(
 
 
 def test_what_the_client_does_not_send_again_comes_with_the_first_daemon(tmp_path: Path) -> None:
-    """It was acknowledged, and nobody asked to survive the loss of a disk."""
+    """The batch was acknowledged, and the client did not ask for survival of a lost disk."""
     with (
         start(tmp_path, "a", id="a") as first,
         start(tmp_path, "b", id="b", manifest__refresh="10ms") as second,
@@ -83,7 +83,7 @@ def test_an_open_stream_finds_that_its_origin_has_moved(tmp_path: Path) -> None:
             stream.write(batch(number), {"sequence": number})
         assert duplicates(send(second, range(2, 6))) == [False] * 4
         persisted(second)
-        # What it had from sequence 2 on is the other's by now, and in its files.
+        # The other daemon owns everything from sequence 2, and has it in files.
         while seen(first) != rows_of(range(1, 6)):
             assert len(seen(first)) in (30, 50)
         with pytest.raises(fl.FlightUnavailableError) as error:
@@ -91,7 +91,7 @@ def test_an_open_stream_finds_that_its_origin_has_moved(tmp_path: Path) -> None:
         assert extra(error.value)["code"] == "owner"
         with pytest.raises(fl.FlightUnavailableError):
             stream.close()
-        # A new stream takes it back.
+        # A new stream makes the first daemon the owner again.
         assert duplicates(send(first, range(4, 8))) == [True, True, False, False]
         persisted(first)
         persisted(second)

@@ -1,4 +1,4 @@
-"""An origin that goes to and fro between daemons: what each has acknowledged is brought by it."""
+"""An origin moves back and forth; each daemon commits what it has acknowledged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.origins.senders import (
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_more_moves_than_runs_are_kept_apart_lose_nothing(tmp_path: Path, killed: bool) -> None:
-    """As behind a load balancer: each connection may lead to the other daemon."""
+    """As behind a load balancer, where each connection may reach the other daemon."""
     with (
         start(tmp_path, "a", id="a", manifest__refresh="10ms") as a,
         start(tmp_path, "b", id="b", manifest__refresh="10ms") as b,
@@ -82,7 +82,7 @@ def test_an_origin_that_moved_too_often_is_refused_until_its_rows_are_in_files(
 
 
 def test_what_a_lost_daemon_had_is_sent_again_across_a_restart(tmp_path: Path) -> None:
-    """The daemon has later ones already, and ends between two that it gets again."""
+    """The daemon already has later batches, and stops between two that it receives again."""
     with start(tmp_path, "a", id="a") as a:
         with start(tmp_path, "b", id="b") as b:
             send(a, [0])

@@ -1,9 +1,9 @@
-"""Law: whoever asks whether a sequence is there already is told the same, and what a model says.
+"""Every component gives the same verdict on whether a sequence is already stored.
 
-Processes take one origin over, one after another, and bring rows of two partitions into files. The
-sink, replication, replay, adoption and the flush are then asked, each in its own way, which rows a
-process still has to write. The catalogue and the takeover around them are stand-ins that answer
-from the one version that the history has made.
+Processes take over one origin in turn and flush rows of two partitions. Deduplication,
+replication, replay, adoption and the flush then each decide which rows a process still has to
+write, and are compared with a model. The catalogue and the takeover are stand-ins that answer
+from the one version that the history has produced.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Rows = set[tuple[int, PartitionKey]]
 
 
 class Bring(NamedTuple):
-    """A process's rows of a partition go into files, up to a sequence."""
+    """A process flushes rows of a partition, up to a sequence."""
 
     process: int
     partition: int
@@ -60,7 +60,7 @@ class Bring(NamedTuple):
 
 
 class History:
-    """What one version says, and the model of it."""
+    """The state of one version, and the model of it."""
 
     def __init__(self) -> None:
         self.state = apply(TableState(), DEFINITION.actions())
@@ -68,7 +68,7 @@ class History:
         self.first: dict[Process, int] = {}
         self.in_files: Rows = set()
         self.logged: dict[Process, Rows] = {}
-        """What each process has in its log: all from where it took the origin that no file had."""
+        """The log of each process: all rows that were in no file when it took over the origin."""
         self.claims: dict[Process, OriginAction] = {}
 
     @property
@@ -110,7 +110,7 @@ class History:
         self.state = apply(self.state, actions)
 
     def to_write(self, process: Process, first: int) -> Rows:
-        """The rows from ``first`` on that a process has still to write, by the model."""
+        """The rows from ``first`` that a process still has to write, according to the model."""
         return {
             (seq, key)
             for seq, owner in self.owner.items()
@@ -133,7 +133,7 @@ def histories(draw: st.DrawFn) -> History:
 
 
 class Daemon:
-    """What a process has that has just begun, and knows of the origin by the manifest alone."""
+    """A daemon that has just started, and knows the origin from the manifest only."""
 
     def __init__(self, history: History, process: Process) -> None:
         self.origins = Origins()
@@ -188,7 +188,7 @@ def by_replication(daemon: Daemon) -> tuple[Rows, set[int]]:
         return daemon.table
 
     async def take(*args: Any) -> None:
-        """The origin stays where the history has left it."""
+        """No-op: the origin keeps the owner that the history gave it."""
 
     async def ask() -> None:
         catalog = cast(Catalog, SimpleNamespace(prepare_write=prepare_write))
@@ -256,7 +256,7 @@ def by_adoption(state: TableState, process: Process, logged: Rows) -> Rows:
 
 
 def by_flush(history: History, process: Process) -> set[int]:
-    """The sequences that a process's commit of all its buffers would leave out by now."""
+    """The sequences that a process's commit of all its buffers would leave out."""
     origins = Origins()
     tree = tree_of(origins, process)
     tree.tables[TABLE] = TableBuffer(*TABLE, history.state)
@@ -325,7 +325,7 @@ def test_all_who_ask_are_told_what_is_still_to_be_written(history: History) -> N
         expected = history.to_write(process, history.first[process])
         logged = history.logged[process]
         assert by_adoption(history.state, process, logged) == expected
-        # What went in by another log of the same process is known by the origin alone.
+        # Only the origin's entry records rows that came in by another log of the same process.
         unapplied = replace(history.state, applied=TableState().applied)
         assert by_adoption(unapplied, process, logged) == expected
         assert by_replay(history, process) == expected

@@ -1,4 +1,4 @@
-"""An origin's table has three states: an event that has no place in one is a fault, and raises."""
+"""An origin's table has three states; an event that a state does not allow raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table gets other partitions while an origin's rows wait: what is in files stays known."""
+"""A table's partitioning changes while an origin's rows wait; rows in files stay known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.origins.senders import (
 )
 
 PADDED = {2: {"large": 0, "small": 1}, 3: {"large": 0, "small": 0}}
-"""Days of the rows of a sequence: those of ``large`` go into files at once."""
+"""Days of the rows of a sequence; the rows of ``large`` are flushed at once."""
 
 
 def send_padded(daemon: Daemon, *numbers: int) -> None:
@@ -44,7 +44,7 @@ def rows_persisted(daemon: Daemon) -> int:
 
 
 def partitioned_by(folder: Path, daemon: Daemon, *fields: str) -> None:
-    """Commit another spec, and have the daemon know of it."""
+    """Commit another partition spec, and have the daemon read it."""
     manifest = Manifest(open_store(store_url(folder)), *TABLE)
     spec = TableDefinition.of_state(manifest.load()).with_spec(fields).spec_action()
     state = commit_patiently(manifest, None, [spec], identity("test"))
@@ -66,7 +66,7 @@ def test_rows_that_wait_by_an_earlier_spec_are_not_taken_for_those_of_a_later_on
         send_padded(first, 2)  # all but one row are in files
         until(lambda: rows_persisted(first) == 19, "what is large to persist")
         partitioned_by(tmp_path, first)
-        send_padded(first, 3)  # would lie where every row lies by now
+        send_padded(first, 3)  # would have all its rows in partitions that are in files
         until(lambda: rows_persisted(first) == 29, "what is large to persist")
         if first_dies:
             first.kill()

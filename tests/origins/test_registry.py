@@ -1,4 +1,4 @@
-"""Origins against a model that remembers every operation and where its rows are."""
+"""Origins against a model that records every operation and the location of its rows."""
 
 from __future__ import annotations
 

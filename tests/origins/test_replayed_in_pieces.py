@@ -1,4 +1,4 @@
-"""A log whose origin went to another daemon and came back, with some of its rows in files."""
+"""A log is replayed whose origin left and came back, with some of its rows in files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.origins.senders import ORIGIN, TABLE, in_files, padded, persisted, ro
 
 
 def _batch(number: int) -> pa.RecordBatch:
-    """On day 0, on day 1, or on both; what is on day 1 goes into files by its size."""
+    """Rows on day 0, on day 1, or on both; those on day 1 are flushed because of their size."""
     if number % 3 == 0:
         like = padded(number, large=0, small=0)
         return on_day(0, 10 * number, 10).select(like.schema.names)
@@ -30,7 +30,7 @@ def _send(daemon: Daemon, *numbers: int) -> None:
                 put(client, TABLE, *map(_batch, numbers), origin=ORIGIN, metadata=metadata)
                 return
             except fl.FlightUnavailableError as error:
-                # Rows from before the origin went elsewhere are still on their way to files.
+                # Rows from before the origin's move are not in files yet.
                 if extra(error)["code"] != "store":
                     raise
 

@@ -1,7 +1,8 @@
-"""Law: what a daemon acknowledged and has in its log stays its own, however often it starts anew.
+"""Acknowledged rows in a daemon's log remain the daemon's to commit after any number of restarts.
 
-A model of one origin, one table and one daemon that is killed between streams and never persists:
-the manifest says only who may commit what. Streams begin anywhere, leave gaps, and send again.
+A model of one origin, one table and one daemon that is killed between streams and never flushes.
+The manifest only says which process may commit what. Streams begin anywhere, leave gaps and
+repeat batches.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BUFFER = "buffer"
 
 
 class Life:
-    """A daemon from its start, with the log of all lives before it replayed."""
+    """A daemon after its start, with the logs of all earlier lives replayed."""
 
     def __init__(
         self, epoch: int, log: list[tuple[int, int]], manifest: OriginAction | None
@@ -44,7 +45,7 @@ class Life:
             self.origins.note_applied(NAME, TABLE, sequence, seq, [BUFFER], process)
 
     def open(self, first: int) -> None:
-        """As `OriginTakeover.take` does."""
+        """Mirrors `OriginTakeover.take`."""
         origin_table = self.origins.table(NAME, TABLE)
         if origin_table.owns(first):
             return

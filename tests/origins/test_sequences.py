@@ -1,4 +1,4 @@
-"""Origins and sequences: a repeated batch adds nothing, and answers tell how far an origin is."""
+"""A repeated batch adds no rows, and answers report how far an origin has got."""
 
 from __future__ import annotations
 
@@ -104,12 +104,12 @@ def test_batches_of_an_origin_without_sequence_are_never_duplicates(
 def test_a_sequence_that_does_not_rise_within_a_stream_is_refused(
     client: fl.FlightClient, table: Table, origin: str, sequence: int
 ) -> None:
-    """It was answered as a duplicate, though nothing of it had ever been kept."""
+    """The batch was answered as a duplicate, although none of its rows had been kept."""
     stream = Stream(client, writing(table, origin), numbers(0, 1).schema)
     stream.write(numbers(0, 1), {"sequence": 10})
     with pytest.raises(pa.ArrowInvalid, match=f"sequence {sequence} comes after 10"):
         stream.write(numbers(1, 1), {"sequence": sequence})
-    # Sent again after a lost answer it comes in a stream of its own.
+    # A batch that is repeated after a lost answer arrives in a new stream.
     (again,) = put(client, table, numbers(0, 1), origin=origin, metadata=[{"sequence": 10}])
     assert again["duplicate"]
     put(client, table, numbers(2, 1), origin=origin, metadata=[{"sequence": 11}])
@@ -167,7 +167,7 @@ def test_durable_waits_for_all_partitions_and_tables_of_the_origin(
     put_sequences(client, other, origin, 2, 2)
     put_sequences(client, table, origin, 3, 3)
     persist(client, table)
-    # 2 is in no file yet, so that 3 cannot count although it is in one.
+    # Sequence 2 is in no file yet, so 3 does not count although its rows are in files.
     assert origin_of(client, origin)["durable_sequence"] == 1
     persist(client, other)
     assert origin_of(client, origin)["durable_sequence"] == 3

@@ -1,4 +1,4 @@
-"""Origins across a kill or a stop: what was acknowledged is a duplicate afterwards too."""
+"""An acknowledged batch is recognized as a duplicate after a kill or a stop."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_client_that_repeats_after_each_kill_adds_each_row_once(
         with fl.connect(daemon.flight) as client:
             batch = events(0, 1)
             stream = Stream(client, writing(table, "o"), batch.schema)
-            # Everything since the last answer that it has seen, and some that it has.
+            # Everything since the last answer that the client has read, and some batches before it.
             for n in range(max(0, acknowledged - 5), kill_after + 20):
                 stream.send(events(n * 10, 10, days=3), {"sequence": n})
             n = max(0, acknowledged - 5)

@@ -1,8 +1,8 @@
-"""Law: a source that goes on from its state has every batch in files once, whatever is lost.
+"""A source that resumes from its committed state has every batch in files exactly once.
 
-A source writes to two daemons in turn. It remembers nothing but asks, whenever it begins, for its
-state, and goes on behind it. Between its streams daemons persist, are killed, lose their disks. At
-each moment the durable state belongs to rows that are in files, all of them.
+A source writes to two daemons in turn. It keeps no state of its own: for each stream it asks for
+its state and resumes after it. Between streams, daemons flush, are killed or lose their disks.
+At each moment all rows that belong to the durable state are in files.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ OPS = st.one_of(
 
 
 class Source(World):
-    """The store, both daemons, and a source that remembers nothing."""
+    """The store, both daemons, and a source that keeps no state of its own."""
 
     def stream(self, op: Stream) -> None:
         daemon = self.daemons[op.daemon]
         state = daemon.state()
-        # Whatever it has read before is read again as it was; what is new leaves a gap.
+        # The source reads known rows again unchanged; new rows leave a gap.
         ahead = [sequence for sequence in self.batches if sequence > state]
         while len(ahead) < op.batches:
             self.newest += 1 + op.gap
@@ -50,7 +50,7 @@ class Source(World):
         for sequence in ahead[: op.batches]:
             verdict = daemon.send(sequence)
             assert verdict is not OriginVerdict.FOREIGN, (sequence, verdict, self.store.origin)
-            # A duplicate leaves the state that was: its own may have made room for newer ones.
+            # A duplicate does not change the state: its own may have made room for newer ones.
             assert verdict is not OriginVerdict.NEW or daemon.state() == sequence
 
     def lose(self, index: int) -> None:
@@ -69,7 +69,7 @@ def live_through(*ops: Op) -> None:
     for op in ops:
         source.do(op)
         source.check()
-    # It writes all that is missing once more, and nothing is lost from then on.
+    # It writes everything that is missing once more, and no disk is lost after that.
     source.do(Stream(0, 0, max(1, len(source.batches)), 0))
     source.finish()
     source.check()

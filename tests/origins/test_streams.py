@@ -1,4 +1,6 @@
-"""Several streams of one origin: the newer ends the older in a table, and no batch is in twice."""
+"""A newer stream of an origin supersedes the older one in a table, and no batch is written
+twice.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def test_two_clients_racing_with_one_origin_add_each_batch_once(
                 except fl.FlightUnavailableError as error:
                     codes.append(extra(error)["code"])
 
-    # Each repeats everything when another has taken over, as incarnations of one sender would.
+    # Each stream repeats everything after a takeover, as the incarnations of one sender would.
     codes: list[str] = []
     racers = [threading.Thread(target=race) for _ in range(3)]
     for racer in racers:
@@ -55,7 +57,9 @@ def test_a_newer_stream_of_an_origin_ends_the_older(
     with pytest.raises(fl.FlightUnavailableError) as error:
         older.write(numbers(9, 1), {"sequence": 3})
     assert extra(error.value)["code"] == "superseded"
-    assert extra(error.value)["answered"] == 1  # of this stream, read or not
+    assert (
+        extra(error.value)["answered"] == 1
+    )  # of this stream, whether the client has read it or not
     newer.write(numbers(2, 1), {"sequence": 3})
     newer.rest()
     newer.close()
@@ -65,7 +69,7 @@ def test_a_newer_stream_of_an_origin_ends_the_older(
 def test_two_hundred_refusals_of_clients_that_wait_or_send_on_do_not_crash_the_daemon(
     shared: Daemon, client: fl.FlightClient, table: Table, origin: str
 ) -> None:
-    # Freed with the call was what the server's reading thread still waited in.
+    # The end of the call freed the reader that the server's thread was still using.
     batch = numbers(0, 1)
     for attempt in range(200):
         first = attempt * 40
@@ -74,7 +78,7 @@ def test_two_hundred_refusals_of_clients_that_wait_or_send_on_do_not_crash_the_d
         with Stream(client, writing(table, origin), batch.schema) as newer:
             newer.write(batch, {"sequence": first + 1})
             newer.writer.done_writing()
-        with suppress(*ARROW_AND_FLIGHT):  # a send may see the end before we look for it
+        with suppress(*ARROW_AND_FLIGHT):  # a send may already fail with the end of the stream
             for n in range(1 if attempt % 2 else 30):
                 older.send(batch, {"sequence": first + 2 + n})
             assert older.answer() is None

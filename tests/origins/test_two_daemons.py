@@ -1,8 +1,9 @@
-"""Law: an origin that comes and goes between daemons has every row in files once, and loses none.
+"""An origin that moves between two daemons has every row in files exactly once.
 
-A client writes to two daemons in turn, begins its streams at what no daemon has or further back,
-leaves gaps, and sends again what it has no acknowledgement for, or has one of a daemon it has left.
-Between streams daemons persist, are killed, lose their disks, begin segments, look at the manifest.
+A client writes to two daemons in turn. Its streams begin at the first sequence that no daemon
+has, or earlier, and leave gaps. It repeats batches that were not acknowledged, or only by a
+daemon that it has left. Between streams, daemons flush, are killed, lose their disks, begin
+segments and read the manifest.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ IDLE_S = 10.0
 
 
 class Stream(NamedTuple):
-    """Begin ``back`` batches before the first one that is missing; new ones leave a ``gap``."""
+    """Begin ``back`` batches before the first missing one; new batches leave a ``gap``."""
 
     daemon: int
     back: int
@@ -30,7 +31,7 @@ class Stream(NamedTuple):
 
 
 class Persist(NamedTuple):
-    """Put a partition's buffers into files, or the oldest one alone."""
+    """Flush a partition's buffers, or only the oldest one."""
 
     daemon: int
     partition: int
@@ -38,31 +39,31 @@ class Persist(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """The log remains."""
+    """Kill the daemon; its log remains."""
 
     daemon: int
 
 
 class Lose(NamedTuple):
-    """Killed, and the disk is gone."""
+    """Kill the daemon and remove its disk."""
 
     daemon: int
 
 
 class Roll(NamedTuple):
-    """Begin a segment, and remove what is not needed."""
+    """Begin a segment, and delete unneeded ones."""
 
     daemon: int
 
 
 class Refresh(NamedTuple):
-    """Look for the newest version."""
+    """Read the newest version."""
 
     daemon: int
 
 
 class Expire(NamedTuple):
-    """Nobody writes for long: all goes into files, and if nothing is missing it is forgotten."""
+    """Flush everything after a long pause; an origin with no missing rows is forgotten."""
 
 
 Op = Stream | Persist | Kill | Lose | Roll | Refresh | Expire
@@ -71,14 +72,14 @@ Holder = tuple[int, int]
 
 
 class World:
-    """The store, both daemons, and the client that remembers who has acknowledged what."""
+    """The store, both daemons, and the client with its record of acknowledgements."""
 
     def __init__(self) -> None:
         self.store = Store()
         self.daemons = [Daemon(self.store, name) for name in "ab"]
         self.batches: list[int] = []
         self.held_by: dict[int, Holder] = {}
-        """Acknowledged batches, which need not be sent again."""
+        """Acknowledged batches, which need not be repeated."""
         self.newest = -1
 
     def do(self, op: Op) -> None:
@@ -108,7 +109,7 @@ class World:
         sequences = self.to_send(op)
         daemon.open(sequences[0])
         for sequence in self.batches:
-            # It has gone elsewhere with all of these: it sends them there.
+            # The client has moved to another daemon with all of these, and repeats them there.
             if sequence >= sequences[0] and self.held_by.get(sequence) != holder:
                 self.held_by.pop(sequence, None)
         for sequence in sequences:
@@ -132,7 +133,7 @@ class World:
         return all(Row(sequence, key) in self.store.rows for key in partitions_of(sequence))
 
     def lose(self, index: int) -> None:
-        """Its client finds that the daemon answers with less than it had acknowledged."""
+        """The client learns that the daemon reports less than it had acknowledged."""
         daemon = self.daemons[index]
         for sequence, holder in list(self.held_by.items()):
             if holder == (index, daemon.disk) and not self.in_files(sequence):
@@ -153,7 +154,7 @@ class World:
         self.batches.clear()
 
     def finish(self) -> None:
-        """Let both daemons put all into files that is for them to put there."""
+        """Let both daemons flush everything that is theirs to commit."""
         for index in (0, 1, 0, 1):
             self.persist_all(index)
             self.do(Kill(index))
@@ -186,7 +187,7 @@ def live_through(*ops: Op) -> None:
 
 DAEMON, PARTITION = st.integers(0, 1), st.integers(0, 1)
 OPS = st.one_of(
-    # Mostly streams: it is they that make an origin come and go.
+    # Mostly streams, as they make an origin move.
     *3 * [st.builds(Stream, DAEMON, st.integers(0, 3), st.integers(1, 3), st.integers(0, 2))],
     st.builds(Persist, DAEMON, PARTITION, st.booleans()),
     st.builds(Kill, DAEMON),
@@ -238,7 +239,7 @@ def test_what_a_segment_says_is_taken_back_before_it_is_taken_over_anew() -> Non
     )
 
 
-# An origin that comes and goes more often than its runs are kept apart.
+# An origin that moves more often than its runs are kept separately.
 MOVES = st.builds(Stream, DAEMON, st.integers(0, 2), st.integers(1, 2), st.integers(0, 2))
 
 
