@@ -1,1 +1,1 @@
-"""Two processes that believe they are the same daemon: the older one can commit nothing more."""
+"""Two processes that act as the same daemon: the older one can no longer commit."""

@@ -1,6 +1,7 @@
-"""Two daemons under one id on one store, with a data directory each, and what is in the end there.
+"""Two daemons with one id and one store, each with its own data directory, and checks of the
+result.
 
-A paused daemon cannot answer, so whoever writes to one reads all its answers before the pause.
+A paused daemon cannot answer, so the tests read all its answers before the pause.
 """
 
 from __future__ import annotations
@@ -31,33 +32,33 @@ NEVER = "1h"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the daemons of a test have their data directories, and the store of all of them."""
+    """The folder of the data directories of a test's daemons, and their shared store."""
 
     folder: Path
     url: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What a process needs to reach the store."""
+    """The environment that a process needs to reach the store."""
     storage_options: Mapping[str, Any] = field(default_factory=dict)
     """The same for ``open_store``."""
 
     def store(self) -> ObjectStore:
-        """The store, opened anew."""
+        """The store, opened for this call."""
         return open_store(self.url, **self.storage_options)
 
 
 Where = Path | Place
-"""A folder alone: the store is on local files, beside the data directories."""
+"""A folder alone means a store on local files, next to the data directories."""
 
 
 def place_of(where: Where) -> Place:
-    """The whole of it."""
+    """The full place."""
     return where if isinstance(where, Place) else Place(where, store_url(where))
 
 
 def start(where: Where, name: str, **settings: Any) -> Daemon:
-    """A daemon of the id that all have, on the store that all have.
+    """A daemon with the shared id, on the shared store.
 
-    Without the setting, a start refuses to replace one whose log it does not have.
+    Without the setting, a start refuses to replace a daemon whose log it does not have.
     """
     place = place_of(where)
     settings = {
@@ -75,14 +76,14 @@ def store_url(folder: Path) -> str:
 
 
 def pause(daemon: Daemon) -> None:
-    """SIGSTOP; returns when the process stands still."""
+    """Send SIGSTOP; returns when the process has stopped."""
     os.kill(daemon.pid, signal.SIGSTOP)
     while _state(daemon.pid) != "T":
         os.sched_yield()
 
 
 def resume(daemon: Daemon) -> None:
-    """SIGCONT."""
+    """Send SIGCONT."""
     os.kill(daemon.pid, signal.SIGCONT)
 
 
@@ -91,7 +92,7 @@ def _state(pid: int) -> str:
 
 
 def ask_to_persist(daemon: Daemon, table: Table) -> None:
-    """Let it try to commit; it may be fenced and end meanwhile."""
+    """Make the daemon try to commit; it may be fenced and end during the call."""
     with fl.connect(daemon.flight) as client, suppress(*ARROW_AND_FLIGHT):
         persist(client, table, timeout_s=20)
 
@@ -112,7 +113,7 @@ def on_day(day: int, first: int, count: int) -> pa.RecordBatch:
 def wal_command(
     name: str, data_dir: Path, *options: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """``ingester wal NAME DIR``."""
+    """Run ``ingester wal NAME DIR``."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("INGESTER_")}
     arguments = ["wal", name, str(data_dir), *options]
     done = warm().run(arguments, {**kept, **(environment or {})}, ROOT)
@@ -122,7 +123,7 @@ def wal_command(
 
 
 def adopt(where: Where, name: str) -> dict[Table, dict[str, Any]]:
-    """``ingester wal adopt``: what it says of each table."""
+    """Run ``ingester wal adopt``; its result for each table."""
     place = place_of(where)
     options = ("--store", place.url, "--json")
     done = wal_command("adopt", place.folder / name, *options, environment=place.environment)
@@ -132,7 +133,9 @@ def adopt(where: Where, name: str) -> dict[Table, dict[str, Any]]:
 
 
 def adopted_rows(where: Where, name: str) -> int:
-    """How many rows an adoption in this process adds, over all tables; nothing is refused."""
+    """The number of rows that an adoption in this process adds, over all tables, with no
+    refusal.
+    """
     place = place_of(where)
     done = adopting.adopt(place.folder / name, place.store())
     assert not done.refused
@@ -140,7 +143,7 @@ def adopted_rows(where: Where, name: str) -> int:
 
 
 def operations_in_log(data_dir: Path) -> int:
-    """As ``ingester wal inspect`` counts them."""
+    """The count that ``ingester wal inspect`` reports."""
     done = wal_command("inspect", data_dir, "--json")
     assert done.returncode == 0, done.stderr
     return sum(segment["operations"] for segment in json.loads(done.stdout))
@@ -154,7 +157,7 @@ def files_of(where: Where, table: Table) -> list[bytes]:
 
 
 def rows_in_files(where: Where, table: Table, column: str = "i") -> list[Any]:
-    """A column of the newest version's files, sorted, read with nothing but pyarrow."""
+    """A column of the newest version's files, sorted, read with pyarrow alone."""
     found = files_of(where, table)
     tables = [pq.ParquetFile(pa.BufferReader(data)).read(columns=[column]) for data in found]
     return sorted(pa.concat_tables(tables)[column].to_pylist()) if tables else []
@@ -162,7 +165,7 @@ def rows_in_files(where: Where, table: Table, column: str = "i") -> list[Any]:
 
 @contextmanager
 def fenced(daemon: Daemon) -> Iterator[None]:
-    """What happens inside ends the daemon, with exit code 6 and a line that says what to do."""
+    """The body ends the daemon with exit code 6 and a log line that names the remedy."""
     yield
     assert daemon.wait() == 6
     lines = [json.loads(line) for line in daemon.stderr_file.read_text().splitlines()]

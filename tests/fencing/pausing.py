@@ -14,15 +14,15 @@ PATIENCE_S = 30.0
 
 
 class PausingStore:
-    """Passes everything on to ``inner``; before call number ``pause_at`` (from 0) it waits."""
+    """Passes every call on to ``inner``; waits before call number ``pause_at`` (from 0)."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
         self.pause_at: int | None = None
         self.calls: list[tuple[str, str]] = []
-        """(call, path), the one that it stands before as the last."""
+        """(call, path); the last one is the call before which it waits."""
         self.still = threading.Event()
-        """Set when it stands still."""
+        """Set when the caller is paused."""
         self.go_on = threading.Event()
 
     def _do(self, call: str, path: str, work: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""``ingester wal adopt``: which logs it adopts, what it refuses, and tables with a primary key."""
+"""``ingester wal adopt``: the logs that it adopts and refuses, and tables with a primary key."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ SCHEMA = pa.schema([pa.field("i", pa.int64(), nullable=False), pa.field("v", pa.
 
 
 def keyed_rows(first: int, count: int, v: int) -> pa.RecordBatch:
-    """Rows with the keys ``i`` from ``first`` on."""
+    """Rows with the keys ``i`` from ``first``."""
     return pa.record_batch({"i": range(first, first + count), "v": [v] * count}, schema=SCHEMA)
 
 
 def make_keyed(daemon_url: str) -> None:
-    """The table with the primary key ``i``."""
+    """Create the table with the primary key ``i``."""
     with fl.connect(daemon_url) as client:
         create(client, KEYED, SCHEMA, primary_key=["i"])
 
@@ -79,7 +79,7 @@ def test_a_dead_daemons_log_is_adopted_and_replays_nothing_afterwards(tmp_path: 
 def test_the_last_of_a_run_of_small_batches_is_what_an_adoption_says_is_applied(
     tmp_path: Path,
 ) -> None:
-    """As the daemon would have said: by that number a copy of it knows what is in files."""
+    """The commit reports what the daemon would have: a copy of the log relies on that number."""
     day_us = 86_400_000_000
     schema = pa.schema({"i": pa.int64(), "time": pa.timestamp("us", "UTC")})
     last: dict[int, int] = {}
@@ -106,7 +106,7 @@ def persist_one(flight: str) -> None:
 
 
 def test_a_daemon_that_runs_on_a_copy_is_fenced_by_the_adoption(tmp_path: Path) -> None:
-    """Else both would commit for one identity: nobody has replaced it."""
+    """Otherwise both would commit under one identity, as no daemon has replaced it."""
     with start(tmp_path, "first") as first:
         write(first, TABLE, events(0, 10))
         shutil.copytree(first.data_dir, tmp_path / "copy")
@@ -122,10 +122,10 @@ MANY = 100
 
 
 def three_epochs_in_one_log(folder: Path) -> Path:
-    """A place with a log of three daemons' operations, one each.
+    """A folder with a log of three daemons' operations, one each.
 
-    A write freezes what was replayed. Its persist, of a file for each of many days, and the removal
-    of its segment may be through before the kill: then all of it is tried anew.
+    A write freezes the replayed rows. Their flush, of a file for each of many days, and the
+    deletion of their segment may finish before the kill; the whole is then tried again.
     """
     for number in range(5):
         place = folder / str(number)
@@ -143,7 +143,7 @@ def three_epochs_in_one_log(folder: Path) -> Path:
 
 def test_several_epochs_of_one_log_are_adopted_each_under_its_own(tmp_path: Path) -> None:
     place = three_epochs_in_one_log(tmp_path)
-    adopt(place, "first")  # the second and third daemon may have persisted some of it
+    adopt(place, "first")  # the second and third daemon may have flushed some of it
     assert rows_in_files(place, TABLE) == list(range(MANY, 4 * MANY))
     assert adopted_rows(place, "first") == 0
 
@@ -225,7 +225,7 @@ def test_deletes_in_an_adopted_log_take_rows_out_of_files(tmp_path: Path) -> Non
         assert rows(client, KEYED) == [3, *range(5, 20)]
         delete(client, KEYED, pa.record_batch({"i": range(20)}))
         first.kill()
-    # Nothing is left of the table but that it is there.
+    # Only the table's entry remains.
     assert adopt(tmp_path, "first")[KEYED]["rows"] == 20
     assert adopt(tmp_path, "first")[KEYED]["skipped_rows"] == 20
     assert rows_in_files(tmp_path, KEYED) == []
@@ -277,7 +277,7 @@ def test_older_rows_of_a_keyed_table_do_not_replace_newer_ones(tmp_path: Path, o
             told = {one["table"]: one for one in json.loads(done.stdout)["tables"]}
             assert told["keyed"]["refused_rows"] == 20
             assert told["keyed"]["rows"] == 0
-            assert told["t"]["rows"] == 10  # other tables are not held up
+            assert told["t"]["rows"] == 10  # other tables are not blocked
             if open_:
                 with fl.connect(second.flight) as client:
                     persist(client, KEYED)

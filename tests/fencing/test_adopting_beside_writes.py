@@ -31,7 +31,7 @@ NEW_FROM = 10_000
 
 
 def write_until(stop: threading.Event, daemon: Daemon) -> int:
-    """Keep writing to the daemon; where the numbers end."""
+    """Keep writing to the daemon until told to stop; returns the number of the next row."""
     number = NEW_FROM
     with fl.connect(daemon.flight) as client:
         while not stop.is_set():

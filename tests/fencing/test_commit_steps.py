@@ -1,6 +1,6 @@
-"""A daemon that stands still before each step of a commit while it is replaced and adopted.
+"""A daemon is paused before each step of a commit while it is replaced and its log is adopted.
 
-Its log is real, made by a real daemon that was killed; what it does next, it does in a thread.
+Its log comes from a real daemon that was killed. Its next steps run in a thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.fencing.pausing import PausingStore
 
 TABLE = ("ns", "t")
 TAIL = 40
-"""Rows that are acknowledged and in no file; before them as many are."""
+"""Acknowledged rows that are in no file; the same number of rows before them is in files."""
 FIRST_OF_SECOND = 1000
 
 
@@ -61,7 +61,7 @@ def put_in(
     base: TableState,
     operations: list[tuple[int, tuple[str], pa.RecordBatch]],
 ) -> TableState:
-    """Upload and commit operations as a daemon does: one file a partition, one commit."""
+    """Upload and commit operations as a daemon does: one file per partition, one commit."""
     parts: dict[tuple[str], list[tuple[int, pa.RecordBatch]]] = {}
     for seq, values, batch in operations:
         parts.setdefault(values, []).append((seq, batch))
@@ -79,7 +79,7 @@ def put_in(
 
 
 class Scene:
-    """One copy of what was left behind, and the two daemons on it."""
+    """A copy of the killed daemon's store and data, and the two daemons on it."""
 
     def __init__(self, left_behind: Path, folder: Path) -> None:
         shutil.copytree(left_behind, folder)
@@ -90,7 +90,7 @@ class Scene:
         self.second = WriterIdentity(self.first.ingester_id, "second", 0)
 
     def first_persists(self, manifest: Manifest) -> TableState:
-        """What the first one does next, with the manifest that it has open."""
+        """The first daemon's next flush, with the manifest that it has open."""
         base = Manifest(self.store, *TABLE).load()
         operations = [
             (operation.seq, part.values, part.batch)
@@ -101,7 +101,9 @@ class Scene:
         return put_in(manifest, self.first, base, operations)  # type: ignore[arg-type]
 
     def second_comes(self, *, touches: bool) -> None:
-        """It claims an epoch; its first write to the table puts that into the manifest."""
+        """The second daemon claims an epoch; its first write to the table registers the epoch
+        there.
+        """
         body = {"incarnation": "second"}
         epoch = claim_epoch(self.store, self.first.ingester_id, 1, body)
         self.second = WriterIdentity(self.first.ingester_id, "second", epoch)
@@ -109,7 +111,7 @@ class Scene:
             self.second_writes(1)
 
     def second_writes(self, seq: int) -> None:
-        """Register, as before each write that is not known to be registered, and persist a row."""
+        """Register the epoch, as before each first write, and flush a row."""
         manifest = Manifest(self.store, *TABLE)
         here = WriterAction(self.second.ingester_id, "second", self.second.epoch, "open")
         state = commit(manifest, None, Proposal([here]), self.second)
@@ -157,7 +159,7 @@ def test_a_daemon_that_pauses_before_any_call_of_a_commit_adds_each_row_once(
     kinds = [(call, path.rpartition(".")[2]) for call, path in steps]
     assert kinds.count(("put", "parquet")) == 2
     assert {("put", "changelog"), ("create", "commit"), ("get", "commit")} <= set(kinds)
-    # Before the commit is created somebody else may win; after it nobody can.
+    # Before the commit is created another process may win; after that none can.
     created = kinds.index(("create", "commit"))
     if touches or adopts == "while it stands still":
         assert fates[: created + 1] == ["fenced"] * (created + 1)
@@ -166,7 +168,7 @@ def test_a_daemon_that_pauses_before_any_call_of_a_commit_adds_each_row_once(
 
 
 def fate_of(going: Future[TableState]) -> str:
-    """What became of the first one's commit."""
+    """The outcome of the first daemon's commit."""
     try:
         going.result(timeout=30)
     except Fenced:
@@ -179,7 +181,7 @@ def fate_of(going: Future[TableState]) -> str:
 def test_an_adoption_that_is_killed_before_any_call_is_completed_by_the_next(
     left_behind: Path, tmp_path: Path, touches: bool
 ) -> None:
-    """Killed: it never goes on. Its files and changelogs are garbage, its commits count."""
+    """Killed for good: its files and changelogs are garbage, its commits count."""
     added_before: list[int] = []
     for stop_at in itertools.count():
         scene = Scene(left_behind, tmp_path / str(stop_at))
@@ -203,11 +205,11 @@ def test_an_adoption_that_is_killed_before_any_call_is_completed_by_the_next(
 
 
 class Killed(BaseException):
-    """The process is gone: nobody catches this on the way."""
+    """The process has ended: no handler catches this."""
 
 
 class StoppingStore(PausingStore):
-    """Ends its caller before call number ``pause_at``, and before each one after it."""
+    """Ends its caller before call number ``pause_at``, and before each later one."""
 
     def _do(self, call: str, path: str, work: Callable[[], Any]) -> Any:
         self.calls.append((call, path))

@@ -1,4 +1,4 @@
-"""A daemon that was replaced while it was paused is fenced, and its rows are adopted once."""
+"""A daemon that is replaced while it is paused is fenced, and its rows are adopted once."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tests.fencing.pairs import (
 )
 
 TOUCHED = ("ns", "touched")
-"""By both daemons."""
+"""A table that both daemons write to."""
 ALONE = ("ns", "alone")
-"""By the first daemon only."""
+"""A table that only the first daemon writes to."""
 
 
 def test_what_a_fenced_daemon_had_acknowledged_is_adopted_once(place: Place) -> None:
@@ -64,7 +64,7 @@ def test_what_a_fenced_daemon_had_acknowledged_is_adopted_once(place: Place) -> 
 
 
 def test_both_started_from_copies_of_one_data_directory(place: Place) -> None:
-    """The second daemon holds rows in memory that the first one's log has, too."""
+    """The second daemon holds rows in memory that are in the first one's log as well."""
     with start(place, "first") as common:
         write(common, TOUCHED, events(0, 30, days=3), events(30, 30, days=2))
         common.kill()
@@ -94,7 +94,7 @@ def test_both_started_from_copies_of_one_data_directory(place: Place) -> None:
 
 
 def test_rows_are_never_seen_twice_while_a_copy_is_adopted(tmp_path: Path) -> None:
-    """The buffers that replay has filled go only when the adopted files come."""
+    """Buffers filled by replay are released only when the adopted files become visible."""
     with start(tmp_path, "first") as common:
         for n in range(40):
             write(common, TOUCHED, events(n * 10, 10, days=5))
@@ -122,7 +122,7 @@ def test_rows_are_never_seen_twice_while_a_copy_is_adopted(tmp_path: Path) -> No
 
 
 def test_a_copy_that_ends_earlier_is_adopted_while_a_buffer_continues(tmp_path: Path) -> None:
-    """The second daemon's buffer has more than the adopted log: it encodes the rest."""
+    """The second daemon's buffer has more rows than the adopted log: it encodes the rest."""
     with start(tmp_path, "second") as second:
         write(second, TOUCHED, events(0, 30, days=2))
         shutil.copytree(tmp_path / "second", tmp_path / "first")

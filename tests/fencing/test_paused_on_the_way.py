@@ -1,7 +1,7 @@
-"""A real daemon that is stopped in the middle of a persist, as soon as a file of it shows.
+"""A real daemon is paused during a flush, as soon as one of its files is visible.
 
-The moment is found by watching the store, so it is not quite the same each time; what has
-to hold does not depend on it. ``test_commit_steps`` goes through the moments one by one.
+The moment is found by watching the store, so it varies. The assertions do not depend on it.
+``test_commit_steps`` covers every step one by one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.fencing.pairs import (
 TABLE = ("ns", "t")
 DAYS = 12
 LATE = 100_000
-"""Rows from here on are sent to a daemon that may end before it answers."""
+"""Rows from this number are sent to a daemon that may end before it answers."""
 
 
 CASES = [
@@ -58,7 +58,7 @@ def test_a_daemon_stopped_in_the_middle_of_a_persist_adds_each_row_once(
         before = there()
         asked = threads.submit(ask_to_persist, first, TABLE)
         while there() <= before:
-            # One commit may be the last thing that it does: then it is there.
+            # Its last act may be one commit, which then exists.
             assert not asked.done() or there() > before
         pause(first)
         with start(place, "second") as second:
@@ -68,7 +68,7 @@ def test_a_daemon_stopped_in_the_middle_of_a_persist_adds_each_row_once(
                 with fenced(first):
                     resume(first)
                     asked.result(timeout=PATIENCE_S)
-                    with suppress(*ARROW_AND_FLIGHT):  # where its last commit had been made
+                    with suppress(*ARROW_AND_FLIGHT):  # refused, where its last commit succeeded
                         write(first, TABLE, events(LATE, 10))
                         ask_to_persist(first, TABLE)
             else:

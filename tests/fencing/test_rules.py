@@ -1,4 +1,6 @@
-"""Who may commit for an old epoch, and which operations of an old log are still to be committed."""
+"""Which process may commit for an old epoch, and which operations of an old log it still
+commits.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ KEY = OrphanKey(ME, 1, DAY)
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Manifest:
-    """Of a table that does not exist yet."""
+    """The manifest of a table that does not exist yet."""
     return Manifest(open_store(f"file://{tmp_path}/store"), "ns", "t")
 
 
@@ -86,7 +88,7 @@ def test_an_adoption_of_an_identity_that_was_not_replaced_is_refused(manifest: M
 
 
 def test_a_keyed_flush_already_in_files_removes_no_rows(manifest: Manifest) -> None:
-    """Its removes alone would: the add that had those rows has fallen out."""
+    """Its removes alone would delete rows, as the add of those rows was dropped."""
     state = table(manifest, 3)
     (first, second) = sorted(state.files)
     flush: list[Action] = [Remove(first, "newer rows"), add("data/merged.parquet", 2), applied(2)]

@@ -1,4 +1,4 @@
-"""One daemon owns a keyed table's writes until it has stopped or its log is adopted."""
+"""A daemon owns a keyed table's writes until it has stopped or its log is adopted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEMA = pa.schema([pa.field("i", pa.int64(), nullable=False), pa.field("v", pa.
 
 
 def start(folder: Path, name: str, **settings: Any) -> Daemon:
-    """A daemon of its own name."""
+    """Start a daemon under its own name."""
     return pairs.start(folder, name, id=name, **settings)
 
 
@@ -56,7 +56,7 @@ def refusal(call: Callable[[], object]) -> dict[str, Any]:
 
 def test_another_daemon_is_refused_with_the_owners_name_and_endpoint(tmp_path: Path) -> None:
     with start(tmp_path, "first") as first, start(tmp_path, "second") as second:
-        # Who makes a table has written nothing yet.
+        # The creator of a table has written nothing yet.
         make(second)
         write(first, batch(0, 5, 1))
         with fl.connect(second.flight) as client:
@@ -69,7 +69,7 @@ def test_another_daemon_is_refused_with_the_owners_name_and_endpoint(tmp_path: P
                 assert (info["owner"], info["endpoint"]) == ("first", first.flight)
                 assert first.flight in info["message"]
                 assert info["retry_after_s"] > 0
-            # It answers for the files, and takes what has no key.
+            # It answers from files, and accepts writes to tables without a key.
             with fl.connect(first.flight) as owner:
                 version = persist(owner, TABLE)
             assert query(client, TABLE, scope="version", version=version).num_rows == 5
@@ -98,7 +98,8 @@ def test_a_dead_daemons_table_stays_its_own_until_its_log_is_adopted(
     uploading = FileWriter.upload
 
     def upload(*given: Any) -> Any:
-        # The table is held until all is in: whoever waits for it would have newer rows else.
+        # The adoption holds the table until it is done; otherwise a waiting daemon's rows would be
+        # newer.
         assert refusal(lambda: write(second, batch(2, 6, 2)))["owner"] == "first"
         if next(interrupted, False):
             raise KeyboardInterrupt
@@ -141,7 +142,7 @@ def test_the_table_of_a_daemon_whose_disk_is_lost_is_freed_under_its_name(tmp_pa
         first.kill()
         shutil.rmtree(first.data_dir)
         with first.again() as first:
-            # Nothing of the table is in its log: it is the owner all the same.
+            # Its log has no rows of the table, and yet it is the owner.
             assert refusal(lambda: write(second, batch(0, 1, 2)))["owner"] == "first"
             write(first, batch(0, 0, 0))
             assert first.terminate() == 0

@@ -47,18 +47,17 @@ def get(daemon: Daemon, partition: str = PARTITION) -> tuple[bytes | None, bytes
 
 
 def put_state(daemon: Daemon, state: bytes, partition: str = PARTITION, **fields: object) -> Json:
-    """Give a state without rows."""
+    """Commit a state without rows."""
     body = {"partition": partition, "state": text(state), **fields}
     return asked(daemon, "checkpoint_put", **body)
 
 
 def delete_state(daemon: Daemon, partition: str = PARTITION) -> Json:
-    """Take a state away."""
     return asked(daemon, "checkpoint_delete", partition=partition)
 
 
 def asked(daemon: Daemon, action: str, **body: object) -> Json:
-    """The one answer to an action on the table."""
+    """The single answer to an action on the table."""
     with fl.connect(daemon.flight) as client:
         (found,) = act(client, action, namespace=TABLE[0], table=TABLE[1], **body)
     return found

@@ -1,6 +1,7 @@
-"""What is asked of a daemon that starts on old data, of its store and of its log; answers are JSON.
+"""The questions to a daemon that starts on old data, to its store and to its log.
 
-The version that wrote the data was asked the same: every answer has to be the same today.
+The answers are JSON. The release that wrote the data answered the same questions, and today's
+answers must be equal.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ SETTINGS: dict[str, Any] = {
     "persist__max_age": "30d",
     "replication__max_lag": "30d",
     "memory__limit": "512MiB",
-    # The data grows old, and is asked about as if it was new.
+    # The data ages, but is queried as if it were new.
     "manifest__retain": "3650d",
     "manifest__orphan_grace": "365d",
     "origins__expire_after": "3650d",
 }
 
 Command = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
-"""Runs ``ingester`` with these arguments, by the code of one version or the other."""
+"""Runs ``ingester`` with these arguments, with the code of the old or of the new version."""
 
 
 def of_the_log(command: Command, data_dir: Path) -> Json:
-    """What the operator's tools tell of a log that nobody has started on yet."""
+    """What the operator's tools report about a log on which no daemon has started yet."""
     return {
         name: told(command(["wal", name, str(data_dir), "--json"]), data_dir)
         for name in ("inspect", "verify")
@@ -63,7 +64,7 @@ def of_the_log(command: Command, data_dir: Path) -> Json:
 
 
 def of_the_store(command: Command, data: Path) -> Json:
-    """What the operator's tools tell of a store, of every table and every version of it."""
+    """What the operator's tools report about a store, with every version of every table."""
     url = f"file://{data}/store"
     answers: Json = {
         name: told(command(["manifest", name, url, "--json"]), data) for name in ("log", "verify")
@@ -72,20 +73,20 @@ def of_the_store(command: Command, data: Path) -> Json:
         shown = command(["manifest", "show", url, namespace, name, "--json"])
         answer = told(shown, data)
         for version in answer["said"]:
-            version["applied"].sort(key=str)  # of a hash map: in no order
+            version["applied"].sort(key=str)  # comes from a hash map, in no order
         answers[f"show {namespace}/{name}"] = answer
     return answers
 
 
 def of_the_settings(command: Command) -> Json:
-    """The keys of all settings with their values, where those do not depend on the machine."""
+    """The keys of all settings, with the values that do not depend on the machine."""
     said = json.loads(command(["config", "--json"]).stdout)
     machines = ("id", "data_dir", "store", "memory.")
     return {key: None if key.startswith(machines) else one["value"] for key, one in said.items()}
 
 
 def of_a_life(data: Path) -> Json:
-    """Start on the old data, ask, write on, ask again; after a kill, once more."""
+    """Start on the old data, ask, write more, ask again; and once more after a kill."""
     tables = tables_of(data / "store")
     with Daemon.start(data, **SETTINGS) as daemon:
         with fl.connect(daemon.flight) as client:
@@ -103,7 +104,7 @@ def of_a_life(data: Path) -> Json:
 
 
 def of_an_adoption(command: Command, data: Path) -> Json:
-    """Bring the log into the store without a daemon, twice; another daemon reads what is there."""
+    """Adopt the log without a daemon, twice; another daemon then reads the store."""
     store = f"file://{data}/store"
     adopt = ["wal", "adopt", str(data), "--store", store, "--json"]
     answers: Json = {"reports": [told(command(adopt), data) for _ in range(2)]}
@@ -116,7 +117,7 @@ def of_an_adoption(command: Command, data: Path) -> Json:
 
 
 def of_the_daemon(client: fl.FlightClient, tables: Sequence[Table]) -> Json:
-    """What a daemon answers that changes nothing."""
+    """The answers of a daemon to requests that change nothing."""
     answers: Json = {
         "tables": sorted(
             [*(part.decode() for part in info.descriptor.path), info.total_records]
@@ -127,9 +128,9 @@ def of_the_daemon(client: fl.FlightClient, tables: Sequence[Table]) -> Json:
     }
     for table in tables:
         said = describe(client, table)
-        del said["buffered"]["bytes"]  # the memory of one version is not that of another
+        del said["buffered"]["bytes"]  # the memory of two versions differs
         if said.get("owner"):
-            said["owner"].pop("endpoint", None)  # a port of its own each time
+            said["owner"].pop("endpoint", None)  # the port differs each time
         versions = range(1, said["manifest_version"] + 1)
         answers["/".join(table)] = {
             "description": said,
@@ -143,7 +144,7 @@ def of_the_daemon(client: fl.FlightClient, tables: Sequence[Table]) -> Json:
         rows(client, PLAIN, columns=["note"], filter=[[["i", "in", [0, 3, 30]]]]),
     ]
     if CHECKED in tables:
-        # The replayed ones are being persisted meanwhile, and those of the tests are of now.
+        # The replayed rows are being flushed meanwhile, and the tests' own rows are new.
         states = act(client, "checkpoints")
         answers["checkpoints"] = [
             {name: value for name, value in each.items() if name not in ("at", "durable")}
@@ -157,7 +158,9 @@ def of_the_daemon(client: fl.FlightClient, tables: Sequence[Table]) -> Json:
 
 
 def written_on(client: fl.FlightClient, tables: Sequence[Table]) -> Json:
-    """What a daemon answers to who goes on where the old one was killed: repeats, then more."""
+    """The answers to a client that resumes after the kill: repeated batches first, then new
+    ones.
+    """
     source, other = (Source(client, COPY, name) for name in COPIES)
     written = {
         "plain": put(client, PLAIN, plain_batch(200, 5)),
@@ -170,7 +173,7 @@ def written_on(client: fl.FlightClient, tables: Sequence[Table]) -> Json:
         ),
         "keyed": put(client, KEYED, keyed_batch(range(5, 9), "new")),
         "deleted": delete(client, KEYED, pa.record_batch({"k": pa.array([6, 30], pa.int64())})),
-        # The first had closed 1 to 3 and left one open; the second had only closed one.
+        # The first transaction had closed 1 to 3 and left one open; the second had only closed one.
         "transactions": [
             source.send("a", changes(3), sequence=3),
             source.send("a", changes(4), begin=True, transaction="four"),
@@ -196,7 +199,7 @@ def metrics(text: str) -> Json:
 
 
 def keys(value: Any, path: str = "") -> Iterator[str]:
-    """Where a JSON document has something that is no object, without the numbers in lists."""
+    """The paths of all JSON values that are not objects, without the positions in lists."""
     if isinstance(value, dict) and value:
         for name, item in value.items():
             yield from keys(item, f"{path}.{name}")
@@ -217,7 +220,7 @@ def rows(client: fl.FlightClient, table: Table, **fields: object) -> Json:
 
 
 def digest(client: fl.FlightClient, table: Table, version: int) -> str:
-    """How many rows a version has, and a digest of them and their schema: there are many."""
+    """The row count of a version, and a digest of its rows and schema, as there are many."""
     found = rows(client, table, scope="version", version=version)
     text = json.dumps(found, sort_keys=True).encode()
     return f"{len(found['rows'])} rows, {hashlib.sha256(text).hexdigest()[:16]}"
@@ -250,5 +253,5 @@ def plain(value: object) -> Any:
 
 
 def told(done: subprocess.CompletedProcess[str], data: Path) -> Json:
-    """Exit code and JSON of a command, wherever the data is."""
+    """Exit code and JSON output of a command, without the path of the data."""
     return {"code": done.returncode, "said": json.loads(done.stdout.replace(str(data), "DATA"))}

@@ -1,10 +1,10 @@
-"""What a release has left: its data directory and store, what it answered on them, and its client.
+"""The fixture of a release: its data directory and store, its answers about them, and its client.
 
-    fixtures/0.1.0/data.tar.xz      killed, with a log that is in no file; the store is in it
-                   answers.json.xz  what that release answers when it is started on them
+    fixtures/0.1.0/data.tar.xz      killed, with a log that is in no file; includes the store
+                   answers.json.xz  the answers of that release when it is started on them
                    client.zip       its client, as Python imports it
 
-Nothing of a fixture is changed once its release is out: it has to open for ever.
+A fixture never changes after its release: every later version must open it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,10 @@ FOLDER = Path(__file__).with_name("fixtures")
 
 @dataclass(frozen=True)
 class Fixture:
-    """One release's folder."""
-
     release: str
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
         return FOLDER / self.release
 
     @property
@@ -43,12 +40,12 @@ class Fixture:
         return self.folder / "client.zip"
 
     def answers(self) -> dict[str, Any]:
-        """What the release itself has answered."""
+        """The answers of the release itself."""
         answers: dict[str, Any] = json.loads(lzma.decompress(self._answers.read_bytes()))
         return answers
 
     def keep_answers(self, answers: dict[str, Any]) -> None:
-        """Write them down."""
+        """Write the answers to the fixture."""
         text = json.dumps(answers, separators=(",", ":")).encode()
         self._answers.write_bytes(lzma.compress(text, preset=9 | lzma.PRESET_EXTREME))
 
@@ -57,7 +54,7 @@ class Fixture:
         return self.folder / "answers.json.xz"
 
     def pack(self, data: Path) -> None:
-        """Keep a data directory, and nothing of who made it."""
+        """Pack a data directory, without the user that made it."""
 
         def cleared(member: tarfile.TarInfo) -> tarfile.TarInfo:
             member.uid = member.gid = 0
@@ -68,10 +65,10 @@ class Fixture:
             archive.add(data, "data", filter=cleared)
 
     def unpacked(self, folder: Path) -> Path:
-        """A copy of the data directory; its store is ``store`` in it."""
+        """A copy of the data directory; its store is the folder ``store`` in it."""
         with tarfile.open(self.archive) as archive:
             archive.extractall(folder, filter="data")
-        # Folders that everybody may use are told of, among the last problems.
+        # A daemon reports folders that every user may access among its latest problems.
         for path in (folder / "data").rglob("*"):
             path.chmod(path.stat().st_mode & ~0o007)
         (folder / "data").chmod(0o750)
@@ -79,7 +76,7 @@ class Fixture:
 
 
 def fixtures() -> list[Fixture]:
-    """All there are."""
+    """All fixtures."""
     return [Fixture(path.name) for path in sorted(FOLDER.iterdir()) if path.is_dir()]
 
 

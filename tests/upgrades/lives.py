@@ -1,6 +1,6 @@
-"""What the daemon of a release is given before it is killed: something of each kind.
+"""What the daemon of a release writes before it is killed: data of each kind.
 
-Each release's code does this once, in its fixture; what is added is for the releases to come.
+The code of each release runs this once, for its fixture. Additions are for later releases.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ from tests.upgrades.written import (
 
 
 def before_all(data: Path, settings: Json) -> None:
-    """A life that ends cleanly: an origin that is forgotten, a table that pushes will make anew."""
+    """A first life that ends cleanly, with a forgotten origin and a table that pushes will
+    replace.
+    """
     settings = {**settings, "origins__expire_after": "1s"}
     with Daemon.start(data, **settings) as daemon, fl.connect(daemon.flight) as client:
         put(client, EXPIRED, plain_batch(0, 2), origin="long ago", metadata=[{"sequence": 1}])
@@ -100,7 +102,7 @@ def first_life(client: fl.FlightClient) -> None:
 
 
 def many_versions(client: fl.FlightClient, data: Path) -> None:
-    """Versions of one table until there is a snapshot behind the head."""
+    """Versions of one table, until one has a snapshot behind the head."""
     folder = data.joinpath("store", *KEYED)
     for number in range(500):
         if list(folder.rglob("*.snapshot")):
@@ -127,7 +129,7 @@ def left_in_the_log(client: fl.FlightClient) -> None:
 
 
 def second_life(client: fl.FlightClient) -> None:
-    """A later epoch: what was replayed goes on waiting, more comes, some of it ends nowhere."""
+    """A later epoch: replayed rows keep waiting, more arrive, and some work is left unfinished."""
     sequences(client, 6, 8)
     put(client, KEYED, keyed_batch([5, 22], "three"))
     put(client, NANOS, nanos_batch(40, 3))
@@ -166,5 +168,5 @@ def state_of(number: int) -> Json:
 
 
 def text_of(state: bytes) -> str:
-    """A state as it travels."""
+    """A state in its wire form."""
     return base64.b64encode(state).decode()

@@ -1,11 +1,12 @@
-"""Makes the fixture of a release, by that release's code.
+"""Makes the fixture of a release, with that release's code.
 
     python -m tests.upgrades.make [CHECKOUT]
 
-``CHECKOUT`` is a folder with the release and its environment in ``.venv``: this one, unless it is
-given. Its daemon writes, is killed, starts again, writes on and is killed once more; its Spark
-compacts, appends and pushes; then it is started on copies of what it left, and asked what the tests
-will ask. A fixture that is there is made anew only with ``--again``: while its release is not out.
+``CHECKOUT`` is a folder with the release and its environment in ``.venv``; the default is this
+checkout. Its daemon writes, is killed, starts again, writes more and is killed once more; its
+Spark compacts, appends and pushes. Then it is started on copies of the result, and answers what
+the tests will ask. An existing fixture is replaced only with ``--again``, while its release is
+not published.
 """
 
 from __future__ import annotations
@@ -72,11 +73,11 @@ packages = ("ingester", "persist", "wal")
 print(*(module.__file__ for name, module in list(sys.modules.items())
         if name.partition(".")[0] in packages), sep="\\n")
 """
-"""Prints the files that the client is made of."""
+"""Prints the files that the client consists of."""
 
 
 def main() -> None:
-    """Make all of it."""
+    """Make the whole fixture."""
     parser = argparse.ArgumentParser(prog="python -m tests.upgrades.make")
     parser.add_argument("checkout", nargs="?", type=Path, default=ROOT)
     parser.add_argument("--again", action="store_true")
@@ -123,14 +124,14 @@ def make(fixture: Fixture, command: asking.Command, checkout: Path, python: Path
 
 
 def write(data: Path, command: asking.Command, checkout: Path, python: Path) -> None:
-    """A life that ends well, one that persists much, Spark's part, and one that does not."""
+    """A life that ends cleanly, one that flushes much, Spark's part, and one that is killed."""
     settings = {**asking.SETTINGS, "wal__segment_bytes": "16KiB"}
     before_all(data, settings)
     clean_up(data / "store", command)
     with Daemon.start(data, **settings) as daemon:
         with fl.connect(daemon.flight) as client:
             first_life(client)
-            sequences(client, 4, 4)  # waits by the first spec
+            sequences(client, 4, 4)  # waits under the first partition spec
             spark = [str(python), "-c", SPARK, f"file://{data}/store", f"{data}.checkpoints"]
             environment = {**os.environ, "PYSPARK_PYTHON": str(python)}
             subprocess.run(spark, cwd=checkout, check=True, env=environment)
@@ -150,7 +151,7 @@ def write(data: Path, command: asking.Command, checkout: Path, python: Path) -> 
 
 
 def clean_up(store: Path, command: asking.Command) -> None:
-    """Delete a file of long ago that nobody has committed."""
+    """Delete an old file that was never committed."""
     orphan = store.joinpath(*EXPIRED, "v1", "data", "orphan.parquet")
     orphan.write_bytes(b"of a process that ended")
     os.utime(orphan, (0, 0))
@@ -159,7 +160,7 @@ def clean_up(store: Path, command: asking.Command) -> None:
 
 
 def pack_client(fixture: Fixture, checkout: Path, python: Path) -> None:
-    """The client of that release and what it imports, as Python imports it from an archive."""
+    """The client of that release and its imports, as an archive that Python can import from."""
     listed = subprocess.run(
         [str(python), "-c", CLIENT], cwd=checkout, check=True, capture_output=True, text=True
     )

@@ -1,8 +1,9 @@
-"""A program of the old client, with everything that it does with a daemon.
+"""Runs the client library of an earlier release through all its requests to a daemon.
 
     python old_client_program.py ARCHIVE ENDPOINT NAMESPACE
 
-It runs by itself: ``ingester`` is what ``ARCHIVE`` has of it, before anything else on the path.
+It is a standalone program: ``ingester`` is imported from ``ARCHIVE``, which comes first on the
+path.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ assert str(ingester.client.__file__).startswith(archive), ingester.client.__file
 
 
 def named(name: str, *modules: str) -> Any:
-    """What a release has in one of these modules: they have been renamed."""
+    """The object of that name in one of these modules, which later releases renamed."""
     for module in modules:
         if importlib.util.find_spec(module) is not None:
             return getattr(importlib.import_module(module), name)
@@ -42,18 +43,18 @@ SCHEMA = pa.schema({"i": pa.int64(), "s": pa.string()})
 
 
 def batch(first: int, count: int = 10) -> pa.RecordBatch:
-    """Rows from ``first`` on."""
+    """The rows from ``first``."""
     numbers = range(first, first + count)
     return pa.RecordBatch.from_pylist([{"i": i, "s": f"s{i}"} for i in numbers], SCHEMA)
 
 
 def found(client: Client, table: str, **asked: object) -> list[int]:
-    """The numbers that a query finds."""
+    """The numbers that a query returns."""
     return sorted(client.query(NAMESPACE, table, **asked)["i"].to_pylist())  # type: ignore[arg-type]
 
 
 def writes_and_reads(client: Client) -> None:
-    """Appends, in one go and pipelined, by an origin too; queries of each kind."""
+    """Single and pipelined appends, also by an origin, and queries of each kind."""
     made = client.create_table(NAMESPACE, "t", SCHEMA, sort_by=["i"], partition_by=["bucket(2, s)"])
     assert made == client.describe(NAMESPACE, "t")
     client.write(NAMESPACE, "t", batch(0))
@@ -81,7 +82,7 @@ def writes_and_reads(client: Client) -> None:
 
 
 def refusals(client: Client) -> None:
-    """Each refusal is the error that it was."""
+    """Each refusal raises the same error as before."""
     for error, asked in ((NotFound, {"table": "none"}), (InvalidRequest, {"columns": ["x"]})):
         try:
             client.query(**{"namespace": NAMESPACE, "table": "t", **asked})  # type: ignore[arg-type]
@@ -100,7 +101,7 @@ def keys(client: Client) -> None:
 
 
 def transactions(client: Client) -> None:
-    """A transaction over two messages, one that a new one takes the place of, and a repeat."""
+    """A transaction of two messages, one that a newer one supersedes, and a repeated one."""
     columns = [SyncColumn("old_pk", "i"), SyncColumn("new_pk", "i"), SyncColumn("value", "s")]
 
     def change(old: int | None, new: int | None, s: str | None) -> pa.RecordBatch:
@@ -119,7 +120,7 @@ def transactions(client: Client) -> None:
 
 
 async def awaited(client: AsyncClient | TrioClient, table: str) -> None:
-    """The same for those who await."""
+    """The same requests with the asynchronous clients."""
     async with await client.writer(NAMESPACE, table, SCHEMA) as writer:
         acks = [await writer.write(batch(10 * n)) for n in range(5)]
         for ack in acks:

@@ -1,11 +1,12 @@
-"""Going back one release: what this one has written is opened by an earlier one, and then again.
+"""Rollback by one release: an earlier release opens what this one wrote, and this one opens it
+again.
 
     python -m tests.upgrades.rolling_back REVISION
 
-A daemon of this code writes and is stopped, one of ``REVISION`` (a tag or a commit, in a work tree
-of its own) starts in the same folder, finds every row, writes more and is stopped, and this code
-starts once more. Then the same with a daemon that is killed, whose log is in no file. The earlier
-code runs in this environment: both need the same libraries.
+A daemon of this code writes and is stopped. A daemon of ``REVISION`` (a tag or a commit, in its
+own work tree) starts in the same folder, finds every row, writes more and is stopped. Then this
+code starts once more. The same is done with a daemon that is killed, with rows only in its log.
+The earlier code runs in this environment, so both need the same libraries.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TABLES: tuple[Table, ...] = (PLAIN, EVENTS, KEYED, NANOS, CHECKED)
 
 
 def main() -> None:
-    """Go back and forth; ends with an error where a row is not there."""
+    """Go back and forth; exits with an error when a row is missing."""
     parser = argparse.ArgumentParser(prog="python -m tests.upgrades.rolling_back")
     parser.add_argument("revision", help="the earlier release: a tag, or a commit")
     revision = parser.parse_args().revision
@@ -41,7 +42,7 @@ def main() -> None:
 
 @contextmanager
 def work_tree(revision: str, scratch: Path) -> Iterator[Path]:
-    """A folder with the files of that revision, which is removed again."""
+    """A folder with the files of that revision, removed at the end."""
     folder = scratch / "earlier"
     git = ["git", "-C", str(ROOT), "worktree"]
     add = [*git, "add", "--quiet", "--detach", "--force", str(folder), revision]
@@ -53,7 +54,7 @@ def work_tree(revision: str, scratch: Path) -> Iterator[Path]:
 
 
 def to_and_fro(data: Path, earlier: Path, ending: str) -> None:
-    """This release, the earlier one, and this one, in one data directory."""
+    """This release, the earlier one, and this one again, in one data directory."""
 
     def end(daemon: Daemon) -> None:
         if ending == "stopped":
@@ -82,7 +83,7 @@ def to_and_fro(data: Path, earlier: Path, ending: str) -> None:
 
 @contextmanager
 def by(checkout: Path) -> Iterator[None]:
-    """Start daemons by that code."""
+    """Start daemons with that code."""
     before = Launch.root
     Launch.root = checkout  # first on the path of `python -m`
     try:

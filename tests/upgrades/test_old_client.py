@@ -1,4 +1,4 @@
-"""The client library of each release, in a process of its own, against a daemon of today."""
+"""The client library of each release, in its own process, against today's daemon."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAM = Path(__file__).with_name("old_client_program.py")
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One for all of them: each has a namespace of its own."""
+    """One daemon for all clients; each has its own namespace."""
     with Daemon.start(tmp_path_factory.mktemp("clients") / "data") as started:
         yield started
 

@@ -1,7 +1,7 @@
-"""Data of killed daemons of each release: today's answers about it equal the release's own.
+"""Today's answers about the data of each release's killed daemons equal the release's own answers.
 
-A fixture is never regenerated to make a test pass. What a later release changes on purpose is named
-here.
+A fixture is never regenerated to make a test pass. Deliberate changes of a later release are
+listed here.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from wal.scan import find_headers
 
 @pytest.fixture(scope="module", params=fixtures(), ids=lambda each: str(each.release))
 def fixture(request: pytest.FixtureRequest) -> Fixture:
-    """What one release has left."""
+    """The fixture of one release."""
     found: Fixture = request.param
     return found
 
 
 @pytest.fixture(scope="module")
 def answers(fixture: Fixture) -> dict[str, Any]:
-    """What that release has answered."""
+    """The answers of that release."""
     return fixture.answers()
 
 
@@ -61,7 +61,7 @@ NAMES = ("actions", "status")
 
 
 UNSETTLED = ("found", "written")
-"""The answers that are given while what was replayed is being persisted."""
+"""The answers that are given while replayed rows are being flushed."""
 
 
 REMOVED = {
@@ -75,7 +75,7 @@ REMOVED = {
     "limits.hold_back",
     "limits.http_connections",
 }
-"""Settings and metrics that were removed on purpose; a proxy has taken their place."""
+"""Settings and metrics that were removed on purpose; a proxy replaces them."""
 
 REMOVED_FIELDS = (
     ".admission.memory.by_kind.decoding",
@@ -91,7 +91,7 @@ SENTENCES = {"expected", "found", "help", "message", "problem", "reason"}
 
 
 def check(found: Json, expected: Json, *, settled: bool = True) -> None:
-    """Compare answer by answer, so that a difference is shown without all the others."""
+    """Compare answer by answer, so that a failure shows one difference only."""
     assert expected.keys() - found.keys() - REMOVED == set()
     for asked, answer in expected.items():
         if asked in REMOVED:
@@ -108,12 +108,12 @@ def check(found: Json, expected: Json, *, settled: bool = True) -> None:
 
 
 def is_a_birthday(name: str, described: list[Any]) -> bool:
-    """Whether a metric only says since when another one counts; not all libraries make these."""
+    """Whether a metric only gives the creation time of another; not all libraries emit these."""
     return name.endswith("_created") and described[0] == "gauge"
 
 
 def as_then(found: Any, expected: Any, settled: bool) -> Any:
-    """What was found without the names that have come since: clients pass over them."""
+    """The answers without names that were added later, which clients ignore."""
     if isinstance(found, dict) and isinstance(expected, dict):
         kept = found.keys() & expected.keys()
         then = {
@@ -139,11 +139,11 @@ def is_sentence(value: object) -> bool:
 
 
 NEVER_MADE = {"epoch_complete"}
-"""Actions that are read, and that no release has written so far."""
+"""Actions that are read, but that no release has written so far."""
 
 
 def test_what_this_release_writes_is_in_its_fixture(tmp_path: Path) -> None:
-    data = Fixture(ingester.__version__).unpacked(tmp_path)  # `make fixture` makes it
+    data = Fixture(ingester.__version__).unpacked(tmp_path)  # run `make fixture` if this is missing
     actions = {
         json.loads(line).get("action")
         for path in data.joinpath("store").rglob("*.changelog")
@@ -160,7 +160,7 @@ def test_what_this_release_writes_is_in_its_fixture(tmp_path: Path) -> None:
 
 
 CHANGED_DEFAULTS = {"stop_deadline": "150s"}
-"""Settings that have another default on purpose since a release, and the one they have now."""
+"""Settings whose default changed on purpose since a release, and their default now."""
 
 
 def test_the_settings_are_what_they_were(answers: Json) -> None:
@@ -183,7 +183,7 @@ def test_a_daemon_answers_the_same_and_the_same_again_after_it_wrote_on(
     data: Path, answers: Json
 ) -> None:
     check(asking.of_a_life(data), answers["daemon"])
-    # What it has written on top of the old data is as good as the old.
+    # The data that it has written on top of the old data answers the same.
     assert asking.of_the_store(command, data)["verify"]["code"] == 0
 
 
@@ -192,7 +192,9 @@ def test_an_adoption_brings_the_same_rows_once(data: Path, answers: Json) -> Non
 
 
 def held_then_let_go(adopted: Json) -> Json:
-    """The answers with a version more of keyed tables: adoption holds them until all is in."""
+    """The answers, with one more version of keyed tables: an adoption holds a table until it is
+    done.
+    """
     tables = dict(adopted["read"])
     for name, answer in tables.items():
         if isinstance(answer, dict) and answer.get("description", {}).get("primary_key"):

@@ -1,4 +1,4 @@
-"""The tables and rows of the old data: what was written, and what is written on."""
+"""The tables and rows of the old data, and the rows that today's daemon adds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.drivers.syncing import Change
 from tests.drivers.wire import Table, events
 
 PLAIN: Table = ("old", "plain")
-"""No partitions, most types; a column came later; files of a daemon, of Spark, and compacted."""
+"""No partitions, most types, a column added later; files by a daemon, by Spark, and compacted."""
 EVENTS: Table = ("old", "events")
 """By day, later by day and host; written by the origin ``STATION``."""
 KEYED: Table = ("old", "keyed")
@@ -29,11 +29,11 @@ CHECKED: Table = ("new", "checked")
 """Written by the origin ``FEED`` with its source's state."""
 FEED = "feed-3"
 PUSHED: Table = ("new", "pushed")
-"""Made anew by pushes, and led back."""
+"""Replaced by pushes, and rolled back."""
 VERSIONS = (1, 2, 3)
-"""The table versions of ``PUSHED`` that are kept; the second counts."""
+"""The table versions of ``PUSHED`` that are kept; the second is current."""
 EXPIRED: Table = ("new", "expired")
-"""An origin of it was forgotten."""
+"""A table with a forgotten origin."""
 
 PLAIN_SCHEMA = pa.schema(
     {
@@ -61,7 +61,7 @@ NANOS_SCHEMA = pa.schema(
 
 
 def plain_batch(first: int, count: int, *, wider: bool = False) -> pa.RecordBatch:
-    """Rows from ``first`` on; the wider ones have a column more, and fewer of the others."""
+    """The rows from ``first``; wider ones have an additional column, and lack some others."""
     numbers = range(first, first + count)
     if wider:
         return pa.record_batch(
@@ -89,7 +89,7 @@ def plain_batch(first: int, count: int, *, wider: bool = False) -> pa.RecordBatc
 
 
 def event_batch(sequence: int) -> pa.RecordBatch:
-    """Ten rows, over three days: those of a sequence of ``STATION``."""
+    """Ten rows of a sequence of ``STATION``, over three days."""
     return events(10 * sequence, 10, days=3)
 
 
@@ -100,7 +100,7 @@ def keyed_batch(keys: Iterable[int], text: str | None) -> pa.RecordBatch:
 
 
 def nanos_batch(first: int, count: int) -> pa.RecordBatch:
-    """Rows from ``first`` on; one in five is null but for its time."""
+    """The rows from ``first``; one in five is null except for its time."""
     rows = [
         {
             "at": 1_795_219_200_000_000_000 + 977 * i,
@@ -115,7 +115,7 @@ def nanos_batch(first: int, count: int) -> pa.RecordBatch:
 
 
 def changes(transaction: int) -> list[Change]:
-    """The changes of a transaction to table ``a``: two keys come, one of the last is changed."""
+    """The changes of a transaction to table ``a``: two new keys, and a change to the last one."""
     first = 10 * transaction
     made: list[Change] = [
         (None, first, {"v": float(first), "s": f"s{first}"}),
