@@ -1,4 +1,4 @@
-"""Whatever happens to its buffers meanwhile, a reader gets the rows of its snapshot, each once."""
+"""A reader gets each row of its snapshot once while buffers are frozen, flushed or spilled."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Data files that are not what was written: told, one by one, by a daemon that goes on.
+"""Damaged data files: each is reported by name, and the daemon keeps running.
 
-The footers are such that Arrow would be led astray by them, and by some ends the process.
+Some of the damaged footers make Arrow misread the file; some make Arrow end the process.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def data_files(daemon: Daemon, table: Table) -> list[Path]:
-    """In the store, by name."""
+    """The table's data files in the store, sorted by name."""
     return sorted((daemon.data_dir / "store" / "/".join(table)).rglob("*.parquet"))
 
 
 def damage(path: Path, how: str) -> None:
-    """Change the file's footer, its length, or the file's."""
+    """Damage the footer, its length, a page, or the end of the file."""
     data = bytearray(path.read_bytes())
     footer = int.from_bytes(data[-8:-4], "little")
     if how == "a byte of the footer":
@@ -75,7 +75,7 @@ def test_a_query_that_needs_a_damaged_file_is_told_and_others_are_answered(
 def test_a_keyed_partition_waits_for_its_damaged_file_and_the_others_go_on(
     tmp_path: Path, how: str
 ) -> None:
-    """A persist reads the older rows of its keys, in the process that acknowledges."""
+    """A flush reads the older rows of its keys, in the process that acknowledges writes."""
     keyed, other = ("ns", "keyed"), ("ns", "other")
     with (
         Daemon.start(tmp_path / "d", persist__max_age="1h") as daemon,

@@ -1,4 +1,4 @@
-"""What is decoded before it is asked for: more, the further a reader has come."""
+"""Prefetch of row groups: the further a reader has come, the more is decoded ahead."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from persist.parquet.reading import DataFile
 from tests.drivers.stage import AS_THEY_CAME, Reader, Stage
 
 FILES, ROWS = 5, 40
-"""Four of 60 KB make a part: ten parts a file, of one row group."""
+"""Four rows of 60 KB make a part, so each file has ten parts in one row group."""
 
 
 class Watched(RowGroupCache):
-    """Remembers which files were wanted ahead, and says that they are on their way."""
+    """A cache that records which files were prefetched and decodes nothing ahead."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage.store)
@@ -28,7 +28,7 @@ class Watched(RowGroupCache):
 
 
 def _opened(folder: Path) -> tuple[Watched, list[str], Reader]:
-    """A reader of files of one row group each, what it has decoded ahead, and all their paths."""
+    """The recording cache, the paths of files of one row group each, and a reader of them."""
     stage = Stage(folder, AS_THEY_CAME)
     stage.file_writer.limits = RewriteLimits(1 << 30)
 

@@ -1,4 +1,4 @@
-"""Keys are deleted: in buffers, in files, in tails of older versions, and after a crash."""
+"""Deleted keys: in buffers, in files, in the tails of older versions, and after a crash."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def upsert(client: fl.FlightClient, table: Table, rows: State) -> None:
 
 @pytest.fixture
 def store(shared: Daemon) -> Path:
-    """Where the shared daemon's files are."""
+    """The folder of the shared daemon's store."""
     return shared.data_dir / "store"
 
 
@@ -57,7 +57,7 @@ def state(client: fl.FlightClient, table: Table, **fields: object) -> State:
 
 
 def files_of(store: Path, table: Table) -> State:
-    """What plain Parquet readers find in the newest version's files."""
+    """The rows that a plain Parquet reader finds in the files of the newest version."""
     head = Manifest(open_store(f"file://{store}"), *table).load()
     found: State = {}
     for path in head.files:
@@ -69,7 +69,7 @@ def files_of(store: Path, table: Table) -> State:
 
 
 def rewritten(store: Path, table: Table) -> int:
-    """A compaction: every file of the newest version has another one in its place."""
+    """Commit a compaction that replaces every file of the newest version."""
     objects = open_store(f"file://{store}")
     manifest = Manifest(objects, *table)
     head = manifest.load()
@@ -85,7 +85,7 @@ def rewritten(store: Path, table: Table) -> int:
 
 
 def merged(client: fl.FlightClient, table: Table, version: int, *tails: fl.FlightClient) -> State:
-    """A version's files and the tails of these daemons, one after the other."""
+    """The files of a version, merged with these daemons' tails in order."""
     whole = state(client, table, scope="version", version=version)
     for daemon in tails:
         for row in query(daemon, table, scope="buffered", version=version).to_pylist():
@@ -110,7 +110,7 @@ def test_a_tail_has_rows_whose_file_was_rewritten_since(
     assert expected[20] == 2
     for asked in (newest, version):
         assert merged(client, table, asked, client) == expected
-    # What was only rewritten is not new.
+    # Rewritten rows are not new.
     again = rewritten(store, table)
     assert query(client, table, scope="buffered", version=newest).num_rows == 0
     assert query(client, table, scope="buffered", version=again).num_rows == 0
@@ -130,7 +130,7 @@ def test_a_tail_has_what_the_owner_before_has_persisted(tmp_path: Path, table: T
             assert merged(two, table, version, one, two) == {1: 1, 2: 1}
             upsert(one, table, {1: 2})
         assert first.terminate() == 0
-        # Nobody takes writes: whoever is asked knows the files.
+        # The table has no owner, so any daemon may report its files.
         assert merged(two, table, version, two) == {1: 2, 2: 1}
         upsert(two, table, {2: 3})
         assert merged(two, table, version, two) == {1: 2, 2: 3}
@@ -145,7 +145,7 @@ def test_a_deleted_key_is_gone_from_answers_and_files(
 ) -> None:
     create(client, table, SCHEMA, primary_key=["id"], partition_by=spec)
     upsert(client, table, dict.fromkeys(range(10), 1))
-    # What was never there can be deleted, too.
+    # Deleting a key that never existed is allowed.
     [answer] = delete(client, table, keys(3, 5, 77))
     assert answer["accepted"]
     assert not answer["duplicate"]
@@ -154,7 +154,7 @@ def test_a_deleted_key_is_gone_from_answers_and_files(
     version = persist(client, table)
     assert state(client, table, scope="version", version=version) == left
     assert files_of(store, table) == left
-    # From files, and in one buffer with the row that comes back.
+    # Deletes of flushed keys, and of a key that is written again in the same buffer.
     delete(client, table, keys(0, 1), keys(2))
     upsert(client, table, {1: 2, 5: 2})
     left = {1: 2, 4: 1, 5: 2, 6: 1, 7: 1, 8: 1, 9: 1}
@@ -264,7 +264,7 @@ def test_what_cannot_be_deleted_is_refused_by_name(client: fl.FlightClient, tabl
         with pytest.raises(pa.ArrowInvalid, match=said):
             delete(client, keyed, pa.record_batch(columns))
     assert query(client, keyed).num_rows == 2
-    # Narrower types and another order of the columns are fine.
+    # Narrower types and another column order are accepted.
     delete(client, keyed, pa.record_batch({"b": b, "a": a.cast(pa.int8())}))
     assert query(client, keyed).num_rows == 0
 
@@ -343,7 +343,7 @@ def test_a_tail_can_be_asked_for_by_a_column_that_older_files_lack(
             assert set(state(client, table, filter=filter_)) == found
             tail = query(client, table, scope="buffered", version=version, filter=filter_)
             marks = dict(zip(tail["id"].to_pylist(), tail["_op"].to_pylist(), strict=True))
-            # The version has 1 already; the file that stands for it now has it, too.
+            # Key 1 is in the version already, and again in the file that replaced it.
             assert found - {1} <= {id_ for id_, mark in marks.items() if mark == "upsert"}
             assert all(marks[id_] == "delete" for id_ in marks.keys() - found)
         persist(client, table)

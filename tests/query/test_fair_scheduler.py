@@ -1,4 +1,4 @@
-"""Turns: no more at work than there are, none kept while waiting, and each has its share."""
+"""Turns: never more than the pool has, none held while waiting, a fair share for each answer."""
 
 from __future__ import annotations
 

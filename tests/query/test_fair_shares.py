@@ -1,4 +1,4 @@
-"""Shares: namespaces have equal ones, and answers in each, whatever they cost and how many."""
+"""Fair CPU shares: equal for namespaces, and equal for the answers of each namespace."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ TURN_MS = 10
 
 
 class _Asker(NamedTuple):
-    """An answer that wants turns all the time, of so many milliseconds each."""
+    """An answer that always wants a turn, each ``turn_ms`` long."""
 
     account: CpuAccount
     turn_ms: int
 
 
 class _Machine:
-    """A pool on a clock of its own: each who runs leaves after his turn, and joins again, behind
-    those who wait: who is alone in waiting gets the next turn, whatever he has used."""
+    """A pool with its own clock. An asker that has run rejoins at the end of the queue.
+
+    The only asker in the queue gets the next turn, however much it has used already.
+    """
 
     def __init__(self, turns: int) -> None:
         self.shares = Shares()
@@ -71,8 +73,8 @@ def _used_ms(askers: list[_Asker]) -> list[float]:
 
 
 costs = st.builds(lambda cost, number: [cost] * number, st.integers(2, TURN_MS), st.integers(4, 9))
-"""Turns of one length in each namespace: shorter ones come less often than they are due, as who
-leaves is not there when the next one is chosen."""
+"""Turns of one length in each namespace. Short turns come less often than is fair, because an asker
+that has just left is not in the queue when the next one is chosen."""
 
 
 @given(st.dictionaries(st.sampled_from("abc"), costs, min_size=2), st.integers(0, 50))

@@ -1,4 +1,4 @@
-"""Filters under way are counted, by namespace, and one namespace's keep out no other's."""
+"""Filters in use are limited by bytes in each namespace, without affecting other namespaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_namespace_has_so_many_bytes_of_filters_and_others_have_theirs() -> No
     with pytest.raises(TooManyStreams, match=r"namespace a .*query\.max_filter_bytes"):
         room.take("a", LARGE)
     room.take("a", FEW_BYTES)
-    room.take("b", 3 * LARGE)  # alone it is let in, whatever its size
+    room.take("b", 3 * LARGE)  # a first filter is admitted whatever its size
     assert room.nbytes == 5 * LARGE + FEW_BYTES
     for nbytes in (LARGE, FEW_BYTES):
         room.leave("a", nbytes)

@@ -1,4 +1,4 @@
-"""Filters of a query, over files and buffers alike: exactly their rows, or a refusal by name."""
+"""Query filters over files and buffers return exactly the matching rows, or a named refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live feed, as a client in any language has it: begin, wait, go on, be refused."""
+"""The live feed as any client sees it: start, wait, resume, and refusals."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_new_version_wakes_who_waits(
     version = persist(client, table)
     answer = parked.result()
     assert (answer.version, answer.groups) == (version, [])
-    # Another version than the follower's is told at once.
+    # A follower with another version is answered at once.
     began = time.monotonic()
     assert live(client, table, after=begun.position, version=version - 1).version == version
     assert time.monotonic() - began < 5
@@ -86,7 +86,7 @@ def test_what_a_version_lacks_and_then_everything_once(
     follower = Follower(client, table, version=version)
     assert sorted(follower.ask().rows["i"].to_pylist()) == list(range(10, 20))
     put(client, table, events(20, 10, days=3))
-    # In files by now, of a version that the follower has not loaded.
+    # The rows are now in files of a version that the follower has not loaded.
     assert persist(client, table) > version
     follower.ask()
     put(client, table, events(30, 5, days=3))
@@ -109,7 +109,7 @@ def test_files_that_the_follower_has_are_left_out(client: fl.FlightClient, table
 def test_groups_name_the_operations_of_one_buffer(client: fl.FlightClient, table: Table) -> None:
     answers = put(client, table, *(events(first, 6, days=2) for first in range(0, 30, 6)))
     seqs = [answer["sequence"] for answer in answers]
-    live(client, table)  # from now on buffers are kept for a while
+    live(client, table)  # a follower makes the daemon retain buffers
     version = persist(client, table)
     put(client, table, events(30, 6, days=2))
     answer = live(client, table, version=version - 1)
@@ -131,7 +131,7 @@ def test_columns_and_filter_are_pushed_down(client: fl.FlightClient, table: Tabl
     follower = Follower(client, table, version=1, fields=fields)
     assert follower.ask().rows.to_pydict() == {"i": [7, 8, 9]}
     put(client, table, events(0, 5))
-    # Nothing of it matches; the position goes on all the same.
+    # No row matches, but the position still advances.
     before = follower.position
     assert follower.ask(wait_s=0).groups == []
     assert follower.position != before
@@ -178,7 +178,7 @@ def test_what_matches_no_more_is_deleted(client: fl.FlightClient, table: Table) 
 
 
 def keyed(*pairs: tuple[int, int]) -> pa.RecordBatch:
-    """Rows of ``KEYED``."""
+    """Rows with the schema ``KEYED``."""
     return pa.RecordBatch.from_pylist([{"k": k, "v": v} for k, v in pairs], KEYED)
 
 

@@ -1,4 +1,4 @@
-"""The live feed beside writers, flushes, stops and kills: every row once, whatever happens."""
+"""The live feed during writes, flushes, stops and kills: every row arrives exactly once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TABLE: Table = ("shop", "visits")
 
 
 class Copy:
-    """A keyless table as a follower has it: the rows of a version, and the tail by its groups."""
+    """A follower's copy of a keyless table: the rows of one version, and the groups of its tail."""
 
     def __init__(self, client: fl.FlightClient, table: Table, **fields: Any) -> None:
         self.client, self.table, self.fields = client, table, fields
@@ -49,12 +49,12 @@ class Copy:
         self.follower = Follower(client, table, fields=fields)
 
     def begin(self) -> None:
-        """Load the newest version, and what it lacks."""
+        """Load the newest version and its tail."""
         while not self._is_loaded():
             pass
 
     def _is_loaded(self) -> bool:
-        """Load the newest version; False where its tail was gone by then."""
+        """Load the newest version; returns False if its tail is already gone."""
         described = live(self.client, self.table)
         self.files = rows(self.client, self.table, scope="version", version=described.version)
         self.tail = []
@@ -69,7 +69,7 @@ class Copy:
         return answer
 
     def follow(self, wait_s: float = 0) -> bool:
-        """One call, or what has to be done instead; False if writers were faster than that."""
+        """Make one call, or reload a stale version; returns False if the reload is stale too."""
         return self._is_answered(wait_s) or self._is_loaded()
 
     def _is_answered(self, wait_s: float = 0) -> bool:
@@ -83,7 +83,7 @@ class Copy:
         return True
 
     def catch_up(self) -> list[int]:
-        """All rows, sorted."""
+        """Follow to the end; returns all rows, sorted."""
         while not self.follow(wait_s=0) or self.follower.answers[-1].more:
             pass
         return sorted(self.files + self.tail)
@@ -93,7 +93,7 @@ class Copy:
 def writing(
     daemon: Daemon, writers: int, batch: Callable[[int, int], pa.RecordBatch]
 ) -> Iterator[Counter[int]]:
-    """Writers of ``batch(writer, number)`` inside the block; how many batches each has written."""
+    """Run writers of ``batch(writer, number)`` during the block; yields the batches of each."""
     done, written = threading.Event(), Counter[int]()
     failed: list[BaseException] = []
 
@@ -123,7 +123,7 @@ def writing(
 
 
 def small_and_large(writer: int, number: int) -> pa.RecordBatch:
-    """Rows ``writer * 10^7 ..``: mostly one, which coalesce, at times many in three partitions."""
+    """Rows from ``writer * 10^7``: mostly one row, every tenth time 400 in three partitions."""
     first = writer * 10_000_000 + number * 400
     return events(first, 400 if number % 10 == 0 else 1, days=3)
 
@@ -149,7 +149,7 @@ def test_every_row_once_beside_writers_and_flushes(tmp_path: Path, retain_s: int
         copies = [Copy(client, TABLE), Copy(client, TABLE)]
         for copy in copies:
             copy.begin()
-        # This one never looks at versions: it goes from position to position.
+        # This follower never loads versions; it only advances its position.
         plain = Follower(client, TABLE, position=live(client, TABLE).position)
         with writing(daemon, 6, small_and_large) as written:
             until_s = time.monotonic() + 5
@@ -159,7 +159,7 @@ def test_every_row_once_beside_writers_and_flushes(tmp_path: Path, retain_s: int
                     plain.ask(wait_s=1)
                 answers = copies[0].follower.answers
                 if followed and answers[-1].metadata["manifest_version"] == "7":
-                    copies[1].follow(wait_s=1)  # a slow one
+                    copies[1].follow(wait_s=1)  # a slow follower
         expected = expected_of(written)
         assert len(expected) > 1000
         for copy in copies:
@@ -174,7 +174,7 @@ def test_every_row_once_beside_writers_and_flushes(tmp_path: Path, retain_s: int
 
 
 def assert_log_order(follower: Follower) -> None:
-    """Rows of a writer are in its order within each partition, and groups do not overlap."""
+    """Each writer's rows are in order within each partition, and groups do not overlap."""
     seen: dict[tuple[str, int], int] = {}
     last: defaultdict[str, int] = defaultdict(lambda: -1)
     for answer in follower.answers:
@@ -232,7 +232,7 @@ def test_operations_and_transactions_over_partitions_are_whole(tmp_path: Path) -
 
 
 def send(client: fl.FlightClient, parts: int, number: int, filling: str) -> None:
-    """A transaction of one message: a row of each partition has a new value."""
+    """Send a one-message transaction that changes a row in each partition."""
     old = [None if number == 0 else p for p in range(parts)]
     ones = [None if number == 0 else 1] * parts
     values = {"v": pa.array([number] * parts), "s": pa.array([filling] * parts)}
@@ -261,7 +261,7 @@ def test_positions_stay_good_over_kills(tmp_path: Path) -> None:
             first = 1000 * (life + 1)
             put(client, TABLE, events(first, 5, days=3))
             copy.follow(wait_s=10)
-            # Some rows the follower has, some it lacks, some are in files by the kill.
+            # At the kill, the follower has some rows, lacks some, and some are in files.
             if life % 2:
                 persist(client, TABLE)
                 put(client, TABLE, events(first + 5, 5, days=3))
@@ -312,7 +312,7 @@ def test_who_was_behind_at_a_restart_goes_on_from_files(tmp_path: Path) -> None:
             copy.ask(wait_s=0)
         assert (extra(refused.value)["code"], extra(refused.value)["anew"]) == ("stale", False)
         assert copy.catch_up() == list(range(10))
-        # Twice away: nobody knows the epoch any more.
+        # After two restarts the epoch is unknown.
         position = copy.follower.position
         assert daemon.terminate() == 0
         daemon = daemon.again()
@@ -357,18 +357,18 @@ def test_a_stop_ends_the_calls_that_wait_at_once(tmp_path: Path) -> None:
         assert daemon.terminate() == 0
         assert time.monotonic() - began < 10
         for each in parked:
-            # The version that the stop makes, or the refusal.
+            # The answer is the version made by the stop, or a refusal.
             with pytest.raises(fl.FlightUnavailableError, match="stopping"):
                 each.result()
 
 
 def waiting(daemon: Daemon) -> int:
-    """The calls that wait."""
+    """The number of calls that wait."""
     return streams(daemon, "waiting")
 
 
 def streams(daemon: Daemon, name: str) -> int:
-    """What the status says of streams."""
+    """A field of the status's ``streams``."""
     found = json.loads(http(daemon.http + "/api/status")[2])["streams"][name]
     assert isinstance(found, int)
     return found
@@ -395,13 +395,13 @@ def test_too_many_who_wait_are_refused_and_those_who_left_do_not_count(tmp_path:
         position = live(client, TABLE).position
         stays = Parked(daemon.flight, TABLE, after=position, wait_s=30)
         until(lambda: waiting(daemon) == 1, "one waits")
-        # Given up after a moment, as by a client that is ended.
+        # The call times out, as if its client had been killed.
         options = fl.FlightCallOptions(timeout=0.2)
         asked = {"after": position, "wait_s": 30, "scope": "live"}
         with pytest.raises(fl.FlightTimedOutError):
             client.do_get(ticket(TABLE, **asked), options).read_all()
         assert waiting(daemon) == 2, "nobody has noticed that it is gone"
-        # One of these has the place of the one that is gone, and there is none for the other.
+        # One call gets the place of the vanished client; the other is refused.
         two = [Parked(daemon.flight, TABLE, after=position, wait_s=30) for _ in range(2)]
         until(lambda: not all(each.waits for each in two), "one is refused")
         (there,) = [each for each in two if each.waits]
@@ -534,7 +534,7 @@ def test_rows_that_go_on_at_another_daemon_are_not_kept_by_who_was_told(tmp_path
         numbered = [{"sequence": number + 1} for number in range(6)]
         put(here, TABLE, *batches[:4], origin="topic", metadata=numbered[:4])
         assert copy.catch_up() == list(range(40))
-        # The client thinks that the daemon is gone, and that it has the first two only.
+        # The client assumes that the first daemon is down and that it has only two batches.
         put(there, TABLE, *batches[2:], origin="topic", metadata=numbered[2:])
         persist(there, TABLE)
         said: list[dict[str, Any]] = []

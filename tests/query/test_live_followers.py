@@ -1,4 +1,4 @@
-"""Who follows a table, as the daemon knows it from calls, and what it tells them is coming."""
+"""Followers that the daemon knows from their calls, and its notices of coming versions."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_followers_hear_what_is_coming_and_are_listed_with_what_they_say(
     coming = {"table_version": 2, "push_id": "p"}
     for _ in range(2):
         assert act(client, "followers_prepare", **body, **coming) == [coming]
-    answer = parked.result(10.0)  # at once, and not after its 30 s
+    answer = parked.result(10.0)  # at once, before its 30 s have passed
     assert json.loads(answer.metadata["coming"]) == [coming]
     live(client, table, wait_s=0, follower={**ours, "prepared": [2]})
     assert listed() == [{**ours, "alive": True, "prepared": [2]}]

@@ -1,4 +1,4 @@
-"""Answers of bounded size: whole operations, each once, in order, whatever lies where."""
+"""Bounded answers of the live feed: whole operations, each once, in order, from any buffers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT = 4000
 
 
 class Log:
-    """Operations over some buffers, as a table has them."""
+    """Operations over several buffers, as a table has them."""
 
     def __init__(self, buffers: int, epoch: int = 1, first_seq: int = 1) -> None:
         self.seq = first_seq - 1
@@ -32,13 +32,13 @@ class Log:
         return Position(self.epoch, self.seq)
 
     def operation(self, sizes: dict[int, int], rows: int = 1) -> None:
-        """One operation with rows of these sizes in these buffers."""
+        """Append one operation with rows of these sizes in these buffers."""
         self.seq += 1
         for buffer, size in sizes.items():
             self._append(buffer, [self.seq] * rows, size, None)
 
     def coalesced(self, buffer: int, count: int, size: int) -> None:
-        """Many operations of one row each, in one batch."""
+        """Append many one-row operations in one batch."""
         seqs = list(range(self.seq + 1, self.seq + count + 1))
         self._append(buffer, seqs, size, tuple((n, 1) for n in range(count)))
         self.seq += count
@@ -66,7 +66,7 @@ class Log:
 
 
 def rows_of(found: Groups) -> list[tuple[int, int]]:
-    """(sequence, buffer) of every row of an answer, after what its groups say was checked."""
+    """(sequence, buffer) of every row of an answer; asserts that its groups are correct."""
     rows: list[tuple[int, int]] = []
     for handle, begin, end, first_seq, last_seq in found.groups:
         table = pa.Table.from_batches(handle.rows.batches()).slice(begin, end - begin)
@@ -111,7 +111,7 @@ def test_answers_have_every_operation_once_and_whole(steps: list[tuple], limit: 
         answer = log.after(position, limit)
         rows = rows_of(answer)
         seqs = {seq for seq, _ in rows}
-        # Whole: no row of these operations is left for later, and none came before.
+        # Operations are whole: none of their rows came earlier or comes later.
         assert sorted(rows) == [row for row in log.all() if row[0] in seqs]
         assert all(position.sequence < seq <= answer.position.sequence for seq in seqs)
         found += rows

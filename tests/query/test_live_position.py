@@ -1,4 +1,4 @@
-"""What is gone, in few facts: nothing is missed, and what can be told is told."""
+"""Released operations, remembered in few facts: no gap goes unnoticed."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_who_has_nothing_is_told_that_something_is_gone(facts: list[GoneOperatio
 
 def test_few_facts_are_kept_and_none_is_forgotten() -> None:
     noted = GoneOperations()
-    # None of them says what another one says: later operations in earlier versions.
+    # None of these facts implies another: later operations are in earlier versions.
     facts = [GoneOperation(Position(1, 1000 - n), n) for n in range(1, 500)]
     for fact in facts:
         noted.note(*fact)
-    assert len(noted._facts) <= MAX_GONE  # there is no other way to see it
+    assert len(noted._facts) <= MAX_GONE  # no public API shows the number
     for last, version in facts:
         assert noted.behind(Position(1, last.sequence - 1), version - 1) is not None
     assert noted.behind(Position(1, 1000), NO_VERSION) is None

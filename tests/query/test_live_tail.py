@@ -1,4 +1,4 @@
-"""From any position, with any version's files: everything once, or the word that it is gone."""
+"""From any position and any version's files, a follower gets every row once or a stale error."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from tests.drivers.stage import (
 )
 
 KEPT_BYTES = 30 * len(FILLING)
-"""Some steps' rows."""
+"""Bytes of a few steps' rows."""
 
 
 class Followed:
-    """A stage, what is kept of it for followers, and what each of its versions has."""
+    """A stage with retained tails, and a record of the rows in each version."""
 
     def __init__(self, folder: Path, kind: str, retain_bytes: int = KEPT_BYTES) -> None:
         self.stage = stage = Stage(folder, kind)
@@ -55,9 +55,9 @@ class Followed:
         stage.catalog.commits.followers.append(self.tails.opened)
         stage.on_release = self.tails.released
         self.seqs: list[int] = []
-        """The sequence of each row's operation."""
+        """The sequence number of each row's operation."""
         self.versions: dict[int, int] = {}
-        """The version that has put a row into files."""
+        """The first version that has each row in a file."""
         self.positions = [BEGINNING]
         self.seen_versions = [NO_VERSION]
 
@@ -72,7 +72,7 @@ class Followed:
         self.look()
 
     async def persist(self, which: int) -> None:
-        """Persist some partitions."""
+        """Flush one partition, or all."""
         stage = self.stage
         chosen = [
             partition
@@ -92,12 +92,12 @@ class Followed:
         self.look()
 
     def look(self) -> None:
-        """Note where followers may stand."""
+        """Record a position and a version where a follower may be."""
         self.positions.append(self.tails.now())
         self.seen_versions.append(self.stage.table.state.version)
 
     def missing(self, after: Position, version: int) -> list[int]:
-        """The rows that a follower lacks who has these operations and that version's files."""
+        """Rows missing from a follower at this position with the files of this version."""
         return [
             number
             for number, seq in enumerate(self.seqs)
@@ -111,7 +111,7 @@ class Followed:
         filter_: list[Any] | None = None,
         limit: int = ANSWER_BYTES,
     ) -> LiveSnapshot | None:
-        """The answer of now; None where it is refused, which has to be for a reason."""
+        """The current answer; None if it is refused, which is asserted to be justified."""
         found = self.tails.snapshot(self.stage.table, after, version, limit)
         if isinstance(found, GoneOperation):
             assert self.missing(after, version), "nothing is missing"

@@ -1,4 +1,4 @@
-"""After a restart: whether rows that were told can have gone to another daemon, by the manifest."""
+"""After a restart, the manifest shows whether reported rows may have moved to another daemon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE, THERE = WriterIdentity("here", "1" * 16, 1), WriterIdentity("there", "2" *
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Manifest:
-    """A table whose first version has the origins "a", ours, and "b", another daemon's."""
+    """A table whose first version has two origins: "a" of this daemon and "b" of another one."""
     manifest = Manifest(LocalStore(tmp_path / "store"), "ns", "t")
     definition = TableDefinition(pa.schema({"n": pa.int64()}), UNPARTITIONED)
     commit(manifest, None, Proposal([*definition.actions(), opened(HERE)]), HERE)
@@ -36,7 +36,7 @@ def owned(name: str, writer: WriterIdentity) -> OriginAction:
 
 
 def version(manifest: Manifest, writer: WriterIdentity, *actions: Action) -> int:
-    """The version with these actions."""
+    """Commit these actions; returns the new version."""
     return commit(manifest, manifest.load(), Proposal(list(actions)), writer).version
 
 
@@ -49,7 +49,7 @@ def test_an_origin_that_stays_here_takes_nothing_along(manifest: Manifest) -> No
 def test_an_origin_that_went_elsewhere_may_have(manifest: Manifest) -> None:
     gone = version(manifest, THERE, owned("a", THERE))
     assert may_have_moved(manifest, "here", 2, gone)
-    # Who was told after that knows of it.
+    # A follower that was told later already knows.
     newest = version(manifest, THERE, owned("b", THERE))
     assert not may_have_moved(manifest, "here", gone, newest)
 

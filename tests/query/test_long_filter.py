@@ -1,4 +1,4 @@
-"""A long filter means what a short one does, though it is read piece by piece."""
+"""A long filter, which is parsed in pieces, gives the same rows as a short one."""
 
 from __future__ import annotations
 

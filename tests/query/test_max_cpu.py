@@ -1,4 +1,4 @@
-"""A query that computes for too long, or for nobody, is ended, and holds up nobody until then."""
+"""A query over its CPU limit, or without a client, is ended and delays no other query."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.drivers.wire import create, extra, http, persist, put, query, ticket
 ROWS = 1_800_000
 SCHEMA = pa.schema({"i": pa.int64(), "s": pa.string()})
 COSTLY: Any = [[["i", ">=", n], ["s", "<", "h"], ["i", "<", -1]] for n in range(1000)]
-"""Alternatives that are no values to be looked up: each is compared with each row."""
+"""Alternatives that cannot become a set lookup: each is evaluated for every row."""
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
-"""While everything moves, every way to ask gives the same rows: the log up to one operation.
+"""Every kind of query returns the same rows during concurrent work: the log up to one operation.
 
-Writers write, persists run, and readers ask for all, for a version and its buffered tail, and stop
-in the middle. Every answer says the sequence up to which it holds the log; afterwards each is
-compared with what was acknowledged under which sequence.
+Writers write and flushes run while readers ask for all rows, for a version and its buffered
+tail, or stop reading midway. Every answer names the sequence up to which it holds the log. At
+the end, each answer is compared with the rows acknowledged up to that sequence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Row = tuple[int, int]
 
 
 class Seen:
-    """One answer: up to which sequence of the log, and how often each row came."""
+    """One answer: its sequence in the log, and how often it has each row."""
 
     def __init__(self, what: str, sequence: int, rows: Counter[Row]) -> None:
         self.what = what
@@ -38,7 +38,7 @@ class Seen:
 
 
 class Play:
-    """The threads of one run, what was acknowledged, and what was seen."""
+    """The threads of one run, the acknowledged rows, and the answers."""
 
     def __init__(self, flight: str) -> None:
         self.flight = flight
@@ -49,7 +49,7 @@ class Play:
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """All threads, for a while; raises what one of them has raised."""
+        """Run all threads for ``SECONDS``; raises the first error of a thread."""
         work: list[Any] = [lambda w=w: self._write(w) for w in range(WRITERS)]
         work += [self._persist, self._read_all, self._read_tails, self._stall]
         threads = [threading.Thread(target=self._guarded, args=(each,)) for each in work]
@@ -110,7 +110,7 @@ class Play:
                 self._note(f"version {version} and its tail", tail, _rows(files) + rows)
 
     def _stall(self) -> None:
-        """Readers that stop in the middle, over many persists."""
+        """Keep readers paused midway over many flushes."""
         with fl.connect(self.flight) as client:
             readers = []
             while not self.ended.wait(0.5):

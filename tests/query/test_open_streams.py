@@ -1,4 +1,4 @@
-"""Answers that are opened at the same time: no more of them than there may be."""
+"""The limit on open answers holds when many are opened at the same time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST, CALLS = 3, 8
 
 
 async def _queries(folder: Path) -> Queries:
-    """Of a table that no call has opened yet: each has to ask the store first."""
+    """Queries of a table that is not open yet, so that each has to read from the store first."""
     store = LocalStore(folder / "store")
     creating, _ = _catalog(store)
     await creating.create("ns", "t", TableDefinition(pa.schema({"n": pa.int64()}), UNPARTITIONED))

@@ -1,4 +1,4 @@
-"""Partitions of a query: pruned by filters, named by transforms, and together every row."""
+"""Partitions of a query: pruned by filters, named by transforms, complete together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer's schema and parts: who answered, for when, from which partition, in what sizes."""
+"""The schema metadata and the parts of an answer: daemon, sequence, partition, sizes."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ def test_no_part_is_larger_than_256_kib_unless_it_is_one_row(
         sizes = [(batch.nbytes, batch.num_rows) for batch, _ in chunks(client, table)]
         assert [size for size in sizes if size[0] > PART_BYTES and size[1] > 1] == []
         assert sum(count for _, count in sizes) == 203_001
-        assert len(sizes) < 100  # nor are they needlessly small
+        assert len(sizes) < 100  # parts are not needlessly small either
         persist(client, table)

@@ -1,4 +1,4 @@
-"""The cache of decoded row groups: each decoded once while it is read, and bounded."""
+"""The cache of decoded row groups decodes each group once while it is read, in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ GROUP_BYTES = ROWS * 8 + ROWS // 8
 
 
 def file(number: int) -> DataFile:
-    """Nothing is known of it but its path."""
+    """A data file of which only the path is known."""
     return DataFile(PATH.format(number))
 
 
 class CountedGroups(RowGroupCache):
-    """Remembers what was decoded."""
+    """A cache that counts the decodes of each file."""
 
     def __init__(self, store: LocalStore, **options: Any) -> None:
         super().__init__(store, **options)
@@ -71,7 +71,7 @@ def test_readers_of_one_group_decode_it_once(store: LocalStore) -> None:
 
 
 def test_scattered_readers_do_not_push_out_each_others_groups(store: LocalStore) -> None:
-    """Four readers, room for two groups: each group is decoded for one reader a time."""
+    """Four readers share room for two groups; each group is decoded for one reader at a time."""
     groups = CountedGroups(store, cache_bytes=2 * GROUP_BYTES + GROUP_BYTES // 2)
     parts = 50
 
@@ -87,7 +87,7 @@ def test_scattered_readers_do_not_push_out_each_others_groups(store: LocalStore)
         reader.start()
     for reader in readers:
         reader.join()
-    # Without patience it would be one for every part: 400.
+    # Without patience every part would be decoded again: 400 times.
     assert sum(groups.decoded.values()) <= 2 * FILES
     assert groups.nbytes <= 3 * GROUP_BYTES
 
@@ -135,7 +135,7 @@ def test_a_file_that_is_gone_is_named_and_leaves_nothing_reserved(store: LocalSt
 def test_a_group_that_was_read_to_its_end_makes_room_at_once(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lone reader, room for one group: it waits for no lease of its own."""
+    """A lone reader with room for one group does not wait for its own lease."""
     groups = CountedGroups(store, cache_bytes=GROUP_BYTES + GROUP_BYTES // 2)
     waited: list[float | None] = []
     wait = threading.Condition.wait
@@ -156,7 +156,7 @@ def test_a_group_that_was_read_to_its_end_makes_room_at_once(
 def test_after_all_patience_one_group_at_a_time_goes_in(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Readers that never finish, a store that takes its time: memory stays bounded."""
+    """Readers never finish and the store is slow; memory stays bounded."""
     patience_s = 0.2
     monkeypatch.setattr(row_group_cache, "ROOM_PATIENCE_S", patience_s)
     at_work, most, lock = 0, 0, threading.Lock()

@@ -1,4 +1,4 @@
-"""Scopes of a query: one manifest version, and the buffered tail that completes it."""
+"""Query scopes: one manifest version, and the buffered tail that completes it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_version_beyond_the_newest_is_refused_with_the_oldest_kept(
         query(client, table, scope="version", version=newest + 1)
     with pytest.raises(pa.ArrowInvalid, match=str(newest + 7)):
         query(client, table, scope="buffered", version=newest + 7)
-    # Longer than the name of an object may be.
+    # Longer than an object name may be.
     with pytest.raises(pa.ArrowInvalid, match="is not kept: the oldest kept is 1"):
         query(client, table, scope="version", version=10**300)
 
@@ -137,7 +137,7 @@ def test_files_and_tail_are_what_any_parquet_reader_finds(
 
 @pytest.fixture(scope="module")
 def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon that keeps no tails of versions that were replaced."""
+    """A daemon that retains no tails of replaced versions."""
     folder: Path = tmp_path_factory.mktemp("forgetful")
     with Daemon.start(folder / "data", query__tail_retain="0s") as daemon:
         yield daemon
@@ -156,10 +156,10 @@ def test_a_version_too_old_for_a_tail_is_stale_and_names_the_newest(
         info = extra(error.value)
         assert info["code"] == "stale"
         assert new in info.values()
-        # "load that and ask again"
+        # A stale error asks the client to load the newest version and retry.
         assert query(client, table, scope="buffered", version=new).num_rows == 0
         assert rows(client, table, scope="version", version=new) == [0, 1]
-        # Only tails are short-lived; the version itself is kept.
+        # Only tails expire; the version itself is kept.
         assert rows(client, table, scope="version", version=old) == [0]
 
 

@@ -1,4 +1,4 @@
-"""Parts cut out of larger batches: every matching row once, none too large, few bytes kept."""
+"""Parts sliced from larger batches: every matching row once, bounded part size, little memory."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_buffer_of_many_chunks_where_nothing_matches_is_looked_at_in_few_piece
     cutter, row, looks = _slicer(Views(), [[["n", "<", 0]]]), 0, 0
     while row < 50_000:
         row, looks = row + cutter.buffered(rows.chunks(), row, 50_000)[0], looks + 1
-    assert looks <= 4  # 6 MB; with a look for each part there would be 24
+    assert looks <= 4  # 6 MB; one look for each part would make 24
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.list_(pa.string()), pa.bool_()])

@@ -1,4 +1,4 @@
-"""An answer is a snapshot: fixed at the call, whole, unmoved by what happens while it is read."""
+"""An answer is a snapshot: fixed at the call, complete, unchanged by anything during the read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.drivers.wire import (
     ticket,
 )
 
-# The C++ client and gRPC read ahead: what is on the way is far less than this.
+# The C++ client and gRPC read ahead, but far less than this.
 ROWS, TEXT = 4000, "x" * 20_000
 
 
@@ -35,7 +35,7 @@ def _large(first: int, count: int) -> pa.RecordBatch:
 
 
 def _fill(client: fl.FlightClient, table: Table) -> None:
-    """80 MB in one buffer."""
+    """Write 80 MB into one buffer."""
     with Stream(client, path(table), _large(0, 1).schema) as stream:
         for first in range(0, ROWS, 500):
             stream.write(_large(first, 500))
@@ -94,7 +94,7 @@ def test_readers_in_the_middle_see_every_row_once_through_many_persists(
             seen = 0
             while not done.is_set():
                 found = looking.do_get(ticket(table, columns=["i"])).read_all()["i"].to_pylist()
-                # One writer, in order: a snapshot is the rows up to some whole batch.
+                # With one writer, a snapshot is a prefix of whole batches.
                 if sorted(found) != list(range(len(found))) or len(found) % 100:
                     wrong.append(f"{len(found)} rows, {len(set(found))} different")
                 if len(found) < seen:
@@ -143,7 +143,7 @@ def test_a_wider_table_does_not_change_an_answer_under_way(
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon that waits half a second for its readers, and serves three at once."""
+    """A daemon that waits half a second for its readers and serves three at once."""
     folder: Path = tmp_path_factory.mktemp("strict")
     with Daemon.start(
         folder / "data",
@@ -178,13 +178,13 @@ def test_more_answers_than_max_streams_are_refused_until_one_ends(
             query(client, table)
         assert extra(error.value)["code"] == "limit"
         assert extra(error.value)["retry_after_s"] > 0
-        put(client, table, _large(ROWS, 1))  # writes do not mind
+        put(client, table, _large(ROWS, 1))  # writes are not affected
         assert len(_read_rest(readers[0])) < ROWS
         assert query(client, table).num_rows == ROWS + 1
 
 
 def _until_no_stream_is_open(client: fl.FlightClient) -> None:
-    """Wait for the daemon to let go; it tells through its status."""
+    """Wait until the daemon's status shows no open stream."""
     while True:
         (result,) = client.do_action(fl.Action("status", b"{}"))
         if json.loads(result.body.to_pybytes())["streams"]["open"] == 0:

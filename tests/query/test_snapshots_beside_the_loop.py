@@ -1,5 +1,7 @@
-"""Threads take snapshots while the loop writes and freezes: an operation is in all of its
-partitions or in none of them, and a buffer is counted once."""
+"""Threads take snapshots while the event loop writes and freezes.
+
+A snapshot has an operation in all of its partitions or in none, and counts each buffer once.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ THREADS = 3
 
 @pytest.fixture
 def restless() -> Iterator[None]:
-    """Threads take turns as often as they can."""
+    """Make threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -44,7 +46,8 @@ def test_every_snapshot_is_the_log_up_to_its_sequence(tmp_path: Path) -> None:
             rows = [sum(pin.rows for pin in pins) for pins in snapshot.pins.values()]
             snapshot.close()
             taken += 1
-            # Each operation has a row for each partition, and says how many rows came before it.
+            # Each operation has one row in each partition, and its sequence counts the rows before
+            # it.
             upto = snapshot.sequence + PARTITIONS - 1 if snapshot.sequence else 0
             if sum(rows) != upto or len(set(rows)) > 1:
                 wrong.append((snapshot.sequence, rows))

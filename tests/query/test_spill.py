@@ -1,4 +1,4 @@
-"""What an answer of a keyed table has merged and sends later is on disk, and counted where not."""
+"""Merged rows of a keyed table wait on disk until they are sent, or are counted as memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.drivers.stage import KEYED, KEYS, SCHEMA, Stage
 
 @pytest.fixture(autouse=True)
 def _no_garbage() -> None:
-    """What other tests have left is not freed in the middle of one that looks at memory."""
+    """Collect the garbage of other tests first, so that it does not disturb memory measurements."""
     gc.collect()
 
 
@@ -64,7 +64,7 @@ def test_files_of_answers_leave_the_disk_to_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     free = shutil.disk_usage(tmp_path).free
-    share = int(free / (1.5 * ROWS.nbytes))  # room for one, not for two
+    share = int(free / (1.5 * ROWS.nbytes))  # room for one result, not for two
     monkeypatch.setattr(spill_module, what, share if what == "DISK_SHARE" else 1)
     spill = ResultSpill(tmp_path / "spill")
     first, second = SpilledResult(spill, [ROWS]), SpilledResult(spill, [ROWS])
@@ -89,7 +89,7 @@ def test_rows_on_disk_are_in_no_memory(tmp_path: Path) -> None:
 
 
 def stream(stage: Stage, account: CpuAccount | None = None) -> AnswerStream:
-    """An answer with all rows."""
+    """A stream of all rows."""
     predicate: list[Any] = []
     selection = Selection(SCHEMA, predicate_of(predicate, SCHEMA), None)
     snapshot = snapshot_all(stage.table, lambda: len(stage.rows))

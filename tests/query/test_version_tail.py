@@ -1,4 +1,4 @@
-"""Who tells of a keyed table's files behind a version: its owner by the newest manifest alone."""
+"""The files that follow a version of a keyed table are reported only by the table's owner."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ OTHER = WriterIdentity("other", "2" * 16, 1)
 
 
 class AwayStore(LocalStore):
-    """One that is away at times."""
+    """A store that is unreachable while ``away`` is set."""
 
     away = False
 
     def get(self, path: str) -> bytes:
-        """The object, or not."""
+        """Raises `StoreUnavailable` while the store is away."""
         if self.away:
             raise StoreUnavailable("away")
         return super().get(path)
 
 
 def claim(store: LocalStore) -> None:
-    """Another daemon takes the table's writes from now on."""
+    """Make another daemon the owner of the table."""
     writer = WriterAction(OTHER.ingester_id, OTHER.incarnation, OTHER.epoch, "open")
     owner = Owner(OTHER.ingester_id, OTHER.epoch)
     commit(Manifest(store, "ns", "t"), None, Proposal([writer, owner]), OTHER)
 
 
 def files_told(snapshot: Snapshot) -> int:
-    """Files behind the version whose rows the answer has."""
+    """The number of files after the version whose rows the answer has."""
     told = sum(len(view.files) for view in snapshot.partitions())
     snapshot.close()
     return told
@@ -62,7 +62,7 @@ def test_another_owner_is_seen_though_a_commit_is_under_way(tmp_path: Path) -> N
             await ask(before)
             assert told.pop() > 0, "nobody owns it: whoever is asked tells"
             async with trio.open_nursery() as asking, stage.catalog.commits.held(stage.table.key):
-                # This daemon has not seen it, and is busy with the table.
+                # This daemon has not seen the claim, and a commit is in progress.
                 claim(store)
                 asking.start_soon(ask, before)
                 await trio.testing.wait_all_tasks_blocked()
@@ -83,7 +83,7 @@ def test_nothing_is_told_by_who_cannot_know_the_owner(tmp_path: Path) -> None:
             await stage.persist()
             claim(store)
             store.away = True
-            # Also behind the newest version that it knows: there may be newer ones.
+            # Refused even for the newest known version, as a newer one may exist.
             with pytest.raises(StoreUnreachable, match="the manifest cannot be read"):
                 await versions.buffered(stage.table, stage.table.state.version)
 

@@ -1,4 +1,4 @@
-"""A combiner of which a test says when it goes on: what waits for it then is certain."""
+"""A combiner that stays busy until the test frees it, so that arriving batches have to wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLAIN = Kind(("ns", "t"), 1, UNPARTITIONED)
 
 
 class Held:
-    """A combiner that is busy until ``free``, and what waits for it."""
+    """A combiner that is busy until `free` is called, and the threads whose batches wait for it."""
 
     def __init__(self) -> None:
         self.combiner = Combiner()
@@ -34,7 +34,7 @@ class Held:
     def bring(
         self, each: pa.RecordBatch, work: Callable[[Known], object], kind: Kind = PLAIN
     ) -> None:
-        """From a thread of its own."""
+        """Prepare a batch in a new thread."""
         thread = threading.Thread(
             target=lambda: self.combiner.prepare(each, kind, PreparationPace(), work)
         )

@@ -1,4 +1,4 @@
-"""What is refused for now: memory, the persist queue, batches too large; and how it ends."""
+"""Writes refused for lack of room (memory, flush queue, batch size), and how they recover."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ TEXT = "x" * 100_000
 
 
 def _large(i: int, count: int = 10) -> pa.RecordBatch:
-    """A megabyte."""
+    """A batch of ten rows, about 1 MB."""
     return numbers(i, count, s=pa.array([TEXT] * count))
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
-    """A store that can be sent away."""
+    """An S3 server whose requests can be made to fail."""
     with S3Server.start() as server:
         server.make_bucket("lake")
         yield server
@@ -58,7 +58,7 @@ def _start(folder: Path, server: S3Server, **settings: Any) -> Daemon:
 def _fill_until_refused(
     client: fl.FlightClient, table: Table, acknowledged: int
 ) -> tuple[int, Json]:
-    """Write megabytes until one is refused: (rows acknowledged, what the refusal says)."""
+    """Write 1 MB batches until one is refused: (acknowledged rows, the refusal)."""
     while True:
         try:
             put(client, table, _large(acknowledged))
@@ -83,7 +83,7 @@ def test_over_the_high_watermark_writes_are_refused_queries_go_on_and_it_recover
         assert refusal["code"] == "memory"
         assert refusal["retry_after_s"] > 0
         assert refusal["message"]
-        # Queries go on, of files and of buffers; a refused batch has left nothing: no rows,
+        # Queries still read files and buffers. A refused batch leaves no rows,
         assert rows(client, table) == list(range(acknowledged))
         # no column, and no table.
         wider = numbers(0, 10, s=pa.array([TEXT] * 10), new=pa.array(range(10)))
@@ -121,7 +121,7 @@ def test_a_full_persist_queue_refuses_writes_until_it_is_shorter(
         assert refusal["retry_after_s"] > 0
         assert rows(client, table) == list(range(acknowledged))
         _refuses(daemon, "saturated")
-        # An origin that is new would have to be looked up in the store: it is refused before that.
+        # A new origin would need a lookup in the store, so it is refused first.
         with pytest.raises(fl.FlightUnavailableError) as refused:
             put(client, table, _large(0), origin="new", metadata=[{"sequence": 1}])
         assert extra(refused.value)["code"] == "saturated"
@@ -168,7 +168,7 @@ def test_far_more_rows_than_memory_go_through_a_small_daemon(tmp_path: Path, tab
 
 
 def test_writers_in_a_pipeline_survive_refusals_for_memory(tmp_path: Path, table: Table) -> None:
-    """Refused while four clients send on; with origins, as a send that fails loses answers."""
+    """Four pipelined clients are refused for memory; origins let them resend without duplicates."""
 
     def write(writer: int) -> None:
         todo = list(range(writer * 1000, writer * 1000 + 600, 10))
@@ -216,7 +216,7 @@ def test_a_batch_over_max_batch_bytes_is_refused_with_both_sizes(
 
 
 def test_a_batch_of_the_default_limit_passes(client: fl.FlightClient, table: Table) -> None:
-    put(client, table, numbers(0, 8_000_000))  # 61 MiB: no limit's burst stands in its way
+    put(client, table, numbers(0, 8_000_000))  # 61 MiB: below the burst of every rate limit
     assert query(client, table, columns=[]).num_rows == 8_000_000
     with pytest.raises(pa.ArrowInvalid, match="max_batch_bytes"):
         put(client, table, numbers(0, 9_000_000))

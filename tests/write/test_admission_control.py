@@ -1,4 +1,4 @@
-"""The gate looks at everything now and then; in between it lets in what it found room for."""
+"""The gate checks memory, disk and queue only at intervals; in between it admits from a budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_SUCH_DISK_BYTES = 1 << 62
 
 
 class Gate:
-    """A gate, and what it looks at."""
+    """A gate on a fake clock, with the resources that it checks."""
 
     def __init__(self, high: int, certain_bytes: int = NO_SUCH_DISK_BYTES) -> None:
         self.ledger = MemoryLedger(Watermarks(limit=high, low=high, high=high))
@@ -47,7 +47,7 @@ class Gate:
         return 0
 
     def let_in(self, nbytes: int, batches: int) -> int:
-        """How many of so many are let in before one is refused."""
+        """Offer batches of one size; returns how many are admitted before the first refusal."""
         for number in range(batches):
             if self.gate.enter(nbytes, self.use) is not None:
                 return number

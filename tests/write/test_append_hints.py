@@ -1,4 +1,4 @@
-"""What the log is told of a small batch: whether its client waits, and who may write it."""
+"""Hints that accompany a small batch to the log: whether its client waits, and who may write it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH = pa.record_batch({"i": [1]})
 
 
 class Stream:
-    """Takes what is offered, and checks it at once."""
+    """A write stream that records the batches it is offered and marks them as checked."""
 
     def __init__(self) -> None:
         self.session = OrderedSession()

@@ -1,4 +1,4 @@
-"""Several small batches as one operation: each keeps its rows, its order and its sequence."""
+"""Small batches coalesced into one operation keep their rows, order and sequences."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _batch(found: list[dict[str, Any]], sent: pa.Schema) -> pa.RecordBatch:
         if pa.types.is_dictionary(field.type):
             column = column.dictionary_encode().cast(field.type)
         arrays.append(column.cast(field.type))
-    # As it comes over Flight.
+    # A batch received over Flight is read from an IPC message.
     message = pa.ipc.read_message(pa.RecordBatch.from_arrays(arrays, schema=sent).serialize())
     if any(pa.types.is_dictionary(field.type) for field in sent):
         return pa.RecordBatch.from_arrays(arrays, schema=sent)
@@ -97,7 +97,7 @@ def _batch(found: list[dict[str, Any]], sent: pa.Schema) -> pa.RecordBatch:
 
 
 def _by_number(operation: Operation) -> dict[int, dict[Any, list[dict[str, Any]]]]:
-    """Whose rows are in which partition."""
+    """Rows by batch number and partition."""
     found: dict[int, dict[Any, list[dict[str, Any]]]] = {}
     for part in operation.parts:
         part.batch.validate(full=True)
@@ -184,7 +184,7 @@ def test_a_buffer_knows_each_operation_of_a_run(runs: list[list[int]]) -> None:
 
 
 def test_arrow_refuses_a_message_whose_columns_have_other_lengths_than_their_batch() -> None:
-    """Side by side, one too short and one too long would make up for each other."""
+    """Otherwise, a short column next to a long one would still give the right total."""
     batch = pa.record_batch({"a": [1, 2], "b": [1, 2]})
     message = bytearray(batch.serialize().to_pybytes())
     nodes = struct.pack("<qqqq", 2, 0, 2, 0)  # (rows, nulls) of each column
@@ -195,7 +195,7 @@ def test_arrow_refuses_a_message_whose_columns_have_other_lengths_than_their_bat
 
 
 class _Stream:
-    """As much of a stream as a coalesced batch needs."""
+    """The parts of a write stream that a coalesced batch uses."""
 
 
 def _stream(plan: WritePlan, check: Callable[..., None] = lambda *_: None) -> WriteStream:
@@ -261,7 +261,7 @@ def test_partitions_without_room_are_refused_before_they_are_made_by_the_logs_wr
 
 
 def test_an_answered_batch_is_let_go_without_a_collection() -> None:
-    """It is counted no longer: nothing but the rows of the coalesced batch may keep it."""
+    """An answered batch is no longer counted as memory, so no reference cycle may keep it alive."""
     stream = _stream(_plan([], KEPT))
     one = {"time": 1, "host": "a", "v": 0.5}
     arrivals = [Arrival(stream, _batch([one], KEPT), 100) for _ in range(3)]

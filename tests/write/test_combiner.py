@@ -1,4 +1,4 @@
-"""The combiner of batches: whose result goes to whom, whatever the crowd."""
+"""The combiner gives each result to the caller whose batch it was, under any contention."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def dated(*days: int | None) -> pa.RecordBatch:
 
 
 def cut_short() -> pa.RecordBatch:
-    """One of its text's offsets leads behind its bytes."""
+    """A batch with a text column whose last offset points past the data."""
     offsets, data = pa.array([0, 4000, 2], pa.int32()).buffers()[1], pa.py_buffer(b"ab")
     text = pa.StringArray.from_buffers(2, offsets, data)
     return pa.RecordBatch.from_arrays([pa.array([1, 2]), text], ["n", "s"])
@@ -51,7 +51,7 @@ def not_text() -> pa.RecordBatch:
 
 
 def checked(each: pa.RecordBatch) -> Callable[[Known], int]:
-    """What DoPut does: validate, unless that was done; then work with the values."""
+    """The work of DoPut: validate unless already validated, then use the values."""
 
     def work(known: Known) -> int:
         if not known.valid:
@@ -105,12 +105,14 @@ def test_what_waits_is_validated_together_and_done_in_turn() -> None:
     assert said == []
     held.free()
     assert [number for number, _ in said] == [0, 1, 2, 3]
-    # The thread may have taken the first of them alone.
+    # The first batch may have been taken alone.
     assert {known for _, known in said[1:]} == {Known(True, ())}
 
 
 def _told(each: pa.RecordBatch, *others: pa.RecordBatch, kind: Kind = DAILY) -> Known:
-    """What is known of a batch that waits behind others, among batches of another kind."""
+    """The facts known about a batch that waits behind others, with one batch of another kind
+    between.
+    """
     held = Held()
     said: list[tuple[int, Known]] = []
     waiting = [(dated(7), kind), *((one, kind) for one in others), (batch(1), PLAIN), (each, kind)]
@@ -128,7 +130,7 @@ def test_all_of_a_kind_are_known_to_be_of_one_partition_where_they_are() -> None
     assert _told(dated(7, None), dated(7)) == Known(True, None)
     assert _told(dated(), dated(7)) == Known(True, ("1970-01-08",))
     assert _told(dated(7), dated(7), kind=DAILY._replace(spec=None)) == Known(True, None)
-    # The column is missing, or of a type that nothing is told of.
+    # The partition column is missing, or its type has no known partition.
     other = DAILY._replace(spec=PartitionSpec.parse(["day(t)"]))
     assert _told(dated(7), dated(7), kind=other) == Known(True, None)
     hosts = DAILY._replace(spec=PartitionSpec.parse(["identity(time)"]))
@@ -173,7 +175,7 @@ def test_after_a_batch_that_took_long_a_stream_waits_for_nobody_until_one_is_qui
     pace = PreparationPace()
     Combiner().prepare(batch(1), PLAIN, pace, _busy)
     held = Held()
-    # Would wait for the place that is held, were the stream not known to be slow.
+    # This call would wait for the busy combiner if the stream were not marked as slow.
     assert held.combiner.prepare(batch(2), PLAIN, pace, _busy) == NOTHING
     assert held.combiner.prepare(batch(3), PLAIN, pace, lambda known: known) == NOTHING
     assert not pace.long
@@ -193,7 +195,7 @@ def test_what_is_passed_on_is_over_in_the_order_in_which_it_came() -> None:
             raise ValueError(number)
         return number
 
-    # Two kinds by turns: they are looked at apart, and done as they came.
+    # Two alternating kinds: validated separately, finished in order of arrival.
     passed_on = [
         combiner.pass_on(
             batch(number) if number % 2 else dated(number),

@@ -1,7 +1,7 @@
-"""Repeats that meet their first copy: while it waits for the disk, and when the log refuses it.
+"""Duplicates that arrive while the first copy is being written, or after the log refused it.
 
-The log below is one that keeps :mod:`wal.group_commit`'s law: it answers the group that it writes,
-then all that waits, and takes what comes meanwhile.
+The fake log below answers like :mod:`wal.group_commit`: on failure it refuses the group being
+written and everything that waits, then accepts new operations.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Answer = Callable[[Operation, BaseException | None], None]
 
 
 class Told(Acknowledgement):
-    """Tells the outcome of an operation."""
+    """An operation's acknowledgement that passes the outcome to its stream."""
 
     def __init__(self, operation: Operation, tell: Answer = lambda op, error: None) -> None:
         super().__init__(operation, None)
@@ -55,7 +55,7 @@ class Told(Acknowledgement):
 
 
 class Log:
-    """Takes operations; tells them when the test says so."""
+    """A fake log that commits or refuses its operations when the test says so."""
 
     def __init__(self, origins: Origins) -> None:
         self.applied: list[int] = []
@@ -105,7 +105,7 @@ class Yard:
 
 
 class Stream:
-    """One stream as :class:`ingester.write.streams.WriteStream` sees it: a refusal ends it."""
+    """One stream as :class:`ingester.write.stream.WriteStream` sees it; a refusal ends it."""
 
     def __init__(self, yard: Yard, first: int) -> None:
         self.next = first
@@ -153,7 +153,9 @@ def test_a_repeat_takes_the_place_of_a_first_copy_that_was_refused() -> None:
 
 
 def test_repeats_of_a_pipeline_refused_in_its_middle_go_in_in_their_order() -> None:
-    """One that goes in over a refused one would make a duplicate of that: its rows were lost."""
+    """Writing a later sequence first would make the refused one look like a duplicate and lose
+    it.
+    """
     yard = Yard()
     first, second = Stream(yard, 1), Stream(yard, 1)
     for _ in range(3):
@@ -171,9 +173,9 @@ def test_repeats_of_a_pipeline_refused_in_its_middle_go_in_in_their_order() -> N
 def test_nothing_of_a_stream_goes_in_over_what_was_refused_and_is_not_repeated() -> None:
     yard = Yard()
     older, newer = Stream(yard, 2), Stream(yard, 1)
-    newer.send()  # 1, its own
-    older.send()  # 2
-    newer.send()  # 2, waits for the older stream's
+    newer.send()  # sequence 1, its own
+    older.send()  # sequence 2
+    newer.send()  # sequence 2, waits for the older stream's copy
     yard.log.refuse()
     assert isinstance(newer.refusal, DiskFull)
     assert yard.log.waiting == 0
@@ -215,7 +217,7 @@ def test_a_late_sequence_that_another_daemon_has_lost_is_written_after_the_one_u
 
 @given(st.data())
 def test_whatever_is_refused_each_sequence_goes_in_once_and_in_order(data: st.DataObject) -> None:
-    """Senders that begin again at the first that they have no answer to, several at once."""
+    """Several concurrent senders restart at their first unacknowledged sequence."""
     yard = Yard()
     streams = [Stream(yard, 1)]
     acknowledged: set[int] = set()
@@ -289,7 +291,7 @@ def test_a_part_that_is_in_files_is_left_out_and_the_others_go_in() -> None:
 
 
 def test_rows_that_are_in_files_by_an_earlier_spec_are_left_out_of_todays_parts() -> None:
-    """Sequence 5 went into files where ``p`` lies, and then the table was partitioned anew."""
+    """Sequence 5 was flushed under the old partition spec, and then the spec changed."""
     left: list[tuple[Part, ...]] = []
     origins = Origins()
     definition = NAMED.with_spec(["identity(n)"])

@@ -1,4 +1,4 @@
-"""The room for partitions: counted from before the log, exact, and given back."""
+"""The limit on open partitions: reserved before the log is written, exact, and released."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFINITION = TableDefinition(SCHEMA, PartitionSpec.parse(["identity(p)"]))
 
 
 class Rooms:
-    """Buffers without a daemon, and the room before them."""
+    """Buffers without a daemon, and the partition limit in front of them."""
 
     def __init__(self, **limits: int) -> None:
         ledger = MemoryLedger(Watermarks(1 << 30, 1 << 29, 1 << 30))
@@ -92,18 +92,18 @@ def test_what_is_live_or_on_its_way_is_counted_once_and_never_over_the_limit(
         rooms.room.leave(operation)
     if left := set(range(most)) - rooms.live(table):
         free = most - len(table.partitions)
-        rooms.write(table, sorted(left)[:free])  # nothing of what is over counts any more
+        rooms.write(table, sorted(left)[:free])  # finished operations no longer count
 
 
 def test_a_batch_that_can_find_no_room_is_refused_by_its_number_of_partitions() -> None:
     rooms, key = Rooms(partitions=3), ("ns", "t")
     with pytest.raises(BadRequest, match=r"opens 4 partitions; limits\.partitions is 3"):
-        rooms.room.check(key, 4)  # of a table that is not there yet
+        rooms.room.check(key, 4)  # the table does not exist yet
     rooms.write(rooms.table(*key), [1, 2])
     rooms.room.check(key, 2)
     rooms.room.check(key, 3)
     with pytest.raises(BadRequest, match=r"opens 4 partitions; limits\.partitions is 3"):
-        rooms.room.check(key, 4)  # two of them may be open, and all are at once
+        rooms.room.check(key, 4)  # two of them may already be open; four never fit
 
 
 def test_a_full_table_takes_rows_of_its_partitions_and_says_what_is_full_for_others() -> None:

@@ -1,6 +1,6 @@
-"""Pipelined writes: answers in order, and what a refusal in the middle does to what follows.
+"""Pipelined writes: answers arrive in order, and a refusal stops everything behind it.
 
-Law of this file: nothing hangs. Calls have a deadline of a minute where a fault would show as one.
+Calls have a deadline of one minute where a bug would hang.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_a_client_that_reads_meanwhile_may_send_any_number(
 
 
 def _refused_in_the_middle(client: fl.FlightClient, table: Table, first: int) -> None:
-    """40 batches of which the 21st is refused."""
+    """Send 40 batches, the 21st of which is refused."""
     schema = pa.schema({"i": pa.int64(), "time": pa.timestamp("ns", "UTC")})
 
     def batch(i: int, ns: int) -> pa.RecordBatch:
@@ -79,7 +79,7 @@ def _refused_in_the_middle(client: fl.FlightClient, table: Table, first: int) ->
         while reader.read():
             pass
     except ARROW_AND_FLIGHT:
-        pass  # the stream has ended under the client's hands; the end says why
+        pass  # the stream ended while the client was sending; closing it reports the reason
     with pytest.raises(pa.ArrowInvalid, match="whole microseconds"):
         writer.close()
 
@@ -109,8 +109,8 @@ def test_a_refusal_reaches_a_client_that_waits_for_its_answer(
         writer.write_batch(good)
         assert reader.read() is not None
         writer.write_batch(bad)
-        # No done_writing: the client waits with its side open. pyarrow shows the end of the
-        # answers as None, and why they ended when the stream is closed.
+        # No done_writing: the client waits with its side open. pyarrow returns None at the end of
+        # the answers and reports the reason when the stream is closed.
         assert not reader.read()
         with pytest.raises(pa.ArrowInvalid, match="'time'"):
             writer.close()

@@ -1,4 +1,4 @@
-"""What a stream passes on is submitted in its order, up to the first that is refused."""
+"""Batches that a stream passes on are submitted in order, up to the first refused one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _batch(number: int, *, good: bool) -> pa.RecordBatch:
 
 
 class _Stream:
-    """What was asked of a stream, and in which order."""
+    """A fake stream that records the calls made to it, in order."""
 
     def __init__(self, spec: PartitionSpec = UNPARTITIONED) -> None:
         definition = TableDefinition(SCHEMA, spec)
@@ -44,7 +44,7 @@ class _Stream:
         self.origin = None
         self.slots: list[list[Outcome]] = []
         self.submitted: list[tuple[int, int]] = []
-        """(the number in the batch, the slot's)."""
+        """(number in the batch, number of the slot)."""
         self.refused: list[tuple[type, int]] = []
         self.admitted_bytes = 0
         self.breaks_at: int | None = None
@@ -74,7 +74,7 @@ class _Stream:
 
 
 class _Portal:
-    """A loop that comes to what is posted when everything else is done."""
+    """A fake event loop that runs the posted callbacks only on request."""
 
     def __init__(self) -> None:
         self._posted: list[tuple[object, ...]] = []
@@ -96,7 +96,7 @@ def test_nothing_behind_the_first_that_is_refused_is_submitted(goods: list[bool]
     ready = Preparation(stream, held.combiner, OperationMaker(1 << 20), portal.post)
     for number, good in enumerate(goods):
         batch = _batch(number, good=good)
-        # The place is taken: also who waits for the answer passes it on.
+        # The combiner is busy, so even a client that waits for the answer passes its batch on.
         assert ready.passes_on(batch, ahead=False)
         recorded.admitted_bytes += 1 << number
         ready.pass_on(batch, NO_METADATA, 1 << number)
@@ -106,7 +106,7 @@ def test_nothing_behind_the_first_that_is_refused_is_submitted(goods: list[bool]
     assert ready.settle() == whole
     first = len(goods) if whole else goods.index(False)
     assert recorded.submitted == [(number, number) for number in range(first)]
-    # What is submitted stays admitted until it is answered.
+    # A submitted batch stays admitted until it is answered.
     assert recorded.admitted_bytes == (1 << first) - 1
     portal.run()
     assert recorded.refused == ([] if whole else [(BadRequest, first)])

@@ -1,4 +1,6 @@
-"""A client that sends batches of all sizes ahead: what is refused ends the stream in its place."""
+"""A client that sends batches of all sizes without waiting: a refused batch ends the stream
+there.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,18 @@ from tests.drivers.small_rows import SCHEMA
 from tests.drivers.wire import Stream, Table, path, rows
 
 SMALL, MIDDLE, LARGE = 3, 8_000, 150_000
-"""Rows of batches that are coalesced, that a preparation takes, and that their reader makes."""
+"""Row counts of batches that are coalesced, prepared by the combiner, or prepared by their
+reader."""
 
 
 def batch(start: int, count: int, *, fits: bool = True) -> pa.RecordBatch:
-    """Rows from ``start`` on; a nanosecond beside a whole microsecond is refused."""
+    """Rows from ``start``; unless ``fits``, the last timestamp is not in whole microseconds."""
     times = pa.array([1000] * (count - 1) + [1000 if fits else 1001], SCHEMA.field("time").type)
     return pa.record_batch([pa.array(range(start, start + count)), times], schema=SCHEMA)
 
 
 def text(start: int, count: int, *, fits: bool = True) -> pa.RecordBatch:
-    """Rows that need no conversion; the last byte is no text."""
+    """Rows that need no conversion; unless ``fits``, the last text is not UTF-8."""
     words = [b"word"] * (count - 1) + [b"word" if fits else b"\xff"]
     return pa.record_batch(
         {
@@ -33,7 +36,7 @@ def text(start: int, count: int, *, fits: bool = True) -> pa.RecordBatch:
 
 
 def _send_on(stream: Stream, batches: Iterable[pa.RecordBatch]) -> None:
-    """Send batches; raises what the server ends the stream with."""
+    """Send all batches and close the stream; raises the server's refusal."""
     for each in batches:
         stream.send(each)
     stream.rest()

@@ -1,4 +1,4 @@
-"""Small batches of many streams are coalesced; each stream sees its own answers in its order."""
+"""Small batches of many streams are coalesced; each stream gets its own answers in order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_client_may_send_ahead_and_wait_by_turns(client: fl.FlightClient, tabl
 def test_small_and_large_batches_and_those_with_metadata_keep_the_streams_order(
     client: fl.FlightClient, table: Table
 ) -> None:
-    """Small ones wait for the log as they came, the others are ready before."""
+    """Small batches are coalesced when the log is free; the others are prepared before."""
     checkpoint = {"checkpoint": {"partition": "p", "state": "AA=="}}
     with Stream(client, path(table), numbers(0, 1).schema) as stream:
         start = 0
@@ -61,7 +61,9 @@ def test_small_and_large_batches_and_those_with_metadata_keep_the_streams_order(
 
 
 def test_what_was_answered_survives_a_kill_and_a_persist_of_a_part_of_it(tmp_path: Path) -> None:
-    """Rows of one run lie in several partitions; files have some, the log the others."""
+    """The rows of one coalesced run span several partitions: some are in files, the rest in the
+    log.
+    """
     table = ("ns", "days")
     day_ns = 86_400_000_000_000
 
@@ -111,7 +113,7 @@ def _in_files(client: fl.FlightClient, table: Table) -> list[int]:
 
 
 def test_runs_are_made_of_what_waits(shared: Daemon, client: fl.FlightClient, table: Table) -> None:
-    """Fewer groups than operations, or nothing of this file was tried."""
+    """There must be fewer groups than operations; otherwise nothing was coalesced."""
 
     def groups() -> float:
         _, _, text = http(f"{shared.http}/metrics")
@@ -133,7 +135,7 @@ def test_runs_are_made_of_what_waits(shared: Daemon, client: fl.FlightClient, ta
 def test_few_bytes_that_stand_for_many_are_admitted_for_what_they_become(
     client: fl.FlightClient, table: Table
 ) -> None:
-    """A dictionary of one long text is no small batch, however short its message is."""
+    """A dictionary of one long text is not a small batch, however short its message is."""
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 8000, pa.int16()), ["x" * 2000])
     batch = pa.record_batch([pa.array([1] * 8000, pa.int64()), text], names=["i", "s"])
     assert batch.nbytes < 90_000
@@ -154,7 +156,7 @@ def test_few_bytes_that_stand_for_many_are_admitted_for_what_they_become(
 def test_whoever_has_an_answer_finds_the_row_however_it_asks(
     shared: Daemon, client: fl.FlightClient, table: Table
 ) -> None:
-    """It is answered while the loop has yet to apply it, and the loop has much to do."""
+    """The answer is sent before the busy event loop applies the operation."""
     put(client, table, row(0))
     over = threading.Event()
     failures: list[BaseException] = []
@@ -185,7 +187,7 @@ def test_whoever_has_an_answer_finds_the_row_however_it_asks(
                     found = rows(client, table, filter=[[["i", "=", number]]])
                     assert found == [number]
                 else:
-                    # By way of the loop: what is known without a query.
+                    # `describe_table` runs on the event loop, without a query.
                     (facts,) = act(client, "describe_table", namespace=table[0], table=table[1])
                     assert facts["buffered"]["rows"] == number + 1
             stream.writer.done_writing()

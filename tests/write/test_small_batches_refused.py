@@ -1,4 +1,4 @@
-"""A small batch that is refused ends its stream, which is told however it waits; others go on."""
+"""A refused small batch ends its own stream, whichever way it waits; other streams continue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPTIONS = fl.FlightCallOptions(timeout=60)
 
 
 class Writer:
-    """A client in a thread that waits for each answer."""
+    """A client in its own thread that waits for each answer."""
 
     def __init__(self, flight: str, table: Table, number: int, bad_at: int | None) -> None:
         self.number = number
@@ -109,7 +109,7 @@ def test_a_client_that_sends_ahead_is_told_as_soon_as_it_reads(
     Stream(client, path(table), SCHEMA).write(row(-1))
     writer, reader = client.do_put(path(table), SCHEMA, OPTIONS)
     all_sent = False
-    with contextlib.suppress(pa.ArrowInvalid):  # the server may be faster, and end the call
+    with contextlib.suppress(pa.ArrowInvalid):  # the server may end the call first
         for number in range(50):
             writer.write_batch(row(number, fits=number != bad_at))
         if finishes:
@@ -125,6 +125,6 @@ def test_a_client_that_sends_ahead_is_told_as_soon_as_it_reads(
     with pytest.raises(pa.ArrowInvalid, match="microseconds"):
         read_all()
     assert all(answer["accepted"] for answer in answers)
-    # pyarrow's client throws answers away when a write fails.
+    # pyarrow's client discards answers when a write fails.
     assert len(answers) == bad_at or not all_sent
     assert rows(client, table) == [-1, *range(bad_at)]

@@ -1,4 +1,4 @@
-"""A stream that a newer one has ended: what the loop has not seen of it by then does not go in."""
+"""A stream superseded by a newer one: batches not yet submitted to the log are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEMA = pa.schema({"i": pa.int64()})
 
 
 class Gate:
-    """Lets everything in, and counts what is in."""
+    """A gate that admits everything and counts what is inside."""
 
     inside = 0
     era = 0
@@ -44,7 +44,7 @@ class Gate:
 
 
 class Room:
-    """Lets operations open what they like."""
+    """A partition limit that allows everything."""
 
     def enter(self, table: TableBuffer, operation: Operation) -> None:
         pass
@@ -54,7 +54,7 @@ class Room:
 
 
 class Log:
-    """Takes operations, and answers them when the test says so."""
+    """A fake log that answers its operations when the test says so."""
 
     def __init__(self) -> None:
         self.taken: list[Acknowledgement] = []
@@ -99,7 +99,7 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
     stream.submit(operations[0])
     stream.superseded = Superseded("a newer stream")
     stream.submit(operations[1])
-    # The first one was on its way, and goes on.
+    # The first operation was already in the log, so it completes.
     [acknowledgement] = log.taken
     acknowledgement.operation.seq = 5
     acknowledgement.finish(None)
