@@ -13,7 +13,7 @@ QUICK = RetryPolicy(for_s=10, first_delay_s=0.005, max_delay_s=0.05)
 
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDaemon]:
-    # pyarrow's server puts tracebacks into its messages otherwise, as the daemon knows too
+    # Otherwise pyarrow's server adds tracebacks to its messages; the daemon sets this, too.
     monkeypatch.setattr(sys, "tracebacklimit", 0, raising=False)
     with SmallDaemon() as running:
         yield running

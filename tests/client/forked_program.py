@@ -21,19 +21,19 @@ BATCH = pa.record_batch([pa.array([1], pa.int64())], schema=SCHEMA)
 
 
 def write(endpoint: str) -> int:
-    """One row by a client of its own."""
+    """Write one row with a new client and return the number of rows."""
     with Client(endpoint) as client:
         return client.write("ns", "t", BATCH).rows
 
 
 def refused(call: Callable[[], object]) -> None:
-    """``call`` raises at once and says what helps."""
+    """Expect that ``call`` raises at once with a message that suggests ``spawn``."""
     with pytest.raises(Forked, match="spawn"):
         call()
 
 
 def child(endpoint: str) -> None:
-    """Everything that was made before the fork, and everything anew."""
+    """Check objects made before the fork, and new clients."""
     for call in (
         lambda: client.write("ns", "t", BATCH),
         lambda: client.query("ns", "t"),
@@ -65,7 +65,7 @@ def child(endpoint: str) -> None:
 
 
 def run(body: Callable[[], None]) -> int:
-    """The exit code of a forked child that ends as any program does."""
+    """Return the exit code of a forked child that ends like any program."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -79,7 +79,7 @@ def run(body: Callable[[], None]) -> int:
 
 if __name__ == "__main__":
     endpoint = sys.argv[1]
-    # Before the first client a fork is harmless.
+    # A fork before the first client is harmless.
     assert run(lambda: sys.exit(write(endpoint))) == 1
     client = Client(endpoint)
     trio_client, async_client = TrioClient(endpoint), AsyncClient(endpoint)
@@ -87,7 +87,7 @@ if __name__ == "__main__":
     answered = writer.write(BATCH)
     answered.result()
     stream = client.query_stream("ns", "t")
-    unanswered = writer.write(BATCH)  # held back by the daemon
+    unanswered = writer.write(BATCH)  # the daemon withholds the answer
     assert run(lambda: child(endpoint)) == 7
     for method, outcome in (("fork", "refused"), ("spawn", 1)):
         with multiprocessing.get_context(method).Pool(1) as pool:

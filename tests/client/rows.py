@@ -1,4 +1,4 @@
-"""The rows that the tests write (one column of integers), and those that a daemon received."""
+"""The rows that the tests write (one integer column), and those that a daemon received."""
 
 import pyarrow as pa
 

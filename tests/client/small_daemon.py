@@ -1,8 +1,8 @@
-"""A Flight server in a few lines that keeps rows in a list and can be told to misbehave.
+"""A small Flight server that keeps rows in a list and fails on request.
 
-It speaks the part of the wire contract that the client depends on, origins included, so that tests
-can make a connection break at an exact moment. It is no stand-in for the daemon: the same client is
-tested against that elsewhere.
+It speaks the part of the wire contract that the client depends on, origins included, so that a
+test can break a connection at an exact moment. It does not replace the daemon: other tests run
+the same client with the real one.
 """
 
 import json
@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-# What a fault may do with the batch that is about to be applied: raise to refuse it.
+# A fault runs before a batch is applied and may raise to refuse it.
 Fault = Callable[[int], None]
 
 
 def unavailable(code: str, retry_after_s: float | None = None) -> flight.FlightUnavailableError:
-    """A refusal as the daemon makes it."""
+    """Return a refusal like the daemon's."""
     info: dict[str, Any] = {"code": code, "message": f"refused: {code}"}
     if retry_after_s is not None:
         info["retry_after_s"] = retry_after_s
@@ -26,7 +26,7 @@ def unavailable(code: str, retry_after_s: float | None = None) -> flight.FlightU
 
 
 class LostAnswer(flight.FlightUnavailableError):  # type: ignore[misc]
-    """Ends the stream after a batch was applied and before it was answered."""
+    """Ends the stream after a batch was applied and before its answer was sent."""
 
 
 class SmallDaemon(flight.FlightServerBase):  # type: ignore[misc]
@@ -104,7 +104,7 @@ class SmallDaemon(flight.FlightServerBase):  # type: ignore[misc]
         ]
 
     def table(self, namespace: str, name: str) -> pa.Table:
-        """Everything applied to a table, in order."""
+        """Return everything applied to a table, in order."""
         return pa.Table.from_batches(self.rows[namespace, name])
 
     def do_get(self, context: Any, ticket: Any) -> Any:

@@ -18,7 +18,7 @@ from tests.client.small_daemon import SmallDaemon
 
 
 class Cancels(SmallDaemon):
-    """Cancels the first ``times`` calls, as gRPC does when a server is shut down."""
+    """Cancels the first ``times`` calls, as gRPC does during a server's shutdown."""
 
     times = 1
 
@@ -53,7 +53,7 @@ def test_a_cancelled_call_interrupts_nobody_and_is_made_again(
         with Client(daemon.endpoint, retry=NEVER) as client:
             with pytest.raises(Unreachable, match="shut down"):
                 call(client)
-            # pyarrow's interrupt would come to the main thread, whoever has called.
+            # pyarrow's interrupt goes to the main thread, whichever thread makes the call.
             daemon.times = 1
             caught: list[BaseException] = []
 
@@ -80,7 +80,7 @@ def test_a_cancelled_ping_interrupts_nobody() -> None:
 
 
 class Endless(SmallDaemon):
-    """Answers a query with one batch after another, until ``leave`` is set."""
+    """Answers a query with batches until ``leave`` is set."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ def test_shared_bytes_are_sent_once_in_a_stream() -> None:
 
 def test_a_stream_of_many_shared_bytes_sends_the_oldest_again() -> None:
     stream = SentShared()
-    many = [bytes([n]) for n in range(9)]  # a daemon remembers 16 of a stream
+    many = [bytes([n]) for n in range(9)]  # a daemon remembers 16 per stream
     assert [sent(stream, "p", each) for each in many] == ["bytes"] * 9
     assert [sent(stream, "p", each) for each in (many[8], many[1], many[0])] == [
         "id",
@@ -69,7 +69,7 @@ def test_a_new_stream_sends_the_shared_bytes_again(daemon: SmallDaemon, client: 
         (True, None),
         known,
         known,
-        (True, None),  # the third again
+        (True, None),  # the third batch, sent a second time
         known,
         known,
     ]

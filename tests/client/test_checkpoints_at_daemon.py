@@ -93,7 +93,7 @@ def test_a_batch_that_is_refused_or_known_leaves_the_state(client: Client) -> No
 def test_a_repeat_that_an_earlier_share_of_the_origin_has_does_not_put_the_state_back(
     tmp_path: Path,
 ) -> None:
-    """Its rows are in files, but the share never became complete: the repeat is logged again."""
+    """The rows are flushed, but the origin's share never became complete: the repeat is logged."""
 
     def send(client: Client, table: str, sequence: int) -> bool:
         with client.writer("shop", table, SCHEMA, origin="o", first_sequence=sequence) as writer:
@@ -106,7 +106,7 @@ def test_a_repeat_that_an_earlier_share_of_the_origin_has_does_not_put_the_state
             client.create_table("shop", table, SCHEMA)
         send(client, "other", 10)
         send(client, "visits", 11)
-        client.persist(*TABLE)  # and not the other's
+        client.persist(*TABLE)  # only this table
     daemon.kill()
     daemon = daemon.again()
     with Client(daemon.flight) as client:
@@ -125,7 +125,7 @@ def test_a_repeat_that_an_earlier_share_of_the_origin_has_does_not_put_the_state
 
 
 def test_a_state_that_was_put_back_by_hand_doubles_no_row(client: Client) -> None:
-    """As when somebody restores an older savepoint of a job."""
+    """This happens when an operator restores an older savepoint of a job."""
     with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
         for n in range(1, 6):
             writer.write(batch(n), ("p", b"%d" % n))
@@ -208,7 +208,7 @@ def test_what_the_daemon_refuses_by_name(client: Client) -> None:
 
 
 def test_a_table_has_64_mib_of_states_at_most_also_of_those_that_wait(client: Client) -> None:
-    """States in the log alone were not counted, and shared bytes never."""
+    """The limit once ignored states in the log, and shared bytes."""
     mib = 1 << 20
     for n in range(31):
         client.put_checkpoint(*TABLE, f"p{n}", bytes(mib), n.to_bytes() * mib)
@@ -253,7 +253,7 @@ def test_the_daemon_is_a_store_of_states_by_a_typed_key(client: Client) -> None:
 def test_a_key_of_a_store_is_of_the_version_that_the_table_has(
     client: Client, daemon: Daemon
 ) -> None:
-    """The store took version 1 for the one that a table has at a daemon, whatever counted."""
+    """The store once assumed table version 1, whatever version the daemon's table had."""
     store = DaemonCheckpointStore(client.action)
     first = PartitionKey(*TABLE, 1, "p")
     second = first._replace(table_version=2)
@@ -261,7 +261,8 @@ def test_a_key_of_a_store_is_of_the_version_that_the_table_has(
     objects = open_store(f"file://{daemon.data_dir / 'store'}")
     switch_version(objects, *TABLE, push_some(objects, TABLE))
     until(lambda: client.describe(*TABLE).table_version == 2, "the daemon follows")
-    assert (store.get(first), store.get(second)) == (None, b"one")  # it goes along
+    # The state moves to the new version.
+    assert (store.get(first), store.get(second)) == (None, b"one")
     with pytest.raises(InvalidRequest, match=r"shop/visits is at table version 2, .* version 1"):
         store.put(first, b"late")
     store.delete(first)
@@ -289,7 +290,7 @@ def test_all_of_it_in_trio(client: Client, daemon: Daemon) -> None:
 def test_a_follower_finds_out_in_one_call_of_which_versions_it_has_states(
     daemon: Daemon, client: Client
 ) -> None:
-    """A table that is pushed each night has hundreds, and each question is one to the store."""
+    """A table replaced each night has hundreds of versions; each question costs a store call."""
     calls: list[str] = []
 
     class Counting(Connection):

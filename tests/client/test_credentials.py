@@ -1,4 +1,4 @@
-"""Certificates and tokens of a client: validated first, and read again after a change."""
+"""A client validates certificates and tokens first and reads them again after a change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BATCH = pa.record_batch({"a": [1]})
 
 
 class Guarded(SmallDaemon):
-    """A daemon that takes one token; what callers have shown is in ``shown``."""
+    """A daemon that accepts one token and collects the callers' tokens in ``shown``."""
 
     def __init__(self, **tls: Any) -> None:
         self.valid = "one"
@@ -39,7 +39,7 @@ class Guarded(SmallDaemon):
         self.endpoint = f"{scheme}://127.0.0.1:{self.port}"
 
     def check(self, token: str) -> None:
-        """Refuse what is not valid now."""
+        """Refuse every token but the valid one."""
         if token != f"Bearer {self.valid}":
             raise flight.FlightUnauthenticatedError("no")
 
@@ -87,7 +87,7 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_sent(
         assert "secret" not in str(caught.value)
     with pytest.raises(InvalidRequest, match="expected ConnectionOptions"):
         Client(local, options={"tls_ca": ca})  # type: ignore[arg-type]
-    # Where something else encrypts the connection.
+    # Allowed: something else encrypts the connection.
     Credentials(remote, ConnectionOptions(token="secret", insecure=True))
 
 
@@ -192,7 +192,7 @@ def test_replaced_certificates_are_those_of_the_next_call(tmp_path: Path) -> Non
             _replace(trusted, later.path.read_text())
             assert client.action("origins", {}) == []
 
-            # What is open goes on by the certificates that it was opened with.
+            # An open stream keeps the certificates that it was opened with.
             with client.writer("n", "t", BATCH.schema, exactly_once=False) as writer:
                 writer.write(BATCH).result(10)
                 _replace(trusted, authority.path.read_text())
@@ -242,7 +242,7 @@ def test_a_daemon_that_has_another_name_or_has_expired_is_not_asked(tmp_path: Pa
         ):
             with pytest.raises(InvalidRequest, match=expected):
                 client.action("origins", {})
-            # Told at once: no retry mends it.
+            # The error comes at once: a retry would not help.
             with pytest.raises(InvalidRequest, match=expected):
                 client.write("n", "t", BATCH, exactly_once=False)
             assert guarded.shown == []

@@ -1,4 +1,4 @@
-"""The example source for CSV folders in deploy/examples, under all changes of its files."""
+"""The example source for CSV folders in deploy/examples, under every kind of file change."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def look(client: Client, folder: Path) -> Look:
-    """Send what is new as a process of its own would: its exit code, and what it said."""
+    """Run the source once as a new process would; return its exit code and output."""
 
     def once() -> tuple[int, str]:
         said = io.StringIO()
@@ -78,7 +78,7 @@ def test_a_file_that_grows_is_taken_up_where_its_state_says(
     orders = folder / "a.csv"
     append(orders, "id,note\n1,x\n2,")
     assert look() == (0, "")
-    assert rows(client) == [(1, "x")]  # half a line waits
+    assert rows(client) == [(1, "x")]  # an incomplete line waits
     append(orders, 'y\n\n3,"two\nlines, ')
     assert look() == (0, "")
     assert rows(client) == [(1, "x"), (2, "y")]
@@ -148,7 +148,7 @@ def test_a_file_that_was_renamed_is_not_read_twice(
     assert code == 1
     assert "a-1.csv: it begins like a.csv, which was read and no longer exists" in said
     assert rows(client) == [(1, "x"), (2, "y")]
-    # As a rotation does it: another file has the name now.
+    # As after a log rotation: another file has the name now.
     append(folder / "a.csv", "id,note\n7,new\n8,and longer than what was read\n")
     code, said = look()
     assert "a-1.csv: it begins like a.csv" in said
@@ -218,9 +218,9 @@ def test_another_machine_s_file_of_the_same_name_is_not_taken_for_this_one(
     append(other / "a.csv", "id,note\n8,v\n9,w\n")
     both = [csv_folder.GrowingFile(client, TABLE, each / "a.csv", {}) for each in (folder, other)]
     for each in both:
-        each.at = each.begin()  # both believe that nobody has begun
+        each.at = each.begin()  # both believe that no process has begun
     assert both[0].step()
-    assert both[1].step()  # its first row was there already: it asks again
+    assert both[1].step()  # its first row was a duplicate: it asks for the state
     with pytest.raises(csv_folder.CannotRead, match="have changed"):
         both[1].step()
     both[0].leave()
@@ -241,7 +241,7 @@ def test_a_disk_that_is_lost_after_the_state_was_read_takes_no_row(
     if durable:
         send(range(durable))
         client.persist(*TABLE)
-    send(range(durable, 8))  # by a process that is gone
+    send(range(durable, 8))  # by a process that has ended
     source = csv_folder.GrowingFile(client, TABLE, folder / "a.csv", {})
     source.at = source.begin()
     daemon.kill()

@@ -159,7 +159,7 @@ def test_superseded_is_an_older_call_of_our_own_only_soon_after_one_was_given_up
     one.window.take(0.0)
     assert one.lost(taken, 0.0) is taken
     one.lost(TimedOut("silent"), 1.0)
-    for now in (50.0, 59.0):  # it stands still for long, and then both are served
+    for now in (50.0, 59.0):  # a daemon stands still for long and then serves both calls
         one.window.take(now)
         one.answered(Answer(True), 50.0)
         assert one.lost(taken, now) == 1.0

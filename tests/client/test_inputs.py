@@ -30,7 +30,7 @@ ROWS = [{"host": "a", "v": 1.5}, {"host": "b", "v": 2.5}, {"v": 3.5}]
 
 
 class ArrayOnly:
-    """An object of a library that only hands out one batch."""
+    """An object of a library whose only interface is one batch."""
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> object:
         return pa.record_batch(COLUMNS).__arrow_c_array__(requested_schema)
@@ -142,7 +142,7 @@ def test_an_ack_of_several_batches_has_the_first_error(daemon: SmallDaemon, clie
 
     daemon.before = refuse
     writer = client.writer("ns", "t", SCHEMA)
-    # The refusal may come before the last of them is handed over.
+    # The refusal may come before the last piece is sent.
     with pytest.raises(InvalidRequest, match="column 'v': no"):
         writer.write(pa.table({"v": pa.array(range(5 * MIB), pa.int64())})).result(30)
 
@@ -287,9 +287,6 @@ def test_a_writers_schema_says_its_types(daemon: SmallDaemon, client: Client) ->
     assert daemon.table("ns", "t").column("v").to_pylist() == [1, 2, 3]
 
 
-# ----------------------------------------------------------------------------------- what comes out
-
-
 def read_by_duckdb(stream: Any) -> Any:
     relation: Any = duckdb.sql("from stream")
     return relation.to_arrow_table()
@@ -321,7 +318,7 @@ def test_an_answer_is_read_batch_by_batch_and_once(daemon: SmallDaemon, client: 
         assert reader.read_next_batch() == batch(0)
         with pytest.raises(InvalidRequest, match="can be read once: call"):
             pa.table(stream)
-    # What is left when the stream is closed must not look like the end.
+    # Closing the stream early must not look like its end.
     with pytest.raises(pa.ArrowException, match="closed before its end"):
         reader.read_all()
     with pytest.raises(InvalidRequest, match="closed before its end"):
@@ -331,7 +328,7 @@ def test_an_answer_is_read_batch_by_batch_and_once(daemon: SmallDaemon, client: 
 def test_what_does_not_fit_is_found_before_anything_is_sent(
     daemon: SmallDaemon, client: Client
 ) -> None:
-    """Pieces before the one that did not fit were sent, and were there twice when it was mended."""
+    """Pieces before the invalid one were once sent, and a corrected retry then duplicated them."""
     client.write("ns", "t", pa.record_batch({"v": pa.array([1], pa.int32())}))
     sent = len(daemon.commands)
     numbers = np.zeros(6 * MIB, np.int64)

@@ -1,4 +1,4 @@
-"""Origins, named and made up, and their progress."""
+"""Named and generated origins, and their progress."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Forks and the end of a process: nothing hangs, and lost batches are reported."""
+"""After a fork and at a process's exit nothing hangs, and lost batches are reported."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def test_a_forked_child_is_told_and_leaves_its_parents_streams_alone(daemon: Sma
     go_on = threading.Event()
 
     def hold(n: int) -> None:
-        # The first is written before any client, the second is answered before the fork.
+        # The first batch is written before any client; the second is acknowledged before the fork.
         assert n != 3 or go_on.wait(50)
 
     daemon.after = hold
@@ -81,7 +81,7 @@ def test_a_program_ends_in_order_with_a_writer_open(
     assert done.returncode == code, done.stderr
     assert done.stderr.strip().splitlines()[-1:] == ([said] if said else [])
     if "with" not in end:
-        assert len(values(daemon)) == 100  # what was written is still acknowledged
+        assert len(values(daemon)) == 100  # written batches are still acknowledged
 
 
 def test_what_had_no_answer_when_the_program_ended_is_told(daemon: SmallDaemon) -> None:

@@ -1,4 +1,4 @@
-"""The client with a real daemon that is killed."""
+"""The client with a real daemon that the tests kill."""
 
 import threading
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def test_a_writer_outlives_kill_nine_and_every_row_is_there_once(tmp_path: Path)
 def test_a_call_that_was_given_up_and_is_served_late_does_not_end_the_writer(
     tmp_path: Path,
 ) -> None:
-    """As when the daemon's process stood still meanwhile, and went on with the newer call first."""
+    """This happens when the daemon's process stood still and then served the newer call first."""
 
     def batch(n: int) -> pa.RecordBatch:
         return pa.record_batch([pa.array([n] * 1000)], schema=SCHEMA)
@@ -67,7 +67,7 @@ def test_a_call_that_was_given_up_and_is_served_late_does_not_end_the_writer(
                 first = writer.write(batch(1))
                 until(lambda: wire.held_bytes > 8000, "the first call")
                 wire.cut()
-                first.result()  # of the second call
+                first.result()  # the answer to the second call
                 wire.release()
                 until(lambda: duplicates() == 1, "the first call to be served, and to take over")
                 writer.write(batch(2)).result()
@@ -107,7 +107,7 @@ def test_a_schema_is_refused_for_now_while_the_store_is_away(tmp_path: Path) -> 
                 with pytest.raises(Unavailable) as refused:
                     call()
                 assert (refused.value.code, refused.value.retry_after_s) == ("store", 2.0)
-            # A table that is open takes rows; who names an origin hears what it waits for.
+            # An open table takes rows; a call that names an origin gets the cause of its delay.
             writing: tuple[Callable[[], object], ...] = (
                 lambda: client.origins("o"),
                 lambda: client.origins("o", ("ns", "open")),

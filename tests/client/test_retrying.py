@@ -1,4 +1,4 @@
-"""Exactly once, with lost connections and refusals."""
+"""Writes are exactly once despite lost connections and refusals."""
 
 import threading
 
@@ -20,7 +20,7 @@ def test_a_refusal_for_now_is_retried_in_order(daemon: SmallDaemon, client: Clie
     result = client.write("ns", "t", (batch(n) for n in range(20)))
     assert values(daemon) == list(range(20))
     assert (result.rows, result.batches) == (20, 20)
-    # Nothing is sent again but the refused, and what pyarrow lost the answers of with a stream.
+    # Only refused batches and those whose answers pyarrow lost with a stream are sent again.
     sent_again = daemon.seen - 20 - 3
     assert result.duplicates <= sent_again <= 3 * len(daemon.commands)
 
@@ -84,7 +84,7 @@ def test_a_cut_connection_loses_and_doubles_nothing(daemon: SmallDaemon) -> None
 
         daemon.after = cut_each_connection
         result = client.write("ns", "t", (batch(n) for n in range(200)))
-    assert len(cuts) >= 2  # the first handler may still be at work and make a later cut
+    assert len(cuts) >= 2  # the first handler may still run and make a later cut
     assert values(daemon) == list(range(200))
     assert result.rows == 200
 
@@ -118,7 +118,7 @@ def test_a_silent_daemon_is_given_up_and_asked_again(daemon: SmallDaemon) -> Non
             told.set()
             silent.wait(10)
 
-    daemon.after = hold  # applied, and then nothing
+    daemon.after = hold  # applies the batch and then waits
     with Client(daemon.endpoint, timeout_s=0.3, retry=QUICK) as client:
         writer = client.writer("ns", "t", SCHEMA)
         answer = writer.write(batch(1)).result(10)

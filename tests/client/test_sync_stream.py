@@ -15,7 +15,7 @@ from ingester.write.metadata import decode_object
 
 
 class Command(msgspec.Struct, forbid_unknown_fields=True):
-    """The command of a message, as it was before messages named the epoch they count on."""
+    """The command of a message before messages named the epoch."""
 
     type: str
     namespace: str
@@ -28,7 +28,7 @@ class Command(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OlderDaemon(flight.FlightServerBase):  # type: ignore[misc]
-    """Takes the messages that it knows."""
+    """Accepts the messages of its release."""
 
     def __init__(self) -> None:
         super().__init__("grpc://127.0.0.1:0")

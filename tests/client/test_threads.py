@@ -1,4 +1,4 @@
-"""A failing thread ends its writer with the error; no caller waits for ever."""
+"""A failing thread ends its writer with the error; no caller waits forever."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ from tests.client.small_daemon import SmallDaemon
 
 
 class Boom(BaseException):
-    """Nothing that anyone would expect."""
+    """An exception that no code expects."""
 
 
 class BrokenStream(PutStream):
@@ -64,7 +64,7 @@ class BrokenStream(PutStream):
 def test_a_thread_that_fails_fails_the_writer_and_every_ack(
     daemon: SmallDaemon, where: str
 ) -> None:
-    # The stream ends before its answers: only then are its last calls made.
+    # The stream ends before its answers: the client makes its last calls only then.
     daemon.before = _refuse_everything if where in ("finish_sending", "end") else lambda n: None
     with flight.connect(daemon.endpoint) as connected:
 
@@ -85,7 +85,7 @@ def test_a_thread_that_fails_fails_the_writer_and_every_ack(
         sender = BatchSender(route, Delivery(window, None, RetryState(NEVER, lambda: 0.0)), 30.0)
         acks = []
         with pytest.raises(UnknownOutcome, match=f"thread failed: Boom: {where}") as caught:  # noqa: PT012
-            for _ in range(3):  # the later ones may meet it already
+            for _ in range(3):  # later writes may meet the failure already
                 ack = sender.append(batch(1), None)
                 assert ack is not None
                 acks.append(ack)
@@ -245,7 +245,7 @@ def test_a_call_that_begins_while_its_client_is_closed_has_its_connection(
     daemon: SmallDaemon,
 ) -> None:
     asking = Connection(daemon.endpoint, 10.0, NEVER)
-    begun = asking._flight  # as a call has it that has not reached pyarrow yet
+    begun = asking._flight  # the state of a call that has not reached pyarrow yet
     asking.close()
     assert list(begun.list_flights()) == []
     with pytest.raises(InvalidRequest, match="closed"):

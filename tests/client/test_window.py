@@ -57,7 +57,7 @@ def test_one_batch_is_always_taken_and_bytes_count() -> None:
 
 
 def test_a_daemon_that_says_of_no_mark_how_it_stands_has_what_it_knows_without_a_gap() -> None:
-    """As daemons of before: a writer that closes would send it again until it is in files."""
+    """Daemons of earlier releases answer so; a closing writer must not resend all until flushed."""
     window = SendWindow(WindowLimits())
     for sequence in (1, 2):
         window.append(pending(sequence))

@@ -18,30 +18,30 @@ class WireCutter:
         self._threads = [threading.Thread(target=self._accept)]
         self._lock = threading.Lock()
         self._held: dict[socket.socket, bytearray] = {}
-        """What each of these ends towards the daemon has not been given yet."""
+        """The bytes withheld from the daemon, by socket."""
         self._far: list[socket.socket] = []
         self.connections = 0
         self._threads[0].start()
 
     def cut(self, target_port: int | None = None) -> None:
-        """Break every connection; new ones go to ``target_port`` where one is given."""
+        """Break every connection; new ones go to ``target_port`` if given."""
         with self._lock:
             self.target_port = target_port or self.target_port
             for end in self._open:
                 self._shut(end)
 
     def hold(self) -> None:
-        """Keep back what is sent on the connections of now, also when they break."""
+        """Withhold what is sent on the current connections, even after they break."""
         with self._lock:
             self._held = {far: bytearray() for far in self._far}
 
     @property
     def held_bytes(self) -> int:
-        """How much is kept back."""
+        """The number of withheld bytes."""
         return sum(map(len, self._held.values()))
 
     def release(self) -> None:
-        """Give the daemon what was kept back."""
+        """Send the withheld bytes to the daemon."""
         for far, data in self._held.items():
             far.sendall(data)
 

@@ -1,4 +1,4 @@
-"""``ingester demo`` as a process: succeeds, reports, fails loudly, cleans up."""
+"""``ingester demo`` as a process: it succeeds, reports, fails loudly and cleans up."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ COMMAND = [sys.executable, "-m", "ingester", "demo", "--rows", str(ROWS)]
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The demo's temporary folders go into ``folder``; a foreign store must not be used."""
+    """Return an environment with temporary folders in ``folder`` and a foreign store to ignore."""
     folder.mkdir()
     return {**os.environ, "TMPDIR": str(folder), "INGESTER_STORE": "nowhere://store"}
 
 
 def processes_using(folder: Path) -> list[str]:
-    """Command lines of processes that name ``folder``."""
+    """Return the command lines of processes that name ``folder``."""
     lines = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         if str(folder) in line:
             lines.append(line)
     return lines

@@ -1,4 +1,4 @@
-"""Queries of the demo notice missing rows and rows that were never sent."""
+"""The demo's queries notice missing rows and rows that were never sent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def acknowledged(ack: Ack, *batches: pa.RecordBatch) -> Meter:
-    """A meter of a writer that believes it has sent ``batches`` and that all were acknowledged."""
+    """Return the meter of a writer that counts ``batches`` as sent and acknowledged."""
     meter = Meter()
     for batch in batches:
         meter.sending(batch)(ack)

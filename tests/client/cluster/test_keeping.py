@@ -1,4 +1,4 @@
-"""Writers with keep_until_durable that move: no answer lacks acknowledged rows."""
+"""A writer with ``keep_until_durable`` moves between daemons; no query lacks acknowledged rows."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def keeping(client: Client, table: str) -> Writer:
 
 
 def home(daemons: Three, table: str) -> int:
-    """The number of the daemon that the writer of a table prefers."""
+    """Return the number of the daemon that the table's writer prefers."""
     return daemons.number(ranked(("ns", table, "o"), daemons.endpoints)[0])
 
 
 def states(daemons: Three, table: str) -> list[bytes | None]:
-    """What each daemon has of a source in its log."""
+    """Return the source's state in each daemon's log."""
     found = []
     for endpoint in daemons.endpoints:
         with Client(endpoint, timeout_s=10, retry=PATIENT) as one:
@@ -58,14 +58,14 @@ def states(daemons: Three, table: str) -> list[bytes | None]:
 
 
 class Watching:
-    """Another client, which looks all the while that nothing acknowledged is missing, or twice."""
+    """A second client that queries continuously and fails on a missing or duplicate row."""
 
     def __init__(self, daemons: Three, table: str) -> None:
         self.acknowledged = 0
         self.looks = 0
         self.wrong: list[str] = []
         self.first = 0
-        """The first row that has to be there."""
+        """The first row that every query must return."""
         self._table = table
         self._ended = threading.Event()
         self._endpoints = daemons.endpoints
@@ -82,7 +82,7 @@ class Watching:
         assert self.looks > 3
 
     def write(self, writer: Writer, count: int, *, at_once: int = 1) -> int:
-        """Write so many more rows, each of which is acknowledged; the number of all."""
+        """Write ``count`` more rows, wait for each acknowledgement, and return the total."""
         for _ in range(count // at_once):
             upto = self.acknowledged + at_once
             for answer in [writer.write(rows(n)) for n in range(self.acknowledged, upto)]:
@@ -91,7 +91,7 @@ class Watching:
         return self.acknowledged
 
     def comes_home(self, writer: Writer, home: str) -> None:
-        """Write until the stream is at ``home``; what others have acknowledged stays there."""
+        """Write until the stream is at ``home`` while other daemons hold acknowledged rows."""
         left = writer._route.undurable
         assert isinstance(left, UndurableBatches)
         until(
@@ -100,7 +100,7 @@ class Watching:
         )
 
     def looked(self, times: int = 2) -> None:
-        """Wait until there were some more looks."""
+        """Wait for ``times`` more queries."""
         before = self.looks
         until(lambda: bool(self.wrong) or self.looks >= before + times, "somebody to look")
 
@@ -134,11 +134,11 @@ def test_nothing_is_hidden_while_a_writer_goes_from_a_drained_or_killed_daemon_a
         watch.write(writer, 40)
         watch.looked()
         with Client([daemons.endpoints[first]]) as one:
-            one.action("drain", {})  # also of a list of one
+            one.action("drain", {})  # a list of one endpoint works, too
             watch.write(writer, 20)
             watch.looked()
             one.action("drain", {"undo": True})
-        # It comes home by itself, at a batch; what the other one has acknowledged stays there.
+        # The stream returns home at a batch; rows acknowledged by the other daemon stay there.
         watch.comes_home(writer, daemons.endpoints[first])
         watch.write(writer, 20)
         watch.looked()
@@ -166,7 +166,7 @@ def test_what_a_lost_disk_had_is_sent_again_before_its_writer_is_answered_withou
         victim.kill()
         for number in range(30, 35):
             writer.write(rows(number)).result(10)
-        # Who allows daemons to be missing is told, and the others' rows are there.
+        # With missing="allow" the answer names the unreachable daemon and has the others' rows.
         without = client.query("ns", "lost", missing="allow")
         assert sorted(without["n"].to_pylist()) == [*range(30, 35)]
         assert victim.flight.encode() in without.schema.metadata[b"missing"]
@@ -181,13 +181,14 @@ def test_what_a_lost_disk_had_is_sent_again_before_its_writer_is_answered_withou
 def test_nothing_that_another_daemon_has_is_hidden_while_what_a_lost_disk_had_is_sent_again(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(route, "BACK_S", 0.0)  # also before all is sent again
-    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)  # it is asked when it is back
+    # The writer may return before it has resent all lost rows.
+    monkeypatch.setattr(route, "BACK_S", 0.0)
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)  # the daemon is asked only on its return
     client.create_table("ns", "hidden", SCHEMA)
     first = home(daemons, "hidden")
     with Watching(daemons, "hidden") as watch, keeping(client, "hidden") as writer:
         watch.write(writer, 400)
-        watch.first = watch.acknowledged  # these are lost, and come again
+        watch.first = watch.acknowledged  # these rows are lost and resent
         watch.looked()
         daemons.daemons[first].kill()
         shutil.rmtree(daemons.folder / f"d{first}")
@@ -215,7 +216,7 @@ def test_what_a_daemon_had_that_does_not_come_back_is_sent_to_another(
                 writer.write(rows(number)).result(10)
             daemons.daemons[first].kill()
             writer.write(rows(30)).result(10)
-        # It was closed: all of it is at another one, under the same sequences.
+        # Closing the writer has sent every row to another daemon, under the same sequences.
         found = client.query("ns", "gone", missing="allow")
         assert sorted(found["n"].to_pylist()) == [*range(31)]
     finally:
@@ -226,7 +227,8 @@ def test_what_a_daemon_had_that_does_not_come_back_is_sent_to_another(
 def test_a_query_that_cannot_have_its_own_writers_rows_names_their_origin(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)  # nobody looks before the end
+    # The writer asks the daemon only at the end.
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)
     client.create_table("ns", "waiting", SCHEMA)
     first = home(daemons, "waiting")
     with keeping(client, "waiting") as writer:
@@ -247,7 +249,8 @@ def test_a_query_that_cannot_have_its_own_writers_rows_names_their_origin(
 def test_what_a_lost_disk_had_of_a_keyed_table_is_sent_again_before_what_is_newer(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)  # nobody looks before the end
+    # The writer asks the daemon only at the end.
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)
     schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("n", pa.int64())])
     client.create_table("ns", "keyed", schema, primary_key=["k"])
     options = {"origin": "o", "first_sequence": 1, "keep_until_durable": True}
@@ -267,7 +270,7 @@ def test_what_a_lost_disk_had_of_a_keyed_table_is_sent_again_before_what_is_newe
 def test_a_source_that_is_killed_goes_on_before_what_a_lost_disk_had(
     daemons: Three, client: Client
 ) -> None:
-    """What it wrote to another daemon since is in files, and what came before is in none."""
+    """The rows that went to another daemon are flushed; the rows on the lost disk are not."""
     client.create_table("ns", "source", SCHEMA)
     first = home(daemons, "source")
     writer = keeping(client, "source")
@@ -294,7 +297,7 @@ def test_a_source_that_is_killed_goes_on_before_what_a_lost_disk_had(
 def test_a_state_that_waits_for_what_another_daemon_has_is_there_in_the_end(
     daemons: Three, client: Client, closes: bool
 ) -> None:
-    """Also of a source that writes nothing more."""
+    """The state also advances when the source writes nothing more."""
     table = f"states_{closes}"
     client.create_table("ns", table, SCHEMA)
     first = home(daemons, table)
@@ -314,7 +317,7 @@ def test_a_state_that_waits_for_what_another_daemon_has_is_there_in_the_end(
 
 
 def _homes(daemons: Three, client: Client, table: str) -> list[str]:
-    """Make a table; the endpoints in the order in which its writer goes to them."""
+    """Create a table and return the endpoints in its writer's order of preference."""
     client.create_table("ns", table, SCHEMA)
     return ranked(("ns", table, "o"), daemons.endpoints)
 
@@ -323,12 +326,12 @@ def test_nothing_that_two_others_have_is_hidden_while_what_a_lost_disk_had_is_se
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(route, "BACK_S", 0.0)
-    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)  # it is asked when it is back
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)  # the daemon is asked only on its return
     in_order = _homes(daemons, client, "spread")
     first, second = map(daemons.number, in_order[:2])
     with Watching(daemons, "spread") as watch, keeping(client, "spread") as writer:
         watch.write(writer, 400)
-        watch.first = watch.acknowledged  # these are lost, and come again
+        watch.first = watch.acknowledged  # these rows are lost and resent
         watch.looked()
         daemons.daemons[first].kill()
         shutil.rmtree(daemons.folder / f"d{first}")
@@ -359,7 +362,7 @@ def test_nothing_that_two_others_have_is_hidden_while_what_a_lost_disk_had_is_se
 def test_nothing_that_a_late_daemon_has_is_hidden_while_what_a_lost_disk_had_is_sent_again(
     daemons: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The writer left it as it did not answer in time, and it is there all the same."""
+    """The writer left the daemon after a timeout, but the daemon still runs."""
     monkeypatch.setattr(route, "BACK_S", 0.0)
     with Client(daemons.endpoints, timeout_s=10, retry=PATIENT) as other:
         in_order = _homes(daemons, other, "still")
@@ -371,7 +374,7 @@ def test_nothing_that_a_late_daemon_has_is_hidden_while_what_a_lost_disk_had_is_
         keeping(client, "still") as writer,
     ):
         watch.write(writer, 1500, at_once=100)
-        watch.first = watch.acknowledged  # these are lost, and come again
+        watch.first = watch.acknowledged  # these rows are lost and resent
         watch.looked()
         daemons.daemons[first].kill()
         shutil.rmtree(daemons.folder / f"d{first}")
@@ -397,7 +400,7 @@ def test_nothing_that_a_late_daemon_has_is_hidden_while_what_a_lost_disk_had_is_
 def test_nothing_is_hidden_where_the_daemon_that_what_is_lost_is_sent_to_is_late(
     daemons: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The writer goes to another one with the rest, and what this one has is newer than that."""
+    """The late daemon holds rows that are newer than those the writer sends elsewhere."""
     monkeypatch.setattr(route, "BACK_S", 3600.0)
     with Client(daemons.endpoints, timeout_s=10, retry=PATIENT) as other:
         in_order = _homes(daemons, other, "late")
@@ -412,7 +415,7 @@ def test_nothing_is_hidden_where_the_daemon_that_what_is_lost_is_sent_to_is_late
         left = writer._route.undurable
         assert isinstance(left, UndurableBatches)
         watch.write(writer, 6000, at_once=100)
-        watch.first = watch.acknowledged  # these are lost, and come again
+        watch.first = watch.acknowledged  # these rows are lost and resent
         watch.looked()
         daemons.daemons[first].kill()
         shutil.rmtree(daemons.folder / f"d{first}")
@@ -436,7 +439,7 @@ def test_nothing_is_hidden_where_the_daemon_that_what_is_lost_is_sent_to_is_late
 def test_what_a_lost_disk_had_is_sent_again_also_while_another_daemon_is_away(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not waited for as one that is late is: what it has is sent again, too."""
+    """The writer does not wait for an unreachable daemon; it resends that daemon's rows, too."""
     monkeypatch.setattr(route, "BACK_S", 3600.0)
     in_order = _homes(daemons, client, "away")
     first, second = map(daemons.number, in_order[:2])

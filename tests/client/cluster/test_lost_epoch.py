@@ -1,4 +1,4 @@
-"""Rows of a lost disk are adopted, however often their origin has moved since."""
+"""A lost disk's rows are adopted even if their origin has moved several times since."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SCHEMA = pa.schema({"n": pa.int64()})
 
 
 class Origin:
-    """One origin's rows 0, 1, 2, …, at whichever daemon is named."""
+    """One origin's rows 0, 1, 2, …, written at any of the daemons."""
 
     def __init__(self, daemons: Three) -> None:
         self.daemons = daemons
         self.rows = 0
 
     def write(self, daemon: int, count: int) -> None:
-        """Write so many more at a daemon, each acknowledged."""
+        """Write ``count`` more rows at a daemon, all acknowledged."""
         with Client(self.daemons.endpoints[daemon], timeout_s=10) as client:
             options = {"origin": "o", "first_sequence": self.rows + 1}
             with client.writer("ns", "t", SCHEMA, **options) as writer:  # type: ignore[arg-type]
@@ -43,7 +43,8 @@ def test_an_epoch_whose_log_was_lost_is_not_taken_for_one_with_all_in_files(
         origin = Origin(daemons)
         with Client(daemons.endpoints) as client:
             client.create_table("ns", "t", SCHEMA)
-        for first, second in ((0, 1), (0, 2), (0, 1)):  # rows of each are in its log alone
+        # Each daemon has unflushed rows of the origin.
+        for first, second in ((0, 1), (0, 2), (0, 1)):
             origin.write(first, 3)
             origin.write(second, 2)
         daemons.daemons[0].kill()
@@ -53,7 +54,7 @@ def test_an_epoch_whose_log_was_lost_is_not_taken_for_one_with_all_in_files(
         for first, second in ((0, 1), (0, 2), (0, 1)):
             origin.write(first, 3)
             origin.write(second, 2)
-        if closes:  # cleanly, with all in files that it knows of
+        if closes:  # a clean stop: the daemon has flushed all rows that it knows
             assert daemons.daemons[0].terminate() == 0
             for first, second in ((1, 2), (1, 2), (1, 2)):
                 origin.write(first, 1)

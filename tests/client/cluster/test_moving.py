@@ -1,4 +1,4 @@
-"""Streams among small servers that fail at an exact moment: where they move and return."""
+"""Streams among small servers that fail at an exact moment move and return."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUICK = RetryPolicy(for_s=5, first_delay_s=0.005, max_delay_s=0.05)
 
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, SmallDaemon]]:
-    """Two servers, by endpoint, the one that writers of ``ns/t`` as "o" prefer first."""
+    """Two servers by endpoint; writers of ``ns/t`` with origin "o" prefer the first."""
     monkeypatch.setattr(sys, "tracebacklimit", 0, raising=False)
     monkeypatch.setattr(route, "BACK_S", 0.1)
     with SmallDaemon() as one, SmallDaemon() as two:
@@ -45,7 +45,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, SmallDaemon]]:
 
 
 def refusing(code: str) -> Fault:
-    """What refuses every batch, as a daemon does."""
+    """Return a fault that refuses every batch as a daemon does."""
 
     def refuse(n: int) -> None:
         raise unavailable(code)
@@ -68,7 +68,7 @@ def test_a_stream_leaves_a_daemon_that_goes_and_comes_home_when_it_is_back(
             writer.write(batch(2)).result(20)
             assert time.monotonic() - began < QUICK.for_s, "it does not wait for the one that goes"
             assert values(other) == [2]
-            # It answers, and takes nothing: streams stay where they are.
+            # The daemon answers but accepts no writes: streams stay at the other one.
             home.before = lambda n: None
             for number in range(3, 6):
                 writer.write(batch(number)).result(10)
@@ -106,7 +106,7 @@ def test_what_another_daemon_would_not_have_room_for_either_is_waited_for(
 def test_what_is_owed_while_nobody_is_there_is_tried_again_after_pauses(
     pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that was acknowledged is lost, nothing newer waits, and no daemon can be reached."""
+    """Every acknowledged row is lost, no newer row waits, and no daemon is reachable."""
     monkeypatch.setattr(undurable, "UNREACHABLE_S", 0.1)
     monkeypatch.setattr(sender, "LOOK_AGAIN_S", 0.05)
     opened, open_one = 0, route.ToMany.open
@@ -137,7 +137,7 @@ def test_what_is_owed_while_nobody_is_there_is_tried_again_after_pauses(
 def test_who_closes_is_told_what_a_daemon_says_in_place_of_what_it_has(
     pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As that its store is away: it does not go, and nobody knows when it will know more."""
+    """The daemon cannot reach its store: it keeps running, and its next answer may take long."""
     monkeypatch.setattr(undurable, "UNREACHABLE_S", 0.1)
     monkeypatch.setattr(sender, "LOOK_AGAIN_S", 0.05)
     asked = 0
@@ -163,7 +163,7 @@ def test_who_closes_is_told_what_a_daemon_says_in_place_of_what_it_has(
 def test_only_a_keyed_tables_next_daemon_is_sent_what_the_one_before_had_before_what_is_newer(
     pair: dict[str, SmallDaemon], keyed: bool
 ) -> None:
-    """Of two rows of a key the last one stays; without a key each answers with its own."""
+    """The last row of a key wins; without a key each daemon answers with its own rows."""
     home, other = pair.values()
     for each in pair.values():
         each.actions["describe_table"] = lambda body: [{"primary_key": ["v"] if keyed else []}]
@@ -225,7 +225,7 @@ def test_a_process_that_runs_on_has_what_it_acknowledged_and_needs_no_store_to_s
 def test_a_keyed_table_whose_owner_is_not_there_is_read_as_of_the_newest_version_that_is_known(
     pair: dict[str, SmallDaemon], owner: dict[str, object] | None
 ) -> None:
-    """One has just been drained; another is in a commit of its own, and has not seen that yet."""
+    """The owner has just been drained, or a daemon has not yet seen the newest commit."""
     for version, each in enumerate(pair.values(), 3):
         keyed = {"primary_key": ["v"], "manifest_version": version, "owner": owner}
         each.actions["describe_table"] = partial(lambda told, body: [told], keyed)
@@ -279,6 +279,6 @@ def test_a_names_new_daemon_is_used_and_one_whose_record_is_gone_is_not(
             (left,) = calls.each()
             assert left.endpoint == f"grpc://127.0.0.2:{port}"
             assert isinstance(left, Connection)
-            records.clear()  # a name without records for a moment: who was there is still asked
+            records.clear()  # a DNS name briefly without records: the known daemons are still asked
             assert calls.each() == [left]
             calls.close()

@@ -1,4 +1,4 @@
-"""The pure rules: order of preference, addresses, circuit breakers."""
+"""The rules of order of preference, addresses and circuit breakers, without connections."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def test_a_circuit_opens_for_longer_each_time_and_closes_when_the_daemon_answers
     waits = []
     for _ in range(10):
         health.failed("b", error, now, 0.0)
-        health.failed("b", error, now, 0.0)  # who was under way with it does not make it longer
+        # A second failure of a call already in progress does not lengthen the pause.
+        health.failed("b", error, now, 0.0)
         at = health.next_due()
         assert at is not None
         assert not health.due(at - 0.001)

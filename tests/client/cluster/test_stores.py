@@ -1,4 +1,4 @@
-"""Daemons of different stores are refused by name."""
+"""Daemons of different stores are refused with an error that names them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENT = RetryPolicy(for_s=20, first_delay_s=0.02, max_delay_s=0.3)
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
-    """Two daemons, each with a store of its own and a table of the same name there."""
+    """Two daemons, each with its own store and a table of the same name."""
     folder = tmp_path_factory.mktemp("two")
 
     def started(name: str) -> Daemon:
@@ -93,7 +93,7 @@ def test_a_writer_does_not_move_to_a_daemon_of_another_store(two: list[Daemon]) 
     one, other = two
     other.kill()
     with Client([one.flight, other.flight], retry=PATIENT) as client:
-        client.write("ns", "moved", pa.table({"n": [1]}))  # the one that is there
+        client.write("ns", "moved", pa.table({"n": [1]}))  # the daemon that has the table
         two[1] = other.again()
         one.kill()
         with pytest.raises(InvalidRequest, match="writes to store"):
@@ -110,7 +110,7 @@ def test_what_is_known_of_stores() -> None:
     stores.silent("b", 0.0)
     assert stores.due(both, ASK_AGAIN_S / 2) == []
     assert stores.due(both, ASK_AGAIN_S) == ["b"]
-    stores.reported("b", None)  # a daemon of before
+    stores.reported("b", None)  # a daemon of an earlier release
     assert stores.differ(both) is None
     stores.reported("b", "2")
     assert "a writes to store 1 and b to store 2" in str(stores.differ(both))

@@ -53,7 +53,7 @@ def rows(*numbers: int) -> pa.RecordBatch:
 
 
 def placed(daemons: Three, table: str, origin: str) -> int:
-    """The number of the daemon that a writer prefers."""
+    """Return the number of the daemon that a writer prefers."""
     return daemons.number(ranked(("ns", table, origin), daemons.endpoints)[0])
 
 
@@ -164,7 +164,7 @@ def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
             without = hasty.query("ns", "spread", missing="allow")
             assert sorted(without["n"].to_pylist()) == [0, 2, 10, 12]
             assert without.schema.metadata[b"missing"] == f'["{gone}"]'.encode()
-            # Where it cannot be known how far an origin came, its sequences are not guessed.
+            # The client does not guess a sequence while the origin's progress is unknown.
             with pytest.raises(Unreachable, match=r"pass first_sequence \(--first-sequence\)"):
                 hasty.writer("ns", "spread", SCHEMA, origin=origins[1])
             (tmp_path / "a.csv").write_text("n\n20\n21\n")
@@ -191,7 +191,7 @@ def test_rows_of_an_origin_that_has_just_moved_come_once(daemons: Three, client:
     with before, after:
         for sequence in range(1, 7):
             before.write("ns", "moved", rows(sequence), origin="o", first_sequence=sequence)
-        # Sequences 4 to 6 are taken over: whoever asks both at once finds them at the second alone.
+        # Sequences 4 to 6 are taken over: a query of both daemons finds them at the second alone.
         with after.writer("ns", "moved", SCHEMA, origin="o", first_sequence=4) as writer:
             for sequence in range(4, 9):
                 writer.write(rows(sequence))
@@ -202,7 +202,7 @@ def test_rows_of_an_origin_that_has_just_moved_come_once(daemons: Three, client:
 
 
 def test_rows_that_go_to_a_daemon_by_and_by_come_once(daemons: Three, client: Client) -> None:
-    """It has the newest of an origin, and takes older ones over later: what a lost disk had."""
+    """The second daemon has the newest rows and takes over older ones later (a lost disk)."""
     before, after = (Client(each) for each in daemons.endpoints[:2])
     with before, after:
         for sequence in range(1, 7):
@@ -220,7 +220,7 @@ def test_rows_that_go_to_a_daemon_by_and_by_come_once(daemons: Three, client: Cl
 
 
 def test_tails_that_lack_what_moved_between_them_say_so(daemons: Three, client: Client) -> None:
-    """The new owner told its tail before it took the rows, and the old one after it lost them."""
+    """The new owner's tail precedes its takeover; the old owner's tail follows its loss."""
     before, after = (Client(each) for each in daemons.endpoints[:2])
     with before, after:
         for sequence in range(1, 7):
@@ -265,7 +265,7 @@ def test_a_keyed_table_is_written_and_read_at_its_owner_whoever_that_is(
         assert told.ingester_id != "d2"
         assert client.query("ns", "keyed").sort_by("id")["v"].to_pylist() == [2, 3, 3]
         owner.action("drain", {"undo": True})
-    # The owner is gone, with rows that nobody else may replace.
+    # The owner is unreachable, and only it has its unflushed rows.
     now = daemons.number(told.endpoint or "")
     daemons.daemons[now].kill()
     try:
@@ -307,7 +307,7 @@ def test_a_sync_goes_on_at_the_owner_of_its_table_and_stays_where_there_are_two(
     assert again.standing().memory_sequence == 2
     assert again.process[0] == second
     assert client.query("ns", "theirs").sort_by("id")["v"].to_pylist() == [1, 2]
-    # To and fro between two owners nothing would ever come in.
+    # A stream that alternates between two owners would never write a row.
     with Client(daemons.endpoints, retry=AT_ONCE) as hasty:
         stream = hasty.sync("ns", "both")
         refused = []
@@ -325,7 +325,7 @@ def test_a_daemon_that_stood_still_takes_nothing_back_that_was_acknowledged_sinc
 ) -> None:
     for table in ("closed", "opened"):
         client.create_table("ns", table, SCHEMA)
-    # Both prefer the same daemon.
+    # Both tables' writers prefer the same daemon.
     origins = {
         table: next(f"o{n}" for n in range(99) if not placed(daemons, table, f"o{n}"))
         for table in ("closed", "opened")
@@ -338,10 +338,10 @@ def test_a_daemon_that_stood_still_takes_nothing_back_that_was_acknowledged_sinc
             hasty.writer("ns", table, SCHEMA, origin=origin, first_sequence=1)
             for table, origin in origins.items()
         )
-        hasty.tables()  # it is connected to all
+        hasty.tables()  # connects to every daemon
         os.kill(still.pid, signal.SIGSTOP)
         try:
-            # Their first batches wait at a daemon that stands still; then all goes elsewhere.
+            # The first batches wait at a daemon that stands still; later ones go to another.
             for number in range(20):
                 closed.write(rows(number))
                 opened.write(rows(100 + number))
@@ -352,7 +352,7 @@ def test_a_daemon_that_stood_still_takes_nothing_back_that_was_acknowledged_sinc
             assert still.flight.encode() in without.schema.metadata[b"missing"]
         finally:
             os.kill(still.pid, signal.SIGCONT)
-        # It finds them now, and takes the origin back from its first sequence on.
+        # The first daemon receives them now and takes the origin back from its first sequence.
         taken = (
             f'"event": "origin taken", "table": ["ns", "opened"], "origin": "{origins["opened"]}"'
         )
@@ -379,7 +379,7 @@ def test_a_sync_or_a_copy_is_at_a_daemon_that_takes_writes_and_its_loss_says_wha
     origin = "source"
     client.create_table("ns", "copied-anew", KEYED, primary_key=["id"])
     second, *_ = ranked(("ns", origin), daemons.endpoints)
-    fresh = ("ns", "copied-anew")  # the other one's table refuses the rows before it is lost
+    fresh = ("ns", "copied-anew")  # the other daemon's table refuses the rows before it is lost
     first, *_ = ranked(fresh, daemons.endpoints)
     lost, stream = client.copy(*fresh, ["id"]), client.sync("ns", origin)
     lost.write({"id": [2], "v": [2]})

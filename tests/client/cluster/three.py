@@ -33,26 +33,26 @@ class Three:
 
     @property
     def endpoints(self) -> list[str]:
-        """Where they are, by number."""
+        """The daemons' endpoints, by number."""
         return [daemon.flight for daemon in self.daemons]
 
     def number(self, endpoint: str) -> int:
-        """The number of the daemon at an endpoint."""
+        """Return the number of the daemon at an endpoint."""
         return self.endpoints.index(endpoint)
 
     def again(self, number: int, *arguments: str) -> None:
-        """Start one again, where it was, with more ``arguments`` from now on."""
+        """Restart a daemon on its old port with additional ``arguments``."""
         daemon = self.daemons[number]
         daemon.launch.arguments = (*daemon.launch.arguments, *arguments)
         self.daemons[number] = daemon.again()
 
     def kill(self) -> None:
-        """Kill all."""
+        """Kill all daemons."""
         for daemon in self.daemons:
             daemon.kill()
 
 
 def three(folder: Path) -> Iterator[Three]:
-    """Give three daemons that run, and end them."""
+    """Yield three running daemons and stop them afterwards."""
     with ExitStack() as stack:
         yield Three(folder, stack)
