@@ -1,4 +1,4 @@
-"""A real browser: Chromium without a window, driven through a pipe (Chrome DevTools Protocol).
+"""Headless Chromium, driven through a pipe (Chrome DevTools Protocol).
 
     with Browser.start() as browser, browser.tab(width=390, dark=True) as tab:
         tab.open(url)
@@ -6,8 +6,8 @@
         assert tab.evaluate("document.body.scrollWidth") <= 390
         assert tab.complaints == []
 
-Each message is one JSON object and a NUL byte, on descriptors 3 and 4 of the browser. What a page
-complains of (errors of scripts, what its policy has refused) is kept in ``complaints``.
+Each message is one JSON object and a NUL byte, on descriptors 3 and 4 of the browser.
+``complaints`` keeps a page's script errors and policy violations.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ needs_browser = pytest.mark.skipif(
     FOUND is None, reason=f"needs a browser: none of {', '.join(PROGRAMS)} is on the path"
 )
 ANSWER_S = 30.0
-# No request leaves this machine, whatever the browser would like to update.
+# Chromium's own update requests stay on this machine.
 _OPTIONS = (
     *("--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu"),
     *("--no-sandbox", "--disable-dev-shm-usage", "--disable-extensions", "--hide-scrollbars"),
@@ -43,11 +43,11 @@ _OPTIONS = (
 
 
 class BrowserFault(Exception):
-    """The browser refused a command, or did not answer in time."""
+    """Raised when the browser rejects a command or does not answer in time."""
 
 
 class Browser:
-    """A running browser. One thread."""
+    """A running browser, used by one thread."""
 
     def __init__(self, process: subprocess.Popen[bytes], to: int, back: int) -> None:
         self._process, self._to, self._back = process, to, back
@@ -58,7 +58,7 @@ class Browser:
     @classmethod
     @contextmanager
     def start(cls) -> Iterator[Browser]:
-        """Start a browser with a profile of its own, and end it."""
+        """Start a browser with its own profile and end it afterwards."""
         assert FOUND is not None, "no browser is on the path"
         theirs_in, to = os.pipe()
         back, theirs_out = os.pipe()
@@ -82,10 +82,10 @@ class Browser:
                 os.close(back)
 
     def send(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
-        """Send a command and give its result; what happens meanwhile goes to the tabs.
+        """Send a command and return its result; events that arrive meanwhile go to their tabs.
 
         Raises:
-            BrowserFault: it was refused, or there is no answer.
+            BrowserFault: the command was rejected or not answered in time.
         """
         self._number += 1
         number = self._number
@@ -117,7 +117,7 @@ class Browser:
 
     @contextmanager
     def tab(self, width: int = 1280, height: int = 900, *, dark: bool = False) -> Iterator[Tab]:
-        """Open a tab of this size; closed at the end."""
+        """Open a tab of this size and close it afterwards."""
         context = self.send("Target.createBrowserContext")["browserContextId"]
         target = self.send("Target.createTarget", url="about:blank", browserContextId=context)
         session = self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
@@ -142,20 +142,20 @@ class Tab:
         self.complaints: list[str] = []
 
     def hear(self, method: str, params: dict[str, Any]) -> None:
-        """Take note of what has happened in the tab."""
+        """Record an event of the tab."""
         if method == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
             self.complaints.append(details.get("exception", details).get("description", "?"))
-        # A network error is what an unreachable daemon is; the page tells of it itself.
+        # An unreachable daemon causes network errors; the page reports them itself.
         if method == "Log.entryAdded" and params["entry"]["source"] != "network":
             self.complaints.append(params["entry"]["text"])
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send a command for this tab and give its result."""
+        """Send a command for this tab and return its result."""
         return self._browser.send(method, self._session, **params)
 
     def size(self, width: int, height: int) -> None:
-        """Give the tab this size, in CSS pixels."""
+        """Resize the tab, in CSS pixels."""
         self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -165,14 +165,14 @@ class Tab:
         )
 
     def open(self, url: str) -> None:
-        """Go to an address."""
+        """Navigate to an address."""
         failed = self.send("Page.navigate", url=url).get("errorText")
         if failed:
             raise BrowserFault(f"{url}: {failed}")
         self.until("document.readyState === 'complete'")
 
     def evaluate(self, script: str) -> Any:
-        """Give the value of an expression, when it is settled. BrowserFault if it throws."""
+        """Return the settled value of an expression; raise BrowserFault if it throws."""
         told = self.send(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
         )
@@ -181,7 +181,7 @@ class Tab:
         return told["result"].get("value")
 
     def until(self, condition: str, within_s: float = 15.0) -> None:
-        """Wait until an expression is true; BrowserFault with the page's text if it is not."""
+        """Wait until an expression is true; on timeout raise BrowserFault with the page's text."""
         end = time.monotonic() + within_s
         while not self.evaluate(f"!!({condition})"):
             if time.monotonic() > end:
@@ -190,7 +190,7 @@ class Tab:
             self.evaluate("new Promise((done) => setTimeout(done, 20))")
 
     def press(self, key: str) -> None:
-        """Press and let go a key: a letter, or a name as ``Tab``, ``Enter``, ``Escape``."""
+        """Press and release a key: a letter, or a name such as ``Tab``, ``Enter``, ``Escape``."""
         codes = {"Tab": 9, "Enter": 13, "Escape": 27}
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
         code = codes.get(key, ord(key[0].upper()))
@@ -204,16 +204,16 @@ class Tab:
             )
 
     def type(self, text: str) -> None:
-        """Type into what has the focus."""
+        """Type into the focused element."""
         self.send("Input.insertText", text=text)
 
     def text(self, element_id: str) -> str:
-        """Give the text of an element, hidden ones too, with single spaces."""
+        """Return the text of an element, hidden text included, with single spaces."""
         found = self.evaluate(f"document.getElementById({json.dumps(element_id)})?.textContent")
         return " ".join(str(found or "").split())
 
     def picture(self) -> bytes:
-        """Give what is seen as PNG."""
+        """Return a PNG screenshot."""
         return base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"])
 
 

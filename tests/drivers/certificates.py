@@ -1,8 +1,7 @@
-"""An authority that signs certificates, for daemons and clients that know each other by them.
+"""A certificate authority for tests with TLS.
 
-authority = Authority(folder)
-daemon = authority.issue("daemon")                    # of localhost and 127.0.0.1
-late = authority.issue("late", days=-1)               # one that is over
+authority = Authority(folder) daemon = authority.issue("daemon")                    # for
+localhost and 127.0.0.1 late = authority.issue("late", days=-1)               # expired
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ _USES = {
 
 
 class Pair(NamedTuple):
-    """The files of a certificate and its key, in PEM."""
+    """The PEM files of a certificate and its key."""
 
     cert: Path
     key: Path
 
 
 class Authority:
-    """Signs certificates; ``path`` is its own.
+    """Signs certificates; ``path`` is the authority's own certificate.
 
     Args:
-        folder: Where its files and those of what it signs go.
+        folder: Where all certificate and key files are written.
     """
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
@@ -63,12 +62,12 @@ class Authority:
         days: float = 30,
         purposes: Sequence[str] = (),
     ) -> Pair:
-        """Make a key and a certificate of a name, in files that are replaced if they are there.
+        """Issue a key and a certificate; existing files of that name are replaced.
 
         Args:
-            names: Hosts and addresses that it is good for.
-            days: For so long from now; negative for one that is over.
-            purposes: What it may be used for, ``client`` or ``server``; nothing is said by default.
+            names: Host names and addresses that the certificate is valid for.
+            days: Validity from today; negative for an expired certificate.
+            purposes: Extended key usage, ``client`` or ``server``; unrestricted by default.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         alternative = x509.SubjectAlternativeName([_general(each) for each in names])

@@ -6,9 +6,9 @@
         daemon = daemon.again()            # same folder, same settings
         assert daemon.terminate() == 0     # SIGTERM, and the exit code
 
-Settings are those of the environment: ``persist__max_age`` is ``INGESTER_PERSIST__MAX_AGE``. Ports
-are free ones, of the loopback. What the daemon logs is in ``stderr_file``, over all restarts.
-Leaving the ``with`` kills what still runs.
+Settings are given as in the environment: ``persist__max_age`` is ``INGESTER_PERSIST__MAX_AGE``.
+The daemon listens on free loopback ports. ``stderr_file`` has its log across all restarts.
+Leaving the ``with`` block kills a daemon that still runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _started: weakref.WeakSet[Daemon] = weakref.WeakSet()
 
 
 class DaemonEnded(Exception):
-    """It ended, or said nothing, before it was ready. ``code`` is its exit code, if it has one."""
+    """Raised when a daemon ends or stays silent before it is ready.
+
+    ``code`` is its exit code, if any.
+    """
 
     def __init__(self, message: str, code: int | None, stderr: str) -> None:
         super().__init__(f"{message}\n{stderr[-4000:]}")
@@ -49,7 +52,7 @@ class Daemon:
         self.process = process
         self.launch = launch
         self.ready = ready
-        """The line that it printed: ``flight``, ``http``, ``ingester_id``, ``epoch``, …"""
+        """The fields of the ready line: ``flight``, ``http``, ``ingester_id``, ``epoch``, …"""
         self.flight: str = ready["flight"]
         self.http: str = ready["http"]
         self.pid: int = process.pid
@@ -64,47 +67,47 @@ class Daemon:
         arguments: Sequence[str] = (),
         **settings: object,
     ) -> Daemon:
-        """A daemon that takes writes by the time this returns.
+        """Start a daemon and return when it accepts writes.
 
         Args:
-            environment: further variables, such as ``S3Server.environment``.
-            arguments: further ones of ``ingester serve``.
+            environment: Additional variables, such as ``S3Server.environment``.
+            arguments: Additional arguments of ``ingester serve``.
             settings: ``section__key=value``, as in the environment.
 
         Raises:
-            DaemonEnded: it ended before it was ready.
+            DaemonEnded: The daemon ended before it was ready.
         """
         return Launch(data_dir, dict(environment or {}), tuple(arguments), settings).start()
 
     @property
     def data_dir(self) -> Path:
-        """Where its log is."""
+        """The folder with the daemon's log."""
         return self.launch.data_dir
 
     @property
     def stderr_file(self) -> Path:
-        """What it has logged, and the daemons before it in the same folder."""
+        """Standard error of this daemon and of earlier ones in the same folder."""
         return self.launch.stderr_file
 
     def again(self, **changed: object) -> Daemon:
-        """A new process with the same folder and settings, less those that ``changed``."""
+        """Start a new process with the same folder and settings, except those in ``changed``."""
         settings = {**self.launch.settings, **changed}
         return self.launch._replace(settings=settings).start()
 
     def kill(self) -> None:
-        """``kill -9``; returns when the process is gone. Twice is fine."""
+        """Send SIGKILL and wait for the process to end. A second call is a no-op."""
         self.process.kill()
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
 
     def terminate(self, timeout_s: float = 90.0) -> int:
-        """SIGTERM; the exit code, when it has ended."""
+        """Send SIGTERM, wait, and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.wait(timeout_s)
 
     def wait(self, timeout_s: float = 90.0) -> int:
-        """The exit code, when it has ended by itself."""
+        """Wait until the daemon ends by itself and return the exit code."""
         try:
             return self.process.wait(timeout_s)
         finally:
@@ -112,7 +115,7 @@ class Daemon:
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of the process that is in RAM."""
+        """Resident memory of the process."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -124,13 +127,13 @@ class Daemon:
 
 
 class Launch:
-    """How a daemon is started."""
+    """The command, folder and environment that start a daemon."""
 
     root = ROOT
-    """Where its code is."""
+    """The folder that the daemon's code is imported from."""
     command: Sequence[str] = COMMAND
     warm = False
-    """Whether a process begins with everything imported; see :mod:`tests.drivers.warm`."""
+    """Whether the process is forked with all modules imported; see :mod:`tests.drivers.warm`."""
 
     def __init__(
         self,
@@ -149,7 +152,7 @@ class Launch:
 
     @property
     def stderr_file(self) -> Path:
-        """Beside the folder, so that the folder holds what the daemon put there."""
+        """A file next to the folder, so that the folder holds only the daemon's own files."""
         return self.data_dir.with_name(self.data_dir.name + ".stderr")
 
     def start(self) -> Daemon:
@@ -163,13 +166,13 @@ class Launch:
             raise
 
     def spawn(self) -> Process:
-        """The process, just started. Its standard output is a pipe."""
+        """Start the process; its standard output is a pipe."""
         names = {f"INGESTER_{key.upper()}": str(value) for key, value in self.settings.items()}
         kept = {k: v for k, v in os.environ.items() if not k.startswith("INGESTER_")}
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         arguments = ["--data-dir", str(self.data_dir), *_PORTS, *self.arguments]
         environment = {**kept, "INGESTER_ID": "tested", **self.environment, **names}
-        # An interpreter reads these when it starts.
+        # The interpreter reads these variables at its start.
         cold = any(
             name.startswith(_FOR_STARTS) and name != "PYTHONPATH" for name in self.environment
         )
@@ -211,13 +214,13 @@ _PORTS = ("--flight", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
 
 def end_hanging_daemons() -> None:
-    """Have all daemons that run tell where their threads are, and end: who waits for them goes on.
+    """Make all running daemons dump their thread stacks and end, so that blocked tests continue.
 
-    What they tell is in their files of standard error, and here.
+    The stacks are in the daemons' files of standard error and are printed here.
     """
     for daemon in list(_started):
         if daemon.process.poll() is None:
-            ended = os.pidfd_open(daemon.pid)  # the test's own thread waits for the process
+            ended = os.pidfd_open(daemon.pid)  # the test's thread waits for the process
             daemon.process.send_signal(signal.SIGABRT)
             select.select([ended], [], [], 10)
             os.close(ended)

@@ -1,9 +1,9 @@
-"""Calls of scope ``live``, spoken with nothing but pyarrow.flight and json: no code of ours.
+"""Calls of scope ``live`` with nothing but pyarrow.flight and json, without the client library.
 
     follower = Follower(client, table, version=7)
-    answer = follower.ask(wait_s=5)        # from where the last answer ended
+    answer = follower.ask(wait_s=5)        # resumes where the last answer ended
 
-A `Follower` keeps what its answers have brought; `Answer.groups` are the batches by their metadata.
+A `Follower` keeps the answers it received; `Answer.groups` are the batches by their metadata.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from tests.drivers.wire import Json, Table, ticket
 
 
 class Group(NamedTuple):
-    """Batches of one buffer's operations."""
+    """Batches with operations of one buffer."""
 
     metadata: Json
     rows: pa.Table
 
     @property
     def partition(self) -> str:
-        """The folder's name."""
+        """The partition's folder name."""
         name = self.metadata["partition"]
         assert isinstance(name, str)
         return name
 
     @property
     def span(self) -> tuple[int, int]:
-        """The sequences of the first and of the last operation."""
+        """The sequences of the first and the last operation."""
         return self.metadata["first_seq"], self.metadata["last_seq"]
 
 
 class Answer(NamedTuple):
-    """One answer, read to its end."""
+    """One complete answer."""
 
     metadata: dict[str, str]
     groups: list[Group]
@@ -48,29 +48,29 @@ class Answer(NamedTuple):
 
     @property
     def position(self) -> Json:
-        """Where the next call goes on."""
+        """The position at which the next call resumes."""
         found: Json = json.loads(self.metadata["position"])
         return found
 
     @property
     def version(self) -> int:
-        """The manifest version that goes with the position."""
+        """The manifest version that belongs to the position."""
         return int(self.metadata["manifest_version"])
 
     @property
     def more(self) -> bool:
-        """Whether there is more at once."""
+        """Whether more rows are available immediately."""
         return {"true": True, "false": False}[self.metadata["more"]]
 
     @property
     def rows(self) -> pa.Table:
-        """All rows, in the order in which they came."""
+        """All rows in the order of their arrival."""
         tables = [group.rows for group in self.groups]
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
 
 
 def live(client: fl.FlightClient, table: Table, **fields: object) -> Answer:
-    """One call, read to its end."""
+    """Make one call and read its complete answer."""
     reader = client.do_get(ticket(table, **{"scope": "live", **fields}))
     raw = reader.schema.metadata
     chunks = [(chunk.data, chunk.app_metadata.to_pybytes()) for chunk in reader]
@@ -84,7 +84,7 @@ def live(client: fl.FlightClient, table: Table, **fields: object) -> Answer:
 
 @dataclass
 class Follower:
-    """Somebody who follows one table, and passes on what the answers say."""
+    """Follows one table and resumes each call from the previous answer."""
 
     client: fl.FlightClient
     table: Table
@@ -94,7 +94,7 @@ class Follower:
     answers: list[Answer] = field(default_factory=list)
 
     def ask(self, **fields: object) -> Answer:
-        """One more call."""
+        """Make the next call."""
         given = {**self.fields, **fields}
         if self.position is not None:
             given["after"] = self.position
@@ -106,19 +106,19 @@ class Follower:
         return answer
 
     def catch_up(self) -> list[Answer]:
-        """Ask until there is no more at once."""
+        """Call until no more rows are available immediately."""
         found = [self.ask(wait_s=0)]
         while found[-1].more:
             found.append(self.ask(wait_s=0))
         return found
 
     def column(self, name: str = "i") -> list[Any]:
-        """One column of all answers, in the order in which it came."""
+        """One column of all answers, in the order of arrival."""
         return [value for answer in self.answers for value in answer.rows[name].to_pylist()]
 
 
 class Parked:
-    """A call that waits, in a thread of its own."""
+    """A blocking call in its own thread."""
 
     def __init__(self, url: str, table: Table, **fields: object) -> None:
         self.answer: Answer | None = None
@@ -136,11 +136,11 @@ class Parked:
 
     @property
     def waits(self) -> bool:
-        """Whether it is still under way."""
+        """Whether the call is still running."""
         return self._thread.is_alive()
 
     def result(self, timeout_s: float = 60.0) -> Answer:
-        """The answer, once it is there; raises what the call raised."""
+        """Wait for the answer; raise what the call raised."""
         self._thread.join(timeout_s)
         assert not self.waits, f"no answer in {timeout_s:g} s"
         if self.error is not None:

@@ -1,9 +1,10 @@
-"""The process that ``warm`` starts: it has everything imported, and forks for each order.
+"""The process that ``warm`` starts: it imports everything once and forks for each order.
 
     order ─▶ serve ─ fork ─▶ one that ends at once ─ fork ─▶ the command
 
-Law of this file: the command is nobody's child, so that Linux gives it to the process that ordered
-it. It ends with that one, and of this process it has nothing but the imports.
+The double fork orphans the command, so that Linux reparents it to the subreaper: the process
+that gave the order. The command ends with that process, and it shares only the imports with this
+one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _TUNABLES = os.environ.get("GLIBC_TUNABLES", "")
 
 
 def serve(descriptor: int) -> None:
-    """Import everything, then fork for every order until nobody can give one any more."""
+    """Import everything, then fork for every order until the socket closes."""
     _import_all()
     with socket.socket(fileno=descriptor) as orders:
         while True:
@@ -40,7 +41,8 @@ def serve(descriptor: int) -> None:
             told, tell = os.pipe()
             middle = os.fork()
             if not middle:
-                # Its own child is nobody's when it ends, and so goes to the subreaper.
+                # The intermediate child is reaped here; the command is orphaned and goes to the
+                # subreaper.
                 pid = os.fork()
                 if not pid:
                     os.close(told)
@@ -50,7 +52,7 @@ def serve(descriptor: int) -> None:
                 os.write(tell, str(pid).encode())
                 os._exit(0)
             os.waitpid(middle, 0)
-            # Not before: until then it is not the subreaper's to wait for.
+            # Wait first: until then the command is not yet the subreaper's child.
             orders.send(os.read(told, 64))
             os.close(told)
             os.close(tell)
@@ -62,7 +64,7 @@ def _import_all() -> None:
     from ingester.memory.heap_settings import choose_allocator
 
     choose_allocator()
-    # Not `ingester.cli.app`: what it imports itself it imports in the environment of the command.
+    # Not `ingester.cli.app`: it must be imported with the environment of the command.
     for name in ("typer._adapters", "s3fs", "pyarrow.flight", "pyarrow.parquet", "pyarrow.csv"):
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
@@ -73,13 +75,13 @@ def _import_all() -> None:
     with contextlib.suppress(ModuleNotFoundError):
         importlib.import_module("tests.drivers.s3_models").load_models()
     importlib.import_module("ingester.daemon.process_tuning").convert_once()
-    # No collection of a child walks them: they are nobody's garbage.
+    # Objects that exist before the fork are excluded from the children's garbage collection.
     gc.collect()
     gc.freeze()
 
 
 def _become(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
-    """Run the command in this process, which is new, and end with its exit code."""
+    """Run the command in this new process and end with its exit code."""
     code = 70
     try:
         _end_with(order["parent"])
@@ -112,21 +114,21 @@ def _become(order: dict[str, Any], streams: Sequence[int]) -> NoReturn:
 
 
 def _run_module(name: str, *arguments: str) -> None:
-    """As ``python -m`` would."""
+    """Run a module as ``python -m`` does."""
     if name == "ingester":
         from ingester.cli import run
 
         run(arguments)
         return
-    # The heap has its huge pages: a daemon has no reason to start its program anew.
+    # The heap already uses huge pages, so the daemon does not need to re-execute itself.
     os.environ.setdefault("GLIBC_TUNABLES", _TUNABLES)
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def _end_with(parent: int) -> None:
-    """Have this process killed when the process that ordered it ends, however that does."""
+    """Have this process killed when the process that ordered it ends for any reason."""
     give_up_at = time.monotonic() + 10
-    # Until whoever forked it has ended, its parent is another.
+    # Until the intermediate process has ended, it is still the parent.
     while os.getppid() != parent:
         if time.monotonic() > give_up_at:
             os._exit(71)

@@ -1,9 +1,9 @@
-"""HAProxy with the configuration that ships, in front of a daemon.
+"""HAProxy with the shipped configuration, in front of a daemon.
 
     with Proxy.start(tmp_path, daemon.flight, daemon.http, FLIGHT_IDLE="1s") as proxy:
         client = pyarrow.flight.connect(proxy.flight, tls_root_certs=proxy.ca)
 
-The program is the one on the path, or the one that ``make haproxy`` unpacks.
+The program is found on ``PATH`` or where ``make haproxy`` unpacks it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
 UNPACKED = ROOT / ".venv" / "haproxy" / "usr"
 RELOAD_S = 90.0
-"""Patience for a reload on a busy machine."""
+"""Time limit for a reload on a busy machine."""
 
 
 def program() -> tuple[str, dict[str, str]] | None:
-    """Return the path of HAProxy and the variables that it needs; None where there is none."""
+    """Return the path of HAProxy and the variables it needs; ``None`` if it is not installed."""
     if found := shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
         return found, {}
     if (found := str(UNPACKED / "sbin" / "haproxy")) and Path(found).exists():
@@ -83,12 +83,12 @@ class Proxy:
     def start(
         cls, folder: Path, flight: str, http: str, config: str = "", **variables: str
     ) -> Proxy:
-        """Run the proxy in front of these addresses; it listens by the time this returns.
+        """Start the proxy in front of these addresses and return when it listens.
 
         Args:
-            folder: for its certificate, socket and log.
-            config: its text; by default what ships.
-            variables: those of the configuration.
+            folder: For its certificate, socket and log.
+            config: Configuration text; the shipped one by default.
+            variables: Variables of the configuration.
         """
         folder.mkdir(parents=True, exist_ok=True)
         behind = {"DAEMON_FLIGHT": urlsplit(flight).netloc, "DAEMON_HTTP": urlsplit(http).netloc}
@@ -97,17 +97,17 @@ class Proxy:
         return proxy
 
     def listens(self) -> bool:
-        """Say whether its workers run."""
+        """Return whether the worker processes run."""
         assert self.process.poll() is None, self.log_file.read_text()
         return "Loading success" in self.log_file.read_text()
 
     def put(self, pair: Pair) -> None:
-        """Replace its certificate on disk; :meth:`reload` shows it."""
+        """Replace the certificate on disk; :meth:`reload` makes it effective."""
         for source, target in zip(pair, self._live, strict=True):
             shutil.copy(source, target)
 
     def reload(self) -> None:
-        """Do what ``systemctl reload haproxy`` does."""
+        """Reload as ``systemctl reload haproxy`` does."""
         before = self.log.count("Loading success")
         self.process.send_signal(signal.SIGUSR2)
         try:
@@ -116,12 +116,12 @@ class Proxy:
             raise AssertionError(self.log) from exc
 
     def address(self, url: str) -> tuple[str, int]:
-        """Return where a URL of it leads."""
+        """Return the address that a URL of the proxy leads to."""
         return HOST, {self.flight: self._flight, self.http: self._http}[url]
 
     @property
     def log(self) -> str:
-        """What it has logged."""
+        """Return the proxy's log."""
         return self.log_file.read_text()
 
     def __enter__(self) -> Proxy:

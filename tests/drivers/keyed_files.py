@@ -1,4 +1,4 @@
-"""Files of a keyed table without a daemon: what a flush of it would leave, made the plain way."""
+"""Files of a keyed table without a daemon, written as a flush would write them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from persist.table import TableDefinition
 
 Key = tuple[Any, ...]
 Rows = Mapping[Key, tuple[Any, ...]]
-"""The other columns' values by those of the key, which are the table's first columns."""
+"""Maps the key columns, which come first in the table, to the values of the other columns."""
 
 
 def add_file(
@@ -27,7 +27,7 @@ def add_file(
     rows: Rows,
     kind: str = "persist",
 ) -> Add:
-    """Put a file of these rows, sorted by key, in row groups of three."""
+    """Write a file with these rows, sorted by key, in row groups of three."""
     ordered = [(*key, *rows[key]) for key in sorted(rows)]
     columns = [
         pa.array([row[n] for row in ordered], field.type)
@@ -61,7 +61,7 @@ def add_file(
 def rows_of(
     manifest: Manifest, definition: TableDefinition, files: Iterable[Add]
 ) -> dict[Any, Any]:
-    """The rows of files, which have each key once between them."""
+    """Read the rows of files in which each key occurs once."""
     found: dict[Key, tuple[Any, ...]] = {}
     width = len(definition.primary_key)
     for add in files:
@@ -88,7 +88,7 @@ def flushed(
     partition: PartitionKey,
     changes: Mapping[Key, tuple[Any, ...] | None],
 ) -> list[Action]:
-    """Files with these changes (None deletes) in place of those that have any of their keys."""
+    """Replace all files that contain one of the keys; a value of None deletes the key."""
     merged: dict[Key, tuple[Any, ...]] = {}
     actions: list[Action] = []
     for add in state.partitions.get(partition, ()):

@@ -1,6 +1,6 @@
-"""A store in memory, for tests that make many objects and whose kind of store changes nothing.
+"""An in-memory store for tests with many objects where the kind of store does not matter.
 
-It passes the contract's tests as the real ones do.
+It passes the same contract tests as the real stores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from persist.store.contract import checked_path, checked_prefix
 
 
 class MemoryStore:
-    """Objects of this process; calls promise what ``persist.store.contract`` says."""
+    """Objects in this process's memory, with the promises of ``persist.store.contract``."""
 
     listing_seeks = True
 

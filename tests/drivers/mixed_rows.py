@@ -1,4 +1,6 @@
-"""Rows of the fixture ``mixed``: columns of most types; every fourth row has only its number."""
+"""Rows of the fixture ``mixed``: columns of most types; in every fourth row all but ``i`` are
+null.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,6 @@ SCHEMA = pa.schema(
 
 
 def _row(i: int) -> dict[str, Any]:
-    """Row ``i``; every fourth has nothing but its number."""
     if i % 4 == 3:
         return {"i": i}
     return {

@@ -1,4 +1,4 @@
-"""Names that lead where a test says, as ``/etc/hosts`` may have it."""
+"""Override name resolution, as an entry in ``/etc/hosts`` does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def leads_to(monkeypatch: pytest.MonkeyPatch, name: str, addresses: Sequence[str]) -> None:
-    """Have this process look a name up as these addresses; none of them: it is not known."""
+    """Make a name resolve to these addresses in this process; to none means unknown."""
     real = socket.getaddrinfo
 
     def looked_up(host: object, port: object, *more: object, **named: object) -> object:

@@ -1,15 +1,16 @@
-"""Ports that are known before somebody listens there, or that a daemon keeps over restarts.
+"""Ports that are known before a process listens on them, or that a daemon keeps across restarts.
 
     with Daemon.start(tmp_path / "d", arguments=steady_flight()) as daemon:
         daemon.kill()
         daemon = daemon.again()            # at the same address
 
-Who asks the kernel for port 0 and listens at once needs none of this. But a port that the kernel
-gave and that is let go of is one of those that it gives to every outgoing connection: the next one
-of any process may have it when the daemon wants it (back). So these lie outside of that range.
+A server that binds port 0 and listens immediately does not need this module. A port that was
+obtained that way and closed belongs to the ephemeral range, so the kernel may assign it to an
+outgoing connection of any process before the daemon binds it again. Ports of this module lie
+outside that range.
 
-No two processes have the same one: it is claimed by the UDP port of its number, which nothing here
-speaks. The claim is held for the life of the process, and the kernel ends it however that ends.
+No two processes get the same port: each port is claimed by binding the UDP port of the same
+number, which nothing here uses. The kernel releases the claim when the process ends.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 FIRST, LAST = 10_000, 65_535
-"""Below are the ports of known services, which some test may name."""
+"""Lower ports belong to well-known services, which a test may use."""
 EPHEMERAL = (49_152, 65_535)
-"""Of outgoing connections, where the system does not say: IANA's."""
+"""IANA's ephemeral range, where the system does not report its own."""
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _claims: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A port that nobody listens at, which no other caller of this gets.
+    """Return a free port that no other caller gets.
 
     Raises:
-        RuntimeError: all are taken.
+        RuntimeError: All ports are taken.
     """
     for port in _candidates():
         if (claim := claimed(port)) is not None:
@@ -42,7 +43,7 @@ def free_port() -> int:
 
 
 def claimed(port: int) -> socket.socket | None:
-    """The claim to a port, held until it is closed; None where it is not to be had."""
+    """Return the claim to a port, held until it is closed; ``None`` if the port is taken."""
     claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         claim.bind((HOST, port))
@@ -55,12 +56,12 @@ def claimed(port: int) -> socket.socket | None:
 
 
 def steady_flight() -> tuple[str, str]:
-    """Arguments of ``ingester serve``, by which a daemon is where it was when it comes back."""
+    """Return arguments of ``ingester serve`` that keep the daemon's address across restarts."""
     return ("--flight", f"{HOST}:{free_port()}")
 
 
 def ephemeral() -> tuple[int, int]:
-    """The first and last port of outgoing connections."""
+    """Return the first and last port of the ephemeral range."""
     try:
         first, last = map(int, _RANGE.read_text().split())
     except OSError:
@@ -69,14 +70,17 @@ def ephemeral() -> tuple[int, int]:
 
 
 def outside(ephemeral: tuple[int, int]) -> list[int]:
-    """The ports to choose from: all of them where none is left."""
+    """Return the ports outside the ephemeral range; all ports if none remain."""
     ports = range(FIRST, LAST + 1)
     first, last = ephemeral
     return [port for port in ports if not first <= port <= last] or [*ports]
 
 
 def _candidates() -> Iterator[int]:
-    """Each, from a place of this process's own, so that a port rests before its next use."""
+    """Yield each port once, starting at a position of this process.
+
+    The varying start lets a port rest before its reuse.
+    """
     ports = outside(ephemeral())
     start = os.getpid() * 101 + len(_claims)
     yield from (ports[(start + n) % len(ports)] for n in range(len(ports)))

@@ -1,4 +1,4 @@
-"""What a push does to a table, without Spark: a version of it made of files, or of rows."""
+"""What a push does to a table, without Spark: it makes a version from files or from rows."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from persist.table import TableKey
 
 
 class Killed(Exception):
-    """The process ended here."""
+    """Raised where the process would have been killed."""
 
 
 class KillingStore:
-    """Passes everything on; ends the process at its n-th change, before it or right after it."""
+    """A store that simulates a kill at its n-th change, before or after the change."""
 
     def __init__(self, inner: ObjectStore, at: int, *, done: bool) -> None:
         self._inner = inner
@@ -64,7 +64,7 @@ class KillingStore:
 
 
 class PausingStore:
-    """Passes everything on; before its n-th call, of whatever kind, others do something."""
+    """A store that runs other work before its n-th call of any kind."""
 
     def __init__(self, inner: ObjectStore, at: int, meanwhile: Callable[[], object]) -> None:
         self._inner = inner
@@ -97,10 +97,12 @@ def push_some(
     wanted: Callable[[Add], bool] = lambda add: True,
     state: TableState | None = None,
 ) -> int:
-    """A version with the wanted files of the version that counts; its number. It counts not yet.
+    """Create a version with the wanted files of the current version; return its number.
+
+    The new version is not yet active.
 
     Args:
-        state: The state whose files they are; by default the newest.
+        state: The state whose files are used; the newest by default.
     """
     version = claim_version(store, *table, push_id)
     state = Manifest(store, *table).load() if state is None else state
@@ -123,7 +125,7 @@ def push_some(
 def write_rows(
     regions: Sequence[StoreRegion], push: PushRecord, rows: pa.RecordBatch, files: int = 2
 ) -> list[PushedFile]:
-    """Put rows as files into regions, each in its version of the push, as a job does."""
+    """Write rows as files into regions, each under its version of the push, as a job does."""
     definition = regions[0].definition(push)
     places = [region.place(push) for region in regions]
     written = []

@@ -1,4 +1,4 @@
-"""A receiver of OTLP, over gRPC as a collector has it: it keeps the spans that come."""
+"""An OTLP receiver over gRPC, like a collector's, that keeps the spans it receives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 
 @dataclass(frozen=True)
 class ReceivedSpan:
-    """A span as it came; ids in hexadecimal digits, times in nanoseconds since 1970."""
+    """A received span; ids in hexadecimal digits, times in nanoseconds since 1970."""
 
     name: str
     kind: int
@@ -30,7 +30,7 @@ class ReceivedSpan:
     span_id: str
     parent_id: str
     links: list[str]
-    """The ids of the spans that it is linked to."""
+    """The ids of linked spans."""
     attributes: dict[str, Any]
     resource: dict[str, Any]
     began_ns: int
@@ -41,7 +41,7 @@ class ReceivedSpan:
 
 @dataclass
 class Receiver(TraceServiceServicer):
-    """What has come so far. ``gate`` holds each call back while it is not set."""
+    """The spans received so far. While ``gate`` is not set, each call blocks."""
 
     endpoint: str = ""
     spans: list[ReceivedSpan] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Receiver(TraceServiceServicer):
     def wait(
         self, found: Callable[[list[ReceivedSpan]], bool], within_s: float = 20.0
     ) -> list[ReceivedSpan]:
-        """Wait until what has come is as wanted; return all of it."""
+        """Wait until the received spans satisfy a condition and return all of them."""
         with self._came:
             there = self._came.wait_for(lambda: found(self.spans), within_s)
             names = sorted({span.name for span in self.spans})
@@ -67,14 +67,14 @@ class Receiver(TraceServiceServicer):
             return list(self.spans)
 
     def named(self, name: str, count: int = 1) -> list[ReceivedSpan]:
-        """Wait for so many spans of a name, and return all of that name."""
+        """Wait for a number of spans of one name and return all spans of that name."""
         came = self.wait(lambda spans: sum(span.name == name for span in spans) >= count)
         return [span for span in came if span.name == name]
 
 
 @contextmanager
 def otlp_receiver(port: int = 0) -> Iterator[Receiver]:
-    """Run a receiver on the loopback."""
+    """Run a receiver on the loopback address."""
     receiver = Receiver()
     receiver.gate.set()
     server = grpc.server(ThreadPoolExecutor(4))

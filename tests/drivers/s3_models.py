@@ -1,4 +1,4 @@
-"""What botocore knows of S3, read once in a process instead of by every client: half a client."""
+"""botocore's S3 models, loaded once per process: loading them is half the cost of a client."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import botocore.session
 
 
 def share_models() -> None:
-    """Let all sessions of this process have one loader; they only read what it has loaded."""
+    """Share one model loader between all sessions of this process; sessions only read from it."""
     if not hasattr(botocore.session.create_loader, "cache_info"):
         botocore.session.create_loader = functools.cache(botocore.session.create_loader)
 
 
 def load_models() -> None:
-    """Load what a client needs, for processes that are forked from this one."""
+    """Load what a client needs before this process forks."""
     share_models()
     nowhere = {"endpoint_url": "http://127.0.0.1:1", "region_name": "us-east-1"}
     keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}

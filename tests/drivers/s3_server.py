@@ -1,16 +1,15 @@
-"""A real S3 server in a process of its own (moto's), and faults that it shows on demand.
+"""A real S3 server (moto) in its own process, with faults on demand.
 
     with S3Server.start() as server:
         server.make_bucket("lake")
         store = open_store("s3://lake/prefix", **server.storage_options)
         server.fault("lose_answer", method="PUT", contains=".commit")
 
-The process listens on a free loopback port and ends with the one that started it, however that
-ends. What it holds is in its memory and goes with it.
+The process listens on a free loopback port and ends when the process that started it ends. Its
+objects are in memory.
 
-moto looks whether a name is taken and writes afterwards, without a lock; a real server does both
-in one step. It also answers 500 to who lists what another request changes. So requests go through
-it one at a time here.
+Requests are serialized: moto checks and writes a name in two steps without a lock, where a real
+server is atomic, and it answers 500 to a listing that races with a change.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from typing import Any, Literal, TextIO, TypedDict
 
 Fault = Literal["unavailable", "conflict", "denied", "invalid", "full", "lose_answer", "hang"]
 PAGE = 100
-"""Names in one answer to who lists; other servers have 1000, and take as long to fill ten."""
-# What S3 servers answer, byte for byte as far as clients look at it.
+"""Page size of a listing. Other servers use 1000 and need as long to fill ten pages."""
+# Error responses of S3 servers, exact as far as clients read them.
 _ANSWERS = {
     "unavailable": ("503 Slow Down", "SlowDown"),
     "hang": ("503 Slow Down", "SlowDown"),
@@ -42,12 +41,12 @@ _ANSWERS = {
 
 
 class Seen(TypedDict):
-    """One request that the server has answered."""
+    """A request that the server has answered."""
 
     method: str
     target: str  # path and query as sent
     status: int
-    sent_bytes: int  # of the answer's body
+    sent_bytes: int  # length of the response body
 
 
 class S3Server:
@@ -63,13 +62,13 @@ class S3Server:
 
     @classmethod
     def start(cls) -> S3Server:
-        """A server that answers by the time this returns."""
-        # Not above: the server's own process must not find these folders.
+        """Start a server and return when it answers."""
+        # Imported here: the server's own process must not find these folders.
         from tests.drivers.s3_models import share_models
 
         share_models()
         process = subprocess.Popen(
-            # -P: the folders beside this file must not hide modules of the standard library.
+            # -P: folders next to this file must not shadow modules of the standard library.
             [sys.executable, "-P", str(Path(__file__).resolve())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -77,7 +76,7 @@ class S3Server:
             env=os.environ
             | {
                 "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE),
-                "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": str(1 << 40),  # objects are in memory alone
+                "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": str(1 << 40),  # objects stay in memory
             },
         )
         assert process.stdout is not None
@@ -95,12 +94,12 @@ class S3Server:
 
     @property
     def pid(self) -> int:
-        """The server's process id: SIGSTOP makes it silent, SIGCONT brings it back."""
+        """The server's process id, for SIGSTOP and SIGCONT."""
         return self._process.pid
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """What ``open_store`` needs to reach it."""
+        """Options with which ``open_store`` reaches the server."""
         return {
             "endpoint_url": self.url,
             "key": self.access_key,
@@ -110,7 +109,7 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The same for a subprocess, as the variables that S3 clients read."""
+        """The same options for a subprocess, as variables that S3 clients read."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": self.access_key,
@@ -126,20 +125,20 @@ class S3Server:
             answer.read()
 
     def fault(self, kind: Fault, *, method: str = "", contains: str = "", times: int = 1) -> None:
-        """Let the next ``times`` requests fail that have ``method`` and ``contains`` in the path.
+        """Make the next ``times`` requests with ``method`` and with ``contains`` in the path fail.
 
         ``lose_answer``: the request is carried out, then the connection is closed without an
-        answer. ``hang``: nothing done and no answer, until ``clear_faults``. All others: nothing
-        done, and the error of that kind is answered (503, 409, 403, 400, 507).
+        answer. ``hang``: nothing is done and no answer is sent until ``clear_faults``. All other
+        kinds: nothing is done and the error of that kind is returned (503, 409, 403, 400, 507).
         """
         self._ask({"do": "fault", "kind": kind, "method": method, "in": contains, "times": times})
 
     def clear_faults(self) -> None:
-        """Be well again; requests that hang are answered with 503."""
+        """Stop injecting faults; hanging requests are answered with 503."""
         self._ask({"do": "clear"})
 
     def requests(self) -> list[Seen]:
-        """The last 10,000 requests, oldest first, without those a fault kept from moto."""
+        """The last 10,000 requests, oldest first, without those that a fault kept from moto."""
         seen: list[Seen] = self._ask({"do": "requests"})
         return seen
 
@@ -152,7 +151,7 @@ class S3Server:
             return json.loads(self._process.stdout.readline())
 
     def stop(self) -> None:
-        """End the process at once; doing it twice is fine."""
+        """End the process immediately; a second call is a no-op."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -164,7 +163,7 @@ class S3Server:
 
 
 class _Faults:
-    """Which requests are to fail. Threads of the server share it."""
+    """The requests that are to fail, shared by the server's threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -194,7 +193,7 @@ class _Faults:
 
 
 class _Application:
-    """moto's application with faults in front, and one request at a time."""
+    """moto's application with fault injection in front, one request at a time."""
 
     def __init__(self, moto: Callable[..., Iterable[bytes]], faults: _Faults) -> None:
         self._moto = moto
@@ -229,10 +228,12 @@ class _Application:
         head: list[Any] = []
 
         def keep(status: str, headers: list[tuple[str, str]], *_: object) -> None:
-            # moto names itself twice; in Python's development mode aiohttp refuses that.
+            # moto sends the Server header twice; aiohttp in Python's development mode rejects
+            # that.
             head[:] = [status, [(name, value) for name, value in headers if name != "server"]]
 
-        # Before its turn: a client that is stopped while it sends must not hold up the others.
+        # Read before taking the lock: a client that is stopped while it sends must not block
+        # others.
         whole = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ["wsgi.input"] = io.BytesIO(whole)
         with self._one_at_a_time:
@@ -254,10 +255,10 @@ def _obey(commands: TextIO, faults: _Faults, application: _Application) -> None:
 
 
 def _read_in_place(key: type[Any]) -> None:
-    """Have moto's objects give their bytes as they are.
+    """Make moto's objects return their bytes without a copy.
 
-    It copies all of an object to answer for a range of it. Parquet is read by ranges: with files of
-    a hundred megabytes most of the time of whoever read was that.
+    moto copies a whole object to answer a range request. Parquet readers make many range
+    requests, so with files of a hundred megabytes the copies took most of a reader's time.
     """
 
     def value(self: Any) -> bytes:
@@ -278,7 +279,7 @@ def _serve() -> None:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     _read_in_place(FakeKey)
     faults = _Faults()
-    # Not moto's dispatcher, which looks for all of its services on the disk for each request.
+    # Not moto's dispatcher, which searches the disk for all services on each request.
     application = _Application(create_backend_app("s3"), faults)
     server = make_server(
         "127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler
@@ -286,7 +287,7 @@ def _serve() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(json.dumps({"url": f"http://127.0.0.1:{server.server_port}"}), flush=True)
     _obey(sys.stdin, faults, application)
-    os._exit(0)  # whoever started it is gone; requests that hang must not keep it
+    os._exit(0)  # the parent process is gone; hanging requests must not keep this one alive
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The settings of a daemon with TLS and tokens.
 
-secured = Secured(folder, {"alice": "alice:read,write"})
-with Daemon.start(folder / "d", **secured.settings) as daemon:
+secured = Secured(folder, {"alice": "alice:read,write"}) with Daemon.start(folder / "d",
+**secured.settings) as daemon:
     client = Client(daemon.flight, options=secured.options("alice"))
 """
 
@@ -16,10 +16,10 @@ from tests.drivers.tokens import Tokens
 
 
 class Secured:
-    """A certificate, and a token for each of some names.
+    """A certificate, and a token for each given name.
 
     Args:
-        grants: What each may do, as ``ingester tokens add --grant`` takes it.
+        grants: Permissions of each name, as ``ingester tokens add --grant`` takes them.
     """
 
     def __init__(self, folder: Path, grants: Mapping[str, str]) -> None:
@@ -37,5 +37,5 @@ class Secured:
         }
 
     def options(self, name: str) -> ConnectionOptions:
-        """Return what a client of a name needs."""
+        """Return the connection options of a client with this name."""
         return ConnectionOptions(tls_ca=str(self.ca), token=self.tokens[name])

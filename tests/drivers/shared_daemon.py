@@ -1,4 +1,4 @@
-"""Fixtures: one daemon with default settings for all that need no other, a new table per test."""
+"""Fixtures: one daemon with default settings for most tests, and a new table for each test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon that nobody kills. Its memory limit is fixed, so that machines do not differ."""
+    """A daemon that no test kills, with a memory limit that is the same on every machine."""
     folder = tmp_path_factory.mktemp("shared")
     with Daemon.start(folder / "data", memory__limit="1GiB", query__max_streams=64) as daemon:
         yield daemon
@@ -45,10 +45,10 @@ def origin(table: Table) -> str:
 
 @pytest.fixture(scope="module")
 def mixed(shared: Daemon, request: pytest.FixtureRequest) -> Table:
-    """`ROWS`: 20 in a file, 20 in the buffer, in several batches each.
+    """The table with `ROWS`: 20 in a file and 20 in the buffer, several batches each.
 
-    ``queries/mixed`` for the module ``test_queries``: each has its own, since a module that runs
-    between two may persist everything.
+    Each module has its own table, ``queries/mixed`` for the module ``test_queries``, since a
+    module that runs in between may flush everything.
     """
     table = (request.module.__name__.rpartition("test_")[2], "mixed")
     with fl.connect(shared.flight) as client:

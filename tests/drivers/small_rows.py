@@ -1,4 +1,4 @@
-"""Batches of one row, and how many writers send how many of them."""
+"""Batches of one row, and how many of them each writer sends."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ EACH = 200
 
 
 def row(number: int, *, fits: bool = True) -> pa.RecordBatch:
-    """One row; a nanosecond beside a whole microsecond does not fit a table of microseconds."""
+    """One row; a nanosecond past a whole microsecond does not fit a table of microseconds."""
     times = pa.array([1000 if fits else 1001], SCHEMA.field("time").type)
     return pa.record_batch([pa.array([number], pa.int64()), times], schema=SCHEMA)

@@ -1,7 +1,7 @@
-"""One table with real buffers, catalog, persists and files, and no daemon around it.
+"""One table with real buffers, catalog, flushes and files, without a daemon.
 
-What a daemon does by itself is done step by step, so that every interleaving of writes, persists
-and readers can come up.
+Tests run each step explicitly, so that every interleaving of writes, flushes and readers can
+occur.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ from persist.table import TableDefinition
 
 SCHEMA = pa.schema({"n": pa.int64(), "k": pa.int64(), "p": pa.int64(), "filling": pa.string()})
 FILLING = "x" * 60_000
-"""Four rows make a part."""
+"""Four rows form a part."""
 KEYS = 20
 PARTITIONS = 3
 KEYED, SORTED, AS_THEY_CAME = "keyed", "sorted", "as they came"
 PARTITIONED, KEYED_PARTITIONED = "partitioned", "keyed and partitioned"
-"""In several buffers that are committed together; the one without a key is sorted."""
+"""The rows go to several buffers that are committed together; the buffer without a key is
+sorted."""
 SPEC = PartitionSpec.parse(["identity(p)"])
 WRITER = WriterIdentity("tested", "0" * 16, 1)
 
 
 class Reader:
-    """A snapshot under way, and the row numbers that it should bring."""
+    """An open snapshot, and the row numbers it should return."""
 
     def __init__(
         self, snapshot: Snapshot, parts: Iterator[AnswerPart], expected: list[int]
@@ -66,7 +67,7 @@ class Reader:
         self.found: list[int] = []
 
     def read(self) -> bool:
-        """One more part; False at the end."""
+        """Read one more part; return False at the end."""
         part = next(self.parts, None)
         if part is None:
             return False
@@ -75,7 +76,7 @@ class Reader:
 
 
 class Stage:
-    """One table with everything that its rows go through."""
+    """One table with every component that its rows pass through."""
 
     def __init__(
         self,
@@ -84,7 +85,9 @@ class Stage:
         store: LocalStore | None = None,
         file_writer: type[FileWriter] = FileWriter,
     ) -> None:
-        """``store``: by default a plain one in the folder."""
+        """Args:
+        store: By default, a plain local store in the folder.
+        """
         self.kind = kind
         self.store = LocalStore(folder / "store") if store is None else store
         ledger = self.ledger = MemoryLedger(Watermarks(1 << 40, 1 << 39, 1 << 40))
@@ -103,7 +106,7 @@ class Stage:
         hooks = CommitHooks(partial(self._spill, folder))
         commits = Commits(self.store, self.tree, WRITER, hooks)
         self.catalog = Catalog(commits, self.tree, WRITER)
-        # 500 KB a file: some buffers become several.
+        # 500 KB a file: some buffers are split into several files.
         self.file_writer = file_writer(self.store, WRITER, RewriteLimits(500_000))
         observer = FlushHooks(lambda job, *_: self.persisted.append(job))
         self.flusher = Flusher(self.catalog, ledger, self.file_writer, observer, workers=2)
@@ -114,7 +117,7 @@ class Stage:
         self.table: TableBuffer
         self.epoch = 1
         self.segment = 0
-        """The segment of the log that operations are said to be in."""
+        """The log segment that operations are attributed to."""
 
     def _spill(self, folder: Path, handle: BufferHandle) -> None:
         self.spilled.append(handle)
@@ -123,7 +126,7 @@ class Stage:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """With the table made, and a flusher at work."""
+        """Create the table and run a flusher."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.flusher.run)
             await self.create()

@@ -1,8 +1,8 @@
-"""A replication client of the tests, with nothing but pyarrow: changes as Python tuples.
+"""A replication client with nothing but pyarrow; changes are Python tuples.
 
-source = Source(client, "ns", "A")
-source.send("t", [(None, 1, {"v": 2.0})], sequence=17)       # insert key 1
-source.send("t", [(1, 2, {"v": KEEP}), (2, None, {"v": KEEP})])   # moved and deleted
+source = Source(client, "ns", "A") source.send("t", [(None, 1, {"v": 2.0})], sequence=17)       #
+insert key 1 source.send("t", [(1, 2, {"v": KEEP}), (2, None, {"v": KEEP})])   # moved and
+deleted
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class _Keep:
 
 
 KEEP = _Keep()
-"""In place of a value: whatever the row has."""
+"""Stands for a value that the row keeps."""
 Change = tuple[int | None, int | None, Mapping[str, Any]]
 COLUMNS = {"v": pa.float64(), "s": pa.string()}
 State = dict[int, tuple[float | None, str | None]]
 
 
 def message(changes: Sequence[Change]) -> tuple[list[Json], pa.RecordBatch]:
-    """The columns of a message, and its batch; values that no change names are left out."""
+    """The columns of a message and its batch; columns that no change names are left out."""
     names = [name for name in COLUMNS if any(name in values for _, _, values in changes)]
     columns = [{"role": role, "name": "id"} for role in ("old_pk", "new_pk")]
     arrays: list[pa.Array] = [
@@ -41,7 +41,7 @@ def message(changes: Sequence[Change]) -> tuple[list[Json], pa.RecordBatch]:
         columns += [{"role": "value", "name": name}, {"role": "changed", "name": name}]
         arrays.append(pa.array([None if c is KEEP else c for c in cells], COLUMNS[name]))
         arrays.append(pa.array([c is not KEEP for c in cells]))
-    # By position: the fields' names are of no account.
+    # By position: the fields' names do not matter.
     batch = pa.record_batch(arrays, names=[f"c{n}" for n in range(len(arrays))])
     return columns, batch
 
@@ -60,7 +60,7 @@ def call(client: fl.FlightClient, fields: Json, batch: pa.RecordBatch) -> Json:
 
 
 class Source:
-    """One origin that writes to tables of one namespace."""
+    """One origin that writes to the tables of one namespace."""
 
     def __init__(self, client: fl.FlightClient, namespace: str, origin: str) -> None:
         self.client = client
@@ -68,21 +68,21 @@ class Source:
         self.origin = origin
 
     def send(self, table: str, changes: Sequence[Change], **fields: object) -> Json:
-        """One message; ``sequence``, ``last`` and ``begin`` as on the wire."""
+        """Send one message; ``sequence``, ``last`` and ``begin`` are those of the wire."""
         columns, batch = message(changes)
         return self.raw(table, columns, batch, **fields)
 
     def raw(self, table: str, columns: list[Json], batch: pa.RecordBatch, **fields: object) -> Json:
-        """One message, whatever its columns are."""
+        """Send one message with arbitrary columns."""
         about = {"namespace": self.namespace, "table": table, "origin": self.origin}
         return call(self.client, {**about, "columns": columns, **fields}, batch)
 
     def ask(self, table: str = "any") -> Json:
-        """Where the origin stands."""
+        """The position of the origin."""
         return self.raw(table, [], pa.record_batch([], schema=pa.schema([])))
 
     def end(self, sequence: int, table: str = "any", **fields: object) -> Json:
-        """Close what is open."""
+        """Close open streams."""
         empty = pa.record_batch([], schema=pa.schema([]))
         return self.raw(table, [], empty, sequence=sequence, **fields)
 
@@ -92,7 +92,7 @@ class Source:
         return said["memory_sequence"], said["durable_sequence"]
 
     def state(self, table: str) -> State:
-        """What the table has: its rows by key."""
+        """The table's rows by key."""
         return state(self.client, (self.namespace, table))
 
 
@@ -105,7 +105,7 @@ def state(client: fl.FlightClient, table: tuple[str, str], **fields: object) -> 
 
 
 def apply(rows: State, changes: Sequence[Change]) -> None:
-    """The same to a dictionary, change by change."""
+    """Apply the same changes to a dictionary."""
     for old, new, values in changes:
         have = (None, None) if old is None else rows.pop(old, (None, None))
         if new is not None:

@@ -1,9 +1,9 @@
-"""A file's bytes as they are, and what a power cut may leave of them.
+"""A file's current bytes, and what a power cut may leave of them.
 
     write, resize ──▶ now, pending ──sync──▶ kept
 
-Law of this file: only a sync moves anything from ``now`` to ``kept``. A cut leaves ``kept`` and,
-of each pending write, all, none or some of its sectors, in any combination.
+Only a sync moves bytes from ``now`` to ``kept``. A power cut leaves ``kept`` and, of each
+pending write, any subset of its sectors.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ class UnsyncedBytes:
         self._pending: list[tuple[int, bytes] | int] = []
 
     def write(self, offset: int, data: bytes) -> None:
-        """Put bytes at a place."""
+        """Write bytes at an offset."""
         _put(self.now, offset, data)
         self._pending.append((offset, data))
 
     def resize(self, size: int) -> None:
-        """Cut, or grow with zeros."""
+        """Truncate, or extend with zeros."""
         _resize(self.now, size)
         self._pending.append(size)
 
     def sync(self) -> None:
-        """Everything so far survives a cut."""
+        """Make all bytes so far survive a power cut."""
         self._kept = bytearray(self.now)
         self._pending.clear()
 
     def after_cut(self, dice: random.Random) -> bytes:
-        """What is found when the power is back."""
+        """Return the bytes that are found after a power cut."""
         data = bytearray(self._kept)
         for each in self._pending:
             if isinstance(each, int):
@@ -62,7 +62,7 @@ def _put(data: bytearray, offset: int, piece: bytes) -> None:
 
 
 def _put_some(data: bytearray, offset: int, piece: bytes, dice: random.Random) -> None:
-    """All, none or some of the sectors that a write has touched."""
+    """Write all, none or some of the sectors of a write."""
     fate = dice.random()
     if fate < 0.3:
         return

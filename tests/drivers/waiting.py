@@ -1,4 +1,4 @@
-"""Waiting for something that happens by itself, where there is no event to wait for."""
+"""Polls for a condition where no event exists."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ EVERY_S = 0.02
 
 
 def until(happened: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Return when it has happened.
+    """Return when the condition holds.
 
     Raises:
-        AssertionError: it has not in time.
+        AssertionError: It did not hold in time.
     """
     deadline = time.monotonic() + patience_s
     while not happened():

@@ -1,14 +1,14 @@
-"""Processes of `ingester` that find everything imported: a start takes longest to import.
+"""Processes of `ingester` that start with all modules imported; imports dominate the start time.
 
     process = warm().popen(["ingester", "serve", …], environment, cwd, stderr)
 
-A helper (``forking``) imports all modules and then forks for each start. What it forks is
-handed to this process (it becomes its child, as Linux lets "subreapers" have them), so it is killed
-and waited for as if it had been started here; from its first line on it runs what ``python -m
-ingester``, or ``python -m`` another module, would.
+A helper process (``forking``) imports all modules and then forks for each start. Each forked
+process is reparented to this one, which is a Linux subreaper, so it is killed and waited for as
+if it had been started here. It then runs as ``python -m ingester``, or ``python -m`` of another
+module.
 
-Cold starts, with an interpreter of their own, are what the demo, the README's tour, the benchmarks
-and the campaigns see.
+The demo, the README's tour, the benchmarks and the campaigns use cold starts with a new
+interpreter.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SUBREAPER = 36
 
 
 class Process(Protocol):
-    """What tests use of ``subprocess.Popen``."""
+    """The part of ``subprocess.Popen`` that tests use."""
 
     pid: int
     returncode: int | None
@@ -50,13 +50,13 @@ class Process(Protocol):
         """The reading end of its standard output."""
 
     def poll(self) -> int | None:
-        """The exit code, if it has ended."""
+        """Return the exit code if the process has ended."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, when it has ended."""
+        """Wait for the process to end and return the exit code."""
 
     def send_signal(self, sig: int) -> None:
-        """Send it, if it runs."""
+        """Send a signal if the process runs."""
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -69,7 +69,7 @@ class Process(Protocol):
 
 
 class _Forked:
-    """A child that somebody else has forked for us."""
+    """A child that the helper process has forked."""
 
     def __init__(self, pid: int, stdout: BinaryIO | None = None) -> None:
         self.pid = pid
@@ -131,7 +131,7 @@ def _poller(descriptor: int) -> select.poll:
 
 
 class Warm:
-    """The helper, from this side."""
+    """The helper process, seen from this process."""
 
     def __init__(self, helper: subprocess.Popen[bytes], ours: socket.socket) -> None:
         self._helper = helper
@@ -141,7 +141,7 @@ class Warm:
     def popen(
         self, arguments: Sequence[str], environment: Mapping[str, str], cwd: Path, stderr: Any
     ) -> _Forked:
-        """``python -m`` with these arguments, a module first; its standard output is a pipe."""
+        """Run ``python -m`` with these arguments, a module first; standard output is a pipe."""
         reading, writing = os.pipe()
         with open(os.devnull, "rb") as nothing:
             pid = self._fork(
@@ -158,7 +158,7 @@ class Warm:
         stdin: bytes = b"",
         timeout_s: float = 60.0,
     ) -> subprocess.CompletedProcess[bytes]:
-        """The finished command, ``ingester`` with these arguments, with what it said."""
+        """Run ``ingester`` with these arguments and return the finished command with its output."""
         with (
             _temporary(stdin) as given,
             _temporary() as out,
@@ -179,7 +179,7 @@ class Warm:
         cwd: Path,
         timeout_s: float = 60.0,
     ) -> subprocess.CompletedProcess[bytes]:
-        """The finished command, whose output and errors both went to one terminal, 200 wide."""
+        """Run a command on a terminal of 200 columns; output and errors are combined."""
         ours, theirs = os.openpty()
         try:
             tty.setraw(theirs)
@@ -191,7 +191,7 @@ class Warm:
                 command = ["ingester", *arguments]
                 process = _Forked(self._fork(command, environment, cwd, (theirs, theirs, theirs)))
             finally:
-                # The reader ends when nobody has the other side.
+                # The reader ends when no process holds the other end.
                 os.close(theirs)
             try:
                 code = process.wait(timeout_s)
@@ -220,18 +220,18 @@ class Warm:
             return int(self._ours.recv(64))
 
     def close(self) -> None:
-        """End the helper; what it forked goes on."""
+        """End the helper; the processes it forked continue."""
         self._ours.close()
         self._helper.wait()
 
 
 @functools.cache
 def warm() -> Warm:
-    """This process's helper, started when it is first asked for."""
+    """Return this process's helper, which starts on first use."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "cannot become a subreaper")
-    # Messages, so that one is read whole.
+    # Message boundaries are kept, so that one order is read whole.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     tunables = heap_tunables(os.environ)
     with theirs:
@@ -239,7 +239,7 @@ def warm() -> Warm:
             [
                 sys.executable,
                 "-X",
-                "faulthandler",  # who ends by SIGABRT says where
+                "faulthandler",  # a process that ends by SIGABRT prints its stacks
                 "-c",
                 f"from tests.drivers.forking import serve; serve({theirs.fileno()})",
             ],
@@ -264,7 +264,7 @@ def _temporary(content: bytes = b"") -> Iterator[int]:
 
 
 def _drain(terminal: int, said: list[bytes]) -> None:
-    with suppress(OSError):  # EIO: the other side is closed
+    with suppress(OSError):  # EIO: the other end is closed
         while piece := os.read(terminal, 1 << 16):
             said.append(piece)
 

@@ -1,6 +1,6 @@
-"""The wire contract spoken with nothing but pyarrow.flight, json and urllib: no code of ours.
+"""The wire protocol with nothing but pyarrow.flight, json and urllib, without the client library.
 
-A table is a pair ``(namespace, name)``. What goes wrong is raised as pyarrow raises it.
+A table is a pair ``(namespace, name)``. Errors are raised as pyarrow raises them.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ ARROW_AND_FLIGHT = (pa.ArrowException, fl.FlightError)
 
 
 def path(table: Table) -> fl.FlightDescriptor:
-    """The descriptor of a table by its path."""
+    """Return the path descriptor of a table."""
     return fl.FlightDescriptor.for_path(*table)
 
 
 def command(**fields: object) -> fl.FlightDescriptor:
-    """A descriptor with a JSON command."""
+    """Return a descriptor with a JSON command."""
     return fl.FlightDescriptor.for_command(json.dumps(fields).encode())
 
 
 def writing(table: Table, origin: str | None = None) -> fl.FlightDescriptor:
-    """The descriptor of a write, by an origin if there is one."""
+    """Return the descriptor of a write, with an origin if given."""
     if origin is None:
         return path(table)
     return command(type="write", namespace=table[0], table=table[1], origin=origin)
 
 
 class Stream:
-    """One open DoPut call, batch by batch."""
+    """One open DoPut call that sends batch by batch."""
 
     def __init__(
         self, client: fl.FlightClient, descriptor: fl.FlightDescriptor, schema: pa.Schema
@@ -48,7 +48,7 @@ class Stream:
         self.writer, self.reader = client.do_put(descriptor, schema)
 
     def send(self, batch: pa.RecordBatch, metadata: object = None) -> None:
-        """Send a batch; ``metadata`` becomes JSON unless it is bytes."""
+        """Send a batch; ``metadata`` is encoded as JSON unless it is bytes."""
         if metadata is None:
             self.writer.write_batch(batch)
         else:
@@ -56,9 +56,10 @@ class Stream:
             self.writer.write_with_metadata(batch, raw)
 
     def answer(self) -> Json | None:
-        """The next PutResult; None when none follows: closing the stream says why.
+        """Return the next PutResult, or None after the last.
 
-        The end is an empty PutResult where the server has to wake a client that waits for it.
+        After the last, closing the stream gives the reason. The server ends with an empty
+        PutResult where it has to wake a waiting client.
         """
         raw = self.reader.read()
         return json.loads(raw.to_pybytes()) if raw else None
@@ -68,12 +69,12 @@ class Stream:
         self.send(batch, metadata)
         answer = self.answer()
         if answer is None:
-            self.close()  # raises what the server has ended the call with
+            self.close()  # raises the error that ended the call
             raise AssertionError("the stream ended without an answer and without an error")
         return answer
 
     def rest(self) -> list[Json]:
-        """Say that nothing more comes, and read all answers that are left."""
+        """Half-close the stream and read all remaining answers."""
         self.writer.done_writing()
         answers = []
         while (answer := self.answer()) is not None:
@@ -81,7 +82,7 @@ class Stream:
         return answers
 
     def close(self) -> None:
-        """End the call; raises what the server ended it with."""
+        """Close the call; raise the error that ended it."""
         self.writer.close()
 
     def __enter__(self) -> Stream:
@@ -102,7 +103,7 @@ def put(
     origin: str | None = None,
     metadata: Sequence[object] | None = None,
 ) -> list[Json]:
-    """Write batches of one schema in one stream, each answer read before the next is sent."""
+    """Write batches of one schema in one stream, reading each answer before the next batch."""
     with Stream(client, writing(table, origin), batches[0].schema) as stream:
         answers = [
             stream.write(batch, metadata[index] if metadata else None)
@@ -119,7 +120,7 @@ def delete(
     origin: str | None = None,
     metadata: object = None,
 ) -> list[Json]:
-    """Delete keys in one stream, each answer read before the next batch is sent."""
+    """Delete keys in one stream; each answer is read before the next batch is sent."""
     named = {} if origin is None else {"origin": origin}
     descriptor = command(type="delete", namespace=table[0], table=table[1], **named)
     with Stream(client, descriptor, batches[0].schema) as stream:
@@ -127,17 +128,17 @@ def delete(
 
 
 def ticket(table: Table, **fields: object) -> fl.Ticket:
-    """A DoGet ticket."""
+    """Return a DoGet ticket."""
     return fl.Ticket(json.dumps({"namespace": table[0], "table": table[1], **fields}).encode())
 
 
 def query(client: fl.FlightClient, table: Table, **fields: object) -> pa.Table:
-    """All rows of an answer."""
+    """Return all rows of an answer."""
     return client.do_get(ticket(table, **fields)).read_all()
 
 
 def chunks(client: fl.FlightClient, table: Table, **fields: object) -> Iterator[tuple[Any, Json]]:
-    """The answer's batches, each with its metadata."""
+    """Yield the answer's batches, each with its metadata."""
     reader = client.do_get(ticket(table, **fields))
     while True:
         try:
@@ -148,19 +149,19 @@ def chunks(client: fl.FlightClient, table: Table, **fields: object) -> Iterator[
 
 
 def rows(client: fl.FlightClient, table: Table, column: str = "i", **fields: object) -> list[Any]:
-    """One column of an answer, sorted, nulls last."""
+    """Return one column of an answer, sorted, nulls last."""
     values = query(client, table, columns=[column], **fields)[column].to_pylist()
     return sorted(values, key=lambda value: (value is None, value))
 
 
 def act(client: fl.FlightClient, name: str, **body: object) -> list[Json]:
-    """The JSON objects that an action answers with."""
+    """Return the JSON objects that an action returns."""
     results = client.do_action(fl.Action(name, json.dumps(body).encode()))
     return [json.loads(result.body.to_pybytes()) for result in results]
 
 
 def create(client: fl.FlightClient, table: Table, schema: pa.Schema, **fields: object) -> Json:
-    """Create a table; its description."""
+    """Create a table and return its description."""
     encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
     (answer,) = act(
         client, "create_table", namespace=table[0], table=table[1], schema=encoded, **fields
@@ -169,7 +170,7 @@ def create(client: fl.FlightClient, table: Table, schema: pa.Schema, **fields: o
 
 
 def persist(client: fl.FlightClient, table: Table, **fields: object) -> int:
-    """Persist a table; the manifest version that has everything."""
+    """Flush a table and return the manifest version that contains all its rows."""
     (answer,) = act(client, "persist", namespace=table[0], table=table[1], **fields)
     version = answer["manifest_version"]
     assert isinstance(version, int)
@@ -177,26 +178,26 @@ def persist(client: fl.FlightClient, table: Table, **fields: object) -> int:
 
 
 def describe(client: fl.FlightClient, table: Table) -> Json:
-    """The description of a table."""
+    """Return the description of a table."""
     (answer,) = act(client, "describe_table", namespace=table[0], table=table[1])
     return answer
 
 
 def origin_of(client: fl.FlightClient, name: str) -> Json:
-    """What the action ``origins`` tells of one origin."""
+    """Return what the action ``origins`` reports for one origin."""
     (found,) = act(client, "origins", origin=name)
     return found
 
 
 def extra(error: BaseException) -> Json:
-    """What a Flight error carries beside its message."""
+    """Return the extra info of a Flight error."""
     assert isinstance(error, fl.FlightError), repr(error)
     info: Json = json.loads(error.extra_info)
     return info
 
 
 def http(url: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body, whatever the status is."""
+    """Return status, headers and body for any status."""
     request = urllib.request.Request(url, method=method)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
@@ -207,7 +208,7 @@ def http(url: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
 
 
 def numbers(first: int, count: int, **columns: pa.Array) -> pa.RecordBatch:
-    """``i`` from ``first`` on, and more columns."""
+    """A batch with ``i`` counting up from ``first``, and further columns."""
     return pa.record_batch({"i": pa.array(range(first, first + count), pa.int64()), **columns})
 
 
@@ -217,7 +218,7 @@ NOON_US = 1_795_219_200_000_000
 
 
 def events(first: int, count: int, *, days: int = 1) -> pa.RecordBatch:
-    """Rows with a ``time``, spread over days in turn: partitions of the default kind."""
+    """Rows whose ``time`` cycles through days, for daily partitions, the default."""
     numbered = range(first, first + count)
     times = [NOON_US + (i % days) * DAY_US + i for i in numbered]
     return pa.record_batch(
@@ -233,9 +234,9 @@ def events(first: int, count: int, *, days: int = 1) -> pa.RecordBatch:
 def put_sequences(
     client: fl.FlightClient, table: Table, origin: str, first: int, last: int
 ) -> list[Json]:
-    """Write batches ``first..last`` of an origin: ``n`` has sequence ``n``, rows from ``10 n`` on.
+    """Write batches ``first..last`` of an origin: ``n`` has sequence ``n`` and rows from ``10 n``.
 
-    Each has ten rows in three partitions.
+    Each batch has ten rows in three partitions.
     """
     numbered = range(first, last + 1)
     batches = [events(n * 10, 10, days=3) for n in numbered]
