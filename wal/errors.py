@@ -3,12 +3,13 @@
 =====================  =============================================================
 error                  who acts
 =====================  =============================================================
-``LogFull``            the caller, later: the disk is full; nothing was kept ``LogWriteFailed``
-the caller, later: the disk refused; the write was cut back ``LogClosed``          the caller,
-elsewhere: the log is stopping, stopped or dead ``LogFailed``          nobody here: the process
-ends, the disk cannot be trusted ``LogDamaged``         an operator: acknowledged bytes fail their
-checks ``LogTooNew``          an operator: a newer version wrote this log ``DirectoryLocked``    an
-operator: another process uses the folder
+``LogFull``            the caller, later: the disk is full; nothing was kept
+``LogWriteFailed``     the caller, later: the disk refused; the write was cut back
+``LogClosed``          the caller, elsewhere: the log is stopping, stopped or dead
+``LogFailed``          the process ends: the disk cannot be trusted
+``LogDamaged``         an operator: acknowledged bytes fail their checks
+``LogTooNew``          an operator: a newer version wrote this log
+``DirectoryLocked``    an operator: another process uses the folder
 =====================  =============================================================
 """
 

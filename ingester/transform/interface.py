@@ -57,7 +57,7 @@ class Transformer(ABC):
         """
         return schema
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to let go of
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Release the instance's resources at the end of its stream.
 
         Not called on SIGKILL.
