@@ -1,4 +1,4 @@
-"""``python -m tests.followers``: the long form of the kills, checked against Spark as well."""
+"""``python -m tests.followers``: the long form of the kill tests, also checked against Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.followers.kills import Campaign
 
 
 def main() -> None:
-    """Kill followers and daemons, and print what came out."""
+    """Kill followers and daemons, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)

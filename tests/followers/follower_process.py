@@ -1,4 +1,4 @@
-"""A follower in a process of its own, which runs until it is killed.
+"""A follower in its own process, which runs until it is killed.
 
 python -m tests.followers.follower_process ENDPOINT FILE NAMESPACE/TABLE …
 """
@@ -13,7 +13,7 @@ from ingester.followers.duckdb_sink import DuckDBDatabase
 
 
 def main(endpoint: str, file: str, *tables: str) -> None:
-    """Follow until the end of the process."""
+    """Follow the tables until the process ends."""
     database = DuckDBDatabase(Path(file))
     options = FollowOptions(wait_s=1.0, room=1, connect_s=60.0)
     follower = Follower(endpoint, database.sink, options=options)

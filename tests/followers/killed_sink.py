@@ -1,8 +1,8 @@
 """A program that writes into a copy until it is killed; each transaction has a state.
 
-Transaction n adds the ids ``10 n … 10 n + 9``, takes rows away and brings them back, and leaves
-``n`` as the state. Now and then the copy is built anew beside the one that is shown, in several
-transactions; or a column is added.
+Transaction n adds the ids ``10 n … 10 n + 9``, deletes rows, re-inserts them, and stores ``n``
+as the state. Some transactions add a column. From time to time the program rebuilds the copy, in
+several transactions, while readers still see the old one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ REBUILD_EVERY, REBUILD_STEP = 7, 40
 
 
 def table(into: str) -> FollowedTable:
-    """The table: with a primary key, where there may be one."""
+    """Return the table, with a primary key if the destination supports one."""
     key = ("id",) if into.startswith("duckdb:") else ()
     return FollowedTable("shop", "visits", 1, SCHEMA, key)
 
 
 def rows(first: int, last: int, at: int, columns: int) -> Rows:
-    """The rows of these ids, as they are when they come; at most so many columns beside them."""
+    """Return the current rows of these ids, with at most ``columns`` further columns."""
     ids = pa.array(range(first, last), pa.int64())
     more = {f"c{n}": ids for n in range(columns)}
     return Rows(pa.table({"id": ids, "v": ids, **more}), (Run("p", at, len(ids)),))
@@ -69,9 +69,9 @@ def main(into: str) -> None:
 
 
 def rebuild(sink: DuckDBSink | ParquetSink, key: StateKey, state: dict[str, int]) -> None:
-    """Build the copy anew beside the one that is shown, which is written to again afterwards.
+    """Rebuild the copy while readers see the old one, then write to the new one.
 
-    The state says meanwhile that it goes on: whoever comes after a kill begins it once more.
+    The state records an unfinished rebuild: after a kill the next process repeats it.
     """
     n, states = state["n"], sink.checkpoint_store()
     with sink.transaction():

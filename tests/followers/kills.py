@@ -1,9 +1,10 @@
-"""Followers and daemons that are killed under load; at the end the file has what the table has.
+"""Followers and daemons are killed under load; at the end the file equals the table.
 
-The follower is a process with a DuckDB file. At random moments it is killed, or the daemon, or
-both. Another daemon writes to the appended table, too, and is killed now and then. Buffers are
-flushed every second and kept for a second after that, so that a follower that was away often has to
-go on from files. Meanwhile tables are pushed: prepared or not, given up, and back.
+The follower is a process with a DuckDB file. At random moments the follower, the daemon or both
+are killed. Another daemon also writes to the appended table and is sometimes killed. Buffers are
+flushed every second and kept for one more second, so that a restarted follower often has to
+resume from files. Meanwhile tables are pushed; a push is prepared or not, aborted, or rolled
+back.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tests.followers.pushes import Pushes
 
 @dataclass
 class Report:
-    """What happened."""
+    """The kills and pushes of a campaign, and its result."""
 
     kills: Counter[str] = field(default_factory=Counter)
     pushes: Counter[str] = field(default_factory=Counter)
@@ -79,7 +80,7 @@ class Campaign:
         self._other.kill()
 
     def run(self, kills: int) -> Report:
-        """Kill so many times; then compare."""
+        """Kill ``kills`` times, then compare the file with the table."""
         report = Report()
         load = Load(self._daemon.flight, self._other.flight, self._seed)
         load.create()
@@ -108,7 +109,7 @@ class Campaign:
         return report
 
     def _push(self) -> str:
-        """Push a table, in one of several ways; which it was."""
+        """Push a table in one of several ways; return which."""
         self._pushed += 1
         pushes = Pushes(self._daemon, NAMESPACE, self._rng.choice(TABLES))
         record = pushes.made(f"push-{self._pushed}")
@@ -125,7 +126,7 @@ class Campaign:
             try:
                 assert pushes.region.roll_back(record)
             except RegionFailed as exc:
-                if "carry" not in str(exc):  # else its rows cannot be taken along
+                if "carry" not in str(exc):  # otherwise its rows cannot be carried over
                     raise
                 return "not back"
         return way
@@ -153,7 +154,7 @@ class Campaign:
             self._follower = None
 
     def _compare(self, report: Report) -> None:
-        """Compare the file with the daemon's answer, and with the files once all is in these."""
+        """Compare the file with the daemon's answer, and after a flush with the table's files."""
         with Client(self._other.flight, retry=PATIENT) as client:
             theirs = {done.table: done.manifest_version for done in client.persist()}
         with Client(self._daemon.flight, retry=PATIENT) as client:
@@ -176,18 +177,18 @@ class Campaign:
             for done in client.persist():
                 found = client.query(NAMESPACE, done.table, version=done.manifest_version)
                 assert_equal(f"{done.table} in files", rows_of(found), wanted[done.table])
-            # The file alone has the follower's state.
+            # Only the file has the follower's state.
             assert client.checkpoints() == []
 
     def compare_with_spark(self) -> None:
-        """Compare the file with the tables as Spark reads them."""
+        """Compare the file with the tables that Spark reads."""
         from ingester.spark import read_table
 
         spark = session(self._file.parent)
         try:
             for table in TABLES:
                 copied = self._rows_in_file(table)
-                # Spark has columns of its partitions besides.
+                # Spark also has the partition columns.
                 names = sorted({name for row in copied for name, _ in row})
                 found = read_table(spark, self._store, NAMESPACE, table).select(*names).toArrow()
                 assert_equal(f"{table} by Spark", rows_of(found), copied)
@@ -200,7 +201,7 @@ class Campaign:
 
 
 def rows_of(table: pa.Table) -> Counter[Any]:
-    """Each row as its values that are not null."""
+    """Return each row as its non-null values."""
     names = sorted(table.column_names)
     return Counter(
         tuple((name, row[name]) for name in names if row[name] is not None)
@@ -209,7 +210,7 @@ def rows_of(table: pa.Table) -> Counter[Any]:
 
 
 def assert_equal(what: str, found: Counter[Any], wanted: Counter[Any]) -> None:
-    """Fail, with some rows, where they differ."""
+    """Fail with some of the differing rows if the two are not equal."""
     missing, extra = wanted - found, found - wanted
     assert not missing and not extra, (
         f"{what}: {missing.total()} rows are missing, {extra.total()} too many, of"

@@ -1,6 +1,6 @@
 """Load on three tables, from threads that survive kills of the daemon.
 
-events    appended, partitioned; columns are added as it goes
+events    appended, partitioned; columns are added over time
 accounts  keyed: upserts and deletes; a column is added
 moved     keyed and replicated: inserts, updates, moved keys, deletes, in transactions
 """
@@ -25,7 +25,7 @@ IDS = 400
 
 
 class Load:
-    """Writers; started by ``with``, and ended with it."""
+    """Writers that run within a ``with`` block."""
 
     def __init__(self, endpoint: str, other: str, seed: int) -> None:
         self._endpoint = endpoint
@@ -45,7 +45,7 @@ class Load:
         ]
 
     def create(self) -> None:
-        """Make the tables."""
+        """Create the tables."""
         with Client(self._endpoint, retry=PATIENT) as client:
             plain = pa.schema([("id", pa.int64()), ("v", pa.string())])
             client.create_table(NAMESPACE, "events", plain, partition_by=["bucket(3, id)"])
@@ -113,7 +113,7 @@ class Load:
             self._stop.wait(rng.random() * 0.02)
 
     def _moved(self, client: Client, rng: random.Random) -> None:
-        """Changes of a replicated table; what the daemon does not have is sent again."""
+        """Replicate changes of a table; resend those that the daemon lacks."""
         stream = client.sync(NAMESPACE, "source")
         there: set[int] = set()
         sequence = 0
@@ -142,7 +142,7 @@ class Load:
 
 
 def _changes(rng: random.Random, there: set[int], sequence: int) -> tuple[pa.RecordBatch, set[int]]:
-    """A transaction's changes, no key twice, and the keys that there are after it."""
+    """Return a transaction's changes, each key at most once, and the keys present after it."""
     there, used = set(there), set[int]()
     old: list[int | None] = []
     new: list[int | None] = []

@@ -1,4 +1,4 @@
-"""Sinks in memory: a bag of rows, or rows by key; with or without transactions."""
+"""Sinks in memory: a bag of rows or rows by key, with or without transactions."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Row = tuple[Any, ...]
 
 
 class Crash(Exception):
-    """The process is gone, for a test."""
+    """A simulated crash of the process."""
 
 
 @dataclass
 class Kept:
-    """What is kept of a copy."""
+    """The rows of one copy."""
 
     rows: list[tuple[str, int, Row]] = field(default_factory=list)
-    """Partition, group and row, of a table without a key."""
+    """Partition, group and row, for a table without a key."""
     by_key: dict[Row, tuple[str, Row]] = field(default_factory=dict)
 
 
 @dataclass
 class Disk:
-    """What outlives a sink: the copy that is shown, one that is being built, and the states."""
+    """The data that outlives a sink: the visible copy, one in progress, and the states."""
 
     shown: Kept | None = None
     building: Kept | None = None
@@ -39,14 +39,14 @@ class Disk:
 
     @property
     def target(self) -> Kept:
-        """Where rows go."""
+        """The copy that takes new rows."""
         kept = self.shown if self.building is None else self.building
         assert kept is not None, "rows before any version was begun"
         return kept
 
 
 class PlainSink(FollowerSink):
-    """A sink that has nothing but the six calls."""
+    """A sink with only the six required calls."""
 
     version = "1"
 
@@ -96,7 +96,7 @@ class PlainSink(FollowerSink):
 
 
 class OwnStates:
-    """The states of a sink."""
+    """The state store of a sink."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -112,14 +112,14 @@ class OwnStates:
 
 
 class StatefulSink(PlainSink):
-    """A plain sink that keeps its states."""
+    """A plain sink that stores its own states."""
 
     def checkpoint_store(self) -> OwnStates:
         return OwnStates(self.disk)
 
 
 class MemorySink(StatefulSink):
-    """A sink with transactions that can take rows back."""
+    """A sink with transactions that can remove rows again."""
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

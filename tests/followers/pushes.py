@@ -29,7 +29,7 @@ Row = tuple[int, str]
 
 
 def pushed_rows(label: str) -> pa.RecordBatch:
-    """The rows of a push."""
+    """Return the rows of a push."""
     ids = pa.array(range(PUSHED), pa.int64())
     return pa.record_batch({"id": ids, "v": [label] * PUSHED})
 
@@ -46,7 +46,7 @@ class Pushes:
         self._order = config.order()
 
     def begin(self, push_id: str) -> PushRecord:
-        """A version without data."""
+        """Create a version without data."""
         plan = with_schema(PushPlan(), pushed_rows("").schema)
         record = new_push(push_id, self.table, self._order, {}, utc_now(), plan)
         self.region.register_schema(record)
@@ -54,24 +54,24 @@ class Pushes:
         return record
 
     def fill(self, record: PushRecord) -> None:
-        """The data of a push, all at once."""
+        """Write all data of a push at once."""
         rows = pushed_rows(record.push_id)
         self.region.commit_data(record, write_rows([self.region], record, rows))
 
     def made(self, push_id: str) -> PushRecord:
-        """A version with its data, that nobody was told of."""
+        """Create a version with its data, but do not announce it."""
         record = self.begin(push_id)
         self.fill(record)
         return record
 
     def prepare(self, record: PushRecord) -> None:
-        """Return when all followers have confirmed it."""
+        """Return when all followers have confirmed the version."""
         self.region.start_followers(record)
         until(lambda: not self.region.lagging_followers(record), "followers to confirm")
 
 
 def check_view(rows: Sequence[Row]) -> str:
-    """Fail unless these are all rows of one push, and streamed ones without a gap; that push."""
+    """Return the push whose rows these are; fail on a mixture, or a gap in the streamed rows."""
     by_label: dict[str, list[int]] = defaultdict(list)
     for id_, label in rows:
         by_label[label].append(id_)
@@ -84,15 +84,15 @@ def check_view(rows: Sequence[Row]) -> str:
 
 
 def in_duckdb(path: Path, table: str) -> list[Row]:
-    """The rows that a reader of a file finds."""
+    """Return the rows that a reader of a DuckDB file sees."""
     with open_copy(path, wait_s=30.0) as reader:
         return reader.execute(f"SELECT id, v FROM {table}").fetchall()
 
 
 def in_parquet(path: Path, table: str) -> list[Row]:
-    """The rows that a reader of a folder finds, which looks once where its name leads.
+    """Return the rows that a reader of a folder sees; it resolves the link once.
 
-    It looks again where two commits were faster than it.
+    The reader repeats this if two commits overtook it.
     """
     while True:
         folder = (path / table).resolve(strict=True)
@@ -104,14 +104,14 @@ def in_parquet(path: Path, table: str) -> list[Row]:
 
 
 class Reading:
-    """Reads a copy all the time, and sees a whole one each time."""
+    """Reads a copy continuously and checks that each view is complete."""
 
     def __init__(self, read: Callable[[], list[Row]]) -> None:
         self._read = read
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.labels: list[str] = []
-        """The pushes that were seen, one after another."""
+        """The pushes seen, in order."""
         self.error: BaseException | None = None
 
     def __enter__(self) -> Reading:
@@ -136,7 +136,7 @@ class Reading:
 
 @contextmanager
 def streaming(endpoint: str, namespace: str, table: str) -> Iterator[Callable[[], int]]:
-    """Writes rows with rising ids all the while; gives how many are acknowledged."""
+    """Write rows with rising ids in a thread; yield a function that counts acknowledged rows."""
     stop, written = threading.Event(), [0]
     errors: list[BaseException] = []
 

@@ -37,7 +37,7 @@ OPTIONS = FollowOptions(wait_s=20.0, connect_s=1.0)
 def failure(
     daemon: Daemon, disk: Disk, table: Table, store: str | None = None, **asked: Any
 ) -> ClientError:
-    """The error that following ends with."""
+    """Return the error that ends the follower."""
     follower = Follower(daemon.flight, lambda of: MemorySink(of, disk), store, options=OPTIONS)
     follower.follow(*table, **asked)
     with follower, pytest.raises(ClientError) as caught:

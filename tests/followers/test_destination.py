@@ -1,4 +1,4 @@
-"""Destinations by name, and classes of users."""
+"""Destinations by name, and user-defined sink classes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Outer:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory for modules of the user's."""
+    """A working directory for the user's modules."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)

@@ -1,15 +1,15 @@
-"""What went wrong elsewhere with DuckDB files that are written to in small steps, tried on ours.
+"""Regression tests for reported bugs with small writes to DuckDB files.
 
 duckdb#15836     a log with a key that was deleted and inserted could not be replayed
 duckdb#19712, #22044, #18732   a log with DDL could not be replayed after a kill
-duckdb#25399, #16520   a key that was deleted is refused in the same transaction, after DDL too
-duckdb#25360     all rows replaced after a new column: an error that cannot be rolled back
-duckdb#3127      rows put before and after a new column, in one transaction: its values lost
-distillery#650   a log that was cut off by a full disk: no start until it was deleted by hand
+duckdb#25399, #16520   a deleted key is refused in the same transaction, also after DDL
+duckdb#25360     replacing all rows after a new column: an error without a rollback
+duckdb#3127      rows put before and after a new column in one transaction: its values lost
+distillery#650   a full disk truncated a log: no start until a manual delete
 spiceai#13985    a checkpoint on a full disk empties the file
-duckdb#8261, #109   rows replaced again and again: the file grows for ever
-rill#3356        attached and detached again and again: memory grows for ever
-kafka-connect-jdbc#1562   deletes after the updates of their batch
+duckdb#8261, #109   repeated replacement of rows: the file grows without bound
+rill#3356        repeated attach and detach: memory grows without bound
+kafka-connect-jdbc#1562   deletes ran after the updates of their batch
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed(path: Path) -> None:
-    """A file as it lies there when all that came last is in its log alone."""
+    """Leave a file whose last transactions exist only in its log."""
     command = [sys.executable, "-c", KILLED_BEFORE_THE_CHECKPOINT, str(path)]
     assert subprocess.run(command, cwd=ROOT).returncode == -9
     assert log_of(path).stat().st_size > 0
@@ -85,7 +85,7 @@ def log_of(path: Path) -> Path:
 
 
 def check(path: Path) -> int:
-    """Check that rows and state agree in the program's file; how far it was."""
+    """Check that rows and state agree in the program's file; return the last transaction."""
     database = DuckDBDatabase(path)
     sink = database.sink(KEYED)
     with sink.transaction():
@@ -105,7 +105,7 @@ def test_a_file_is_gone_on_from_whose_last_transactions_are_in_the_log_alone(
 ) -> None:
     path = tmp_path / "c.duckdb"
     killed(path)
-    # A reader finds them, too, before any follower has opened the file.
+    # A reader also finds them before any follower has opened the file.
     assert len(seen(path)) == 5
     assert check(path) == 5
 
@@ -185,9 +185,9 @@ def test_neither_the_file_nor_memory_grows_with_transactions(tmp_path: Path) -> 
             states.put(KEYED.key(), os.urandom(2_000))
             connections.append(sink.connection)
         sizes.append(path.stat().st_size)
-    # Two megabytes are one block for each of few things; replaced rows leave nothing behind.
+    # Two megabytes allow one block for each of a few structures; replaced rows leave no garbage.
     assert max(sizes[-40:]) <= max(sizes[:40]) + (2 << 20)
-    # Memory is DuckDB's to free with the connection.
+    # DuckDB frees memory with the connection.
     assert connections[0] is connections[1] is not connections[-1]
     with duckdb.connect(str(path), read_only=True) as reader:
         assert reader.execute("SELECT count(*) FROM visits").fetchall() == [(200,)]
@@ -213,7 +213,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_call_is_waited_for(small_disk: P
     sink = begun(DuckDBDatabase(small_disk / "f.duckdb"), table)
     guard = SinkCalls(sink, lambda call, seconds, error: None)
     (small_disk / "filler").write_bytes(bytes(FILE_SYSTEM_BYTES - (16 << 20)))
-    many = 4_000_000  # DuckDB does not keep so many until the transaction ends
+    many = 4_000_000  # DuckDB does not buffer this many rows until the transaction ends
     hashes = np.random.default_rng(1).integers(0, 1 << 63, many, np.uint64)
     sent = Rows(pa.table({"h": hashes}), (Run("p", 1, many),))
     pq.write_table(sent.batch, small_disk.with_name("rows.parquet"), compression="none")

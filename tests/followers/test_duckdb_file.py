@@ -1,4 +1,4 @@
-"""A DuckDB file shared by its follower and readers, and files that are refused."""
+"""A follower and readers share a DuckDB file; unsuitable files are refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(file: DuckDBFile, *statements: str) -> None:
 
 @contextlib.contextmanager
 def held(path: Path, how: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has the file open."""
+    """Run another process that has the file open."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path), how],
         stdin=subprocess.PIPE,
@@ -96,7 +96,7 @@ def test_readers_open_the_file_between_transactions(path: Path) -> None:
     for number in range(3):
         with file.transaction() as connection:
             connection.execute("INSERT INTO t VALUES (?)", [number])
-        # Nothing lies beside it: what a reader copies is the whole.
+        # No file lies next to it: a copy of this file is complete.
         assert [other.name for other in path.parent.iterdir()] == [path.name]
         with held(path, "read"), held(path, "read"):
             pass
@@ -111,7 +111,7 @@ def test_a_new_file_is_one_that_every_duckdb_since_1_0_reads(path: Path) -> None
             "INSERT INTO t VALUES (TIMESTAMP_NS '2026-11-26 12:00:00', MAP{'a': [1]})"
         )
     file.close()
-    # After a checksum and the magic: the version of the storage, which was 64 in DuckDB 1.0.
+    # The storage version follows a checksum and the magic; DuckDB 1.0 has 64.
     assert path.read_bytes()[8:20] == b"DUCK" + (64).to_bytes(8, "little")
 
 
@@ -240,7 +240,7 @@ def test_a_new_file_is_there_whole_or_not_at_all_for_readers_and_after_a_kill(pa
 
     for length in (0, 4096, 12288):
         path.unlink()
-        new.write_bytes(whole[:length])  # as a process leaves it that is killed in the middle
+        new.write_bytes(whole[:length])  # as a process leaves it that is killed during the write
         done = threading.Event()
         looker = threading.Thread(target=look, args=(done,))
         looker.start()

@@ -114,7 +114,7 @@ def test_a_reader_in_the_followers_process_does_not_let_another_process_write(
     assert inside.wait(30)
     with pytest.raises(TimedOut, match="a follower in another thread writes to it"):
         open_copy(path, wait_s=0.05)
-    # DuckDB's lock is still there: the file was not opened once more.
+    # DuckDB's lock still exists: the file was not opened a second time.
     code = f"import duckdb; duckdb.connect({str(path)!r})"
     refused = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "Could not set lock" in refused.stderr

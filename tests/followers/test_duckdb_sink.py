@@ -49,7 +49,7 @@ def rows(ids: list[int], part: str = "p", at: int = 0, **more: Any) -> Rows:
 
 
 def begun(database: DuckDBDatabase, table: FollowedTable = APPENDED) -> DuckDBSink:
-    """A sink with an empty copy that readers see."""
+    """Return a sink with an empty copy that readers see."""
     sink = database.sink(table)
     with sink.transaction():
         sink.on_start_version([], is_current=True)
@@ -57,7 +57,7 @@ def begun(database: DuckDBDatabase, table: FollowedTable = APPENDED) -> DuckDBSi
 
 
 def seen(path: Path, query: str = "SELECT * FROM visits ORDER BY id") -> list[Any]:
-    """What a reader finds, another process as far as DuckDB knows."""
+    """Return what another process reads; to DuckDB this connection is one."""
     with duckdb.connect(str(path), read_only=True) as reader:
         return reader.execute(query).fetchall()
 
@@ -183,7 +183,7 @@ def test_readers_see_the_earlier_copy_until_the_new_one_is_whole(
         sink.on_start_version(["p"], is_current=False)
         sink.put(rows([2], v=[1]))
     assert seen(path) == [(1, "h1")]
-    # Begun anew: what was begun before goes.
+    # A second begin discards the first one's rows.
     with sink.transaction():
         sink.on_start_version(["p"], is_current=False)
         sink.put(rows([7], v=[1]))

@@ -1,4 +1,4 @@
-"""Each value of a table stays equal in DuckDB, or its column is refused."""
+"""Each value of a table keeps its value in DuckDB, or its column is refused."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.cli.test_output_values import batches, counted
 from tests.cli.test_round_trip import all_types
 
 ZONE = "SET TimeZone = 'America/New_York'"
-"""Not UTC, so that whoever casts by the session's zone is found out."""
+"""Not UTC, so that a cast by the session's time zone fails the test."""
 
 
 def there_and_back(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
-    """The rows after they were inserted into a table of the types that we say."""
+    """Return the rows after a round trip through a table of the declared types."""
     connection.execute(f"CREATE OR REPLACE TABLE t ({columns_sql(rows.schema)})")
     connection.register("sent", to_written(rows))
     connection.execute("INSERT INTO t SELECT * FROM sent")
@@ -42,7 +42,7 @@ def check_same(found: pa.Table, sent: pa.Table) -> None:
 
 
 def counts(column: pa.ChunkedArray) -> list[object]:
-    """The values, with times as what they count: Python has no names for the far ones."""
+    """Return the values, times as integers: Python cannot represent the distant ones."""
     found: list[object] = column.cast(counted(column.type)).to_pylist()
     return found
 
@@ -52,12 +52,12 @@ def test_any_batch_is_the_same_after_it_was_in_duckdb(
     batch: pa.RecordBatch, data: st.DataObject
 ) -> None:
     with duckdb.connect() as connection:
-        # A slice is a batch that begins in the middle of its memory.
+        # A slice begins in the middle of its batch's memory.
         cut = pa.Table.from_batches([batch.slice(data.draw(st.integers(0, batch.num_rows)))])
         try:
             found = there_and_back(connection, cut)
         except duckdb.InvalidInputException as exc:
-            assume("duplicate key" not in str(exc))  # no map of DuckDB's
+            assume("duplicate key" not in str(exc))  # DuckDB's maps have no duplicate keys
             raise
         check_same(found, cut)
 

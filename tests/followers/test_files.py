@@ -22,7 +22,7 @@ from tests.drivers.wire import Table
 
 @pytest.fixture
 def manifest(shared: Daemon, table: Table) -> Manifest:
-    """Three files; the last two have a column more."""
+    """Three files; the last two have one more column."""
     with Client(shared.flight) as client:
         for start, more in ((0, {}), (10, {"w": [1.5] * 10}), (20, {"w": [2.5] * 10})):
             rows = {"id": list(range(start, start + 10)), "v": [f"v{start}"] * 10, **more}

@@ -1,4 +1,4 @@
-"""A process that writes a copy is killed at any moment: rows and state agree."""
+"""A process that writes a copy is killed at any moment; rows and state agree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.followers.killed_sink import table
 ROOT = Path(__file__).resolve().parents[3]
 KILLS = 6
 Seen = tuple[dict[str, Any], list[int], list[str]]
-"""The state, the ids in order, and the columns that readers find."""
+"""The state, the ids in order, and the columns visible to readers."""
 
 
 def in_duckdb(path: Path) -> Seen:
@@ -34,7 +34,7 @@ def in_duckdb(path: Path) -> Seen:
 
 
 def in_parquet(path: Path) -> Seen:
-    # As a reader finds it, before anything is recovered.
+    # As a reader sees it before any recovery.
     files = [pq.read_table(file) for file in (path / "visits").glob("*.parquet")]
     ids = sorted(id_ for file in files for id_ in file["id"].to_pylist())
     followed = table("parquet:")
@@ -66,7 +66,7 @@ def test_rows_and_state_agree_whenever_the_process_is_killed(
 
 
 def killed(into: str, rng: random.Random) -> int:
-    """Run the program and kill it; the last transaction that it told of."""
+    """Run the program and kill it; return the last transaction that it printed."""
     command = [sys.executable, "-m", "tests.followers.killed_sink", into]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -75,7 +75,7 @@ def killed(into: str, rng: random.Random) -> int:
     for _ in range(rng.randrange(1, 15)):
         told = int(process.stdout.readline())
     try:
-        # Anywhere in what comes next: nothing says where.
+        # The kill hits any point of the next transaction.
         process.wait(rng.random() * 0.05)
     except subprocess.TimeoutExpired:
         process.kill()

@@ -1,4 +1,4 @@
-"""The short form of the kills; ``make follow`` is the long one."""
+"""The short form of the kill tests; ``make follow`` runs the long one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a sink is kept at the daemon, which loses its disk."""
+"""A sink's state is stored at a daemon that loses its disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.followers.world import World, WorldFeed, copy_of
 
 
 class TakingBack(PlainSink):
-    """A sink that takes rows back, without transactions and states of its own."""
+    """A sink that removes rows again, without transactions or its own states."""
 
     def take_back(self, part: str, groups: Sequence[int]) -> None:
         kept = self.disk.target
@@ -71,14 +71,14 @@ def test_rows_that_were_told_and_lost_are_not_in_the_copy(tmp_path: Path, runs: 
 
 
 class KeepingStates(TakingBack, StatefulSink):
-    """The same, and its states are its own, beside its rows and not with them."""
+    """The same sink, which stores its own states, but not atomically with the rows."""
 
 
 class Losing(WorldFeed):
     """The feed of a daemon that loses its disk before one of the questions."""
 
     lost_before = 0
-    """Which, from now on; 0 is none."""
+    """The daemon loses its disk before this many more questions; 0 for never."""
 
     def ask(self, after: FeedPosition | None, version: int | None, wait_s: float) -> LiveAnswer:
         self.lost_before -= 1
@@ -101,7 +101,7 @@ def test_a_disk_lost_between_two_questions_leaves_no_row_behind_a_state(
         world.write({number: ([{"p": number, "id": number, "v": "a"}], [])})
     copy.advance(0.0)
     assert content(disk, keyed=False).total() == 2
-    # The follower is killed after the rows were put, and before their state was.
+    # The follower is killed between the rows and their state.
     disk.states = before
     feed = Losing(world)
     copy = copy_of(world, disk, kind=KeepingStates, feed=feed)

@@ -1,4 +1,4 @@
-"""A copy compared with a model of the table, under random events in random order."""
+"""A copy is compared with a model of the table, under random events in random order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILTER: Any = [[["id", ">", 2]]]
 
 
 class Machine(RuleBasedStateMachine):
-    """A world, and a follower that is killed now and then."""
+    """A world, and a follower that is killed from time to time."""
 
     keyed = False
     sink_class: type[StatefulSink] = MemorySink
@@ -187,7 +187,7 @@ class Keyed(Machine):
 
 
 class Plain(Machine):
-    """A sink without transactions, that takes nothing back."""
+    """A sink without transactions that removes no rows."""
 
     sink_class = StatefulSink
 

@@ -1,6 +1,6 @@
-"""What went wrong in systems that do the same job, tried on ours.
+"""Regression tests for bugs reported in similar systems.
 
-Each test is named after what must not happen, and says where it happened.
+Each test is named after the failure and cites the reports.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ def following(
 
 @contextmanager
 def served(tmp_path: Path) -> Iterator[tuple[Daemon, Client]]:
-    """A daemon that flushes when it is told to, and a client."""
+    """Yield a daemon that flushes only on request, and a client."""
     daemon = Daemon.start(tmp_path / "d", arguments=steady_flight(), persist__max_age="1h")
     with daemon, Client(daemon.flight) as client:
         yield daemon, client
 
 
 def test_a_second_snapshot_does_not_come_on_top_of_the_first(tmp_path: Path) -> None:
-    """MaterializeInc/materialize#14211, confluentinc/kafka-connect-jdbc#1502: a source that had
-    lost its place took a snapshot again; what was there before stayed, also what was deleted."""
+    """MaterializeInc/materialize#14211, confluentinc/kafka-connect-jdbc#1502: a source lost its
+    position and took a second snapshot; the earlier rows stayed, deleted ones included.
+    """
 
     class Newer(MemorySink):
         version = "2"
@@ -82,7 +83,7 @@ def test_a_second_snapshot_does_not_come_on_top_of_the_first(tmp_path: Path) -> 
 
 
 class Stops(MemorySink):
-    """A sink of another version that takes no row."""
+    """A sink of another version that accepts no rows."""
 
     version = "3"
 
@@ -91,7 +92,7 @@ class Stops(MemorySink):
 
 
 class Slow(MemorySink):
-    """A sink that is slow, and is then told to go on."""
+    """A sink that waits until a test opens its gate."""
 
     gate = threading.Event()
     reached = threading.Event()
@@ -103,8 +104,9 @@ class Slow(MemorySink):
 
 
 def test_a_full_buffer_does_not_stop_recovery_while_rows_come(tmp_path: Path) -> None:
-    """risingwavelabs/risingwave#24693, #24991: the channel of what came live was full before the
-    snapshot was done, and each waited for the other."""
+    """risingwavelabs/risingwave#24693, #24991: the channel of live rows was full before the
+    snapshot was done, and the two waited for each other.
+    """
     disk = Disk()
     Slow.gate.clear()
     Slow.reached.clear()
@@ -125,8 +127,9 @@ def test_a_full_buffer_does_not_stop_recovery_while_rows_come(tmp_path: Path) ->
 
 
 def test_a_fill_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    """risingwavelabs/risingwave#13795, debezium/debezium#7738: the progress of a snapshot was lost
-    with a restart; #20159 there: it was said to be done while rows were left."""
+    """risingwavelabs/risingwave#13795, debezium/debezium#7738: a restart lost a snapshot's
+    progress; risingwave#20159: a snapshot was reported as done while rows remained.
+    """
     disk = Disk()
     with served(tmp_path) as (daemon, client):
         for number in range(6):
@@ -157,8 +160,9 @@ def test_a_fill_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_table_of_the_same_name_is_not_taken_for_the_one_before(
     tmp_path: Path, is_pushed: bool
 ) -> None:
-    """electric-sql/electric#1689, #2441, apache/kafka#22248 (MirrorMaker 2): a table that was
-    dropped and made anew was gone on with at the old place."""
+    """electric-sql/electric#1689, #2441, apache/kafka#22248 (MirrorMaker 2): a table was dropped
+    and created again, and replication resumed at the old position.
+    """
     disk = Disk()
     with Daemon.start(tmp_path / "d", arguments=steady_flight(), persist__max_age="1h") as daemon:
         with Client(daemon.flight) as client:
@@ -190,8 +194,9 @@ def test_a_table_of_the_same_name_is_not_taken_for_the_one_before(
 
 
 def test_rows_that_are_written_while_a_follower_begins_are_not_lost(tmp_path: Path) -> None:
-    """electric-sql/electric#4773, apache/flink-cdc#784, #1206: what was written between the
-    snapshot and the stream was in neither."""
+    """electric-sql/electric#4773, apache/flink-cdc#784, #1206: rows written between the snapshot
+    and the stream were in neither.
+    """
     with (
         Daemon.start(
             tmp_path / "d", persist__max_age="200ms", query__tail_retain="200ms"
@@ -225,8 +230,9 @@ def test_rows_that_are_written_while_a_follower_begins_are_not_lost(tmp_path: Pa
 
 
 def test_columns_that_come_while_nobody_follows_are_there_afterwards(tmp_path: Path) -> None:
-    """apache/flink-cdc#3502, #2910, #1495: after a restart a column that had been added meanwhile
-    was missing in the target, or was added twice; rows written around it were lost."""
+    """apache/flink-cdc#3502, #2910, #1495: after a restart, a column added meanwhile was missing in
+    the target or was added twice; rows written at that time were lost.
+    """
     disk = Disk()
     with served(tmp_path) as (daemon, client):
         write(client, "t", 0)
@@ -244,8 +250,9 @@ def test_columns_that_come_while_nobody_follows_are_there_afterwards(tmp_path: P
 
 
 def test_a_daemon_that_came_back_with_an_older_log_is_not_gone_on_from(tmp_path: Path) -> None:
-    """benbjohnson/litestream#783: a source was restored from a backup, the replica was ahead of it,
-    and nothing was copied until the source had passed the replica's place."""
+    """benbjohnson/litestream#783: a source was restored from a backup and the replica was ahead of
+    it; nothing was copied until the source had passed the replica's position.
+    """
     disk = Disk()
     with Daemon.start(tmp_path / "d", arguments=steady_flight(), persist__max_age="1h") as daemon:
         with Client(daemon.flight) as client:
@@ -273,8 +280,9 @@ def test_a_daemon_that_came_back_with_an_older_log_is_not_gone_on_from(tmp_path:
 
 
 def test_a_store_that_fails_in_the_middle_of_a_fill_is_read_again() -> None:
-    """risingwavelabs/risingwave#26710: once rows of a snapshot had been emitted, an error of the
-    next read left it waiting for ever."""
+    """risingwavelabs/risingwave#26710: after some rows of a snapshot had been emitted, an error of
+    the next read left it waiting forever.
+    """
     world, disk = World(keyed=False), Disk()
     for number in range(4):
         world.write({0: ([{"p": 0, "id": number, "v": "a"}, {"p": 0, "id": 9, "v": "b"}], [])})
@@ -307,8 +315,9 @@ class FailingFiles(WorldFiles):
 
 
 def test_deletes_of_rows_that_are_not_there_do_no_harm(tmp_path: Path) -> None:
-    """MaterializeInc/materialize#13496: a retraction for a row that the copy did not have made the
-    whole of it unreadable."""
+    """MaterializeInc/materialize#13496: a retraction of a row that the copy lacked made the whole
+    copy unreadable.
+    """
     disk = Disk()
     with served(tmp_path) as (daemon, client):
         client.create_table("n", "k", KEYED, primary_key=["id"])

@@ -46,7 +46,7 @@ def rows(ids: list[int], part: str = "p", at: int = 0, **more: list[object]) -> 
 
 
 def seen(folder: Path) -> list[int]:
-    """The ids that a reader finds."""
+    """Return the ids that a reader sees."""
     return sorted(pq.read_table(folder / "visits", columns=["id"])["id"].to_pylist())
 
 
@@ -63,7 +63,7 @@ def test_readers_see_the_columns_of_the_table_and_no_others(
         sink.put(rows([1, 2], at=5))
         sink.put(rows([3], at=6))
     assert pq.read_table(folder / "visits").to_pylist() == rows([1, 2, 3]).batch.to_pylist()
-    # One file for a transaction; DuckDB and whoever else lists a folder find it.
+    # One file per transaction; DuckDB finds it, as does any other reader that lists the folder.
     assert [path.name for path in folder.iterdir() if path.name != ".ingester"] == ["visits"]
     assert len(list((folder / "visits").glob("*.parquet"))) == 1
     pattern = str(folder / "visits" / "*.parquet").replace("'", "''").replace("[a]", "?a?")

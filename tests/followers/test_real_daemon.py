@@ -1,4 +1,4 @@
-"""A follower of a real daemon: files, then the tail, then live, with restarts of both."""
+"""A follower of a real daemon: files, then the tail, then live rows, with restarts of both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = FollowOptions(wait_s=0.5, room=1)
 
 
 def rows_of(client: Client, table: str, **asked: Any) -> Counter[Any]:
-    """The table's rows, as a sink in memory has them."""
+    """Return the table's rows in the form of a sink in memory."""
     found = client.query("n", table, **asked)
     names = found.column_names
     return Counter(

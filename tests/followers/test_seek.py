@@ -76,7 +76,7 @@ def test_a_copy_that_begins_at_a_time_has_what_came_into_files_since_and_the_tai
     world, disk = World(keyed=False), Disk()
     write(world, 1)
     world.flush(0)
-    world.clean_up(1)  # the model's oldest kept version is that of every time
+    world.clean_up(1)  # the model's oldest kept version stands for every time
     write(world, 2)
     world.flush(0)
     write(world, 3)

@@ -1,4 +1,4 @@
-"""The encoding of states, and the groups that are not in a file yet."""
+"""The encoding of states, and the groups not flushed yet."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon that keeps rows in buffers until it is told."""
+    """A daemon that flushes only on request."""
     folder = tmp_path_factory.mktemp("calm") / "d"
     with Daemon.start(folder, persist__max_age="1h", manifest__refresh="10ms") as started:
         yield started
@@ -68,13 +68,13 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for people and stores waits less."""
+    """Shorten the waits for people and stores."""
     for name in ("LOOK_S", "KEEP_UP_S", "TRY_AGAIN_S", "DROP_AFTER_S"):
         monkeypatch.setattr(versions, name, 0.3)
 
 
 def made_table(daemon: Daemon, *, keyed: bool = False) -> str:
-    """A table with the rows of a push, in files."""
+    """Create a table whose files hold the rows of a push."""
     table = next(NAMES)
     with Client(daemon.flight) as client:
         key = ["id"] if keyed else None
@@ -91,7 +91,7 @@ def follower_of(daemon: Daemon, table: str, make: Any, **options: Any) -> Follow
 
 
 def at_version(follower: Follower, version: int) -> Callable[[], bool]:
-    """Whether the copy is whole and of that version."""
+    """Return a check that the copy is complete and at the version."""
     (status,) = follower.status()
 
     def is_there() -> bool:
@@ -148,7 +148,7 @@ def test_readers_see_one_version_or_the_other_through_pushes_and_a_rollback(
 
 
 def kept_in(path: Path, table: str) -> int:
-    """The copies that a file or a folder has of a table."""
+    """Return the number of copies of a table in a file or folder."""
     if path.is_dir():
         return len(list((path / ".ingester" / "n" / table).iterdir()))
     with open_copy(path) as reader:
@@ -161,13 +161,13 @@ def kept_in(path: Path, table: str) -> int:
 
 
 class Killed(BaseException):
-    """The process ended here."""
+    """A simulated end of the process."""
 
 
 class KilledAt:
-    """An observer that ends a follower right behind its n-th commit.
+    """An observer that ends a follower right after its n-th commit.
 
-    Whoever ends within a transaction leaves what the one before it has left.
+    An end within a transaction leaves the state of the previous commit.
     """
 
     def __init__(self, commit: int) -> None:
@@ -213,7 +213,7 @@ def test_a_follower_that_is_killed_at_any_commit_goes_on_with_the_right_version(
 def pushed_beside(
     daemon: Daemon, path: Path, pushes: Pushes, record: PushRecord, killed: KilledAt
 ) -> None:
-    """A push beside a follower that may be killed: prepared if it comes so far, and swapped."""
+    """Push while a follower may be killed: swap, after a prepare if the follower confirms."""
     _, table = pushes.table
     make = DuckDBDatabase(path).sink
     with follower_of(daemon, table, make, observer=killed) as follower:
@@ -232,22 +232,22 @@ def pushed_beside(
 
 
 class Shelf:
-    """What outlives the sinks of a table: a copy by its version, and which one is shown."""
+    """The data that outlives a table's sinks: one copy per version, and which one is visible."""
 
     def __init__(self) -> None:
         self.disks: dict[int, Disk] = {}
         self.shown = 0
         self.held = threading.Event()
-        """Until it is set, no later version is filled."""
+        """Until this is set, no later version is filled."""
 
     @property
     def rows(self) -> Counter[Row]:
-        """What readers see."""
+        """The rows that readers see."""
         return content(self.disks[self.shown], keyed=False)
 
 
 class ShelvedSink(PlainSink):
-    """Keeps versions apart, and its states at the daemon."""
+    """Keeps versions apart and its states at the daemon."""
 
     def __init__(self, table: FollowedTable, shelf: Shelf) -> None:
         super().__init__(table, shelf.disks.setdefault(table.table_version, Disk()))
@@ -268,7 +268,7 @@ class ShelvedSink(PlainSink):
         self.shelf.shown = self.table.table_version
 
     def drop_version(self, table_version: int) -> None:
-        self.shelf.disks.pop(table_version, None)  # it may not be there
+        self.shelf.disks.pop(table_version, None)  # the version may not exist
 
 
 def test_who_has_not_confirmed_is_named_and_the_dead_are_not_waited_for(
@@ -310,7 +310,7 @@ def test_who_has_not_confirmed_is_named_and_the_dead_are_not_waited_for(
         pushes.prepare(later)
         pushes.region.swap(later)
         until(lambda: at_version(slow, 3)() and shelf.shown == 3, "the next one")
-        assert pushes.region.roll_back(later)  # to a copy that is still there, or just gone
+        assert pushes.region.roll_back(later)  # to a copy that still exists or was just dropped
         until(lambda: at_version(slow, 2)() and shelf.shown == 2, "the one before")
         assert shelf.rows == rows_of(client, table)
         until(lambda: list(shelf.disks) == [2], "other copies to be dropped")
@@ -320,7 +320,7 @@ def test_who_has_not_confirmed_is_named_and_the_dead_are_not_waited_for(
             ),
             "its state to go, too",
         )
-        # The state that came with the switch is gone on from.
+        # The follower resumes from the state that came with the switch.
         slow.close()
         client.write("n", table, {"id": [7000], "v": ["later"]})
         with follower_of(daemon, table, lambda of: ShelvedSink(of, shelf), name="slow") as again:
@@ -412,7 +412,7 @@ def test_a_daemon_that_was_killed_knows_its_followers_before_it_says_who_they_ar
 def test_a_follower_that_was_away_over_a_switch_and_back_has_what_the_table_has(
     calm: Daemon, keyed: bool, carry: bool
 ) -> None:
-    """Rows that came live went into the other version's files, and `applied` passes over them."""
+    """Live rows went into the other version's files, and `applied` passes over them."""
     table, disk = made_table(calm, keyed=keyed), Disk()
     pushes = Pushes(calm, "n", table)
     store, name = pushes.region.home.store, pushes.table
@@ -423,7 +423,7 @@ def test_a_follower_that_was_away_over_a_switch_and_back_has_what_the_table_has(
             follower.wait_current(20.0)
             client.write("n", table, {"id": [7000, 7001], "v": ["live"] * 2})
             equal_soon(client, disk, table, keyed=keyed)
-        # They are in buffers: a flush puts them into whichever version counts.
+        # The rows are in buffers: a flush writes them to the current version.
         switch_version(store, *name, push_some(store, name, "b", wanted=lambda add: False))
         until(lambda: client.describe(*name).table_version == 3, "the daemon to follow")
         client.persist(*name)

@@ -1,7 +1,7 @@
-"""A table, its daemon and its store in memory, as a follower sees them: files, manifest, live feed.
+"""A follower's view of a table in memory: files, manifest, live feed.
 
-Simple enough to be right: rows are tuples in lists, a flush moves operations from a list into a
-file. What there is at any moment says :meth:`World.truth`.
+The model is simple enough to be correct: rows are tuples in lists, and a flush moves operations
+from a list into a file. :meth:`World.truth` returns the table's rows at any moment.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Op:
     upserts: list[ROW]
     deletes: list[ROW] = field(default_factory=list)
     flushed_in: int = 0
-    """The version whose files have it."""
+    """The version whose files contain it."""
 
     @property
     def position(self) -> FeedPosition:
@@ -66,7 +66,7 @@ class Op:
 
 
 class World:
-    """A table with partitions ``p``."""
+    """A table partitioned by ``p``."""
 
     def __init__(self, *, keyed: bool) -> None:
         self.keyed = keyed
@@ -80,11 +80,11 @@ class World:
         self.seq = 0
         self.buffered: list[Op] = []
         self.gone: list[Op] = []
-        """Operations that are in files only."""
+        """Operations in files that the daemon no longer answers for."""
         self.taken_back_in = 0
-        """The version whose files lack rows that were told."""
+        """The version whose files lack rows already sent to followers."""
         self.known_epochs = {1}
-        """The epochs whose positions this daemon can answer for."""
+        """The epochs whose positions this daemon can resume from."""
         self.files: dict[str, list[ROW]] = {}
         self.versions: list[tuple[TableState, CommittedVersion]] = []
         self.kept_from = 1
@@ -92,11 +92,9 @@ class World:
         """Operations in files that the daemon still answers for."""
         self.lost: list[Op] = []
         self.at_most = 1000
-        """Operations in an answer."""
+        """The most operations in one answer."""
         self._numbers = itertools.count(1)
         self.commit(list(self.definition.actions()))
-
-    # ------------------------------------------------------------------------------ what happens
 
     @property
     def state(self) -> TableState:
@@ -126,7 +124,7 @@ class World:
         self.versions.append((state, change))
 
     def write(self, parts: dict[int, tuple[list[ROW], list[ROW]]]) -> None:
-        """One operation: rows and deleted keys by partition."""
+        """Write one operation: rows and deleted keys by partition."""
         self.seq += 1
         for p, (upserts, deletes) in parts.items():
             mine = [op for op in self.buffered if op.p == p and op.epoch == self.epoch]
@@ -134,14 +132,16 @@ class World:
             self.buffered.append(Op(self.epoch, self.seq, p, buffer, upserts, deletes))
 
     def freeze(self, p: int) -> None:
-        """What comes next to a partition goes into another buffer."""
+        """Freeze a partition's buffer; later operations go into another one."""
         for op in self.buffered:
             if op.p == p and op.buffer > 0:
                 op.buffer = -op.buffer
 
     def flush(self, p: int, *, drop: int = 0) -> None:
-        """The oldest buffer of a partition goes into files, without its first ``drop`` operations
-        (an origin that went to another daemon)."""
+        """Flush a partition's oldest buffer, without its first ``drop`` operations.
+
+        Dropped operations belong to an origin that moved to another daemon.
+        """
         mine = [op for op in self.buffered if op.p == p]
         if not mine:
             return
@@ -196,7 +196,7 @@ class World:
         )
 
     def compact(self, p: int, into: int | None = None) -> None:
-        """Files of a partition become one, and no row changes; it may lie in another partition."""
+        """Merge a partition's files into one, possibly in another partition; no row changes."""
         adds = list(self.state.partitions.get(self.key(p), ()))
         if not adds:
             return
@@ -205,7 +205,7 @@ class World:
         self.commit([*(Remove(path=a.path, reason="compaction") for a in adds), one], "spark")
 
     def others(self, p: int, rows: list[ROW], *, replace: bool = False) -> None:
-        """Another writer adds rows to files, or puts them in the place of all of a partition's."""
+        """Let another writer add rows to a partition's files, or replace all of its rows."""
         actions: list[Action] = []
         if self.keyed or replace:
             old = list(self.state.partitions.get(self.key(p), ()))
@@ -226,7 +226,7 @@ class World:
         self.commit([self.definition.schema_action()])
 
     def restart(self, *, recut: bool) -> None:
-        """The daemon starts anew: the log brings back what is in no file."""
+        """Restart the daemon: its log restores operations that are in no file."""
         self.epoch += 1
         self.known_epochs.add(self.epoch)
         self.forget()
@@ -240,7 +240,7 @@ class World:
         self._complete()
 
     def lose_disk(self) -> None:
-        """The daemon starts anew with an empty log: operations in no file are gone."""
+        """Restart the daemon with an empty log: operations in no file are lost."""
         self.epoch += 1
         self.known_epochs = {self.epoch}
         self.lost = self.buffered
@@ -248,7 +248,7 @@ class World:
         self.buffered = []
 
     def adopt(self) -> None:
-        """The lost log turns up: its operations go into files under their own identity."""
+        """Adopt the lost log: its operations are flushed under their own identity."""
         lost, self.lost = self.lost, []
         for p in sorted({op.p for op in lost}):
             for epoch in sorted({op.epoch for op in lost if op.p == p}):
@@ -268,17 +268,15 @@ class World:
             self.commit(done)
 
     def forget(self) -> None:
-        """The daemon answers no more for what is in files."""
+        """Let the daemon no longer answer for flushed operations."""
         self.gone += self.flushed
         self.flushed = []
 
     def clean_up(self, keep: int) -> None:
-        """Only the newest versions are kept, and their files."""
+        """Delete all but the newest versions, and files that no kept version needs."""
         self.kept_from = max(self.kept_from, len(self.versions) - keep + 1)
         needed = {p for state, _ in self.versions[self.kept_from - 1 :] for p in state.files}
         self.files = {path: rows for path, rows in self.files.items() if path in needed}
-
-    # ------------------------------------------------------------------------------ what there is
 
     def key(self, p: int) -> PartitionKey:
         return (1, (p,))
@@ -298,7 +296,7 @@ class World:
             there[self.row_key(row)] = row
 
     def truth(self, threshold: int | None = None) -> Counter[tuple[Any, ...]]:
-        """The rows of the table, each as a tuple of its values that are not null."""
+        """Return the table's rows, each as a tuple of its non-null values."""
         rows: list[ROW] = []
         parts = {key[1][0] for key in self.state.partitions} | {op.p for op in self.buffered}
         for p in parts:
@@ -317,7 +315,7 @@ class World:
 
 
 class WorldFiles:
-    """The files of a world, as a copy reads them."""
+    """The files of a world, in the form that a copy reads."""
 
     def __init__(self, world: World, filter_: Any = None) -> None:
         self.world = world
@@ -455,7 +453,7 @@ def copy_of(
     kind: type[StatefulSink] = MemorySink,
     feed: WorldFeed | None = None,
 ) -> FollowedCopy:
-    """A copy of a world's table, opened."""
+    """Return an open copy of a world's table."""
     table = FollowedTable("n", "t", 1, world.definition.schema, world.definition.primary_key)
     sink = SinkCalls(kind(table, disk), lambda *_: None)
     source = CopySource(files or WorldFiles(world), feed or WorldFeed(world))
