@@ -1,4 +1,4 @@
-"""Applies messages for the daemon to dicts, as a model of what the daemon does."""
+"""A model of how the daemon applies messages: tables are dicts of rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingester.postgres.sync_messages import SyncMessage
 
 Row = dict[str, Any]
 Tables = dict[str, dict[tuple[Any, ...], Row]]
-"""Each table's rows by key."""
+"""The rows of each table by key."""
 
 
 def apply_messages(messages: Iterable[SyncMessage | TruncatedTable], tables: Tables) -> None:

@@ -39,7 +39,7 @@ class Cluster:
     def __init__(
         self, dsn: str, programs: Path, environment: dict[str, str], start: Callable[[], Server]
     ) -> None:
-        """Start it. ``programs`` is where ``pgbench`` and the like are."""
+        """Start the server; ``programs`` is the folder of ``pgbench`` and other programs."""
         self.dsn = dsn
         self.programs = programs
         self.environment = environment
@@ -47,7 +47,7 @@ class Cluster:
         self._server = start()
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
-        """What the last statement answers; each is a transaction."""
+        """Run each statement as a transaction and return the rows of the last one."""
         import psycopg2
 
         connection = psycopg2.connect(self.dsn)
@@ -61,7 +61,7 @@ class Cluster:
             connection.close()
 
     def pgbench(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """``pgbench``, just started."""
+        """Start ``pgbench`` and return its process."""
         return subprocess.Popen(
             [str(self.programs / "pgbench"), *arguments, self.dsn],
             env=self.environment,
@@ -70,12 +70,12 @@ class Cluster:
         )
 
     def restart(self) -> None:
-        """End it at once, as in a crash, and start it again: all commits are there."""
+        """Kill the server, as in a crash, and start it again; no commit is lost."""
         self._server.end()
         self._server = self._start()
 
     def end(self) -> None:
-        """End it at once."""
+        """Kill the server."""
         self._server.end()
 
 
@@ -83,18 +83,18 @@ class Cluster:
 def serve(
     folder: Path, version: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[Cluster]:
-    """A cluster in a folder.
+    """Start a server for the block, with its data in a temporary folder.
 
     Args:
-        folder: where programs are installed, if that has to be.
-        version: one of :mod:`tests.postgres.versions`; Debian's, where none is said.
-        settings: further ones of ``postgres``, or others than :data:`SETTINGS`.
+        folder: where the programs are unpacked if they are not installed.
+        version: a version from :mod:`tests.postgres.versions`; by default Debian's.
+        settings: server settings, in addition to :data:`SETTINGS` or in their place.
 
     Raises:
-        Missing: there is no PostgreSQL here, and none can be had.
+        Missing: PostgreSQL is not installed and cannot be downloaded.
     """
     user = unprivileged_user()
-    place = Path(tempfile.mkdtemp(prefix="pg-"))  # Its sockets' paths may have 107 bytes.
+    place = Path(tempfile.mkdtemp(prefix="pg-"))  # Socket paths are limited to 107 bytes.
     try:
         if user is not None:
             shutil.chown(place, user)
@@ -123,7 +123,7 @@ def serve(
 def serve_or_skip(
     folder: Path, version: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[Cluster]:
-    """A cluster as of :func:`serve`; where there is none, the tests that want it are skipped."""
+    """Start a server as :func:`serve` does; if PostgreSQL is missing, skip the tests."""
     with ExitStack() as stack:
         try:
             cluster = stack.enter_context(serve(folder, version, settings))

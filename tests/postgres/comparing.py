@@ -1,10 +1,10 @@
-"""Compares source and copy without any code of the product: ``COPY`` beside a query of the daemon.
+"""Compares source and copy without code of the product: ``COPY`` against a query of the daemon.
 
     source ──COPY … CSV──▶ texts ──by the copy's own types──▶ values ┐
     daemon ──DoGet────────────────────────────────────────▶ values ┴─▶ differences
 
-A table of the source is compared under its name here. Generated columns are compared only if the
-copy has them; a column that the copy lacks counts as null.
+Each source table is compared with the table of its name in the copy. Generated columns are
+compared only if the copy has them. A column that the copy lacks counts as null.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """A table of the source, as the catalogue has it now."""
+    """A table of the source, as the catalog describes it now."""
 
     oid: int
     schema: str
     name: str
     kind: str
-    """``r`` or ``p`` (partitioned)."""
+    """``r`` for an ordinary table, ``p`` for a partitioned one."""
     is_partition: bool
     persistence: str
     columns: tuple[str, ...]
@@ -60,7 +60,7 @@ class SourceTable:
 
     @property
     def here(self) -> str:
-        """Its name in the copy."""
+        """The table's name in the copy."""
         if self.schema == "public":
             return _part(self.name)
         return f"{_part(self.schema)}.{_part(self.name)}"
@@ -68,11 +68,11 @@ class SourceTable:
 
 @dataclass(slots=True)
 class Difference:
-    """How a copy is not what its source is."""
+    """The differences between a copy and its source."""
 
     table: str
     rows: tuple[int, int] = (0, 0)
-    """At the source, in the copy."""
+    """The numbers of rows at the source and in the copy."""
     missing: list[tuple[Any, ...]] = field(default_factory=list)
     extra: list[tuple[Any, ...]] = field(default_factory=list)
     fault: str = ""
@@ -88,7 +88,7 @@ class Difference:
 
 
 def _shown(row: tuple[Any, ...]) -> str:
-    """A row with its large values cut, so that what differs is seen."""
+    """Format a row with its large values shortened, so that differences are visible."""
     texts = (repr(value) for value in row)
     return ", ".join(text if len(text) <= 40 else f"{text[:40]}…" for text in texts)
 
@@ -103,12 +103,12 @@ def _under(name: str) -> str:
 
 
 def column_here(name: str) -> str:
-    """A column's name in the copy."""
+    """Return a column's name in the copy."""
     return f"x{name}" if name.startswith("_") else name
 
 
 def source_tables(connection: Any) -> list[SourceTable]:
-    """All tables of the source."""
+    """Return all tables of the source."""
     with connection.cursor() as cursor:
         cursor.execute(_TABLES)
         found = cursor.fetchall()
@@ -133,7 +133,7 @@ def source_tables(connection: Any) -> list[SourceTable]:
 
 
 def read_source(connection: Any, table: SourceTable) -> list[list[str | None]]:
-    """All rows, as the texts of the types' output functions."""
+    """Return all rows, as the texts of the types' output functions."""
     from psycopg2 import sql
 
     names = sql.SQL(", ").join(sql.Identifier(name) for name in table.columns)
@@ -152,10 +152,10 @@ def read_source(connection: Any, table: SourceTable) -> list[list[str | None]]:
 def compare(
     connection: Any, client: fl.FlightClient, namespace: str, table: SourceTable
 ) -> Difference | None:
-    """How the copy differs; None where it does not.
+    """Return the differences between source and copy, or None if they are equal.
 
     Raises:
-        FlightError, ArrowException: there is no such table here, or it cannot be read.
+        FlightError, ArrowException: the copy does not exist or cannot be read.
     """
     copy = query(client, (namespace, table.here))
     texts = read_source(connection, table)
@@ -217,7 +217,7 @@ def _copy_rows(copy: pa.Table, names: list[str]) -> Iterator[tuple[Any, ...]]:
 
 
 def _same(value: Any) -> Any:
-    """NaN is not equal to itself, and a timestamp without a zone is one in UTC."""
+    """Make values comparable: NaN is not equal to itself, and naive timestamps are taken as UTC."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value
     if isinstance(value, dt.datetime):
@@ -226,7 +226,7 @@ def _same(value: Any) -> Any:
 
 
 def _reader(kind: pa.DataType) -> Callable[[str], Any]:
-    """How a text of the source is read as a value of a type here."""
+    """Return the function that reads a source text as a value of the copy's type."""
     if pa.types.is_boolean(kind):
         return {"t": True, "f": False}.__getitem__
     if pa.types.is_integer(kind):

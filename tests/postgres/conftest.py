@@ -13,7 +13,7 @@ from tests.postgres.cluster import Cluster, serve_or_skip
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """A server of the version that is the parameter, else of the one that is installed."""
+    """A server of the version in the fixture's parameter, by default the installed one."""
     version = getattr(request, "param", None)
     with serve_or_skip(tmp_path_factory.mktemp("postgres"), version) as running:
         yield running

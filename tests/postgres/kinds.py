@@ -1,4 +1,4 @@
-"""Faults that were reported for other replicators, each as a story."""
+"""Stories from faults that were reported for other replicators."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def _equal(*names: str) -> dict[str, str]:
 
 
 def _story(name: str, before: list[str], *then: str, table: str | None = None) -> Story:
-    """A table that is equal before and after something that is done to it."""
+    """Return a story of a table that equals its copy before and after some statements."""
     table = table or f"public.{name}"
     return Story(name, [Phase(before, {table: EQUAL}), Phase(then, {table: EQUAL})])
 
 
 def _poisoned(name: str, kind: str, good: str, bad: str) -> Story:
-    """A value that no column here can hold; it is taken out again."""
+    """Return a story of a value that no column of the copy can hold, and that is later replaced."""
     table = f"public.{name}"
     made = _table(name, f"id int PRIMARY KEY, w {kind}", f"VALUES (1, {good}), (2, {good})")
     put = f"INSERT INTO {name} VALUES (77, {bad})"
-    # The reason names the column and the key of the row.
+    # The reason must name the column and the row's key.
     reason = r"(?s)(?=.*\bw\b)(?=.*77)"
     heal = f"UPDATE {name} SET w = {good} WHERE id = 77"
     phases = [(made, EQUAL), ([put], reason), ([heal], EQUAL)]
@@ -61,7 +61,7 @@ POISON = [
                 [
                     "CREATE TABLE keyless (id int, v text)",
                     "INSERT INTO keyless VALUES (1, 'a'), (2, 'b')",
-                    # It is not published, so this passes at the source.
+                    # The table is not published, so the source accepts this update.
                     "UPDATE keyless SET v = 'c' WHERE id = 2",
                 ],
                 {"public.keyless": "key"},
@@ -331,12 +331,12 @@ GENERATED = [
         ],
     ),
 ]
-"""Of PostgreSQL 12 and newer."""
+"""Stories for PostgreSQL 12 and newer."""
 STORIES = [*MOVES, *POISON, *MEMBERS, *ALTERED, *CONDITIONS, *NAMES, *VALUES, *GENERATED]
 SCHEMAS = ["CREATE SCHEMA more", "CREATE SCHEMA sales", "CREATE SCHEMA roots"]
 
 PUBLICATION = "chosen"
-"""Of somebody's own making: partitions by their root, and of some tables a part only."""
+"""A publication made by an administrator: by partition root, and with part of some tables."""
 PUBLISHED = [
     "CREATE ROLE limited LOGIN REPLICATION",
     "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO limited",
@@ -434,7 +434,7 @@ ROOTS = [
         ],
     ),
 ]
-"""Of PostgreSQL 15 and newer."""
+"""Stories for PostgreSQL 15 and newer."""
 PUBLISHES_LESS = Story(
     "publishes less",
     [

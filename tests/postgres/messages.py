@@ -16,13 +16,13 @@ class _Unchanged:
 
 
 UNCHANGED = _Unchanged()
-"""A large value that an update did not change, and that the log omits."""
+"""A large value that an update did not change and that the log therefore omits."""
 Cell = bytes | None | _Unchanged
 Cells = tuple[Cell, ...]
 
 
 def tuple_data(texts: Sequence[Text]) -> bytes:
-    """A row; a cell may be None or UNCHANGED."""
+    """Encode a row; a cell may be None or UNCHANGED."""
     found = [struct.pack(">H", len(texts))]
     for text in texts:
         if text is None or text is UNCHANGED:
@@ -34,25 +34,25 @@ def tuple_data(texts: Sequence[Text]) -> bytes:
 
 
 def inserted(oid: int, new: Sequence[Text]) -> Change:
-    """An insert."""
+    """Return an insert."""
     return Change(oid, b"I" + struct.pack(">I", oid) + b"N" + tuple_data(new))
 
 
 def updated(
     oid: int, new: Sequence[Text], old: Sequence[Text] | None = None, part: bytes = b"K"
 ) -> Change:
-    """An update, with the old row where there is one: its key, or all of it as part ``O``."""
+    """Return an update; the old row, if any, is the key, or the whole row as part ``O``."""
     before = b"" if old is None else part + tuple_data(old)
     return Change(oid, b"U" + struct.pack(">I", oid) + before + b"N" + tuple_data(new))
 
 
 def deleted(oid: int, old: Sequence[Text], part: bytes = b"K") -> Change:
-    """A delete."""
+    """Return a delete."""
     return Change(oid, b"D" + struct.pack(">I", oid) + part + tuple_data(old))
 
 
 def described(relation: Relation) -> bytes:
-    """A Relation message."""
+    """Encode a Relation message."""
     names = f"{relation.schema}\0{relation.name}\0{relation.identity}".encode()
     columns = b"".join(
         bytes([column.name in relation.key])
@@ -66,15 +66,15 @@ def described(relation: Relation) -> bytes:
 
 
 def kind_of(change: Change) -> str:
-    """``I``, ``U`` or ``D``."""
+    """Return ``I``, ``U`` or ``D``."""
     return chr(change.data[0])
 
 
 def cells_of(change: Change) -> tuple[Cells | None, Cells | None]:
-    """The old and the new row, cell by cell.
+    """Return the old and the new row, parsed cell by cell.
 
     Raises:
-        UnknownMessage
+        UnknownMessage: the message is malformed.
     """
     try:
         return _rows(change.data)

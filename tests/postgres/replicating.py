@@ -5,7 +5,7 @@
         replicator.start()                 # resumes
         facts = replicator.stop()          # SIGTERM; returns what it printed
 
-``said`` is its standard error over all starts.
+``said`` is the standard error of all its processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.drivers.warm import Process, warm
 
 
 class Replicating:
-    """A replicator that is started and ended as often as one likes."""
+    """A replicator that can be started and stopped repeatedly."""
 
     def __init__(self, log: Path, arguments: tuple[str, ...]) -> None:
         self._log = log
@@ -33,23 +33,23 @@ class Replicating:
 
     @property
     def process(self) -> Process:
-        """The newest process."""
+        """The process of the last start."""
         assert self._process is not None
         return self._process
 
     @property
     def said(self) -> str:
-        """On standard error, by all processes."""
+        """The standard error of all processes so far."""
         return self._log.read_text(errors="replace")
 
     def start(self, *more: str) -> None:
-        """Start a process; ``more`` are further arguments for this one."""
+        """Start a process with these additional arguments."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("INGESTER_")}
         with self._log.open("ab") as stderr:
             self._process = warm().popen([*self._arguments, *more], kept, ROOT, stderr)
 
     def stop(self, timeout_s: float = 60.0) -> dict[str, Any]:
-        """SIGTERM, and the facts that it prints."""
+        """Stop the replicator by SIGTERM and return the facts that it prints."""
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(timeout_s) == 0, self.said[-4000:]
         out, _ = self.process.communicate()
@@ -57,11 +57,11 @@ class Replicating:
         return facts
 
     def ended(self, timeout_s: float = 60.0) -> int:
-        """The exit code, when it has ended by itself."""
+        """Wait until the process ends without a signal and return its exit code."""
         return self.process.wait(timeout_s)
 
     def kill(self) -> None:
-        """``kill -9``; twice is fine."""
+        """Kill the process by SIGKILL; a second call has no effect."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -73,7 +73,7 @@ class Replicating:
 def replicating(
     dsn: str, endpoint: str, namespace: str, folder: Path, *options: str
 ) -> Iterator[Replicating]:
-    """A started replicator; it is killed at the end."""
+    """A started replicator, killed at the end of the block."""
     arguments = (dsn, namespace, "--json", "--endpoint", endpoint, *options)
     found = Replicating(folder / f"replicator-{namespace}.stderr", arguments)
     found.start()
@@ -84,5 +84,5 @@ def replicating(
 
 
 def steady_daemon(data_dir: Path, **settings: str) -> Daemon:
-    """A daemon whose ``again()`` listens where it did before."""
+    """Start a daemon whose ``again()`` listens at the same address."""
     return Launch(data_dir, {}, steady_flight(), dict(settings)).start()

@@ -1,6 +1,6 @@
-"""Stories of tables at one source, told in phases, all in parallel: steps and the expected result.
+"""Stories of tables at one source, run in parallel and in phases: statements and expected results.
 
-    phase 0: tables with rows ─▶ [ all of them right? ] ─▶ phase 1: what happens to them ─▶ … ─▶ end
+    phase 0: tables with rows ─▶ [ all as expected? ] ─▶ phase 1: changes ─▶ [ … ] ─▶ … ─▶ end
 
 In each phase a table must be ``EQUAL`` to its source by :mod:`tests.postgres.comparing`, or set
 aside with a fitting reason. After ``patience_s`` only the failing stories are reported.
@@ -23,14 +23,14 @@ from tests.postgres.comparing import compare, source_tables
 from tests.postgres.storm.judging import reports
 
 EQUAL, LEFT = "equal", "left"
-"""``LEFT``: the source has it no more, or does not publish it; nothing may say that it follows."""
+"""``LEFT``: the table was dropped or is not published, and no report may claim that it follows."""
 Expected = Mapping[str, str]
-"""By ``schema.name``: ``EQUAL``, ``LEFT`` or a regular expression of the reason."""
+"""By ``schema.name``: ``EQUAL``, ``LEFT`` or a regular expression for the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Statements, each a transaction unless it has several, and what is right afterwards."""
+    """Statements, each usually one transaction, and the expected result."""
 
     statements: Sequence[str]
     expected: Expected
@@ -38,7 +38,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One kind of fault."""
+    """The phases of one kind of fault."""
 
     name: str
     phases: Sequence[Phase]
@@ -46,7 +46,7 @@ class Story:
 
 @dataclass(slots=True)
 class Told:
-    """How stories went: by name, the first thing that was not right."""
+    """The outcome of all stories: by name, the first unexpected result."""
 
     wrong: dict[str, str] = field(default_factory=dict)
     took_s: list[float] = field(default_factory=list)
@@ -60,9 +60,9 @@ def tell(
     between: Callable[[int], None] = lambda number: None,
     patience_s: float = 40.0,
 ) -> Told:
-    """Go through the phases of all stories side by side; ``between`` runs before each.
+    """Run the phases of all stories in parallel; ``between`` is called before each phase.
 
-    A story that is wrong in a phase stays wrong, and nobody waits for it again.
+    A story with an unexpected result fails, and its later phases are not run.
     """
     told = Told()
     for number in range(max(len(story.phases) for story in stories)):

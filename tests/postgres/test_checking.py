@@ -1,4 +1,4 @@
-"""`--check` reports what could be followed, and why not, and changes nothing."""
+"""`--check` reports whether each table can be followed, with reasons, and changes nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wanted(
     slot: str = "ing",
     renames: Mapping[str, str] | None = None,
 ) -> Options:
-    """The options of a replication, as far as a check needs them."""
+    """Return the options of a replication that a check needs."""
     return Options(dsn, "shop", tables, publication, slot, renames=renames or {})
 
 
@@ -51,7 +51,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def checked(options: Options, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any, str]:
-    """The exit code, the document, and what is said at the end."""
+    """Return the exit code, the document, and the error message."""
     said, code = "", 0
     try:
         check_postgres(options, True)
@@ -66,7 +66,7 @@ def reasons(document: Any) -> dict[str, str]:
 
 
 def everything(cluster: Cluster) -> list[tuple[Any, ...]]:
-    """All that a check could have made, and the transactions that there were."""
+    """Return everything that a check could have created, and the number of transactions."""
     return cluster.run(
         "SELECT (SELECT array_agg(p::text) FROM pg_publication p),"
         " (SELECT array_agg(r::text) FROM pg_publication_rel r),"
@@ -154,7 +154,7 @@ def test_rights_and_slots_that_are_missing_are_told_at_once(
         elsewhere = cluster.dsn.replace("dbname=postgres", "dbname=other")
         found = checked(wanted(elsewhere, slot="here"), capsys)
         assert "slot 'here' belongs to database 'postgres', not 'other'" in found[2]
-        # One is free, and two are needed; for the slot that is there, one.
+        # One slot is free and two are needed, or one if the stream's slot already exists.
         found = checked(wanted(cluster.dsn), capsys)
         assert "1 replication slots are free: one is needed for the stream" in found[2]
         assert found[1]["problems"][0]["helps"][0].startswith("SELECT slot_name, active")
@@ -174,7 +174,7 @@ def test_names_that_the_server_cuts_and_commits_that_would_wait_are_told(
     for names, waits in (("FIRST 1 (near, *)", True), ("near, far", False)):
         cluster.run(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'", reload)
         try:
-            # A session of before may not have heard of it yet; a new one has.
+            # The setting reaches existing sessions late; a new session has it at once.
             until(partial(is_shown, cluster, names), "the setting", 10.0)
             code, _, said = checked(wanted(cluster.dsn, ("orders",)), capsys)
             assert ("commits at the source would wait" in said) == waits
@@ -218,7 +218,7 @@ def test_a_server_that_does_not_decode_and_its_standby_are_told(
         )
         assert document["problems"][0]["helps"][0] == "ALTER SYSTEM SET wal_level = logical"
         assert reasons(document) == {}
-        # Started again with nothing to follow, it stays in recovery, as a standby does.
+        # After a restart without a primary, the server stays in recovery, as a standby does.
         primary.end()
         place = Path(primary.dsn.split()[0].removeprefix("host="))
         (place / "data" / "standby.signal").touch()

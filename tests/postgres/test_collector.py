@@ -1,4 +1,4 @@
-"""Changes of transactions become messages, table by table."""
+"""The collector turns the changes of transactions into messages, table by table."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_transactions_are_collected_by_table() -> None:
     ):
         collector.add(change)
     collector.commit(5)
-    # Another column from here on: another message, behind the first.
+    # A new column begins a second message, which follows the first.
     wider = RELATION._replace(columns=(INT, NAME, RelationColumn("more", BOOL, -1)))
     shapes[7] = shape(wider)
     collector.relation(wider)
@@ -67,7 +67,7 @@ def test_transactions_are_collected_by_table() -> None:
 
 
 def collected(relation: Relation, *changes: Change) -> Collector:
-    """A collector that has some changes of one table, as one transaction."""
+    """Return a collector that holds some changes of one table, as one transaction."""
     collector = Collector({relation.oid: shape(relation)})
     collector.relation(relation)
     for change in changes:
@@ -107,7 +107,7 @@ def test_a_truncation_takes_the_place_of_what_was_before_it(relation: Relation) 
     collector = Collector({7: shape(relation), 8: shape(other)})
     collector.relation(relation)
     collector.relation(other)
-    # Neither what was sent with it nor a value that cannot be kept is asked for any more.
+    # The truncation discards both rows, including the unsupported value.
     for change in (inserted(7, ["x", "gone"]), inserted(7, ["1", "gone"])):
         collector.add(change)
     collector.commit(1)
@@ -143,7 +143,7 @@ def test_rows_that_change_places_are_settled_at_the_end_of_their_transaction() -
         (1,): {"xid": 1, "xname": "b"},
         (2,): {"xid": 2, "xname": "a"},
     }
-    # The whole old row says what the log has left out: nothing is looked up.
+    # The complete old row has the values that the log omits, so no row is looked up.
     assert all(isinstance(m, SyncMessage) and m.columns[-1].role == "value" for m in messages)
 
 
@@ -186,7 +186,7 @@ def test_a_table_that_is_not_what_it_is_followed_by_is_refused(
     with pytest.raises(ShapeDiffers, match=f"table 't': {reason}") as caught:
         collector.relation(relation)
     assert (caught.value.oid, caught.value.target) == (7, "t")
-    # Whoever goes on with it nevertheless is told again.
+    # Each later change raises the error again.
     with pytest.raises(ShapeDiffers):
         collector.add(inserted(7, ["1", "a"]))
     with pytest.raises(ShapeDiffers):

@@ -1,4 +1,4 @@
-"""The catalogs of real servers: the oldest, Debian's and the newest version."""
+"""Conditions for following a table, read from the catalogs of three PostgreSQL versions."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def cluster(
 
 @pytest.fixture
 def database(cluster: Cluster) -> Iterator[Cluster]:
-    """The server with a database of the test's own."""
+    """The server with a database of its own for each test."""
     cluster.run("CREATE DATABASE trial")
     whole, cluster.dsn = cluster.dsn, cluster.dsn.replace("dbname=postgres", "dbname=trial")
     yield cluster
@@ -137,7 +137,7 @@ def test_each_table_is_followed_or_told_why_not(database: Cluster) -> None:
     assert tables["odd Name"].key == ("b c", "select")
     assert tables["other_index"].key == ("u",)
     assert tables["parent"].heirs == 1
-    # A publication that leaves out a kind of change, and one that is not there.
+    # One publication leaves out a kind of change, the other does not exist.
     less = read_publication(reader, "less")
     found = hindrance(read_tables(reader, "less")[0], server, less)
     assert found is not None
@@ -174,7 +174,7 @@ def test_partitions_are_told_from_their_root_and_as_born_or_attached(database: C
         "CREATE TABLE lower PARTITION OF middle FOR VALUES FROM (10) TO (19)",
         "CREATE TABLE later (id int NOT NULL, v text)",
         "ALTER TABLE log ATTACH PARTITION later FOR VALUES FROM (20) TO (29)",
-        # In one transaction, with a row that the log has of a table that was none of log's.
+        # One transaction logs a row of a table and then attaches the table as a partition.
         "CREATE TABLE filled (id int NOT NULL, v text);"
         " INSERT INTO filled VALUES (30);"
         " ALTER TABLE log ATTACH PARTITION filled FOR VALUES FROM (30) TO (39)",
@@ -229,7 +229,7 @@ def test_partitions_are_told_from_their_root_and_as_born_or_attached(database: C
         assert len(reasons) == 1
         assert reason in reasons[0]
         database.run(dropped)
-    # By the middle one alone, and by nothing: what is read by OID is read anyway.
+    # A table is read by OID even if only its middle partition, or nothing of it, is published.
     database.run("CREATE PUBLICATION part FOR TABLE middle WITH (publish_via_partition_root)")
     assert [each.name for each in read_tables(connection, "part")] == ["middle"]
     [again] = read_tables(connection, "part", [table.oid, 1])
@@ -251,7 +251,7 @@ def test_what_a_publication_leaves_out_is_seen(database: Cluster) -> None:
     server, publication = read_server(connection), read_publication(connection, "p")
 
     def told() -> dict[str, str]:
-        """Why the tables cannot be followed, as far as they cannot."""
+        """Return the reason for each table that cannot be followed."""
         return {
             table.name: found.reason
             for table in read_tables(connection, "p")
@@ -284,7 +284,7 @@ def test_what_a_publication_leaves_out_is_seen(database: Cluster) -> None:
         assert "its column list omits" in broken.reason
         with pytest.raises(psycopg2.Error, match=r"does not cover|not part of"):
             database.run("INSERT INTO one VALUES (1)", "UPDATE one SET x = 2")
-        # A schema's entry overrules the filter.
+        # The entry of the schema overrides the row filter.
         database.run("ALTER PUBLICATION p SET TABLE two WHERE (id > 3), TABLES IN SCHEMA public")
         assert list(told()) == ["made"]
     if server.version_num >= 180_000:
@@ -306,7 +306,7 @@ def test_a_publication_has_what_can_be_followed_and_is_taken_back(database: Clus
     )
 
     def published() -> set[str]:
-        """The tables of the publication, by the server itself."""
+        """Return the tables of the publication, as the server lists them."""
         rows = database.run("SELECT tablename FROM pg_publication_tables WHERE pubname = 'ing'")
         return {name for (name,) in rows}
 
@@ -324,7 +324,7 @@ def test_a_publication_has_what_can_be_followed_and_is_taken_back(database: Clus
     assert database.run("SELECT 1 FROM pg_publication") == []
     assert look() == ({"a", "heir", "taken"}, {"b": "it has no primary key"})
     assert read_publication(connection, "ing").ours
-    # A table that gets a key or is new is added; one that loses it breaks no write for long.
+    # New tables and new keys are added; a table that loses its key blocks writes only briefly.
     database.run(
         "ALTER TABLE b ADD PRIMARY KEY (id)",
         "CREATE TABLE c (id int PRIMARY KEY)",
@@ -340,7 +340,7 @@ def test_a_publication_has_what_can_be_followed_and_is_taken_back(database: Clus
     assert not ensure(connection, "ing", read_tables(connection, "ing")).changed
     again.undo()
     assert published() == {"heir", "taken"}
-    # One that is held by somebody waits for the next look; the others do not.
+    # A locked table waits for the next look; the others do not.
     holder = connect(database.dsn)
     holder.autocommit = False
     holder.cursor().execute("LOCK TABLE public.b")
@@ -349,7 +349,7 @@ def test_a_publication_has_what_can_be_followed_and_is_taken_back(database: Clus
     assert "lock" in left_out["b"]
     holder.close()
     assert look()[0] == {"b", "c", "heir", "taken"}
-    # A role that owns too little is told the commands, and changes nothing.
+    # A role without ownership is shown the commands, and nothing is changed.
     reader = connect(database.dsn.replace("user=bench", "user=reader"))
     with pytest.raises(SourceFailed, match="may not create it") as told:
         ensure(reader, "other", read_tables(reader, "other", everything=True))

@@ -61,7 +61,7 @@ def test_no_setting_of_role_database_or_dsn_changes_a_text(
         for name, value in PINNED.items():
             [(found,)] = ask(connection, f"SHOW {name}")
             assert found == value, name
-        # What else the DSN has set is left as it is.
+        # Other settings in the DSN are unchanged.
         assert ask(connection, "SHOW work_mem") == [("77kB",)]
         [texts] = ask(
             connection,
@@ -98,7 +98,7 @@ def test_what_no_retry_helps_is_told_with_what_helps(cluster: Cluster) -> None:
         ask(owner, make.format("three"))
     assert caught.value.permanent
     assert "pg_drop_replication_slot" in " ".join(caught.value.helps)
-    # Somebody else reads from it: that may end.
+    # Another process reads the slot; this error is temporary.
     begin("one")
     second = connect(cluster.dsn, replication=True)
     with pytest.raises(SourceFailed, match="active") as caught:
@@ -106,7 +106,7 @@ def test_what_no_retry_helps_is_told_with_what_helps(cluster: Cluster) -> None:
     assert not caught.value.permanent
     stream.close()
     second.close()
-    # The server throws log away that the slot needs.
+    # The server discards log that the slot needs.
     for _ in range(4):
         cluster.run(
             "CREATE TABLE noise AS SELECT repeat('x', 2000) AS t FROM generate_series(1, 5000)",
@@ -132,7 +132,7 @@ def test_what_passes_is_left_to_a_retry(cluster: Cluster) -> None:
     with pytest.raises(psycopg2.OperationalError):
         ask(victim, "SELECT 1")
     with pytest.raises(psycopg2.OperationalError):
-        ask(victim, "SELECT 1")  # And again, on what is closed by now.
+        ask(victim, "SELECT 1")  # A second query, on the closed connection.
     with pytest.raises(psycopg2.OperationalError, match="No such file"):
         connect("host=/nowhere dbname=x")
 
@@ -163,12 +163,12 @@ def test_a_wrong_password_is_told_without_it_and_is_permanent(cluster: Cluster) 
 
 
 class _Pooler(socketserver.BaseRequestHandler):
-    """A pooler that drops the wish to replicate, and passes everything else on."""
+    """A pooler that drops the replication parameter and forwards everything else."""
 
     server_path = ""
 
     def handle(self) -> None:
-        """Pass one client's bytes on, and the server's back."""
+        """Forward the bytes of one client, and the server's answers."""
         client: socket.socket = self.request
         [length] = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))
         startup = client.recv(length - 4, socket.MSG_WAITALL)
@@ -186,7 +186,7 @@ class _Pooler(socketserver.BaseRequestHandler):
 
 def test_a_pooler_that_drops_the_wish_to_replicate_is_told(cluster: Cluster) -> None:
     real = cluster.dsn.split()[0].removeprefix("host=")
-    folder = tempfile.mkdtemp(prefix="pool-")  # Its sockets' paths may have 107 bytes.
+    folder = tempfile.mkdtemp(prefix="pool-")  # Socket paths are limited to 107 bytes.
     _Pooler.server_path = f"{real}/.s.PGSQL.5432"
     with socketserver.ThreadingUnixStreamServer(f"{folder}/.s.PGSQL.5432", _Pooler) as pooler:
         pooler.daemon_threads = True

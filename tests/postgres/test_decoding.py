@@ -1,4 +1,4 @@
-"""Decoded transactions of a real server: the tables equal the source's after each."""
+"""Decoded transactions of a real server: after each, the tables equal the source's."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ TRANSACTIONS = 150
 SEED = 33
 PATIENCE_S = 60.0
 TABLES = (
-    # Keys that may stand twice until the end of a transaction.
+    # Keys may be duplicated until the end of a transaction.
     "CREATE TABLE moves (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, v int, big text)",
     "ALTER TABLE moves REPLICA IDENTITY FULL",
     "ALTER TABLE moves ALTER COLUMN big SET STORAGE EXTERNAL",
-    # A key that is too large for its row.
+    # The key is too large to be stored in its row.
     "CREATE TABLE plain (v int, id text PRIMARY KEY, big text)",
     "ALTER TABLE plain ALTER COLUMN big SET STORAGE EXTERNAL",
     "ALTER TABLE plain ALTER COLUMN id SET STORAGE EXTERNAL",
@@ -44,7 +44,7 @@ KEY = "CASE WHEN {0} < 5 THEN '{0}' ELSE lpad('{0}', 2200, 'k') END"
 
 
 def statement(random: Random) -> str:
-    """A change of one of the tables; some of them fail."""
+    """Draw a change of one of the tables; some changes fail."""
     one, other, value = random.randint(1, 9), random.randint(1, 9), random.randint(1, 99)
     big = random.choice(["'s'", f"repeat('{value}', 3000)"])
     table, key = random.choice([("moves", "{}"), ("plain", KEY)])
@@ -63,7 +63,7 @@ def statement(random: Random) -> str:
 
 
 def load(connection: Any, random: Random) -> None:
-    """A transaction of some statements and savepoints; it fails where a key stands there twice."""
+    """Run a transaction of some statements and savepoints; duplicate keys make it fail."""
     import psycopg2
 
     with connection.cursor() as cursor:
@@ -83,10 +83,10 @@ def load(connection: Any, random: Random) -> None:
 
 
 class Follower:
-    """The tables here, by what a slot says of some; each is what its Relation messages say."""
+    """Tables rebuilt from a slot's stream; their columns come from Relation messages."""
 
     def __init__(self, cluster: Cluster, name: str, tables: str) -> None:
-        """Publish tables, with the changes of partitions as those of the whole."""
+        """Publish tables, with changes of partitions as changes of the root."""
         self._cluster, self._name = cluster, name
         cluster.run(
             f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH (publish_via_partition_root)",
@@ -100,8 +100,8 @@ class Follower:
         self.seen: set[str] = set()
 
     def read(self, random: Random) -> None:
-        """Read what is there, and send some of it together; the tables are the source's then."""
-        # A session of older servers can decode a few times only.
+        """Read the available changes, send some of them together, and compare with the source."""
+        # A new session each time, because sessions of older servers can decode only a few times.
         with contextlib.closing(connect(self._cluster.dsn)) as connection:
             messages = ask(
                 connection,
@@ -124,7 +124,7 @@ class Follower:
                 ShapeColumn(name, name, column_type(oid, modifier))
                 for name, oid, modifier in message.columns
             )
-            # Partitions are told, too, and followed as a whole.
+            # Relation messages also describe partitions, which are followed by their root.
             if key := self._keys.get(message.oid):
                 full = message.identity == "f"
                 self._shapes[message.oid] = Shape(message.name, key, columns, full)
@@ -149,7 +149,7 @@ class Follower:
 
 
 def _sorted(rows: Iterable[Row]) -> list[list[tuple[str, object]]]:
-    """Rows in one order, without what is null in them."""
+    """Sort rows and leave out their null values."""
     return sorted(sorted((n, v) for n, v in row.items() if v is not None) for row in rows)
 
 
@@ -169,7 +169,7 @@ def test_random_transactions_leave_what_the_source_has(cluster: Cluster) -> None
 
 FULL = "REPLICA IDENTITY FULL"
 STORIES: dict[str, list[str]] = {
-    # Each table is named as its story; what is in one text is one transaction.
+    # Each table is named after its story; each string is one transaction.
     "a_column_is_added_between_changes": [
         "CREATE TABLE {} (id int PRIMARY KEY, v text)",
         "BEGIN; INSERT INTO {} VALUES (1, 'a'); ALTER TABLE {} ADD c int;"
@@ -241,7 +241,7 @@ def test_the_tables_are_the_sources_when(cluster: Cluster, story: str) -> None:
 
 
 def streamed(stream: Any, last: bytes) -> list[bytes]:
-    """What a slot streams, up to the change that has a text."""
+    """Read the stream until a change contains the text, and return all messages."""
     found: list[bytes] = []
     while not found or last not in found[-1]:
         message = stream.read_message()

@@ -1,4 +1,4 @@
-"""No change is lost of a table that waits for a copy, or after its slot was replaced."""
+"""No change is lost while a table waits for a copy, or after its slot was replaced."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def follows(name: str, *tables: str) -> tuple[str, ...]:
-    """The options of a replicator whose slot, publication and origin have a name of their own."""
+    """Return the options of a replicator with its own slot, publication and origin."""
     named = ("--slot", name, "--publication", name, "--origin", name)
     return (*named, "--tables", ",".join(tables))
 
@@ -102,7 +102,7 @@ def test_what_is_passed_over_of_a_table_whose_copy_fails_is_copied_after_a_kill(
         cluster.run("INSERT INTO waits VALUES (1)", "INSERT INTO goes_on VALUES (1)")
         last = end(cluster)
         cluster.run("INSERT INTO goes_on VALUES (2)")
-        # The source may forget the row that was passed over: that has to be known here by then.
+        # The source may now discard the skipped row, so the replicator must have recorded the gap.
         until(lambda: confirmed(cluster, "holding") >= last, "the slot to go on")
         replicator.kill()
         cluster.run(*(f"SELECT pg_drop_replication_slot('{name}')" for name in taken))

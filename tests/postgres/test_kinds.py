@@ -1,6 +1,6 @@
 """Reported faults of other replicators, on a real server: copied correctly, or set aside.
 
-All stories run in parallel, at one server and one daemon, with two replicators: one creates its
+All stories run in parallel at one server and one daemon, with two replicators: one creates its
 publication, the other uses an existing one as a role with few rights.
 """
 
@@ -26,11 +26,11 @@ from tests.postgres.replicating import Replicating, replicating, steady_daemon
 from tests.postgres.stories import Story, Told, tell
 
 RESIDENT_KB = 450_000
-"""Of a replicator at most, with all that it imports."""
+"""The memory limit of a replicator, including all imports."""
 
 
 class World:
-    """The source, the daemon, both replicators, and how the stories went."""
+    """The source, the daemon, both replicators, and the outcome of the stories."""
 
     def __init__(
         self, cluster: Cluster, daemon: Daemon, own: Replicating, chosen: Replicating
@@ -83,7 +83,7 @@ def test_the_products_own_comparison_says_the_same(world: World) -> None:
     command += ["--endpoint", world.daemon.flight]
     found = warm().run([*command, "--ignore-set-aside"], {}, Path("/"))
     assert found.returncode == 0, (found.stdout + found.stderr).decode()
-    # A row that somebody has changed here is found by both.
+    # Both comparisons find a row that was changed in the copy.
     with Client(world.daemon.flight) as client:
         client.write("own", "widened", pa.record_batch({"id": pa.array([2], pa.int32()), "n": [9]}))
     connection = psycopg2.connect(world.cluster.dsn)

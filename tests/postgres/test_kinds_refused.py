@@ -1,4 +1,4 @@
-"""Refused starts are refused each time, in one line, and leave nothing behind."""
+"""Refused starts are refused each time, with one line, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_S = 40.0
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Of three slots, so that none is free where three are taken."""
+    """A server with three slots, so that a test can use all of them."""
     settings = {"max_replication_slots": "3"}
     with serve_or_skip(tmp_path_factory.mktemp("postgres"), settings=settings) as running:
         running.run(
@@ -42,7 +42,7 @@ Start = Callable[..., subprocess.CompletedProcess[bytes]]
 
 @pytest.fixture
 def start(shared: Daemon, cluster: Cluster) -> Start:
-    """Start a replicator that is expected to end by itself."""
+    """Start a replicator that is expected to exit."""
 
     def run(namespace: str, *options: str, dsn: str = "") -> subprocess.CompletedProcess[bytes]:
         command = ["replicate", "postgres", dsn or cluster.dsn, namespace, *options]
@@ -52,7 +52,7 @@ def start(shared: Daemon, cluster: Cluster) -> Start:
 
 
 def left(cluster: Cluster, *, dsn: str = "") -> tuple[list[str], list[str]]:
-    """The slots and the publications that there are."""
+    """Return the existing slots and publications."""
     connection = psycopg2.connect(dsn or cluster.dsn)
     try:
         with connection.cursor() as cursor:
@@ -65,7 +65,7 @@ def left(cluster: Cluster, *, dsn: str = "") -> tuple[list[str], list[str]]:
 
 
 def told(done: subprocess.CompletedProcess[bytes]) -> str:
-    """What a refused start said: no traceback, and a last line that is the reason."""
+    """Return the error of a refused start: no traceback, and the reason in the last line."""
     assert done.returncode not in (0, None), done.stdout
     said = done.stderr.decode()
     assert "Traceback" not in said
@@ -95,7 +95,7 @@ def test_permanent_errors_end_at_once_and_leave_nothing(cluster: Cluster, start:
     assert "slot" in told(start("refused"))
     cluster.run("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     assert left(cluster) == before
-    # The source goes on: updates of keyless tables pass there.
+    # The source is not blocked: it accepts updates of keyless tables.
     cluster.run("UPDATE keyless SET id = 2")
 
 
@@ -122,7 +122,7 @@ def test_a_lost_slot_is_refused_each_time_until_all_is_copied_anew(
         replicator.start("--resync-all")
         until(lambda: equal(cluster, shared, "lost"), "the new copy", PATIENCE_S)
         replicator.stop()
-        # Another database is another source, whatever it is called.
+        # Another database is another source, even under the same name.
         other = cluster.dsn.replace("dbname=postgres", "dbname=other")
         for _ in range(2):
             said = told(start("lost", dsn=other))

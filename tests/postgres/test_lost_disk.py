@@ -1,4 +1,4 @@
-"""After the loss of the daemon's disk the copy becomes equal to the source again."""
+"""After the daemon's disk is lost, the copy becomes equal to the source again."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Copy:
         return sorted((row["id"], row["v"]) for row in found)
 
     def change(self, table: str, statement: str) -> None:
-        """One transaction at the source, and wait until it is here."""
+        """Run one transaction at the source and wait until the copy has it."""
         self._cluster.run(statement)
         self.follow(table)
 
     def follow(self, table: str) -> None:
-        """Wait until a table is as it is at the source."""
+        """Wait until a table equals its source."""
         until(lambda: self.rows(table) == self.source(table), f"{table} to be equal", PATIENCE_S)
 
     def source(self, table: str) -> Rows:
@@ -49,13 +49,13 @@ class Copy:
 
     @contextmanager
     def replicator_stands(self) -> Iterator[None]:
-        """Nothing is sent meanwhile, and the replicator notices nothing."""
+        """Suspend the replicator, so that it sends nothing and notices nothing."""
         self.replicator.process.send_signal(signal.SIGSTOP)
         yield
         self.replicator.process.send_signal(signal.SIGCONT)
 
     def up_to_date(self) -> None:
-        """Wait until the replicator says that all that the source has now is applied."""
+        """Wait until the replicator reports the source's current position as applied."""
         [(end,)] = self._cluster.run("SELECT pg_current_wal_lsn()")
 
         def is_applied() -> bool:
@@ -66,7 +66,7 @@ class Copy:
         until(is_applied, "the replicator to be up to date", PATIENCE_S)
 
     def lose_disk(self) -> None:
-        """The daemon ends, and is back with what object storage has."""
+        """Kill the daemon, delete its disk, and restart it from object storage."""
         self.daemon.kill()
         shutil.rmtree(self.daemon.data_dir)
         self.daemon = self.daemon.again(recovery__accept_lost_log="true")
@@ -80,7 +80,7 @@ def copying(
     prepare: Callable[[Client], None] = lambda client: None,
     **settings: str,
 ) -> Iterator[Copy]:
-    """A copy of tables that are empty, once it follows them; ``prepare`` comes before."""
+    """A running copy of empty tables; ``prepare`` is called before it starts."""
     cluster.run(*(f"DROP TABLE IF EXISTS {name}" for name in tables))
     cluster.run(*(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in tables))
     store = f"file://{folder}/store"
@@ -102,7 +102,7 @@ def copying(
 def test_what_was_in_the_log_only_is_sent_again_before_anything_newer(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """One table is in object storage and the other is not: the origin has come far in the first."""
+    """The first table is in object storage with a late position, and the second is not."""
     with copying(cluster, tmp_path, ("kept", "lost")) as copy:
         for number in (1, 2, 3):
             copy.change("lost", f"INSERT INTO lost VALUES ({number}, 'x')")
@@ -119,13 +119,13 @@ def test_what_was_in_the_log_only_is_sent_again_before_anything_newer(
 def test_what_files_have_beyond_others_is_not_overwritten_by_what_came_before_it(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """A table's file has what the origin as a whole has not: only its last value may be seen."""
+    """One table's file is ahead of the origin: readers may see only its last value."""
     with copying(cluster, tmp_path, ("kept", "lost")) as copy:
         copy.change("lost", "INSERT INTO lost VALUES (1, 'x')")
         copy.change("kept", "INSERT INTO kept VALUES (1, 'old')")
         copy.change("lost", "INSERT INTO lost VALUES (2, 'x')")
         copy.change("kept", "UPDATE kept SET v = 'new'")
-        with copy.replicator_stands():  # so that the server is not told, and sends all of it again
+        with copy.replicator_stands():  # the server gets no confirmation and resends all of it
             for name in ("kept", "lost"):
                 copy.client.persist("shop", name)
             copy.lose_disk()

@@ -1,4 +1,4 @@
-"""Different tables of a source have different names here."""
+"""Different tables of a source have different names in the copy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ingester.postgres.names import BadRename, Names, split_name
 from ingester.schema.names import check_column_names, check_table_name
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
-"""PostgreSQL's, but for their length."""
+"""All names that PostgreSQL allows, without the limit on their length."""
 
 
 def table(oid: int, schema: str, name: str, *columns: str) -> TableFacts:

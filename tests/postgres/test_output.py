@@ -31,7 +31,7 @@ from tests.postgres.messages import (
     updated,
 )
 
-OID = 4_000_000_007  # Numbers of objects have no sign.
+OID = 4_000_000_007  # OIDs are unsigned.
 COLUMNS = (RelationColumn("id", 23, -1), RelationColumn("name", 1043, 24))
 RELATION = Relation(OID, "public", "t", COLUMNS, ("id",), "f")
 PACKED = struct.pack(">I", OID)
@@ -75,7 +75,7 @@ def test_a_change_has_the_rows_that_it_says(change: Change, rows: object) -> Non
 
 
 def whole(data: bytes) -> object:
-    """The message with all that it has."""
+    """Parse the whole message, with the cells of its rows."""
     message = parse(data)
     return cells_of(message) if isinstance(message, Change) else message
 
@@ -92,8 +92,8 @@ def test_a_message_that_ends_early_or_late_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"S" + bytes(5),  # a transaction in progress: of protocol version 2
-        b"b" + bytes(30),  # a prepared one: of version 3
+        b"S" + bytes(5),  # a transaction in progress, from protocol version 2
+        b"b" + bytes(30),  # a prepared one, from version 3
         b"I" + PACKED + b"K" + tuple_data(["1"]),
         b"D" + PACKED + b"N" + tuple_data(["1"]),
         b"U" + PACKED + b"K" + tuple_data(["1"]) + b"K" + tuple_data(["1"]),

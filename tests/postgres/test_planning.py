@@ -1,4 +1,4 @@
-"""The action for a table, by its state here and its facts at the source."""
+"""The action for a table follows from its state in the copy and its facts at the source."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_no_row_tells_of_is_copied_anew(facts: TableFacts, action: Action) 
     ("facts", "explained"),
     [
         (change(FACTS, filenode=78, changed_by=8), True),
-        # Written anew after the TRUNCATE: who knows with which values.
+        # A rewrite after the TRUNCATE may have changed values.
         (change(FACTS, filenode=78, changed_by=9), False),
         (change(FACTS, filenode=78, leaves=(change(BORN, filenode=15),), changed_by=8), False),
         (

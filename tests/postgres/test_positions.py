@@ -1,4 +1,4 @@
-"""The process of the daemon that a session's positions depend on."""
+"""A session's positions depend on the daemon process."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_who_finds_by_asking_that_the_daemon_has_restarted_counts_on_the_one_bef
 
 
 def test_two_daemons_of_one_epoch_are_two_processes() -> None:
-    """What the one has in its log only, the other one lacks."""
+    """Rows in the log of one daemon are missing in the other."""
     with OlderDaemon() as one, OlderDaemon() as two:
         daemons = {f"grpc://127.0.0.1:{each.port}": each for each in (one, two)}
         with Client(list(daemons)) as client:
             before = Positions.begin(client, "shop", "pg", SLOT)
             for table in ("a", "b", "c", "d"):
-                # A session is at one daemon, whatever an origin would prefer.
+                # A session stays at one daemon, even if the origin prefers another.
                 assert before.catching_up_of(table).stream.process == before.process
             endpoint, epoch = before.process
             daemons[endpoint].shutdown()

@@ -45,12 +45,12 @@ class Following:
         )
 
     def said(self) -> str:
-        """On standard error."""
+        """Return its standard error."""
         self._stderr.seek(0)
         return self._stderr.read().decode()
 
     def stop(self) -> dict[str, Any]:
-        """SIGTERM, and the facts that it prints."""
+        """Stop it by SIGTERM and return the facts that it prints."""
         self.process.send_signal(signal.SIGTERM)
         out, _ = self.process.communicate(timeout=60)
         assert self.process.returncode == 0, self.said()
@@ -85,16 +85,16 @@ def flushed(cluster: Cluster) -> int:
 
 
 def active(cluster: Cluster, slot: str) -> bool:
-    """Whether somebody reads from a slot."""
+    """Return whether a slot has a reader."""
     query = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot}' AND active"
     return bool(cluster.run(query))
 
 
 def answered(cluster: Cluster, end: int, asked: dt.datetime) -> bool:
-    """Whether the reader of the log has answered since, and has had the log up to there."""
+    """Return whether a reader has received the log up to ``end`` and replied since ``asked``."""
     query = (
         "SELECT sent_lsn - '0/0'::pg_lsn, reply_time FROM pg_stat_replication"
-        # One that takes a snapshot has sent nothing.
+        # A connection that takes a snapshot has sent nothing.
         " WHERE sent_lsn IS NOT NULL AND reply_time IS NOT NULL"
     )
     return any(sent >= end and at >= asked for sent, at in cluster.run(query))
@@ -172,7 +172,7 @@ def test_every_kind_of_change_and_type_arrives(cluster: Cluster, tmp_path: Path)
         until(lambda: "copied 1 rows" in follower.said(), "the copy", PATIENCE_S)
         cluster.run(
             "INSERT INTO more.kinds (a, b) VALUES (2, 'y'), (3, 'z')",
-            # A moved key keeps the large value, which the log does not have.
+            # A row with a new key keeps its large value, which the log omits.
             "UPDATE more.kinds SET a = 10, f = 0.25 WHERE a = 1",
             "DELETE FROM more.kinds WHERE a = 2",
             "ALTER TABLE more.kinds ADD COLUMN later int",
@@ -214,7 +214,7 @@ def test_a_restart_after_an_idle_spell_goes_on_and_copies_nothing(
         def keys() -> set[int]:
             return set(query(client, ("pg", "quiet"))["id"].to_pylist())
 
-        # Nothing at all comes by the stream, and the server asks how far it was read.
+        # The stream is silent, and the server asks for the reader's position.
         with following(cluster, daemon, tmp_path, *options) as follower:
             until(lambda: "copied 1 rows" in follower.said(), "the copy", PATIENCE_S)
             behind = lsn(cluster, "SELECT pg_current_wal_insert_lsn()")
@@ -225,7 +225,7 @@ def test_a_restart_after_an_idle_spell_goes_on_and_copies_nothing(
             until(lambda: active(cluster, "quiet"), "the stream", PATIENCE_S)
             cluster.run("INSERT INTO quiet VALUES (2)")
             until(lambda: keys() == {1, 2}, "the change", PATIENCE_S)
-            # The source's log goes on without a word of the table.
+            # The source's log grows without changes of the table.
             cluster.run("CREATE TABLE noise AS SELECT generate_series(1, 20000) AS n", "CHECKPOINT")
             slot = "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'quiet'"
             end = lsn(cluster, "SELECT pg_current_wal_insert_lsn()")
@@ -236,7 +236,7 @@ def test_a_restart_after_an_idle_spell_goes_on_and_copies_nothing(
             until(lambda: keys() == {2, 3}, "what came meanwhile", PATIENCE_S)
             assert "copied" not in follower.said()
             follower.stop()
-        # Another slot cannot go on from there, however often it is tried, and is not made.
+        # Another slot cannot resume there: each start is refused, and the slot is not created.
         again = ("--tables", "quiet", "--slot", "another", "--publication", "quiet")
         for _ in range(2):
             with following(
@@ -246,7 +246,7 @@ def test_a_restart_after_an_idle_spell_goes_on_and_copies_nothing(
                 assert "choose another --origin" in follower.said()
         made = cluster.run("SELECT 1 FROM pg_replication_slots WHERE slot_name = 'another'")
         assert made == []
-        # A table that is not there is told, and nothing is made either.
+        # A missing table is reported, and nothing is created either.
         absent = ("--tables", "absent", "--slot", "another", "--publication", "another")
         with following(cluster, daemon, tmp_path / "d", *absent) as follower:
             assert follower.process.wait(60) == 1

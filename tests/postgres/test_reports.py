@@ -1,4 +1,4 @@
-"""A replicator's reports are bounded, and never disturb the replicator."""
+"""A replicator's reports are bounded and never disturb the replicator."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_of_very_many_tables_those_that_follow_are_counted_and_the_others_named(
     assert (len(small.tables), small.left_out) == (MOST_TABLES, {"following": 3_007})
     assert small.count_phases()["following"] == 5_000
     assert bounded(small) == small
-    # Each with as much as a table may tell: bytes are the bound then.
+    # Each table reports as much as it may: now the number of bytes is the limit.
     loud = [
         table(f"l{n}", "set_aside", reason="ü" * 900, helps=("x" * 900,) * 9) for n in range(1000)
     ]
@@ -73,7 +73,7 @@ def test_texts_are_one_line_of_what_prints_and_numbers_are_numbers() -> None:
     (only,) = small.tables
     assert (only.table, only.lag_s, only.lag_bytes) == ("\\x1b]0;t\\x07", 0.0, 2**63 - 1)
     assert len(only.reason) == 601
-    # What the daemon reads is held to the same.
+    # The daemon applies the same limits when it reads a report.
     assert msgspec.convert(msgspec.to_builtins(small), ReplicationReport) == small
 
 
@@ -124,7 +124,7 @@ def test_nothing_that_goes_wrong_with_reports_reaches_the_replicator(origin: str
         raise KeyError("lag")
 
     said: list[str] = []
-    # Nobody listens there.
+    # No process listens at this address.
     with ReportSender("grpc://127.0.0.1:1", said.append) as sender:
         sender.tell(lambda: report(origin))
         sender.tell(broken, last=True)
@@ -133,7 +133,7 @@ def test_nothing_that_goes_wrong_with_reports_reaches_the_replicator(origin: str
 
 
 class OldDaemon(fl.FlightServerBase):  # type: ignore[misc]
-    """A daemon that does not know the action yet; asked how often, it says."""
+    """A daemon without this action, which counts the requests."""
 
     asked = 0
 
@@ -150,7 +150,7 @@ def test_an_older_daemon_is_told_of_in_one_line_and_left_alone(origin: str) -> N
             sender.tell(lambda: report(""))
             sender.tell(lambda: report(origin))
             until(lambda: bool(said), "the line")
-            # It may be replaced by a newer one, which is asked a minute later.
+            # The daemon may be upgraded, so it is asked again after a minute.
             enough_at = time.monotonic() + 0.3
             while time.monotonic() < enough_at:
                 sender.tell(lambda: report(origin))

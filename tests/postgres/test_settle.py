@@ -25,7 +25,7 @@ def text(cell: Cell) -> str:
 
 
 def settled(changes: list[Change]) -> list[tuple[str, Row]]:
-    """The kind and row of each change that is left."""
+    """Return the kind and row of each remaining change."""
     found = []
     for data in settle(change.data for change in changes):
         change = Change(7, data)
@@ -35,7 +35,7 @@ def settled(changes: list[Change]) -> list[tuple[str, Row]]:
 
 
 def applied(changes: list[tuple[str, Row]], rows: dict[str, Row]) -> dict[str, Row]:
-    """What a table by key has afterwards, one by one."""
+    """Apply changes one by one and return the table's rows by key."""
     rows = dict(rows)
     for kind, row in changes:
         if kind == "D":
@@ -53,18 +53,18 @@ def applied(changes: list[tuple[str, Row]], rows: dict[str, Row]) -> dict[str, R
             [moved((f"{at}", f"v{at}"), (f"{at + 1}", f"v{at}")) for at in (1, 2, 3)],
             {"2": ("2", "v1"), "3": ("3", "v2"), "4": ("4", "v3")},
         ),
-        # Two rows change places.
+        # Two rows swap their keys.
         (
             [moved(("1", "v1"), ("2", "v1")), moved(("2", "v2"), ("1", "v2"))],
             {"1": ("1", "v2"), "2": ("2", "v1"), "3": ("3", "v3")},
         ),
-        # A row comes over another that goes only then.
+        # A row is inserted over another, which is deleted afterwards.
         ([inserted(7, ("1", "n")), deleted(7, ("1", "v1"), b"O")], {"1": ("1", "n")}),
-        # Born and gone, twice.
+        # A row is inserted and deleted, twice.
         ([inserted(7, ("9", "a")), deleted(7, ("9", "a"), b"O")] * 2, {}),
-        # Gone, and born again as it was.
+        # A row is deleted and inserted unchanged.
         ([deleted(7, ("1", "v1"), b"O"), inserted(7, ("1", "v1"))], {"1": ("1", "v1")}),
-        # A large value stays as it was, twice.
+        # A large value stays unchanged in two updates.
         (
             [moved(("1", "v1"), ("8", UNCHANGED)), moved(("8", "v1"), ("9", UNCHANGED))],
             {"9": ("9", "v1")},
@@ -80,7 +80,7 @@ def test_known_moves_leave_what_the_source_has(changes: list[Change], left: dict
 
 @st.composite
 def transactions(draw: st.DrawFn) -> tuple[dict[str, Row], list[Change], dict[str, Row]]:
-    """Rows, a transaction in which a key may stand twice, and the rows that it leaves."""
+    """Draw rows, a transaction that may duplicate keys, and the rows that it leaves."""
     keys, values = st.sampled_from("12345"), st.sampled_from("uvw")
     before = {key: (key, value) for key, value in draw(st.dictionaries(keys, values)).items()}
     rows = list(before.values())
@@ -99,7 +99,7 @@ def transactions(draw: st.DrawFn) -> tuple[dict[str, Row], list[Change], dict[st
             sent = UNCHANGED if new[1] == old[1] and draw(st.booleans()) else new[1]
             changes.append(moved(old, (new[0], sent)))
         rows.append(new)
-    # A deferred constraint is checked at the end: keys that stand twice go.
+    # A deferred constraint is checked at commit, so duplicate keys are deleted.
     for key, count in Counter(row[0] for row in rows).items():
         for _ in range(count - 1):
             at = draw(st.sampled_from([at for at, row in enumerate(rows) if row[0] == key]))
@@ -132,6 +132,6 @@ def test_a_change_that_ends_early_is_never_settled(
 ) -> None:
     change = data.draw(st.sampled_from(case[1])).data
     short = Change(7, change[: data.draw(st.integers(0, len(change) - 1))])
-    # One that ends in its last row is refused when that is read.
+    # A message truncated in its last row is refused only when that row is read.
     with pytest.raises((UnknownMessage, NotWhole)):
         settled([short])

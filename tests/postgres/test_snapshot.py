@@ -27,7 +27,7 @@ pytestmark = pytest.mark.parametrize("cluster", [OLDEST, NEWEST], indirect=True)
 
 @pytest.fixture
 def session(cluster: Cluster) -> Iterator[Any]:
-    """A session of the application's, not in autocommit."""
+    """A session of the application, without autocommit."""
     import psycopg2
 
     connection = psycopg2.connect(cluster.dsn)
@@ -56,7 +56,7 @@ def slots(cluster: Cluster) -> int:
 
 
 class Load:
-    """Writers of a table, with what a decoder may get wrong; ids never come twice."""
+    """Writers that use features which decoders get wrong; each id is written once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._dsn = cluster.dsn
@@ -93,7 +93,7 @@ class Load:
                     if kind == "saved":
                         cursor.execute(f"SAVEPOINT a; {insert}; ROLLBACK TO a; {insert}")
                     elif kind == "many":
-                        # More than a process shows of its subtransactions.
+                        # More subtransactions than a process lists in shared memory.
                         for _ in range(70):
                             cursor.execute(f"SAVEPOINT a; {insert}; RELEASE a")
                     elif kind == "long":
@@ -113,7 +113,7 @@ class Load:
 
 
 def streamed(cluster: Cluster) -> dict[int, int]:
-    """The ids that the slot's stream has, with the end of their transaction."""
+    """Return the ids in the slot's stream, with the end of their transaction."""
     found: dict[int, int] = {}
     part: list[int] = []
     for (data,) in cluster.run(
@@ -208,7 +208,7 @@ def test_a_table_that_was_changed_after_the_snapshot_is_not_read(cluster: Cluste
             cluster.run(*change.format(t=t).split(";"))
             with pytest.raises(ChangedMeanwhile, match=rf"public\.{t}"), snapshot.locked(facts):
                 pytest.fail(f"a table that was {what} was read")
-            # The snapshot is good for others, and keeps nothing locked.
+            # The snapshot stays usable for other tables and holds no lock.
             cluster.run("CREATE TABLE IF NOT EXISTS quiet (a int PRIMARY KEY)")
             assert not snapshot._held()
 
@@ -257,7 +257,7 @@ def test_a_table_that_somebody_has_for_himself_is_waited_for(
 
 @contextmanager
 def taking(cluster: Cluster, told: list[str], over: threading.Event) -> Iterator[list[Any]]:
-    """A snapshot that is being taken in a thread; what it is, or what it raised."""
+    """Take a snapshot in a thread; the list receives the snapshot, or the error."""
     found: list[Any] = []
 
     def take() -> None:

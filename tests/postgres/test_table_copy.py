@@ -86,7 +86,7 @@ def test_every_text_arrives_as_it_is(cluster: Cluster, daemon_client: Client) ->
                 (text, text, text.encode(), text[:3], number),
             )
         cursor.execute("INSERT INTO public.texts VALUES ('all null', NULL, NULL, NULL, NULL)")
-        # A row is a line: an empty one is the row of an empty text.
+        # A row is a line, so an empty line is a row with an empty text.
         cursor.execute("CREATE TABLE public.lines (a text PRIMARY KEY)")
         cursor.execute('INSERT INTO public.lines SELECT "a ""b"", %" FROM public.texts')
         cursor.execute("CREATE TABLE public.nothing (a int PRIMARY KEY, b date)")
@@ -142,7 +142,7 @@ def test_partitions_come_with_their_table_and_heirs_do_not(
     )
     told: list[tuple[int, int, int | None]] = []
     with taken(cluster.dsn) as snapshot:
-        # Writers go on meanwhile, and what they write is not of the snapshot.
+        # Later writes are not part of the snapshot.
         cluster.run("INSERT INTO parted VALUES (4, 8), (8, 8)", "DELETE FROM parent")
         assert copied(snapshot, daemon_client, "parted", lambda *how: told.append(how)).rows == 10
         assert copied(snapshot, daemon_client, "parent").rows == 1
@@ -188,7 +188,7 @@ def test_a_value_that_is_not_kept_is_named_and_the_other_tables_are_copied(
         assert "table 'poison', row a=70000, b=x, column 'd': 'infinity'" in str(caught.value)
         with pytest.raises(NotFound):
             rows_of(daemon_client, "poison")
-        # Under the same snapshot; nothing is locked.
+        # Other tables are copied under the same snapshot, and no lock is held.
         cluster.run("UPDATE poison SET d = NULL", "ALTER TABLE poison ADD more int")
         assert copied(snapshot, daemon_client, "healthy").rows == 1
     with taken(cluster.dsn) as snapshot:
@@ -197,7 +197,7 @@ def test_a_value_that_is_not_kept_is_named_and_the_other_tables_are_copied(
 
 @pytest.fixture(scope="module")
 def large(cluster: Cluster) -> str:
-    """A table of some blocks, so that something can happen on the way."""
+    """A table of several blocks, so that a copy can be interrupted."""
     cluster.run(
         "CREATE TABLE large (a int PRIMARY KEY, b text)",
         "INSERT INTO large SELECT n, repeat(md5(n::text), 3000) FROM generate_series(1, 800) AS n",
@@ -214,7 +214,7 @@ def test_a_copy_that_fails_on_the_way_leaves_the_table_as_it_was(
     rows_so_far = [0]
 
     def stop(*_: object) -> None:
-        pass  # Once there are rows, the snapshot is told that it is stopped.
+        pass  # The test stops the snapshot after the first rows.
 
     def lose(*_: object) -> None:
         cluster.run(
@@ -258,7 +258,7 @@ def test_a_daemon_that_is_killed_ends_the_copy_at_the_source_too(
         with taken(cluster.dsn) as snapshot:
             with pytest.raises(ClientError):
                 copied(snapshot, client, large, lambda rows, *_: daemon.kill() if rows else None)
-            # Nothing is read or locked any more, and the connection is good.
+            # The read has ended, no lock is held, and the connection is usable.
             cluster.run("ALTER TABLE large ALTER b SET NOT NULL")
             assert ask(snapshot.connection, "SELECT 1") == [(1,)]
         with (
@@ -311,7 +311,7 @@ def test_large_rows_are_read_in_pieces_in_bounded_memory(
     assert said["rows_40m"][0].rows == 4
     assert "table 'rows_70m', row a=5, column 'b': the row has 70000" in said["rows_70m"][0]
     assert "raise its flight.max_batch_bytes" in said["rows_70m"][0]
-    # What the server says of values, here in Arrow's words.
+    # The values equal the server's, as Arrow types.
     rows = sorted(rows_of(daemon_client, "rows_40m"), key=lambda row: int(row["a"]))
     assert rows[0]["b"] == 'é,"' * 10_000_000
     assert tuple(rows[0].values())[2:] == (b"\0", "{}", "x" + 8 * " ", "1")

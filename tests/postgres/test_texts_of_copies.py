@@ -23,7 +23,7 @@ CHARACTERS = (
     " ELSE '' END, '') FROM generate_series(0, (random() * {})::int) WHERE i = i)"
 )
 KINDS: dict[str, tuple[str, list[str]]] = {
-    # The type, a random value of row i, and values at its edges.
+    # The type, a random value of row i, and boundary values.
     "bool": ("random() < 0.5", []),
     "int2": ("(random() * 65535 - 32768)::int", ["-32768", "32767"]),
     "int4": ("(random() * 4e9 - 2e9)::bigint", ["-2147483648", "2147483647"]),
@@ -68,7 +68,7 @@ KINDS: dict[str, tuple[str, list[str]]] = {
     "later": (f"{DAYS}", ["1999-12-31 12:00:00.25"]),
 }
 WITHOUT = {
-    # Values without counterpart, under a policy.
+    # Values without a counterpart in the copy, to which the policy applies.
     "date": ["infinity", "-infinity", "10000-01-01", "0044-03-15 BC"],
     "timestamp": ["infinity", "-infinity", "10000-01-01 00:00", "0044-03-15 12:00 BC"],
     "timestamptz": ["infinity", "0044-03-15 12:00 BC", "10000-01-01 00:00+00"],
@@ -88,14 +88,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class Column:
-    """A column as the catalogue's facts have it."""
+    """A column as the catalog describes it."""
 
     def __init__(self, name: str, base_oid: int, base_modifier: int) -> None:
         self.name, self.base_oid, self.base_modifier = name, base_oid, base_modifier
 
 
 def columns_of(connection: Any, table: str) -> list[tuple[Column, int]]:
-    """Each column by the type below its domain, with its own type."""
+    """Return each column by the base type of its domain, with its own type."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT attname, CASE typtype WHEN 'd' THEN typbasetype ELSE t.oid END::bigint,"
@@ -109,7 +109,7 @@ def columns_of(connection: Any, table: str) -> list[tuple[Column, int]]:
 def source_and_copy(
     connection: Any, table: str, policy: Policy
 ) -> Iterator[tuple[str, list[bytes | None], list[bytes | None]]]:
-    """The texts of each column as the comparison reads them of the source, and of its copy."""
+    """Yield the texts of each column, from the source and from its copy."""
     import io
 
     import psycopg2.extensions
@@ -196,10 +196,10 @@ def test_hashes_tell_texts_and_places_apart_and_sums_do_not_know_an_order() -> N
     texts += [b"%d" % number for number in range(20_000)]
     hashes = hash_texts(texts_of(texts))
     assert len(set(hashes.tolist())) == len(texts) == len(set(texts))
-    # Wherever they stand, and whatever stands beside them.
+    # A hash does not depend on the position or on neighbouring texts.
     again = rng.permutation(len(texts))
     assert (hash_texts(texts_of([texts[at] for at in again])) == hashes[again]).all()
-    # Each bit is set in half of the texts that differ in a digit.
+    # For texts that differ in one digit, each hash bit is set in half of them.
     bits = np.unpackbits(hashes[-20_000:].view(np.uint8).reshape(-1, 8), axis=1).mean(axis=0)
     assert (abs(bits - 0.5) < 0.02).all()
     swapped = [hash_texts(texts_of(column)) for column in ([b"x", b"y"], [b"y", b"x"])]
@@ -212,7 +212,7 @@ def test_hashes_tell_texts_and_places_apart_and_sums_do_not_know_an_order() -> N
         other.add(keys[part], rows[part])
     assert sums.rows == len(texts)
     assert not sums.differing(other).size
-    # Two rows that have swapped their values, in one range or in two.
+    # Two rows swap their values, within one range or between two.
     order = np.arange(len(texts))
     order[[100, 200]] = order[[200, 100]]
     swap = RangeSums(256)

@@ -1,4 +1,4 @@
-"""Parsing many changes at once equals parsing them one by one."""
+"""Parsing a batch of changes equals parsing them one by one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHANGES = st.one_of(
 
 
 def read(messages: list[bytes], columns: int = COLUMNS) -> list[tuple[Cells | None, Cells | None]]:
-    """The old and new rows, from all at once."""
+    """Return the old and new rows, parsed as a batch."""
     rows = ChangedRows(messages, columns)
     sides: tuple[list[list[Cell]], list[list[Cell]]] = ([], [])
     for both in rows.columns():
@@ -52,7 +52,7 @@ def test_rows_at_once_are_those_one_by_one(changes: list[Change]) -> None:
 def test_a_change_that_is_too_short_or_too_long_is_refused(
     change: Change, other: Change, data: st.DataObject
 ) -> None:
-    # What follows in the buffer must not be taken for the rest.
+    # Bytes of the next message must not be read as part of this one.
     end = data.draw(st.integers(0, len(change.data) - 1))
     for odd in (change.data[:end], change.data + b"n", change.data + other.data):
         for messages in ([odd], [odd, other.data], [other.data, odd]):

@@ -1,4 +1,4 @@
-"""Texts of PostgreSQL become values, or their column's policy decides."""
+"""Texts of PostgreSQL become values, or the column's policy decides."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ NOT_KEPT: list[tuple[Typed, str, list[str]]] = [
         ["infinity", "-infinity", "0044-03-15 00:00:00+00 BC", "294276-12-31 23:59:59.999999+00"],
     ),
     (numeric(5, 2), "-999.99", ["NaN", "Infinity", "-Infinity", "1000.00", "0.001"]),
-    # Arrow makes other numbers of the last two, without a word.
+    # Arrow silently changes the last two numbers.
     (numeric(38, 2), "1" * 36, ["NaN", "1" * 37, "1" * 38, "9" * 39]),
 ]
 
@@ -100,7 +100,7 @@ def test_a_value_without_counterpart_is_dealt_with_by_policy(
         assert arrow_values(null, [None, kept, other]).to_pylist() == [None, value, None]
     assert text.arrow == pa.string()
     assert arrow_values(text, [*texts, kept]).to_pylist() == [*texts, kept]
-    # The row that is no good may be of another kind than the others.
+    # A batch may hold several kinds of unsupported values.
     assert arrow_values(null, [*texts, kept] * 2).to_pylist() == [*([None] * len(texts)), value] * 2
 
 

@@ -1,4 +1,4 @@
-"""A comparison finds all differences, and no changes in transit."""
+"""A comparison finds all differences, and does not report changes in transit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.postgres.replicating import replicating
 ODD = '"ü %s {0} ""q"""'
 LOAD_S = int(os.environ.get("INGESTER_TEST_PGBENCH_S", "5"))
 FAR = 1 << 60
-"""A place in the log that no test comes to."""
+"""A position in the log that no test reaches."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 @dataclass
 class Copied:
-    """Tables of a source copied into a namespace, by reading and writing them."""
+    """Tables of a source copied into a namespace by reads and writes."""
 
     cluster: Cluster
     client: Client
@@ -71,7 +71,7 @@ class Copied:
     policies: dict[str, Any] = field(default_factory=dict)
 
     def copy(self, table: str, from_lsn: int = FAR, publication: str = "p") -> None:
-        """Copy all rows of a table, and put a state that says so."""
+        """Copy all rows of a table and store the matching state."""
         connection = connect(self.cluster.dsn)
         try:
             server = read_server(connection)
@@ -114,7 +114,7 @@ class Copied:
 
 
 def arrow_rows(connection: Any, table: str, columns: Any, kind: Any) -> pa.Table:
-    """The rows of a table, read as the replicator reads texts."""
+    """Return a table's rows, read as the replicator reads texts."""
     import psycopg2.extensions
     from psycopg2 import sql
 
@@ -131,7 +131,7 @@ def arrow_rows(connection: Any, table: str, columns: Any, kind: Any) -> pa.Table
 
 
 def told(verdict: TableVerdict) -> set[tuple[str, str, str | None, str | None]]:
-    """The rows that a verdict names: key, fault or column, and both values."""
+    """Return the rows that a verdict names: key, fault or column, and both values."""
     found: set[tuple[str, str, str | None, str | None]] = set()
     for row in verdict.rows:
         key = ",".join(str(part) for part in row.key.values())
@@ -235,7 +235,7 @@ def test_rows_that_came_without_a_change_of_theirs_are_found(
         "ALTER TABLE parts ATTACH PARTITION parts_2 FOR VALUES FROM (100) TO (200)",
     )
     found = copied.verify(*tables)
-    # A column that is null in all rows is no difference; labels of old rows are.
+    # A column with only nulls is no difference; renamed labels in old rows are.
     assert (found["widened"].differing, found["twice"].verdict) == (30, "equal")
     assert {each[1:] for each in told(found["widened"])} == {("c", "crimson", "red")}
     assert len(found["widened"].rows) == 20
@@ -288,7 +288,7 @@ def test_what_is_not_compared_is_named_and_never_equal(cluster: Cluster, client:
         "aside": "set_aside",
         "gone": "left",
         "unlike": "differs",
-        # Nobody follows: the change may be on its way for ever.
+        # Without a replicator the change stays in transit forever.
         "late": "behind",
         "nowhere": "differs",
         "without_key": "set_aside",
@@ -353,7 +353,7 @@ def test_the_command_names_what_differs_and_ends_by_it(
 def test_no_change_on_its_way_is_taken_for_a_difference(
     cluster: Cluster, client: Client, tmp_path: Path
 ) -> None:
-    """A replicator that is stopped again and again, and a row that never rests."""
+    """A replicator that is stopped repeatedly, and a row that changes all the time."""
     cluster.run("CREATE DATABASE load")
     load = copy(cluster)
     load.dsn = cluster.dsn.replace("dbname=postgres", "dbname=load")
@@ -375,7 +375,7 @@ def test_no_change_on_its_way_is_taken_for_a_difference(
         assert len(verdicts) >= 4
         assert [each for each in verdicts if each.verdict not in ("equal", "changing")] == []
         assert {each.verdict for each in verify(plan, client)} == {"equal"}
-        # What is different is found while others change.
+        # Differences are found while other rows change.
         client.delete("load", "pgbench_tellers", {"tid": [3]})
         load.run("UPDATE pgbench_branches SET bbalance = 1")
         [found] = verify(plan._replace(tables=("pgbench_tellers",)), client)
@@ -393,7 +393,7 @@ def test_a_publication_that_was_made_anew_is_told_and_gone_past(
     with replicating(cluster.dsn, client.endpoint, "again", tmp_path, *options) as replicator:
         until(lambda: " copied " in replicator.said, "the copy", 60.0)
         replicator.stop()
-        # The log of between can be read by no publication.
+        # No publication can decode this part of the log.
         cluster.run(
             "DROP PUBLICATION again",
             "INSERT INTO again VALUES (1)",

@@ -14,7 +14,7 @@ from tests.postgres.stories import Phase, Story, tell
 from tests.postgres.versions import NEWEST, OLDEST
 
 SOME = ("shifted", "swapped", "exchanged", "again", "constant", "volatile", "labelled")
-"""Of the stories; PostgreSQL 10 has no TRUNCATE in the stream, nor generated columns."""
+"""The stories that PostgreSQL 10 supports; it does not stream TRUNCATE or generated columns."""
 
 pytestmark = pytest.mark.parametrize("cluster", [OLDEST, NEWEST], indirect=True)
 
@@ -29,7 +29,7 @@ def test_stories_end_well_on_other_versions(
     with replicating(cluster.dsn, shared.flight, version, tmp_path) as replicator:
         told = tell(cluster, lambda: shared, version, stories)
         assert told.wrong == {}, replicator.said[-3000:]
-        # What was committed is there after the server was ended at once, and is gone on from.
+        # Committed rows survive a kill of the server, and replication resumes.
         cluster.restart()
         cluster.run("UPDATE constant SET c = 8 WHERE id = 1")
         last = [story for story in stories if story.name == "constant"]

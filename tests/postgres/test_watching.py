@@ -1,4 +1,4 @@
-"""The status of a replicator at work: each table's phase, and why it has ended."""
+"""The status of a running replicator: each table's phase, and the reason of its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.postgres.replicating import replicating
 
 
 def seen(daemon: Daemon, namespace: str) -> dict[str, Any]:
-    """The replication into a namespace, with its tables by name; empty where there is none yet."""
+    """Return the replication into a namespace with its tables by name; empty if none exists yet."""
     with Client(daemon.flight) as client:
         found = client.status_list("replications")
     for each in found:
@@ -28,7 +28,7 @@ def phases(daemon: Daemon, namespace: str) -> dict[str, str]:
 
 
 def kept(cluster: Cluster) -> int:
-    """Bytes of the log that the server keeps for the slot, by its own word."""
+    """Return how many bytes of log the server keeps for the slot."""
     [(nbytes,)] = cluster.run(
         "SELECT (pg_current_wal_lsn() - restart_lsn)::int8 FROM pg_replication_slots"
         " WHERE NOT temporary"

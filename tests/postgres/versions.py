@@ -31,10 +31,10 @@ _WITHIN_S = 300
 
 
 def unpack_version(version: str, folder: Path) -> Path:
-    """The program ``postgres`` of a version, with all that it needs, in a new folder.
+    """Unpack the program ``postgres`` of a version with its dependencies into a new folder.
 
     Raises:
-        Missing: it cannot be had here.
+        Missing: the version cannot be downloaded.
     """
     jar = _KEPT / f"{version}.jar"
     if not _is_whole(jar, version):

@@ -12,7 +12,7 @@ from tests.postgres.storm.campaign import PUBLICATIONS, Fault, Plan, Storm
 
 
 def main() -> int:
-    """The exit code: 0 where every copy was equal, or set aside with a reason."""
+    """Return the exit code: 0 if every copy was equal or set aside with a reason."""
     parser = argparse.ArgumentParser(prog="python -m tests.postgres.storm", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=1)

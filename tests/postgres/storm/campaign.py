@@ -1,9 +1,9 @@
 """The storm: rounds of steps and kills, each followed by a comparison of every table.
 
-    sessions run, processes are killed ─▶ all pause ─▶ wait until everything is right ─▶ …
+    sessions run, processes are killed ─▶ all pause ─▶ wait until every table is right ─▶ …
 
-After the last step, the number of wrong tables must fall at least every ``PATIENCE_S`` and be zero
-by ``LONGEST_S``; otherwise the fault is reported with the steps that touched the table.
+After the last step, the number of wrong tables must fall at least every ``PATIENCE_S`` and be
+zero by ``LONGEST_S``; otherwise the fault is reported with the steps that touched the table.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ PUBLICATIONS: tuple[str | None, ...] = (
     f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES WITH (publish_via_partition_root = true)",
     f"CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES",
 )
-"""Who publishes: the replicator itself, or somebody before it, partitions by their root or not."""
+"""The replicator creates the publication (None), or it exists: by partition root or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long a storm is, and how hard."""
+    """The length and intensity of a storm."""
 
     seconds: float
     seed: int = 1
@@ -47,28 +47,28 @@ class Plan:
     sessions: int = 3
     round_s: float = 30.0
     pause_s: float = 0.05
-    """Of each session, between its transactions."""
+    """The pause of each session between its transactions."""
     publication: int = 0
-    """Which of :data:`PUBLICATIONS`."""
+    """The index in :data:`PUBLICATIONS`."""
 
 
 class Fault(AssertionError):
-    """A copy that is not what it has to be, or a part that ended by itself."""
+    """Raised when a copy is wrong, or when a process has ended unexpectedly."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What happened."""
+    """The steps, kills and verdicts of a storm."""
 
     steps: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
     rounds: list[tuple[float, Verdict]] = field(default_factory=list)
-    """The seconds until all was right, and what was found then."""
+    """For each round, the seconds until all tables were right and the final verdict."""
 
 
 class Storm:
-    """A source, its copy, and those who disturb them."""
+    """A source, its copy, and the sessions and kills that disturb them."""
 
     def __init__(
         self, plan: Plan, cluster: Cluster, folder: Path, say: Callable[[str], None]
@@ -109,10 +109,10 @@ class Storm:
         self._killer.daemon.kill()
 
     def run(self) -> Report:
-        """Go through all rounds.
+        """Run all rounds.
 
         Raises:
-            Fault: something was not right.
+            Fault: a copy stayed wrong, or a process failed.
         """
         rounds = max(1, round(self._plan.seconds / self._plan.round_s))
         for number in range(rounds):
@@ -124,7 +124,7 @@ class Storm:
         return self.report
 
     def _blow(self, seconds: float, kills: int) -> None:
-        """Let all sessions go on for a time, the last third of it without DDL, and kill."""
+        """Run all sessions for a time, kill processes, and draw no DDL in the last third."""
         began = time.monotonic()
         for session in self._sessions:
             session.calm = False
@@ -163,7 +163,7 @@ class Storm:
         return judge(self._cluster.dsn, self._killer.daemon, NAMESPACE, PUBLICATION)
 
     def _verify(self) -> None:
-        """The product's own comparison has to say the same."""
+        """Check that the product's own comparison agrees."""
         dsn, flight = self._cluster.dsn, self._killer.daemon.flight
         command = ["replicate", "verify", dsn, NAMESPACE, "--ignore-set-aside", "--json"]
         done = warm().run([*command, "--endpoint", flight], {}, Path("/"), timeout_s=300)

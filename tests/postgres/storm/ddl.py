@@ -1,4 +1,4 @@
-"""Statements that change single tables; ``families`` has those of related tables."""
+"""Statements that alter single tables; ``families`` has those for related tables."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ ODD_COLUMNS = ("_c{}", "C {}", "ü{}", "select{}")
 
 
 def new_column(yard: Yard) -> Column:
-    """A column that no table has."""
+    """Draw a column with an unused name."""
     form = yard.rng.choice(ODD_COLUMNS) if yard.rng.random() < 0.1 else "c{}"
     return Column(form.format(yard.number_of_its_own()), yard.rng.choice(PLAIN))
 
 
 def definition(yard: Yard, column: Column) -> str:
-    """A column as ADD COLUMN and CREATE TABLE have it."""
+    """Return a column's definition for ADD COLUMN and CREATE TABLE."""
     return f"{column.quoted} {KINDS[column.kind].sql}"
 
 
 def create(yard: Yard, *, keyed: bool = True, rows: int = 60) -> Statements:
-    """A new table, mostly with rows."""
+    """Create a table, usually with rows."""
     rng = yard.rng
     uid = yard.number_of_its_own()
     form = rng.choice(ODD_NAMES) if rng.random() < 0.1 else "t{}"
@@ -40,7 +40,7 @@ def create(yard: Yard, *, keyed: bool = True, rows: int = 60) -> Statements:
 
 
 def create_as(yard: Yard, table: Table, more: str = "") -> str:
-    """CREATE TABLE of a table as the model has it; ``more`` stands behind its columns."""
+    """Return the CREATE TABLE of a modelled table; ``more`` follows its columns."""
     parts = ["id bigint NOT NULL", "part text NOT NULL"]
     parts += [definition(yard, column) for column in table.columns]
     if table.key:
@@ -58,18 +58,18 @@ def _create(yard: Yard, table: Table) -> Statements:
 
 
 def keyless(yard: Yard) -> Statements:
-    """A table without a key appears."""
+    """Create a table without a key."""
     return create(yard, keyed=False, rows=10)
 
 
 def drop(yard: Yard, table: Table) -> Statements:
-    """A table goes."""
+    """Drop a table."""
     yard.remove(table)
     return [f"DROP TABLE {table.sql}"]
 
 
 def recreate(yard: Yard, table: Table) -> Statements:
-    """A table goes, and another of its name comes at once."""
+    """Drop a table and create another with its name at once."""
     dropped = f"DROP TABLE {table.sql}"
     yard.remove(table)
     made = create(yard)
@@ -80,7 +80,7 @@ def recreate(yard: Yard, table: Table) -> Statements:
 
 
 def add_column(yard: Yard, table: Table) -> Statements:
-    """A column more: empty, with a constant or with a value of each row's own."""
+    """Add a column: empty, with a constant default, or with a different value in each row."""
     column = new_column(yard)
     table.columns.append(column)
     text = f"ALTER TABLE {table.sql} ADD COLUMN {definition(yard, column)}"
@@ -99,7 +99,7 @@ def add_column(yard: Yard, table: Table) -> Statements:
 
 
 def drop_column(yard: Yard, table: Table) -> Statements:
-    """A column less."""
+    """Drop a column."""
     if len(table.columns) < 2:
         return add_column(yard, table)
     column = table.columns.pop(yard.rng.randrange(len(table.columns)))
@@ -107,7 +107,7 @@ def drop_column(yard: Yard, table: Table) -> Statements:
 
 
 def again_column(yard: Yard, table: Table) -> Statements:
-    """A column is dropped and one of its name added, of this type or another."""
+    """Drop a column and add one with its name, of the same type or another."""
     if not table.columns:
         return add_column(yard, table)
     column = yard.rng.choice(table.columns)
@@ -121,7 +121,7 @@ def again_column(yard: Yard, table: Table) -> Statements:
 
 
 def rename_column(yard: Yard, table: Table) -> Statements:
-    """A column gets a new name, or two change theirs."""
+    """Rename a column, or swap the names of two columns."""
     if not table.columns:
         return add_column(yard, table)
     alter = f"ALTER TABLE {table.sql} RENAME COLUMN"
@@ -139,7 +139,7 @@ def rename_column(yard: Yard, table: Table) -> Statements:
 
 
 def alter_type(yard: Yard, table: Table) -> Statements:
-    """A column gets a wider type, or any other with ``USING``."""
+    """Change a column's type to a wider one, or to any other with ``USING``."""
     columns = [column for column in table.columns if column.kind not in ("ref", "big")]
     if not columns:
         return add_column(yard, table)
@@ -157,13 +157,13 @@ def alter_type(yard: Yard, table: Table) -> Statements:
 
 
 def rename(yard: Yard, table: Table) -> Statements:
-    """A table gets a new name."""
+    """Rename a table."""
     old, table.name = table.sql, yard.new_name("n")
     return [f'ALTER TABLE {old} RENAME TO "{table.name}"']
 
 
 def swap_names(yard: Yard, table: Table) -> Statements:
-    """Two tables of a schema change their names."""
+    """Swap the names of two tables in a schema."""
     others = [each for each in yard.alone() if each.schema == table.schema and each is not table]
     other = yard.pick(*others)
     if other is None:
@@ -179,27 +179,27 @@ def swap_names(yard: Yard, table: Table) -> Statements:
 
 
 def set_schema(yard: Yard, table: Table) -> Statements:
-    """A table moves into another schema."""
+    """Move a table into another schema."""
     old = table.sql
     table.schema = yard.rng.choice([each for each in SCHEMAS if each != table.schema])
     return [f"ALTER TABLE {old} SET SCHEMA {table.schema}"]
 
 
 def set_logged(yard: Yard, table: Table) -> Statements:
-    """A table stops to be in the log, or is in it again."""
+    """Make a logged table unlogged, or an unlogged one logged."""
     table.unlogged = not table.unlogged
     return [f"ALTER TABLE {table.sql} SET {'UNLOGGED' if table.unlogged else 'LOGGED'}"]
 
 
 def set_identity(yard: Yard, table: Table) -> Statements:
-    """What the log has of old rows changes."""
+    """Change the replica identity: the part of old rows that is logged."""
     choices = ["DEFAULT", "FULL", "FULL", "NOTHING"]
     table.identity = yard.rng.choice([each for each in choices if each != table.identity])
     return [f"ALTER TABLE {table.sql} REPLICA IDENTITY {table.identity}"]
 
 
 def change_key(yard: Yard, table: Table) -> Statements:
-    """The primary key goes, comes, or becomes another; a deferrable one has all of old rows."""
+    """Drop, add or replace the primary key; with a deferrable key, old rows are logged whole."""
     alter = f"ALTER TABLE {table.sql}"
     text = [f"{alter} DROP CONSTRAINT {table.constraint}"] if table.key else []
     if table.key and yard.rng.random() < 0.15:
@@ -221,19 +221,19 @@ def change_key(yard: Yard, table: Table) -> Statements:
 
 
 def truncate(yard: Yard, table: Table) -> Statements:
-    """All rows go; mostly others come in the same transaction."""
+    """Truncate a table and usually insert other rows in the same transaction."""
     restart = " RESTART IDENTITY" if yard.rng.random() < 0.3 else ""
     refill = [insert_span(yard, table, 1, 20)] if yard.rng.random() < 0.6 else []
     return [f"TRUNCATE {table.sql}{restart}", *refill]
 
 
 def cluster(yard: Yard, table: Table) -> Statements:
-    """A table is written anew as it is."""
+    """Rewrite a table without changing it."""
     return [f"CLUSTER {table.sql} USING {table.constraint}"] if table.key else []
 
 
 def rename_label(yard: Yard) -> Statements:
-    """A label of the enum gets a new name; only the first yard does so."""
+    """Rename a label of the enum; only the first yard does this."""
     if yard.number != 0:
         return []
     at = yard.rng.randrange(len(yard.moods))

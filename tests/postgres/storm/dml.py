@@ -12,13 +12,13 @@ _PART = "'p' || {g} % 3"
 
 
 def _span(yard: Yard, table: Table, most: int) -> tuple[int, int]:
-    """Some keys of a table."""
+    """Draw a range of keys."""
     first = yard.rng.randint(table.lowest, table.highest)
     return first, min(first + yard.rng.randint(0, most), table.highest)
 
 
 def _expressions(yard: Yard, table: Table, g: str) -> dict[str, str]:
-    """A value of each column that is not of the key."""
+    """Return an expression for each column outside of the key."""
     s = yard.rng.randint(1, 99_999)
     found = {}
     for column in table.columns:
@@ -32,7 +32,7 @@ def _expressions(yard: Yard, table: Table, g: str) -> dict[str, str]:
 
 
 def insert_span(yard: Yard, table: Table, first: int, last: int, *, on_conflict: str = "") -> str:
-    """Insert the keys that are not there."""
+    """Insert the missing keys of a range."""
     values = {"id": "g", "part": _PART.format(g="g"), **_expressions(yard, table, "g")}
     missing = "" if on_conflict else f" WHERE NOT EXISTS (SELECT FROM {table.sql} t WHERE t.id = g)"
     return (
@@ -47,7 +47,7 @@ def insert(yard: Yard, table: Table) -> Statements:
 
 
 def upsert(yard: Yard, table: Table) -> Statements:
-    """Insert some, or update those that are there."""
+    """Insert some rows, or update existing ones."""
     if table.key != ("id",) or table.deferrable or not table.columns or table.partitioned:
         return insert(yard, table)
     column = yard.rng.choice(table.columns).quoted
@@ -56,7 +56,7 @@ def upsert(yard: Yard, table: Table) -> Statements:
 
 
 def update(yard: Yard, table: Table) -> Statements:
-    """Update some columns of some rows; a large value of theirs mostly stays as it was."""
+    """Update some columns of some rows; large values usually stay unchanged."""
     columns = [column for column in table.columns if column.kind != "ref"]
     if not columns:
         return insert(yard, table)
@@ -83,7 +83,7 @@ def reborn(yard: Yard, table: Table) -> Statements:
 
 
 def swap_keys(yard: Yard, table: Table) -> Statements:
-    """Two rows change keys, by a third."""
+    """Swap the keys of two rows by way of a third key."""
     if table.partitioned or table.parent is not None:
         return update(yard, table)
     one, other = _span(yard, table, 20)
@@ -92,7 +92,7 @@ def swap_keys(yard: Yard, table: Table) -> Statements:
 
 
 def move_keys(yard: Yard, table: Table) -> Statements:
-    """Move keys: by one where the key allows it, else to where nobody is and back, half of them."""
+    """Move keys: by one if the key is deferrable, else to an unused range and half of them back."""
     if table.partitioned or table.parent is not None:
         return update(yard, table)
     first, last = _span(yard, table, 20)
@@ -107,7 +107,7 @@ def move_keys(yard: Yard, table: Table) -> Statements:
 
 
 def route(yard: Yard, table: Table) -> Statements:
-    """Move rows from one partition into another."""
+    """Move rows from one partition to another."""
     if not table.partitioned:
         return update(yard, table)
     first, last = _span(yard, table, 10)
@@ -121,17 +121,17 @@ def route(yard: Yard, table: Table) -> Statements:
 
 
 def large(yard: Yard, table: Table) -> Statements:
-    """Touch every key: some thousand rows."""
+    """Touch every key, some thousand rows."""
     return [insert_span(yard, table, table.lowest, table.highest), *update(yard, table)]
 
 
 def empty(yard: Yard, table: Table) -> Statements:
-    """Delete all rows, one by one."""
+    """Delete all rows."""
     return [f"DELETE FROM {table.sql}"]
 
 
 def poison(yard: Yard, table: Table) -> Statements:
-    """Put in a value that no column here can hold, or take those out again."""
+    """Write a value that no column of the copy can hold, or remove such values."""
     if table.poisoned is not None:
         quoted = f'"{table.poisoned}"'
         kind = next((c.kind for c in table.columns if c.name == table.poisoned), None)
@@ -163,11 +163,11 @@ CHANGES: dict[Change, int] = {
     route: 3,
     empty: 1,
 }
-"""How often each is drawn. ``large`` and ``poison`` are drawn apart."""
+"""The weight of each change. ``large`` and ``poison`` are drawn separately."""
 
 
 def some_change(yard: Yard, table: Table) -> Statements:
-    """One of the changes that this table may have."""
+    """Draw a change that this table allows."""
     if not table.changeable:
         return insert(yard, table)
     [change] = yard.rng.choices(list(CHANGES), list(CHANGES.values()))

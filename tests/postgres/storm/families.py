@@ -10,7 +10,7 @@ from tests.postgres.storm.model import KEYS, SPAN, Column, Table, Yard
 
 
 def create_partitioned(yard: Yard) -> Statements:
-    """A table by ranges of its key, with two partitions and rows."""
+    """Create a table partitioned by ranges of its key, with two partitions and rows."""
     uid = yard.number_of_its_own()
     columns = [new_column(yard) for _ in range(2)]
     root = Table(uid, "public", f"p{uid}", columns, ("id",), f"pk{uid}", partitioned=True)
@@ -49,7 +49,7 @@ def _new_partition(yard: Yard, root: Table, number: int) -> Statements:
 
 
 def _ranges(yard: Yard, root: Table) -> None:
-    """The keys that are routed somewhere."""
+    """Compute the range of keys that has partitions."""
     parts = sorted(yard.parts(root), key=lambda each: each.lowest)
     root.lowest = parts[0].lowest
     root.highest = parts[0].highest
@@ -65,7 +65,7 @@ def _free(yard: Yard, root: Table) -> list[int]:
 
 
 def add_partition(yard: Yard, root: Table) -> Statements:
-    """A partition more."""
+    """Add a partition."""
     free = _free(yard, root)
     if not free:
         return detach(yard, root)
@@ -75,7 +75,7 @@ def add_partition(yard: Yard, root: Table) -> Statements:
 
 
 def attach(yard: Yard, root: Table) -> Statements:
-    """A table that has rows becomes a partition."""
+    """Attach a table with rows as a partition."""
     free = _free(yard, root)
     if not free:
         return detach(yard, root)
@@ -88,12 +88,12 @@ def attach(yard: Yard, root: Table) -> Statements:
 
 
 def detach(yard: Yard, root: Table) -> Statements:
-    """A partition becomes a table of its own, with its rows; nothing touches it any more."""
+    """Detach a partition, which keeps its rows and is not touched again."""
     return _without_one(yard, root, lambda part: f"ALTER TABLE {root.sql} DETACH PARTITION {part}")
 
 
 def drop_partition(yard: Yard, root: Table) -> Statements:
-    """A partition goes with its rows."""
+    """Drop a partition and its rows."""
     return _without_one(yard, root, lambda part: f"DROP TABLE {part}")
 
 
@@ -109,14 +109,14 @@ def _without_one(yard: Yard, root: Table, statement: Callable[[str], str]) -> St
 
 
 def truncate_some(yard: Yard, root: Table) -> Statements:
-    """All rows of a partition, or of the whole, go."""
+    """Truncate a partition or the whole table."""
     table = yard.pick(root, *yard.parts(root))
     assert table is not None
     return [f"TRUNCATE {table.sql}", insert_span(yard, table, table.lowest, table.lowest + 9)]
 
 
 def widen(yard: Yard, root: Table) -> Statements:
-    """A column more in the whole and in its partitions."""
+    """Add a column to the partitioned table and its partitions."""
     column = new_column(yard)
     column.kind = "text" if column.kind == "big" else column.kind
     for table in (root, *yard.parts(root)):
@@ -130,7 +130,7 @@ def widen(yard: Yard, root: Table) -> Statements:
 
 
 def rename_root(yard: Yard, root: Table) -> Statements:
-    """The whole gets a new name, or moves into another schema, without its partitions."""
+    """Rename the root or move it into another schema, without its partitions."""
     old = root.sql
     if yard.rng.random() < 0.5:
         root.name = yard.new_name("n")
@@ -140,7 +140,7 @@ def rename_root(yard: Yard, root: Table) -> Statements:
 
 
 def drop_root(yard: Yard, root: Table) -> Statements:
-    """The whole goes with all partitions."""
+    """Drop the root with all partitions."""
     for part in yard.parts(root):
         yard.remove(part)
     yard.remove(root)
@@ -148,7 +148,7 @@ def drop_root(yard: Yard, root: Table) -> Statements:
 
 
 def create_references(yard: Yard) -> Statements:
-    """Two tables of which one refers to the other."""
+    """Create two tables, one of which references the other."""
     uid, other = yard.number_of_its_own(), yard.number_of_its_own()
     first = yard.add(Table(uid, "public", f"f{uid}", [new_column(yard)], ("id",), f"pk{uid}"))
     second = Table(other, "public", f"f{other}", [new_column(yard)], ("id",), f"pk{other}")
@@ -163,7 +163,7 @@ def create_references(yard: Yard) -> Statements:
 
 
 def truncate_cascade(yard: Yard) -> Statements:
-    """All rows go, with those that refer to them."""
+    """Truncate a table and the tables that reference it."""
     referred = [table for table in yard.tables.values() if yard.referring(table)]
     table = yard.pick(*referred)
     if table is None:
@@ -174,7 +174,7 @@ def truncate_cascade(yard: Yard) -> Statements:
 
 
 def inherit(yard: Yard) -> Statements:
-    """A table inherits from another, whose rows are still its own alone."""
+    """Create a table that inherits from another; the parent's rows stay its own."""
     parent = yard.pick(*(table for table in yard.alone() if table.key))
     if parent is None:
         return []

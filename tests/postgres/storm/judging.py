@@ -1,6 +1,7 @@
-"""The verdict on a table: equal here, or set aside for a real reason, or a fault.
+"""The verdict on each table: equal in the copy, set aside for a real reason, or faulty.
 
-No code of the product decides; its report only tells which tables it does not follow.
+The verdict uses no code of the product; the product's report only names the tables that it does
+not follow.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ _TIMES = (
 
 @dataclass(slots=True)
 class Verdict:
-    """What a look at all tables has found."""
+    """The result of comparing all tables."""
 
     equal: list[str] = field(default_factory=list)
     set_aside: dict[str, str] = field(default_factory=dict)
-    """The reason by the table's name here."""
+    """The reason, by the table's name in the copy."""
     without_reason: dict[str, str] = field(default_factory=dict)
-    """Tables that are set aside or left out, though nothing is wrong with them."""
+    """Tables that are set aside or left out although nothing is wrong with them."""
     different: dict[str, Difference] = field(default_factory=dict)
-    """By ``schema.name`` of the source."""
+    """By ``schema.name`` at the source."""
     left_out: list[str] = field(default_factory=list)
-    """Not published, and rightly so."""
+    """Tables that are rightly not published."""
 
     @property
     def right(self) -> bool:
-        """Whether there is no fault."""
+        """Whether no table has a fault."""
         return not self.different and not self.without_reason
 
     def __str__(self) -> str:
@@ -58,7 +59,7 @@ class Verdict:
 
 
 def reports(daemon: Daemon, namespace: str) -> dict[str, dict[str, Any]]:
-    """What the replicator last said of each table, by its name at the source."""
+    """Return the replicator's last report of each table, by its name at the source."""
     with Client(daemon.flight) as client:
         replications = client.status_list("replications")
     found = {}
@@ -69,7 +70,7 @@ def reports(daemon: Daemon, namespace: str) -> dict[str, dict[str, Any]]:
 
 
 def judge(dsn: str, daemon: Daemon, namespace: str, publication: str) -> Verdict:
-    """Compare every table of the source; nobody changes it meanwhile."""
+    """Compare every table of the source; no session may change it meanwhile."""
     import psycopg2
 
     verdict = Verdict()
@@ -132,7 +133,7 @@ def _published(connection: Any, publication: str) -> set[tuple[str, str]]:
 
 
 def _what_is_wrong(connection: Any, table: SourceTable) -> str | None:
-    """Why a table cannot be followed, if it cannot."""
+    """Return why a table cannot be followed, or None if it can."""
     with connection.cursor() as cursor:
         cursor.execute(_FACTS, (table.oid,))
         [(logged, identity, immediate)] = cursor.fetchall()

@@ -14,7 +14,7 @@ from tests.postgres.replicating import Replicating
 
 
 class Killer:
-    """Ends one after another, as its seed draws; ``daemon`` is the one that runs now."""
+    """Kills processes as the seed draws; ``daemon`` is the running daemon."""
 
     def __init__(
         self, cluster: Cluster, daemon: Daemon, replicator: Replicating, seed: int
@@ -35,7 +35,7 @@ class Killer:
         }
 
     def kill(self) -> str:
-        """End somebody, and start them again; who it was."""
+        """Kill and restart one of the processes, and return its name."""
         weights = [weight for _, weight in self._ways.values()]
         [who] = self._rng.choices(list(self._ways), weights)
         self._ways[who][0]()

@@ -1,6 +1,6 @@
 """The tables of one session as drawn: columns and keys, but no rows.
 
-It never asks the server, so a seed reproduces the same steps.
+The model never asks the server, so a seed reproduces the same steps.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 SPAN = 1000
-"""Keys of a partition."""
+"""The number of keys in a partition."""
 KEYS = 4 * SPAN
 
 
 @dataclass(slots=True)
 class Column:
-    """A column that is not of the key."""
+    """A column outside of the key."""
 
     name: str
     kind: str
@@ -24,82 +24,82 @@ class Column:
 
     @property
     def quoted(self) -> str:
-        """As SQL has it."""
+        """The name, quoted for SQL."""
         return f'"{self.name}"'
 
 
 @dataclass(slots=True)
 class Table:
-    """A table. Its key is always (a part of) ``id`` and ``part``, if it has one."""
+    """A table. Its key, if any, consists of ``id``, or of ``id`` and ``part``."""
 
     uid: int
     schema: str
     name: str
     columns: list[Column] = field(default_factory=list)
     key: tuple[str, ...] = ("id",)
-    """Empty: it has no primary key."""
+    """Empty if the table has no primary key."""
     constraint: str = ""
-    """The primary key's name."""
+    """The name of the primary key."""
     deferrable: bool = False
     identity: str = "DEFAULT"
     unlogged: bool = False
     partitioned: bool = False
     parent: int | None = None
     lowest: int = 1
-    """The smallest ``id`` that belongs in it."""
+    """The smallest ``id`` that the table accepts."""
     highest: int = KEYS
     references: int | None = None
-    """The table that its column ``ref`` refers to."""
+    """The table that the column ``ref`` references."""
     poisoned: str | None = None
     inherits: int | None = None
 
     @property
     def sql(self) -> str:
-        """Its name as SQL has it."""
+        """The qualified name, quoted for SQL."""
         return f'{self.schema}."{self.name}"'
 
     @property
     def changeable(self) -> bool:
-        """Whether updates and deletes pass at the source, published or not."""
+        """Whether the source accepts updates and deletes, published or not."""
         return self.identity == "FULL" or (
             self.identity == "DEFAULT" and bool(self.key) and not self.deferrable
         )
 
 
 class Yard:
-    """The tables that one session alone creates, alters and drops."""
+    """The tables that only one session creates, alters and drops."""
 
     def __init__(self, number: int, seed: int) -> None:
         self.number = number
         self.rng = random.Random(f"{seed} {number}")
         self.tables: dict[int, Table] = {}
         self.touched: set[int] = set()
-        """By ``uid``, since somebody last emptied it."""
+        """The changed tables by ``uid``, since the set was last cleared."""
         self.moods = [f"mood{at}" for at in range(3)]
         self._numbers = 0
 
     def number_of_its_own(self) -> int:
-        """A number that nothing else has, in any yard."""
+        """Return a number that is unique across all yards."""
         self._numbers += 1
         return self.number * 1_000_000 + self._numbers
 
     def new_name(self, prefix: str) -> str:
-        """A name that was never given in this database."""
+        """Return a name that was never used in this database."""
         return f"{prefix}{self.number_of_its_own()}"
 
     def add(self, table: Table) -> Table:
-        """Make it known."""
+        """Add a table to the model."""
         self.tables[table.uid] = table
         self.touched.add(table.uid)
         return table
 
     def remove(self, table: Table) -> None:
-        """Forget it, and what hangs on it."""
+        """Remove a table and its dependents from the model."""
         self.touched.add(table.uid)
         del self.tables[table.uid]
 
     def pick(self, *tables: Table) -> Table | None:
-        """One of them, if there are any."""
+        """Draw one of the tables, or return None if the list is empty."""
         if not tables:
             return None
         found = self.rng.choice(tables)
@@ -107,15 +107,15 @@ class Yard:
         return found
 
     def parts(self, table: Table) -> list[Table]:
-        """The partitions of a table."""
+        """Return the partitions of a table."""
         return [each for each in self.tables.values() if each.parent == table.uid]
 
     def referring(self, table: Table) -> list[Table]:
-        """The tables that refer to a table."""
+        """Return the tables that reference a table."""
         return [each for each in self.tables.values() if each.references == table.uid]
 
     def bound(self, table: Table) -> bool:
-        """Whether it is of a family: a change of it changes others."""
+        """Return whether a table belongs to a family, so that its changes affect other tables."""
         return (
             table.partitioned
             or table.parent is not None
@@ -126,13 +126,13 @@ class Yard:
         )
 
     def alone(self) -> list[Table]:
-        """The tables that are of no family."""
+        """Return the tables that belong to no family."""
         return [table for table in self.tables.values() if not self.bound(table)]
 
     def state(self) -> tuple[dict[int, Table], list[str]]:
-        """The tables as they are, for :meth:`restore`."""
+        """Return a copy of the tables, for :meth:`restore`."""
         return deepcopy(self.tables), list(self.moods)
 
     def restore(self, state: tuple[dict[int, Table], list[str]]) -> None:
-        """Take back what was drawn since then; numbers are not given again."""
+        """Undo everything drawn since that state; numbers are not reused."""
         self.tables, self.moods = deepcopy(state[0]), list(state[1])

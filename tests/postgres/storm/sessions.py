@@ -1,7 +1,7 @@
-"""Sessions at the source, each a thread that runs what its yard draws.
+"""Sessions at the source, each a thread that runs the transactions drawn by its yard.
 
-A transaction that fails because of its rows is repeated without them, so that the model of the
-tables holds; one that meets another session's lock is repeated unchanged.
+If a transaction fails because of its rows, it is repeated without them, so that the model of the
+tables stays correct. If it meets another session's lock, it is repeated unchanged.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tests.postgres.storm.transactions import Ending, Transaction, draw
 
 _TRIES = 20
 _GONE = ("57P01", "57P02", "57P03", "08006", None)
-"""The server is being restarted."""
+"""SQL states during a restart of the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A transaction that was done, or not."""
+    """A transaction that a session has tried, and its outcome."""
 
     session: int
     number: int
     lsn: str
-    """Where the source's log was after it."""
+    """The position of the source's log after the transaction."""
     outcome: str
     statements: tuple[str, ...]
     touched: frozenset[int]
@@ -39,7 +39,7 @@ class Step:
 
 
 class Session:
-    """One session; begun and paused by whoever drives the storm."""
+    """One session, which the storm starts and pauses."""
 
     def __init__(self, dsn: str, yard: Yard, pause_s: float, log: Callable[[Step], None]) -> None:
         self.yard = yard
@@ -56,12 +56,12 @@ class Session:
         self._thread.start()
 
     def go_on(self) -> None:
-        """Begin, or go on."""
+        """Start or continue."""
         self._idle.clear()
         self._going.set()
 
     def pause(self, patience_s: float = 60.0) -> None:
-        """Return when nothing of it is under way."""
+        """Wait until no transaction is running."""
         self._going.clear()
         assert self._idle.wait(patience_s), f"session {self.yard.number} does not come to an end"
         if self.failed is not None:
@@ -90,7 +90,7 @@ class Session:
                 self._connection.close()
 
     def step(self) -> None:
-        """Draw a transaction and do it."""
+        """Draw a transaction and run it."""
         before = self.yard.state()
         transaction = draw(self.yard, calm=self.calm)
         self._number += 1
@@ -118,7 +118,7 @@ class Session:
         self._log(Step(number, self._number, lsn, outcome, texts, touched))
 
     def _try(self, statements: list[str], ending: Ending) -> str:
-        """Do a transaction: ``done``, ``rolled back``, or why not."""
+        """Run a transaction and return ``done``, ``rolled back`` or the reason of its failure."""
         import psycopg2
 
         name = f"storm-{self.yard.number}-{self._number}"
@@ -142,7 +142,7 @@ class Session:
         connection = self._connected()
         with connection.cursor() as cursor:
             cursor.execute("BEGIN")
-            # What a lost connection leaves unclear is told by this.
+            # After a lost connection, this row tells whether the transaction was committed.
             cursor.execute("INSERT INTO storm_log.done VALUES (%s)", (name,))
             for text in statements:
                 cursor.execute(text)
@@ -157,13 +157,13 @@ class Session:
             return "done"
 
     def _committed(self, name: str) -> bool:
-        """Whether a transaction whose connection was lost is there; ends one that is prepared."""
+        """Return whether an interrupted transaction was committed; roll back a prepared one."""
         for (prepared,) in self._asked("SELECT gid FROM pg_prepared_xacts WHERE gid = %s", name):
             self._asked(f"ROLLBACK PREPARED '{prepared}'")
         return bool(self._asked("SELECT 1 FROM storm_log.done WHERE name = %s", name))
 
     def _asked(self, text: str, *values: str) -> list[tuple[Any, ...]]:
-        """The answer, which is asked for anew where the server is killed meanwhile."""
+        """Return the rows of a query, repeated while the server restarts."""
         import psycopg2
 
         for left in reversed(range(_TRIES)):

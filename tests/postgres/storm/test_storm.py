@@ -37,7 +37,7 @@ def test_no_copy_is_silently_different_after_a_storm(cluster: Cluster, tmp_path:
     plan = Plan(SECONDS, seed=1, kills=KILLS, sessions=2, round_s=SECONDS)
     with Storm(plan, cluster, tmp_path, print) as storm:
         report = storm.run()
-    # A session whose steps fail tries nothing.
+    # Most steps must succeed, because failing steps test nothing.
     assert report.outcomes["done"] > 0.8 * report.outcomes.total()
     assert sum(report.kills.values()) == KILLS
     [(_, verdict)] = report.rounds

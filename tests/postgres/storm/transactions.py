@@ -1,6 +1,6 @@
 """The next transaction of a session, drawn by its yard.
 
-draw ─▶ some statements, of tables and of rows ─▶ with savepoints, prepared, rolled back
+draw ─▶ statements on tables and rows ─▶ with savepoints, prepared, rolled back
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ SHARED = (
     "CREATE TABLE public.shared1 (id bigint PRIMARY KEY, part text NOT NULL, v text, n bigint)",
     "CREATE TABLE public.shared2 (id bigint, part text, v text, n bigint, PRIMARY KEY (id, part))",
 )
-"""All sessions change rows of these, and nobody alters them."""
+"""Tables whose rows all sessions change and that no session alters."""
 FEWEST, MOST = 4, 9
-"""The tables that a yard has, about."""
+"""The approximate number of tables in a yard."""
 
 
 class Ending(Enum):
-    """How a transaction ends."""
+    """The ways in which a transaction ends."""
 
     COMMIT = "COMMIT"
     ROLLBACK = "ROLLBACK"
@@ -40,26 +40,26 @@ class Ending(Enum):
 
 @dataclass(slots=True)
 class Transaction:
-    """Some statements. Those of ``altering`` change tables: the model counts on them."""
+    """Statements of one transaction; the model depends on those in ``altering``, the DDL."""
 
     statements: list[str] = field(default_factory=list)
     altering: set[int] = field(default_factory=set)
-    """Places in ``statements``."""
+    """Indexes in ``statements``."""
     ending: Ending = Ending.COMMIT
     touched: set[int] = field(default_factory=set)
-    """Tables, by ``uid``."""
+    """Tables by ``uid``."""
 
     def add(self, statements: Statements, *, alters: bool) -> None:
-        """Add some at the end."""
+        """Append statements."""
         for text in statements:
-            # Rows that come with a new table are no condition for it.
+            # The model does not depend on the rows of a new table.
             if alters and not text.startswith(("INSERT", "UPDATE", "DELETE")):
                 self.altering.add(len(self.statements))
             self.statements.append(text)
 
 
 def shared_tables() -> list[Table]:
-    """The model of :data:`SHARED`."""
+    """Return the model of :data:`SHARED`."""
     columns = [Column("v", "text"), Column("n", "int8")]
     return [
         Table(-1, "public", "shared1", columns, ("id",)),
@@ -68,7 +68,7 @@ def shared_tables() -> list[Table]:
 
 
 def draw(yard: Yard, *, calm: bool = False) -> Transaction:
-    """The next transaction of a yard; nothing is altered where it is ``calm``."""
+    """Draw the next transaction of a yard; a ``calm`` one contains no DDL."""
     rng = yard.rng
     found = Transaction()
     yard.touched = set()
@@ -88,7 +88,7 @@ def draw(yard: Yard, *, calm: bool = False) -> Transaction:
 
 
 def _undone(yard: Yard, transaction: Transaction) -> None:
-    """Some statements that a savepoint takes back."""
+    """Add statements that a savepoint rolls back."""
     before = yard.state()
     transaction.add(["SAVEPOINT s"], alters=False)
     _change(yard, transaction)
@@ -119,7 +119,7 @@ def _change(yard: Yard, transaction: Transaction) -> None:
 
 
 def _alter(yard: Yard, transaction: Transaction) -> None:
-    """Create, alter or drop one table, or some of a family."""
+    """Create, alter or drop one table, or a family of tables."""
     rng = yard.rng
     alone = yard.alone()
     roots = [table for table in yard.tables.values() if table.partitioned]

@@ -1,6 +1,6 @@
 """Types of columns, and values as deterministic SQL.
 
-``{g}`` is a row's number and ``{s}`` a number of the statement's own.
+``{g}`` is a row's number. ``{s}`` is a number of the statement.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SETUP = (
 
 
 class Kind(NamedTuple):
-    """A type, and an expression of its values."""
+    """A type and an SQL expression for its values."""
 
     sql: str
     value: str
     widens: tuple[str, ...] = ()
-    """Types that its column may be altered to without ``USING``."""
+    """Types that the column can be altered to without ``USING``."""
     poison: str | None = None
-    """A value that no column here can hold."""
+    """A value that no column of the copy can hold."""
 
 
 _MD5 = "md5(({g} * 31 + {s})::text)"
@@ -58,11 +58,11 @@ KINDS = {
         "text", "(SELECT string_agg(md5(({g} * {s} + i)::text), '') FROM generate_series(1, 90) i)"
     ),
 }
-"""``big`` is kept out of line, as none of it can be compressed; ``ref`` refers to another table."""
+"""``big`` is incompressible and stored out of line; ``ref`` references another table."""
 PLAIN = tuple(name for name in KINDS if name != "ref")
 
 
 def value(kind: str, g: str, s: int) -> str:
-    """An expression; it is null in every seventh row or so where ``s`` says so."""
+    """Return an expression; for every third ``s`` it is null in each seventh row."""
     found = KINDS[kind].value.format(g=g, s=s)
     return f"CASE WHEN ({g} + {s}) % 7 = 0 THEN NULL ELSE {found} END" if s % 3 == 0 else found
