@@ -12,13 +12,13 @@ from tests.pushes.world import Life, ScriptedPanel, World, quick_store
 
 @pytest.fixture
 def world() -> World:
-    """Four regions, a to d, which serve version 1."""
+    """Four regions, a to d, that serve version 1."""
     return World()
 
 
 @pytest.fixture
 def panel() -> ScriptedPanel:
-    """One hook, which proceeds unless it is told otherwise."""
+    """One hook that proceeds unless a test scripts another answer."""
     return ScriptedPanel()
 
 
@@ -31,5 +31,5 @@ def store() -> Iterator[ObjectStore]:
 
 @pytest.fixture
 def life(world: World, panel: ScriptedPanel, store: ObjectStore) -> Life:
-    """A controller that has not begun anything."""
+    """A controller that has begun no push."""
     return Life(world, store, panel)

@@ -1,4 +1,4 @@
-"""A small real HTTP server that answers as it is told, and remembers what it was asked."""
+"""A small real HTTP server with scripted answers, which records its requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Asked(NamedTuple):
 
 
 class Answers:
-    """A server's answers: each is a status and a body; the last one is given again and again."""
+    """A server's answers, each a status and a body; the last one repeats."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -35,7 +35,7 @@ class Answers:
 
 @contextmanager
 def serving() -> Iterator[Answers]:
-    """A server on a free port of this machine."""
+    """Yield a server on a free local port."""
     answers = Answers()
 
     class Handler(BaseHTTPRequestHandler):

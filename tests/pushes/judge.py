@@ -1,7 +1,7 @@
-"""What has to hold of a push, whoever leads it: judged from outside, from calls, answers and times.
+"""The judge checks a push from outside, by calls, answers and times, whichever controller leads it.
 
-Law of this file: nothing of the machine's own rules is asked, but for the records that it keeps.
-A controller may be deposed without knowing it yet, so a call may come again, with the same number.
+It uses none of the state machine's own rules, only the records that the machine keeps. A deposed
+controller may not know it yet, so a call may repeat with the same number.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
 
 class Judge:
-    """Sees all that is asked of hooks and regions, and what the push has come to."""
+    """Sees every request to hooks and regions, and the result of the push."""
 
     def __init__(self, world: World, pushes: PushStore, rules: Rules, anew: str) -> None:
         self._world = world
@@ -57,14 +57,14 @@ class Judge:
         self._calls: dict[tuple[str, str | None, str, datetime], list[Call]] = {}
         self._lagged: dict[str, datetime] = {}
         self.alone: datetime | None = None
-        """Since when one controller alone goes on, with the time moving as it wants it to."""
+        """The time since which only one controller runs and the clock follows its wishes."""
         self.troubled = False
-        """Whether a region was away, refused or lagged, or an end was asked for."""
+        """Whether a region was unreachable, refused or lagged, or a request to end came."""
 
     # ------------------------------------------------------------------------------------ hooks
 
     def called(self, hook: str, context: HookContext, decision: Decision, life: int) -> None:
-        """Judge a call of a hook, and what it was called with; ``decision`` is its answer."""
+        """Judge a call of a hook and its arguments; ``decision`` is its answer."""
         key = (context.method, context.region, hook, context.deadline)
         before = self._calls.setdefault(key, [])
         highest = max((each.context.call for each in before), default=0)
@@ -91,7 +91,7 @@ class Judge:
             assert context.now == min(last[-1].context.now + patience.interval, context.deadline)
 
     def _judge_way(self, context: HookContext) -> None:
-        """A method is called once the one before it was."""
+        """A method is called only after the previous one."""
         way = PUSH_METHODS if context.region is None else REGION_METHODS
         if context.method in way and (at := way.index(context.method)):
             assert self._were_called(way[at - 1], context.region), f"before {way[at - 1]}"
@@ -100,7 +100,7 @@ class Judge:
         return any(key[:2] == (method, region) for key in self._calls)
 
     def _went_by(self, method: str, region: str) -> bool:
-        """Whether every hook has let the region go by, or was waited for up to the deadline."""
+        """Return whether every hook has let the region proceed, or has run into its deadline."""
         late = self._rules.patience.on_deadline is Decision.PROCEED
         by = {
             key[2]
@@ -115,7 +115,7 @@ class Judge:
     # ---------------------------------------------------------------------------------- regions
 
     def handed_out(self, driver: PushDriver, name: str, job: Job) -> None:
-        """Judge that something is to be asked of a region, by the controller of that name."""
+        """Judge a request that the named controller is about to make to a region."""
         if not isinstance(job.task, ActionTask):
             return
         region = driver.record.region(job.task.region)
@@ -159,7 +159,7 @@ class Judge:
     # --------------------------------------------------------------------------------- the end
 
     def ended(self, record: PushRecord) -> None:
-        """Judge what a push has come to, with nobody left who leads it."""
+        """Judge the result of a push that no controller leads any more."""
         statuses = [region.status for region in record.regions]
         assert record.requests == len(self._pushes.requests(record.push_id)), "taken in twice"
         self._judge_served(record)
@@ -202,7 +202,7 @@ class Judge:
             assert Status.SERVING not in [region.status for region in record.regions]
 
     def _judge_left_behind(self, record: PushRecord) -> None:
-        """A region is left behind after the time for that, and goes back if it may have swapped."""
+        """A region is abandoned only after its time limit; a swap of it is rolled back."""
         for region in record.regions:
             if region.status is not Status.FAILED:
                 continue
@@ -219,7 +219,7 @@ class Judge:
                 assert not region.swap_number or at >= record.ending.at
 
     def judge_way_back_goes_on(self, record: PushRecord) -> None:
-        """A region that is there goes back at once, though another one is away."""
+        """A reachable region is rolled back at once, even if another one is unreachable."""
         ending = record.ending
         if ending is None or self.alone is None or ending.at < self.alone:
             return
@@ -230,7 +230,7 @@ class Judge:
                     assert event.at - ending.at < self._rules.unreachable_after
 
     def _judge_asked_anew(self) -> None:
-        """A hook whose word is good for the moment alone is asked in each round but the last."""
+        """A hook whose answer holds only for the moment is called in each round but the last."""
         first = self._rules.hooks[0].name
         for key, calls in self._calls.items():
             if key[2] == first and {each.decision for each in calls} <= {Decision.WAIT}:
@@ -239,12 +239,12 @@ class Judge:
                 assert len(rounds) <= 1 + len({each.context.call for each in anew})
 
     def undone(self, record: PushRecord) -> None:
-        """Judge a push that was asked to be undone after its end, with every region there."""
+        """Judge a push that was rolled back after its end, with every region reachable."""
         assert [place.current for place in self._world.regions.values()] == [OLD] * 3
         assert Status.SERVING not in [region.status for region in record.regions]
 
     def _judge_ending(self, record: PushRecord) -> None:
-        """The kind of an ending is the one that its cause asks for, and it came at its time."""
+        """The kind of an ending matches its cause, and the ending came in time."""
         assert record.ending is not None
         kind, reason, cause, at = record.ending.kind, record.ending.reason, *_of(record)
         assert (
@@ -279,7 +279,7 @@ class Judge:
             assert kind == self._rules.on_failure
 
     def _judge_last_words(self, record: PushRecord) -> None:
-        """``pre_end`` and ``post_end`` are told the status that the push ends with."""
+        """``pre_end`` and ``post_end`` receive the push's final status."""
         for method in ("pre_end_of_push_job", "post_end_of_push_job"):
             said = [
                 each for key, calls in self._calls.items() if key[0] == method for each in calls

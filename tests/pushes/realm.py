@@ -1,7 +1,8 @@
 """Regions with real stores, and a small job that fills them, for the tests of whole pushes.
 
-:class:`Realm` leads pushes as a controller does, in threads and by the clock (``lead``), or step by
-step with a clock of its own (``step``): so it can be killed anywhere, and an hour takes no time.
+:class:`Realm` leads pushes as a controller does, in threads and by the clock (``lead``), or step
+by step with a simulated clock (``step``). A test can thus kill it anywhere, and an hour takes no
+time.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Hear = Callable[[PushRecord], None]
 
 
 def some_rows(first: int, count: int) -> pa.RecordBatch:
-    """Rows of a push, by their numbers."""
+    """Return rows of a push, by their numbers."""
     numbers = range(first, first + count)
     return pa.record_batch({"n": pa.array(numbers, pa.int64()), "s": [f"row {n}" for n in numbers]})
 
@@ -45,7 +46,7 @@ def some_rows(first: int, count: int) -> pa.RecordBatch:
 def in_folders(
     path: Path, names: Sequence[str], endpoints: Mapping[str, str] | None = None
 ) -> Realm:
-    """Regions whose stores are folders, which are made here."""
+    """Create regions whose stores are folders."""
     regions = {}
     for name in names:
         (path / name).mkdir(parents=True, exist_ok=True)
@@ -55,7 +56,7 @@ def in_folders(
 
 
 def in_stores(stores: Mapping[str, ObjectStore]) -> Realm:
-    """Regions over stores, made anew as another process would."""
+    """Open regions over existing stores, as another process would."""
     homes = [RegionStore(name, store) for name, store in stores.items()]
     return Realm(
         {
@@ -68,7 +69,7 @@ def in_stores(stores: Mapping[str, ObjectStore]) -> Realm:
 
 
 def copied(store: ObjectStore) -> ObjectStore:
-    """Another store with the same objects."""
+    """Return another store with the same objects."""
     copy = MemoryStore()
     for info in store.list(""):
         copy.put(info.path, store.get(info.path))
@@ -77,27 +78,27 @@ def copied(store: ObjectStore) -> ObjectStore:
 
 @dataclass
 class Realm:
-    """Some regions, and pushes through them, one region after another."""
+    """Some regions and the pushes through them, by default one region after another."""
 
     regions: dict[str, StoreRegion]
     panel: ScriptedPanel = field(default_factory=ScriptedPanel)
     rules: Rules = Rules()  # noqa: RUF009 (frozen)
     ahead: timedelta = timedelta()
-    """So much later than the clock says it is here, as steps do not wait."""
+    """How far the simulated clock is ahead of the real one, as steps do not wait."""
 
     @property
     def now(self) -> datetime:
-        """The time."""
+        """The simulated time."""
         return utc_now() + self.ahead
 
     @property
     def first(self) -> ObjectStore:
-        """The store of the first region, in which pushes are kept."""
+        """The store of the first region, which holds the records of pushes."""
         return next(iter(self.regions.values())).home.store
 
     @property
     def pushes(self) -> PushStore:
-        """What is kept of pushes."""
+        """The records of pushes."""
         return PushStore(self.first, ONCE)
 
     def begin(
@@ -107,7 +108,7 @@ class Realm:
         plan: PushPlan | None = None,
         order: RegionOrder | None = None,
     ) -> HeldPush:
-        """A push that has begun, one region after another by default; nothing of it is done."""
+        """Begin a push, by default one region after another; do nothing else of it."""
         plan = with_schema(plan or PushPlan(), rows.schema)
         plan = plan_for(tables_of([each.home for each in self.regions.values()], *TABLE), plan)
         order = order or RegionOrder(tuple(self.regions), "in_order")
@@ -117,7 +118,7 @@ class Realm:
     def lead(
         self, held: HeldPush, hear: Hear | None = None, stop: threading.Event | None = None
     ) -> PushRecord:
-        """Lead a push as a controller does, to its end, or until it is told to stop."""
+        """Lead a push as a controller does, until its end or until ``stop`` is set."""
         leadership = Leadership(
             store=self.first,
             controller="c1",
@@ -129,13 +130,13 @@ class Realm:
         return lead_held(leadership, held, stop or threading.Event(), hear)
 
     def push(self, rows: pa.RecordBatch, push_id: str = "p1") -> PushRecord:
-        """A whole push: a job writes once all versions are made."""
+        """Run a whole push: a job writes once all versions exist."""
         return self.lead(self.begin(rows, push_id), Job(self, rows).hear)
 
     def step(
         self, held: HeldPush, hear: Hear, until: Callable[[PushRecord], bool] | None = None
     ) -> PushRecord:
-        """Lead a push step by step in this thread, until it is over, or something is so."""
+        """Lead a push step by step in this thread, until it is over or ``until`` is true."""
         driver = PushDriver(held, self.regions, self.panel, self.rules)
         driver.hear = hear
         hear(held.record)
@@ -151,7 +152,7 @@ class Realm:
         raise AssertionError(f"no end in sight: {driver.record}")
 
     def state(self, name: str) -> tuple[int, int] | None:
-        """The table version that counts in a region, and how many rows it has."""
+        """Return the current table version of a region and its number of rows."""
         try:
             state = Manifest(self.regions[name].home.store, *TABLE).load()
         except TableNotFound:
@@ -159,24 +160,24 @@ class Realm:
         return state.table_version, state.rows
 
     def states(self) -> list[tuple[int, int] | None]:
-        """The same of all regions, in their order."""
+        """Return the same for all regions, in their order."""
         return [self.state(name) for name in self.regions]
 
 
 @dataclass
 class Job:
-    """Writes a push's rows once its versions are made, unless a region lists them already."""
+    """Writes a push's rows once its versions exist, unless a region already lists them."""
 
     realm: Realm
     rows: pa.RecordBatch
     into: Sequence[str] | None = None
     """The regions that get the files; all by default."""
     listed: Sequence[str] | None = None
-    """The regions in which they are listed; those that get the files by default."""
+    """The regions that list the files; by default those that get them."""
     files: list[PushedFile] | None = None
 
     def hear(self, record: PushRecord) -> None:
-        """Do the work, once, in the driver's thread."""
+        """Write once, in the driver's thread."""
         into = list(self.realm.regions if self.into is None else self.into)
         if self.files is not None or record.ending is not None:
             return

@@ -1,4 +1,4 @@
-"""Hooks as users write them, good ones and bad ones, for the tests of this folder."""
+"""Good and bad user-defined hooks for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ made: list[int] = []
 
 
 class Gate(LifecycleHooks):
-    """One that waits for ``gate.open``."""
+    """Waits until ``gate.open``."""
 
     options: ClassVar[Mapping[str, str] | None] = {"gate.open": "yes or no"}
 
@@ -44,7 +44,7 @@ class Gate(LifecycleHooks):
 
 
 class Raises(LifecycleHooks):
-    """One with a fault."""
+    """A hook with a bug."""
 
     def pre_version_swap(self, context: HookContext) -> Answer:
         raise ZeroDivisionError("oh")
@@ -54,7 +54,7 @@ class Raises(LifecycleHooks):
 
 
 class Hangs(LifecycleHooks):
-    """One that does not come back before it is let go."""
+    """Does not return until the test releases it."""
 
     def pre_version_swap(self, context: HookContext) -> Answer:
         let_go.wait(60)
@@ -62,7 +62,7 @@ class Hangs(LifecycleHooks):
 
 
 class SaysWhatItMayNot(LifecycleHooks):
-    """One whose answers are none."""
+    """Returns answers that its methods do not allow."""
 
     def pre_start_of_push_job(self, context: HookContext) -> Answer:
         return wait("for ever")
@@ -78,7 +78,7 @@ class SaysWhatItMayNot(LifecycleHooks):
 
 
 class SaysNonsense(LifecycleHooks):
-    """One whose answers, errors and reasons are not what they should be."""
+    """Returns answers, errors and reasons of wrong types."""
 
     def pre_version_swap(self, context: HookContext) -> Any:
         answers: dict[str, Callable[[], Any]] = {
@@ -95,7 +95,7 @@ class SaysNonsense(LifecycleHooks):
 
 
 class Unshown:
-    """Something that cannot be shown."""
+    """An object that cannot be converted to text."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -104,11 +104,11 @@ class Unshown:
 
 
 class UnshownError(Unshown, Exception):
-    """An error that cannot be shown."""
+    """An error that cannot be converted to text."""
 
 
 class Meets(LifecycleHooks):
-    """One that sees how many run beside it."""
+    """Counts how many calls run at the same time."""
 
     def pre_version_swap(self, context: HookContext) -> Answer:
         running.append(context.push.table)
@@ -120,10 +120,10 @@ class Meets(LifecycleHooks):
 
 
 class Sits(LifecycleHooks):
-    """One that stops where the file ``stop`` of its folder says, until it is let go.
+    """Blocks in the call that the file ``stop`` of its folder names, until the file changes.
 
-    It makes a file for each call, as ``pre_version_swap.b``; with ``sits.bad`` it says rollback
-    there.
+    It creates a file for each call, such as ``pre_version_swap.b``. In the call that
+    ``sits.bad`` names it answers rollback.
     """
 
     options: ClassVar[Mapping[str, str] | None] = {"sits.folder": "a path", "sits.bad": "a call"}
@@ -145,18 +145,18 @@ class Sits(LifecycleHooks):
 
 
 class CannotBeMade(LifecycleHooks):
-    """One whose constructor fails."""
+    """A hook whose constructor fails."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         raise OSError("no model there")
 
 
 class WrongSignature(LifecycleHooks):
-    """One that takes too little."""
+    """A hook whose method takes too few arguments."""
 
     def pre_version_swap(self) -> Answer:  # type: ignore[override]
         return PROCEED
 
 
 class NoHook:
-    """Something else."""
+    """A class that is no hook."""

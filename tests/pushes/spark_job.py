@@ -1,6 +1,6 @@
-"""A driver of its own that pushes: its arguments are CONFIG PUSH_ID FOLDER.
+"""A Spark driver in its own process that pushes; its arguments are CONFIG PUSH_ID FOLDER.
 
-The first attempt of each task fails once files of it, or of another one, are in the folder.
+The first attempt of each task fails once its own files, or another task's, are in the folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def shaken(folder: Path) -> Callable[[Batches], Batches]:
-    """The rows, at a second attempt."""
+    """Return the rows, but only at a second attempt."""
 
     def rows(batches: Batches) -> Batches:
         from pyspark import TaskContext
@@ -40,12 +40,12 @@ def shaken(folder: Path) -> Callable[[Batches], Batches]:
 
 
 def main() -> None:
-    """Push, and end as the push does."""
+    """Push, and exit with the push's result."""
     from pyspark.sql import SparkSession
 
     config, push_id, folder = sys.argv[1:]
     builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
-    # So that the first rows are written before the last ones are there.
+    # Small batches let the first rows be written before the last ones exist.
     spark = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "100").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     frame = spark.range(0, ROWS, 1, 2).selectExpr(*COLUMNS)

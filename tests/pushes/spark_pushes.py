@@ -1,4 +1,4 @@
-"""Three regions in folders, and what is in them after a push, by Spark and without it."""
+"""Three regions in folders, and their contents after a push, with and without Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = ("a", "b", "c")
 def regions_in(
     folder: Path, order: str = "at_once", bucket: S3Server | None = None, **hooks: object
 ) -> PushConfig:
-    """Three regions in this order, whose stores are there; the last one in a bucket."""
+    """Create three regions in this order; the last one may be in a bucket."""
     for name in NAMES:
         (folder / name).mkdir(parents=True, exist_ok=True)
     regions: dict[str, Any] = {name: {"url": f"file://{folder / name}"} for name in NAMES}
@@ -40,33 +40,32 @@ def regions_in(
 
 
 def store_of(region: RegionSettings) -> ObjectStore:
-    """The store of a region."""
     return open_store(region.url, **region.storage_options)
 
 
 def state_of(region: RegionSettings, table: TableKey) -> TableState:
-    """The version that counts in a region, which is found to be sound."""
+    """Return a region's current version after a check that it is sound."""
     manifest = Manifest(store_of(region), *table)
     assert verify(manifest).findings == ()
     return manifest.load()
 
 
 def frame_of(spark: SparkSession, region: RegionSettings, table: TableKey) -> DataFrame:
-    """A region's table through Spark, without what its folders say."""
+    """Read a region's table with Spark, without the partition columns from folder names."""
     frame = read_table(spark, region.url, *table, storage_options=region.storage_options)
     made = [name for name in frame.columns if "_" in name]
     return frame.drop(*made)
 
 
 def assert_same_rows(one: DataFrame, other: DataFrame) -> None:
-    """The same rows, each as often."""
+    """Check that both frames have the same rows, equally often."""
     other = other.select(*one.columns)
     assert one.exceptAll(other).count() == 0
     assert other.exceptAll(one).count() == 0
 
 
 def plain_rows(region: RegionSettings, table: TableKey) -> pa.Table:
-    """The rows of the files that are listed, by pyarrow alone."""
+    """Return the rows of the listed files, read by pyarrow alone."""
     store, state = store_of(region), state_of(region, table)
     root = Manifest(store, *table).root
     files = [pa.BufferReader(store.get(f"{root}/{path}")) for path in state.files]
@@ -75,7 +74,7 @@ def plain_rows(region: RegionSettings, table: TableKey) -> pa.Table:
 
 
 def assert_same_files(config: PushConfig, table: TableKey) -> dict[str, bytes]:
-    """The listed files of all regions are the same, byte for byte; those of one."""
+    """Check that all regions list the same files, byte for byte, and return one region's."""
     found = []
     for region in config.regions:
         state = state_of(region, table)
@@ -87,30 +86,30 @@ def assert_same_files(config: PushConfig, table: TableKey) -> dict[str, bytes]:
 
 
 def pushes_of(config: PushConfig) -> PushStore:
-    """Where pushes are kept."""
+    """Return the records of pushes."""
     return PushStore(open_store(config.regions[0].url))
 
 
 def everything(config: PushConfig) -> dict[str, bytes]:
-    """All objects of all regions."""
+    """Return all objects of all regions."""
     roots = [Path(region.url.removeprefix("file://")) for region in config.regions]
     paths = [path for root in roots for path in root.rglob("*") if path.is_file()]
     return {str(path): path.read_bytes() for path in paths}
 
 
 class Died(BaseException):
-    """The driver has ended here."""
+    """A simulated end of the driver."""
 
 
 def dying_at(what: str) -> Callable[[PushProgress], None]:
-    """A driver that ends when it hears that this has happened."""
+    """Return a listener that ends the driver at this event."""
     return on(what, lambda record: _die(what))
 
 
 def on(what: str, do: Callable[[PushRecord], object]) -> Callable[[PushProgress], None]:
-    """A driver that does something, once, when it hears that this has happened.
+    """Return a listener that acts once, at this event.
 
-    Whoever leads the push may be further by then.
+    Another leader of the push may be further ahead by then.
     """
     done: list[str] = []
 
@@ -128,10 +127,10 @@ def _die(what: str) -> None:
 
 
 class KillOnce(LifecycleHooks):
-    """Kills the process that leads the push, once, before region b goes live."""
+    """Kills the leading process once, before region b goes live."""
 
     def pre_version_swap(self, context: HookContext) -> Answer:
-        """Kill, unless that was done before."""
+        """Kill, unless it was done before."""
         done = Path(self.config["kill.once"])
         if context.region == "b" and not done.exists():
             done.touch()
@@ -143,9 +142,9 @@ class FailsAfterwards(LifecycleHooks):
     """Waits once before the swap of b, and fails after each swap."""
 
     def pre_version_swap(self, context: HookContext) -> Answer:
-        """Say wait to the first call of b."""
+        """Answer wait to the first call for b."""
         return wait("a moment") if (context.region, context.call) == ("b", 1) else PROCEED
 
     def post_version_swap(self, context: HookContext) -> Answer:
-        """Fail."""
+        """Raise an error."""
         raise OSError("the disk is full")

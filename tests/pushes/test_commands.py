@@ -1,4 +1,4 @@
-"""``ingester pushes`` and ``ingester controller`` over real regions, as a user has them."""
+"""``ingester pushes`` and ``ingester controller`` over real regions, as users run them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Command = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 
 class Place:
-    """Three regions of folders, their configuration in a file, and a hook that stops where told."""
+    """Three regions in folders, a configuration file, and a hook that blocks where a test asks."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,7 +63,7 @@ class Place:
         (self.sit / "stop.new").rename(self.sit / "stop")
 
     def begin(self, push_id: str, rows: int = 100) -> PushRecord:
-        """A push that waits with its data everywhere, and that nobody leads any more."""
+        """Begin a push that waits with its data everywhere and has no leader any more."""
         batch = some_rows(0, rows)
         self.realm.panel.say("pre_version_swap", *[wait("its driver")] * 1000, region="a")
         held = self.realm.begin(batch, push_id)
@@ -92,7 +92,7 @@ class Place:
 
     @contextmanager
     def controller(self, *options: str) -> Iterator[Process]:
-        """A controller that runs; its log is in ``log`` of the folder."""
+        """Run a controller; its log is in ``log`` of the folder."""
         process = self.popen("controller", *options)
         try:
             yield process
@@ -130,7 +130,7 @@ def test_a_push_is_led_to_its_end_shown_and_undone(place: Place) -> None:
         (None, "SERVING"),
     ]
     assert place.realm.states() == [(2, 100)] * 3
-    # All that commands tell of it, as JSON and as tables.
+    # The commands show it as JSON and as tables.
     place.begin("p2", 50)
     listed = json.loads(place.run("pushes", "list", "--json").stdout)
     assert [push["push_id"] for push in listed["pushes"]] == ["p2", "p1"]
@@ -144,13 +144,13 @@ def test_a_push_is_led_to_its_end_shown_and_undone(place: Place) -> None:
     text = place.run("pushes", "show", "p1", "--events", "3").stdout.decode()
     assert re.search(r"b +SERVING .* v2 \(before: v1\)", text)
     assert text.count("SERVING") == 4 + 2  # each row, and two of the three events
-    # What cannot be is refused before anything is written.
+    # Impossible requests are refused before anything is written.
     check_refused(
         place.run("pushes", "abort", "p1"), 1, "p1 has ended (SERVING); roll it back instead"
     )
     check_refused(place.run("pushes", "show", "p3"), 1, "has no push 'p3'; `ingester pushes list`")
     assert place.pushes.requests("p1") == []
-    # A push that has ended is undone here, as nobody leads it.
+    # This command itself undoes a finished push, as no controller leads it.
     back = place.run("pushes", "rollback", "p1", "--reason", "wrong day")
     assert back.returncode == 0, said(back)
     assert "it has no leader" in back.stderr.decode()
@@ -163,7 +163,7 @@ def test_a_push_is_led_to_its_end_shown_and_undone(place: Place) -> None:
     (request,) = json.loads(place.run("pushes", "show", "p1", "--json").stdout)["requests"]
     assert (request["kind"], request["taken_in"]) == ("rollback", True)
     check_refused(place.run("pushes", "rollback", "p1"), 1, "there is nothing to undo")
-    # Long after its end nothing of it is left, in no region.
+    # Long after its end no region keeps any object of it.
     for path in (place.path / "a" / "_pushes" / "p1").rglob("0*"):
         os.utime(path, (0, 0))
     assert all((place.path / name / "_push_status" / "p1").exists() for name in NAMES)
@@ -192,7 +192,7 @@ def test_a_request_is_kept_while_nobody_leads_and_heard_by_who_resumes(place: Pl
         r"ingester: hook \S+: pre_version_swap: 3 calls \(3 proceed\), \d+\.\d+ s in the queue"
     )
     assert re.search(counted, resumed.stderr.decode())
-    assert place.run("pushes", "resume", "p2").returncode == 0  # it has ended well already
+    assert place.run("pushes", "resume", "p2").returncode == 0  # the push has already ended well
 
 
 def test_a_push_that_is_led_is_left_to_its_leader_unless_it_is_taken_over(place: Place) -> None:
@@ -243,7 +243,7 @@ def test_what_cannot_be_configured_is_refused_by_its_name(place: Place) -> None:
     everywhere = place.run("controller", "--metrics", "0.0.0.0:0")
     check_refused(everywhere, 2, "can be reached from other machines, without TLS and tokens")
     check_refused(place.run("pushes", "abort", "p1", "--timeout", "soon"), 2, "--timeout: not a")
-    # A store that was not mounted is away, and not one without pushes.
+    # An unmounted store is unreachable; it is not an empty store.
     (place.path / "a").rename(place.path / "unmounted")
     for command in (("pushes", "list"), ("pushes", "resume", "p1"), ("controller", "--once")):
         failed = place.run(*command)
@@ -260,7 +260,7 @@ def test_two_controllers_lead_and_a_signal_ends_them(place: Place) -> None:
     with ExitStack() as running:
         first = running.enter_context(place.controller("--metrics", "127.0.0.1:0"))
         until(lambda: (place.sit / "pre_version_swap.b").exists(), "the hook of b")
-        # Two that start at once may both take the push over, one after the other.
+        # Two controllers that start at once may both take the push over, one after the other.
         second = running.enter_context(place.controller("--metrics", "127.0.0.1:0"))
         until(lambda: len(_started(place)) == 2, "both to start")
         urls = _started(place)
@@ -271,7 +271,8 @@ def test_two_controllers_lead_and_a_signal_ends_them(place: Place) -> None:
         assert len(calls) == 1
         ready = urls[0].replace("/metrics", "/health/ready")
         assert urllib.request.urlopen(ready).read() == b"ready\n"
-        # The one that leads leaves the push in order, and the other one takes it at its next look.
+        # The leader leaves the push in order, and the other controller takes it over at its next
+        # scan.
         assert f"-{first.pid}-" in json.loads(place.leader("p1").read_text())["controller"]
         first.send_signal(signal.SIGTERM)
         assert first.wait(30) == 0
@@ -300,7 +301,7 @@ def _started(place: Place) -> list[str]:
 def test_a_push_ends_as_it_would_have_though_its_leader_is_killed_in_every_state(
     place: Place, bad: str
 ) -> None:
-    """One controller after another is killed in the middle of a hook, and once in the midst."""
+    """Each controller is killed within a hook, and one also between steps."""
     place.configure(**({"bad": bad} if bad else {}))
     batch = some_rows(0, 100)
     place.realm.begin(batch, "p1")
@@ -341,7 +342,7 @@ def test_a_push_ends_as_it_would_have_though_its_leader_is_killed_in_every_state
 
 
 def abandon(place: Place, push_id: str) -> None:
-    """Let the half minute pass that a killed leader is waited for."""
+    """Let the half minute pass after which a silent leader counts as dead."""
     folder = place.leader(push_id).parent
     past = (utc_now() - timedelta(minutes=1)).timestamp()
     for path in (place.leader(push_id), max(folder.glob("0*"))):

@@ -1,4 +1,4 @@
-"""Controllers look after the pushes of a store: nobody's push stays behind, none is led twice."""
+"""Controllers find each push of a store that has no leader, and lead none twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Places = Callable[..., Leadership]
 
 @pytest.fixture
 def place(world: World, store: ObjectStore, panel: ScriptedPanel) -> Places:
-    """What it takes to lead, under a name."""
+    """Return what a controller needs to lead, under a name."""
 
     def made(name: str = "one", at: ObjectStore = store) -> Leadership:
         return Leadership(
@@ -65,7 +65,7 @@ def place(world: World, store: ObjectStore, panel: ScriptedPanel) -> Places:
 def begin(
     store: ObjectStore, push_id: str = "p1", table: str = "visits", order: RegionOrder | None = None
 ) -> PushStore:
-    """A push that nobody leads; its record is old enough not to be just begun."""
+    """Begin a push without a leader, with a record old enough not to count as just begun."""
     pushes = PushStore(store, ONCE)
     record = new_push(push_id, ("shop", table), order or in_order(), {}, utc_now())
     pushes.begin(record, "driver", utc_now())
@@ -110,7 +110,7 @@ def test_what_nobody_leads_is_led_to_its_end_and_told_as_it_goes(
         "push ended",
     ]
     assert led_by(store, "p1") is None
-    # Nothing is left to do, so nothing is written any more.
+    # No work remains, so the controller writes nothing.
     number = pushes.newest("p1").number
     Controller(place(), OFTEN).run_once(threading.Event())
     assert pushes.newest("p1").number == number
@@ -136,7 +136,7 @@ def test_two_controllers_share_the_pushes_and_each_swap_is_made_once(
     place: Places, store: ObjectStore, world: World
 ) -> None:
     ids = [f"p{at}" for at in range(5)]
-    # A region for each: those in memory bear one call at a time.
+    # Each push has its own regions: those in memory take one call at a time.
     others = World(ids)
     world.regions.update(others.regions)
     pushes = PushStore(store, ONCE)
@@ -238,7 +238,7 @@ def test_a_store_that_is_away_for_a_while_holds_nothing_up_for_longer(
 def test_waits_and_their_deadline_outlive_the_controllers(
     place: Places, store: ObjectStore, panel: ScriptedPanel
 ) -> None:
-    """Each life asks once and is ended; a later one meets the deadline of the first."""
+    """Each controller asks once and stops; a later one meets the first one's deadline."""
 
     def waits(hook: str, context: HookContext) -> Answer:
         asked.append(context)
@@ -265,7 +265,7 @@ def test_waits_and_their_deadline_outlive_the_controllers(
     assert record.status is Status.ABORTED
     assert record.ending is not None
     assert "was waited for since" in record.ending.reason
-    # By the clock at which the answer was there, which may be long after the question.
+    # By the clock at the time of the answer, which may be long after the question.
     assert record.ending.at >= asked[-1].deadline
     assert len(stops) > 1
 
@@ -295,7 +295,7 @@ def test_a_push_that_cannot_be_led_here_is_told_once_and_left_as_it_is(
 def test_a_leader_file_that_is_none_is_somebodys_until_it_is_old(
     store: ObjectStore, data: bytes
 ) -> None:
-    """One push's file must not keep a controller from seeing all others."""
+    """One push's invalid file must not hide all other pushes from a controller."""
     store.put("_pushes/p1/leader", data)
     lead = leader_of(store, "p1")
     assert lead is not None and lead.controller == "somebody"

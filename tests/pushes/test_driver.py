@@ -1,4 +1,4 @@
-"""A driver with its threads: slow regions hold up nobody, and who is deposed stops."""
+"""A driver with its threads: a slow region delays no other, and a deposed driver stops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOON = DriverPace(poll=timedelta(milliseconds=5), retry=timedelta(milliseconds=5
 
 
 class SlowRegion(SimRegion):
-    """A region that creates its version when it is let."""
+    """A region that creates its version only when a test allows it."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -36,7 +36,7 @@ class SlowRegion(SimRegion):
 
 
 class BrokenRegion(SimRegion):
-    """A region with a fault in its code."""
+    """A region with a bug."""
 
     broken = True
 
@@ -140,7 +140,7 @@ def test_a_push_through_a_region_that_nobody_knows_is_refused(
 
 
 class Unfit(SimRegion):
-    """A region that refuses for a reason that is no Unicode."""
+    """A region whose refusal has a reason that is not valid Unicode."""
 
     def written(self, push: PushRecord) -> bool:
         raise RegionFailed("file \udc80 is gone")
@@ -154,7 +154,7 @@ def test_a_reason_that_is_no_unicode_is_kept_readable(world: World, store: Objec
 
 
 class UnfitPanel(ScriptedPanel):
-    """Hooks that raise, which no panel may."""
+    """Hooks that raise, which no panel may do."""
 
     def call(self, hook: str, context: HookContext) -> Answer:
         raise ZeroDivisionError("oh")
@@ -172,7 +172,7 @@ def test_a_fault_where_none_may_be_ends_the_leader_and_not_its_thread_alone(
 
 
 def test_a_leader_whose_clock_is_behind_waits_for_nothing(world: World, store: ObjectStore) -> None:
-    """The push was begun, and ended, by clocks that are an hour ahead: nobody waits an hour."""
+    """Clocks an hour ahead began and ended the push; the leader does not wait an hour."""
     ahead = utc_now() + timedelta(hours=1)
     pushes = PushStore(store, ONCE)
     pushes.begin(new_push("p1", ("shop", "visits"), in_order(), {}, ahead), "one", ahead)
@@ -184,7 +184,7 @@ def test_a_leader_whose_clock_is_behind_waits_for_nothing(world: World, store: O
 
 
 def soon_over() -> threading.Event:
-    """Return an event that is set after some time, so that a push which hangs ends its test."""
+    """Return an event that is set after some time, so that a hanging push ends its test."""
     stop = threading.Event()
     timer = threading.Timer(20, stop.set)
     timer.daemon = True

@@ -1,4 +1,4 @@
-"""Every method of a hook: when it is called, with what, and what comes of each of its answers."""
+"""Every method of a hook: its time, its arguments, and the effect of each answer."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ NAMES = {method: method.name for method in CALLED}
 
 
 class When(NamedTuple):
-    """A call about region ``b`` of a, b, or about the push: what has been done until then."""
+    """A call about region ``b`` of a and b, or about the push, and the progress until then."""
 
     push: str
     region: str | None
     done: str
-    """The last thing that region ``b`` (the push: the first region that it asks) was asked."""
+    """The last request to region ``b``; for the push, to its first region."""
 
 
 EXPECTED = {
@@ -88,7 +88,7 @@ def test_a_method_is_called_once_at_its_time_with_what_is_so_then(
     assert life.run().status is Status.SERVING
     assert set(EXPECTED) == {each.name for each in CALLED}
     expected = EXPECTED[method.name]
-    assert len(seen) == 2  # once each hook, one after the other
+    assert len(seen) == 2  # each hook once, in order
     context, done = seen[0]
     assert context.push.status.value == expected.push
     assert done == expected.done
@@ -118,8 +118,8 @@ def test_an_abort_stops_all_that_would_follow(
     assert record.ending.reason == f"{method.name}: one: no"
     called = [call[:3] for call in panel.calls]
     at = called.index((method.name, where(method), "one"))
-    # Neither the second hook of the step, nor any later step: that it has ended alone is told.
-    # (What other regions had begun by then may still be answered.)
+    # Neither the step's second hook nor a later step is called; only the end is announced.
+    # (Answers that other regions were already working on may still come.)
     later = [name for name, of, _ in called[at + 1 :] if of in (None, where(method))]
     assert set(later) <= {"pre_end_of_push_job", "post_end_of_push_job"}
     assert "post_end_of_push_job" in later
@@ -172,11 +172,11 @@ def test_a_wait_is_repeated_over_restarts_and_then_the_push_goes_on(
         timedelta(seconds=60 * at) for at in range(4)
     ]
     two = [call for call in panel.calls if call[:3] == (method.name, where(method), "two")]
-    assert [call[3] for call in two] == [1]  # it has said proceed, and is not asked again
+    assert [call[3] for call in two] == [1]  # the hook has said proceed and is not called again
 
 
 class FailsIn(LifecycleHooks):
-    """One that raises, or hangs, in the method that its configuration names."""
+    """Raises or hangs in the method that its configuration names."""
 
     def __getattribute__(self, name: str) -> Any:
         config: Mapping[str, str] = object.__getattribute__(self, "config")
@@ -221,7 +221,7 @@ def test_a_failure_is_told_and_counts_as_the_setting_says(
     assert first.outcome == ("timed_out" if how == "hang" else "failed")
     default = "proceed" if method.name.startswith("post_") else "abort"
     assert first.counts_as.value == (on_error or default)
-    last = method.name == "post_end_of_push_job"  # it has ended by then
+    last = method.name == "post_end_of_push_job"  # the push has ended by then
     stopped = first.counts_as is Decision.ABORT and not last
     assert record.status is (Status.ABORTED if stopped else Status.SERVING)
     assert record.over

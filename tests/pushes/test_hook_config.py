@@ -1,4 +1,4 @@
-"""Hooks are refused when they are configured, by name, and not in the middle of a push."""
+"""Invalid hooks are refused by name at configuration, not during a push."""
 
 from __future__ import annotations
 

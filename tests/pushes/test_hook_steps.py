@@ -1,8 +1,9 @@
-"""Several hooks in a step: in their order, the first abort or rollback wins, wait over proceed.
+"""Several hooks in a step are called in order; the first abort or rollback wins, wait beats
+proceed.
 
-Some of the cases are faults that systems of this kind have had: a check that failed while another
-one was still waiting and did not count (Argo Rollouts 1411), a check that was given up and counted
-as good (1329), one that was never asked because the others were done first (1360).
+Some cases are bugs of similar systems: a failing check did not count while another one was still
+waiting (Argo Rollouts 1411), a check that timed out counted as good (1329), a check was never
+run because the others finished first (1360).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ THREE = [HookName("one"), HookName("two"), HookName("three")]
 
 
 def a_round(answers: dict[str, Answer]) -> tuple[list[str], HookStep, Answer | None]:
-    """Who was called in the first round, the step after it, and what came of it."""
+    """Return the hooks called in the first round, the step after it, and its outcome."""
     step = HookStep(method="pre_version_swap", began_at=BEGAN)
     called = []
     outcome = None
@@ -85,7 +86,7 @@ def test_only_who_waited_and_who_asks_anew_is_called_again() -> None:
     assert next_hook(step, hooks) == "waits"
     step, _ = with_answer(step, hooks, ("waits", PROCEED), PATIENCE, BEGAN)
     assert next_hook(step, hooks) == "anew"
-    # What it said an hour ago does not count any more: it may stop the step now.
+    # Its answer of an hour ago no longer counts: it may stop the step now.
     _, outcome = with_answer(step, hooks, ("anew", abort("ill by now")), PATIENCE, BEGAN)
     assert outcome == Answer(Decision.ABORT, "anew: ill by now")
 

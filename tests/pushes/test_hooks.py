@@ -1,4 +1,4 @@
-"""The class that hooks are built on, and the example of its page."""
+"""The base class of hooks, and the example in its documentation."""
 
 from __future__ import annotations
 

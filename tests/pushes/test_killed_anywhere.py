@@ -1,4 +1,4 @@
-"""A controller is killed at every moment of a push, and the next one ends it as it would have."""
+"""A controller is killed at every moment of a push; its successor reaches the same end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Script = Callable[[World, HookContext], Answer]
 
 
 class KillingStore(FaultyStore):
-    """A store whose creates are moments, before and after they are done."""
+    """A store in which a controller may be killed before and after each create."""
 
     def __init__(self, inner: ObjectStore, world: World) -> None:
         super().__init__(inner)
@@ -43,7 +43,7 @@ def good(world: World, context: HookContext) -> Answer:
 
 
 def waits(world: World, context: HookContext) -> Answer:
-    """One that waits by the time, as hooks have to that are killed between two calls."""
+    """Wait by the clock, as a hook must that may be killed between two calls."""
     if context.method == "pre_version_swap" and context.region in ("a", "c"):
         since = (context.now - context.first_called_at).total_seconds()
         return PROCEED if since >= 100 else wait("a while")
@@ -67,7 +67,7 @@ def undoes_at_the_end(world: World, context: HookContext) -> Answer:
 def lived(
     script: Script, order: RegionOrder, kills: tuple[int, ...] = (), lost: str = ""
 ) -> tuple[World, Life]:
-    """A push that is led to its end over any number of controllers, each killed at its moment."""
+    """Lead a push to its end over several controllers, each killed at its moment."""
     world = World(order.regions)
     panel = ScriptedPanel()
     panel.script = lambda hook, context: script(world, context)
@@ -91,7 +91,7 @@ def lived(
 
 
 def ends(world: World, life: Life) -> tuple[object, ...]:
-    """What a push has come to."""
+    """Return the result of a push."""
     record = life.record
     return (
         record.status,

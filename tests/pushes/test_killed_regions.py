@@ -1,6 +1,6 @@
-"""Whoever leads a push through real stores is killed at each change of any of them.
+"""The leader of a push through real stores is killed at each change of any store.
 
-The job that writes the rows is killed with it, and submitted again under the same id.
+The job that writes the rows is killed too, and submitted again under the same id.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Script = Callable[[HookContext], Answer]
 
 
 class Moments:
-    """What is done in the moment after each change; one of them may be the process's last.
+    """Counts the moments after each change; at one of them the process may end.
 
-    The moment before a change is that after the one before it.
+    The moment before a change is the one after the previous change.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Moments:
 
 
 class MomentStore(FaultyStore):
-    """A store each of whose changes is followed by a moment."""
+    """A store with a moment after each change."""
 
     def __init__(self, inner: ObjectStore, moments: Moments) -> None:
         super().__init__(inner)
@@ -78,7 +78,7 @@ def gives_up(context: HookContext) -> Answer:
 
 
 def served(stores: Mapping[str, ObjectStore]) -> list[tuple[int, set[int]]]:
-    """The version that counts in each region, and the numbers of its files' first rows."""
+    """Return each region's current version, and the numbers of its files' first rows."""
     found = []
     for store in stores.values():
         state = Manifest(store, *TABLE).load()
@@ -96,7 +96,7 @@ def before() -> Mapping[str, ObjectStore]:
 
 
 class Lives:
-    """One push over as many controllers as it takes, over the same stores."""
+    """One push over as many controllers as it needs, over the same stores."""
 
     def __init__(self, before: Mapping[str, ObjectStore], script: Script, kill_at: int) -> None:
         self.inner = {name: copied(store) for name, store in before.items()}
@@ -108,7 +108,7 @@ class Lives:
         self.stores = {name: MomentStore(each, self.moments) for name, each in self.inner.items()}
 
     def run(self) -> PushRecord:
-        """The push's end."""
+        """Lead the push to its end."""
         while True:
             realm = in_stores(self.stores)
             realm.panel.script = lambda hook, context: self.script(context)
@@ -123,12 +123,12 @@ class Lives:
         return realm.begin(NEW, "p1")
 
     def _look(self) -> None:
-        """No reader of any region ever meets another table than the old or the new one."""
+        """A reader of any region sees only the old or the new table."""
         for rows, first in served(self.inner):
             assert (rows, min(first)) in ((30, 0), (50, 100))
 
     def came_to(self, record: PushRecord) -> tuple[object, ...]:
-        """What the push has come to, in the record and in the stores."""
+        """Return the push's result, in its record and in the stores."""
         return (
             record.status,
             [(each.name, each.status) for each in record.regions],
@@ -147,7 +147,7 @@ class Lives:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "first"),
-    # The others go the same way up to their word, which comes in the second half.
+    # The other scripts equal the first one up to their answer, in the second half.
     [(good, 0.0), (undoes, 0.5), (gives_up, 0.5)],
 )
 def test_a_push_through_real_stores_ends_as_it_would_have(

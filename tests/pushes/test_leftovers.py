@@ -1,4 +1,4 @@
-"""A region that was left behind gives the push's version up once it is back."""
+"""A region that was skipped discards the push's version once it is reachable again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_region_that_was_skipped_gives_the_version_up_once_it_is_back(tmp_path
 
 
 def look(realm: Realm) -> None:
-    """Have a new controller look at all pushes once."""
+    """Let a new controller scan all pushes once."""
     leadership = Leadership(
         store=realm.first,
         controller="c2",
@@ -56,6 +56,6 @@ def look(realm: Realm) -> None:
 
 
 def kept(realm: Realm) -> list[int]:
-    """The versions of region b that were not given up."""
+    """Return the versions of region b that were not discarded."""
     listed = list_versions(realm.regions["b"].home.store, *TABLE)
     return [each.version for each in listed if each.kept]

@@ -1,7 +1,7 @@
-"""Records, requests, leaders, lists of files and statuses that version 0.1.0 wrote are readable.
+"""Records, requests, leaders, file lists and statuses written by version 0.1.0 are readable.
 
-``records`` holds the objects of four pushes as that version stored them: the two newest records of
-each. They were written in memory, by its state machine over simulated regions.
+``records`` holds the objects of four pushes as that version stored them, with the two newest
+records of each. Its state machine wrote them in memory, over simulated regions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pushes that ended long ago are deleted, and whoever slept meanwhile brings none of them back."""
+"""Pushes that ended long ago are deleted; a controller that was paused restores none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def clocked() -> Iterator[ClockedStore]:
 
 
 def ended(store: ObjectStore, push_id: str = "p1") -> Life:
-    """A push that went through all regions."""
+    """Run a push through all regions."""
     life = Life(World(), store, ScriptedPanel())
     life.begin(in_order(), push_id)
     assert life.run().status is Status.SERVING
@@ -51,7 +51,7 @@ def test_of_a_push_that_has_ended_two_records_stay_for_a_month(clocked: ClockedS
     assert life.pushes.newest("p1") == kept
     assert life.pushes.numbers("p1") == [kept.number - 1, kept.number]
     assert pruned(clocked, days=27) == Pruned(0, [])
-    life.pushes.request("p1", "rollback", "after all", BEGAN)  # it can still be undone
+    life.pushes.request("p1", "rollback", "after all", BEGAN)  # it can still be rolled back
     life.resume()
     assert life.run().status is Status.ROLLED_BACK
     assert pruned(clocked, days=29).pushes == []
@@ -72,7 +72,7 @@ def test_a_push_that_is_not_over_is_left_alone(clocked: ClockedStore) -> None:
 
 
 def asleep(store: ObjectStore) -> HeldPush:
-    """A controller that stops in the middle of a push, while another one ends it."""
+    """Pause a controller in the middle of a push while another one ends the push."""
     held = PushStore(store, ONCE).begin(a_push(), "sleeps", BEGAN)
     life = Life(World(("a", "b")), store, ScriptedPanel())
     life.resume()
@@ -105,7 +105,7 @@ def test_who_slept_finds_out_though_its_next_number_is_free(
 def test_a_record_that_a_killed_sleeper_has_left_is_no_push(clocked: ClockedStore) -> None:
     held = asleep(clocked)
     pruned(clocked, days=31)
-    clocked.plan("before", "list", times=5)  # it dies before it can look
+    clocked.plan("before", "list", times=5)  # the process dies before it can check
     with pytest.raises(StoreUnavailable):
         held.save(with_event(held.record, None, "mine", BEGAN), BEGAN)
     clocked.recover()

@@ -1,4 +1,4 @@
-"""The configuration of pushes: what a file says is taken as it is meant, or refused by name."""
+"""The configuration of pushes: each setting of a file takes effect or is refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real regions that are away, damaged, of another shape, or paused in the middle of a switch."""
+"""Real regions that are unreachable, damaged, of another schema, or paused during a switch."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_region_whose_folder_is_gone_is_handled_as_configured(
 
 
 def test_a_folder_that_cannot_be_looked_at_is_a_region_that_is_away(tmp_path: Path) -> None:
-    """As one of a file server that is gone: it is an error to ask whether it is there."""
+    """For example, a file server fails: even the check for the folder's existence is an error."""
     cannot = RegionSettings(name="b", url=f"file://{tmp_path}/{'x' * 300}")
     region = RegionStore.open(cannot)
     with (
@@ -130,7 +130,7 @@ def _damaged_in(
     damage: Callable[[Path], object],
     push_id: str = "p1",
 ) -> tuple[Held, list[str]]:
-    """A push whose first file is damaged in some regions once it is listed, and the file's path."""
+    """Push a first file that is damaged in some regions once it is listed; return its path, too."""
     job, damaged = Job(realm, NEW), list[str]()
 
     def hear(record: PushRecord) -> None:
@@ -182,7 +182,7 @@ def test_a_store_that_damages_what_it_is_given_is_given_it_once_more_and_no_more
 
 
 class DamagingStore(MemoryStore):
-    """A store that changes the footer of one file when it is put."""
+    """A store that changes the footer of one file on write."""
 
     damaged = ""
 
@@ -194,7 +194,7 @@ class DamagingStore(MemoryStore):
 
 
 def test_data_comes_from_a_region_that_has_it_whole(tmp_path: Path) -> None:
-    """The first that says it has the data has lost a file: the other one is asked."""
+    """The first region that claims to have the data has lost a file: the other one is asked."""
     realm = in_folders(tmp_path, "abc")
     record = realm.step(realm.begin(NEW), lambda record: None, _all_made)
     a, b, c = realm.regions.values()
@@ -219,7 +219,7 @@ def _all_made(record: PushRecord) -> bool:
 
 
 def table(**shape: object) -> TableDefinition:
-    """A table that somebody has made in a region."""
+    """Return a table as another program made it in a region."""
     columns = {"n": pa.int64(), "s": pa.string()} | shape.pop("columns", {})  # type: ignore[operator]
     plan = with_schema(PushPlan(**shape), pa.schema(list(columns.items())))  # type: ignore[arg-type]
     return new_definition(plan)
@@ -291,9 +291,9 @@ def paused(
     call: Callable[[StoreRegion, PushRecord], object],
     give_up: Callable[[StoreRegion, PushRecord], bool],
 ) -> Iterator[tuple[StoreRegion, PushRecord, bool, bool]]:
-    """A push as far as that, whose next call is paused at each of its own calls of the store.
+    """Pause the push's next call at each of its own calls of the store, and end the push meanwhile.
 
-    Meanwhile the push is given up. Yields whether the call was done, and what giving up has said.
+    Yields whether the call took effect and what the end returned.
     """
     store = MemoryStore()
     realm = in_stores({"a": store})
@@ -432,7 +432,7 @@ def test_a_configuration_with_another_store_for_a_region_undoes_nothing_in_its_n
 
 
 class IgnoresConditions(MemoryStore):
-    """As a server that takes If-None-Match and does not look at it."""
+    """A server that accepts If-None-Match but ignores it."""
 
     def create(self, path: str, data: Any) -> PutInfo:
         return self.put(path, data)

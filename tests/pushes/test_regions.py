@@ -1,4 +1,4 @@
-"""Real regions: a push through three stores, with data that a job has put into some of them."""
+"""A push through three real stores, with data that a job has put into some of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_push_makes_the_table_fills_each_region_and_goes_live_in_order(tmp_pat
     record = realm.push(some_rows(0, 1000))
     assert record.status is Status.SERVING
     assert realm.states() == [(2, 1000)] * 3
-    # The next one has a column more, and its data is listed in one region alone.
+    # The next push has one more column, and one region alone lists its data.
     rows = some_rows(0, 900).append_column("x", [1.5] * 900)
     held = realm.begin(rows, "p2")
     record = realm.lead(held, Job(realm, rows, into="ab", listed="b").hear)
@@ -138,7 +138,7 @@ def test_rows_are_replayed_from_the_start_a_time_or_a_version_on(
 
 
 class HeldStore(MemoryStore):
-    """A store whose puts do not come back before they are let go."""
+    """A store whose puts block until the test releases them."""
 
     def __init__(self) -> None:
         super().__init__()

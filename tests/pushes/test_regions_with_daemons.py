@@ -29,11 +29,11 @@ OLD, NEW = some_rows(0, 300), some_rows(1000, 500)
 STREAMED = 1_000_000
 BATCH = 5
 PAUSE_S = 0.05
-"""Between two calls of a client: the S3 server does one thing at a time."""
+"""Between two calls of a client: the S3 server handles one request at a time."""
 
 
 class Clients:
-    """One that writes to a daemon, and one that looks at what it shows, until they are told."""
+    """One client writes to a daemon and one reads from it, until the test ends them."""
 
     def __init__(self, daemon: Daemon, realm: Realm, region: str) -> None:
         self._daemon = daemon
@@ -41,13 +41,13 @@ class Clients:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self.acknowledged = 0
-        """So many batches."""
+        """The number of acknowledged batches."""
         self.shown: list[str] = []
-        """The tables that were shown, each time that another one was."""
+        """The tables that a query returned, one entry per change."""
         self.errors: list[BaseException] = []
 
     def begin(self, work: Callable[[fl.FlightClient], None]) -> None:
-        """Do something again and again."""
+        """Repeat a piece of work in a thread."""
 
         def run() -> None:
             try:
@@ -61,11 +61,11 @@ class Clients:
         self._threads[-1].start()
 
     def shows(self, kind: str) -> bool:
-        """Whether a table was shown last; or something went wrong."""
+        """Return whether the last query saw this table, or something failed."""
         return bool(self.errors) or self.shown[-1:] == [kind]
 
     def end(self) -> None:
-        """Have them stop."""
+        """Stop both clients."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -124,7 +124,7 @@ def test_readers_see_the_old_or_the_new_table_with_all_rows_that_are_written_mea
             with fl.connect(daemon.flight) as client:
                 put(client, TABLE, OLD)
                 persist(client, TABLE)
-            # Who asks first waits until all followers that are there can have called.
+            # The first question waits until every live follower can have called.
             early = threading.Thread(target=_ask_for_followers, args=(daemon.flight,))
             early.start()
             stack.callback(early.join)
@@ -143,7 +143,7 @@ def test_readers_see_the_old_or_the_new_table_with_all_rows_that_are_written_mea
         stack.callback(at_a.end)
         at_a.begin(at_a.look)
         at_b.begin(at_b.look)
-        # The rows are put into one region, and copied to and from S3.
+        # The job writes to one region; the rows are copied to and from S3.
         job = Job(realm, NEW, into="a")
 
         def hear(record: PushRecord) -> None:
@@ -171,7 +171,7 @@ def test_readers_see_the_old_or_the_new_table_with_all_rows_that_are_written_mea
 def test_rows_since_the_start_are_those_of_the_version_that_counts_where_daemons_are_behind(
     tmp_path: Path,
 ) -> None:
-    """A daemon that nobody has asked since the switch tells a version of the manifest before."""
+    """A daemon without a request since the switch reports an older manifest version."""
     with Daemon.start(tmp_path / "a", manifest__refresh="1h") as daemon:
         with fl.connect(daemon.flight) as client:
             put(client, TABLE, OLD)
@@ -198,7 +198,7 @@ def _shows(at_a: Clients, at_b: Clients, kind: str) -> None:
 
 
 class SomeDaemon(fl.FlightServerBase):  # type: ignore[misc]
-    """A daemon of which only the actions about followers are there, if that."""
+    """A server with only a daemon's actions about followers, or not even those."""
 
     def __init__(self, followers: list[dict[str, object]] | None) -> None:
         super().__init__("grpc://127.0.0.1:0")

@@ -1,4 +1,4 @@
-"""A push through four regions: orders, answers, ways back, regions that are away or fail."""
+"""A push through four regions: orders, answers, rollbacks, unreachable and failing regions."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_waits_and_their_deadline_survive_a_restart(
     first = panel.contexts[-1]
     assert first.call == 3
     life.resume()
-    assert life.jobs() == []  # the pause goes on, and does not begin anew
+    assert life.jobs() == []  # the pause continues and does not restart
     life.run(until=lambda: panel.contexts[-1].call == 4)
     assert panel.contexts[-1].now - first.now == timedelta(seconds=60)
     assert panel.contexts[-1].deadline == first.deadline
@@ -257,7 +257,7 @@ def test_a_rollback_passes_by_a_region_that_is_away_and_says_so(
     assert statuses(life) == ["ROLLED_BACK", "FAILED", "ROLLED_BACK", "ABORTED"]
     assert world.current() == [OLD, NEW, OLD, OLD]
     assert record.region("b").reason.startswith("generation 2 is still live: unreachable since")
-    # It is known as one that may serve, and goes back when somebody asks again, be it too early.
+    # The region may still serve the version; a later request rolls it back, even if it comes early.
     life.pushes.request("p1", "rollback", "it is back", world.now)
     life.resume()
     life.run(until=lambda: life.record.region("b").unreachable_since is not None)

@@ -1,8 +1,8 @@
-"""Anything in any order: two controllers, one of them maybe deposed without knowing it yet.
+"""Random events in random order, with two controllers, one of them deposed without its knowledge.
 
-What a region serves and what the record says of it must agree in the end, whatever was killed,
-lost, away, paused or asked for on the way; and each call, swap and way back has to be one that may
-come then (`tests.pushes.judge`).
+A region's version and its record must agree in the end, whatever was killed, lost, unreachable,
+paused or requested meanwhile. Each call, swap and rollback must be legal at its time
+(`tests.pushes.judge`).
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ RUNS: dict[tuple[str, str | None], float] = {
     ("failures", None): 0.3,
     **{("away", then): 0.2 for then in ("wait", "skip", *ENDS)},
 }
-"""What may go wrong in a run, what is done about a region that stays away, and how many runs there
-are, by the examples of other properties. Much at once hides what a single thing would lead to."""
+"""The faults of a run and the handling of an unreachable region, with the number of runs as a
+multiple of other properties' examples. Many faults at once hide the effect of a single one."""
 SOMETIMES = [None, None]
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def theme(*names: str) -> Callable[[F], F]:
-    """Let a rule be tried in these runs alone."""
+    """Restrict a rule to runs of these themes."""
     return precondition(lambda self: self.trouble in ("everything", *names))
 
 
 @st.composite
 def all_rules(draw: st.DrawFn) -> Rules:
-    """How a push is led; each time-out is short, so that many come about."""
+    """Draw the rules of a push; each time limit is short, so that many are reached."""
     on_deadline = Decision(draw(st.sampled_from([*ENDS, "proceed"])))
     return Rules(
         hooks=(HookName("one"), HookName("two", asks_anew=True)),
@@ -85,7 +85,7 @@ def all_rules(draw: st.DrawFn) -> Rules:
 
 
 class Machine(RuleBasedStateMachine):
-    """A world with up to two controllers at work on one push."""
+    """A world with up to two controllers that lead one push."""
 
     trouble = "everything"
     on_unreachable: str | None = None
@@ -207,7 +207,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.drivers)
     @rule(which=WHICH, kind=st.sampled_from(ENDS))
     def somebody_asks_in_the_last_moment(self, which: int, kind: str) -> None:
-        """No time passes between the request and the swap that it is to be heard before."""
+        """No time passes between the request and the swap that must see it."""
         for at in range(60):
             self.looks_what_is_due(which)
             jobs = self.jobs[self._of(which)]
@@ -226,7 +226,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.drivers)
     @rule(which=WHICH, kind=st.sampled_from(ENDS))
     def a_swap_is_never_heard_of(self, which: int, kind: str) -> None:
-        """Its controller ends before it can write it down, and the next one is to end the push."""
+        """Its controller ends before it records the swap; a request then ends the push."""
         self.goes_on_until_a_swap_is_due(which)
         if self.drivers:
             self.does_something(which, 0)
@@ -237,7 +237,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.drivers)
     @rule(which=WHICH)
     def a_region_goes_in_its_swap(self, which: int) -> None:
-        """It has swapped, nobody hears of it, and it stays away for long."""
+        """The region has swapped, its answer is lost, and it stays unreachable for long."""
         self.goes_on_until_a_swap_is_due(which)
         jobs = self.jobs[self._of(which)] if self.drivers else []
         if jobs and isinstance(task := jobs[0].task, ActionTask):
@@ -248,7 +248,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def another_takes_over(self) -> None:
-        """The one before goes on, until it finds out."""
+        """The previous controller continues until it finds out."""
         if len(self.drivers) == 2:
             self._drop(0)
         self.life.resume()
@@ -266,7 +266,7 @@ class Machine(RuleBasedStateMachine):
         try:
             jobs = driver.ready(self.world.now)
         except Deposed:
-            # Its threads go on with what they had begun; nothing of it is kept.
+            # Its threads continue with work in progress; none of it is recorded.
             self.deposed.add(self.lives[index])
             return
         for job in jobs:
@@ -315,7 +315,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.drivers)
     @rule(which=WHICH)
     def goes_on_until_a_swap_is_due(self, which: int) -> None:
-        """The swap itself is left to other rules: it may come late, or its answer be lost."""
+        """Other rules make the swap itself: it may be late, or its answer lost."""
         for at in range(60):
             self.looks_what_is_due(which)
             jobs = self.jobs[self._of(which)]
@@ -365,7 +365,7 @@ class Machine(RuleBasedStateMachine):
         self.at_work, self.judge.alone = self.life.lives, self.world.now
         self.life.on_job = self.judge.handed_out
         record = self.life.run(steps=1500)
-        # What a deposed controller had begun still happens, and must change nothing.
+        # The work in progress of a deposed controller still happens and must change nothing.
         for index, jobs in enumerate(self.jobs):
             for job in jobs:
                 if isinstance(job.task, ActionTask):
@@ -379,7 +379,7 @@ class Machine(RuleBasedStateMachine):
         assert len(self.world.log) == len(set(self.world.log))
 
     def _undo(self) -> None:
-        """Undo the push after its end, at first with the region away that has swapped last."""
+        """Undo the push after its end, while the region that swapped last is unreachable."""
         last = max(self.life.record.regions, key=lambda region: region.swap_number)
         place = self.world.regions[last.name]
         if self.what_then == "is undone in the end" and self.how.on_unreachable != "wait":
@@ -397,7 +397,7 @@ class Machine(RuleBasedStateMachine):
 def _judge_answer(
     before: PushRecord, after: PushRecord, job: Job, result: Answer | Result, rules: Rules
 ) -> None:
-    """What is waited for counts: a swap is written down, an abort or a rollback ends the push."""
+    """A recorded swap, and an answer of abort or rollback, take effect."""
     if isinstance(job.task, ActionTask) and job.task.action is RegionAction.SWAP:
         its = before.region(job.task.region)
         if isinstance(result, ActionDone) and its.status is Status.WAITING and its.swap_number:
@@ -414,7 +414,7 @@ def _judge_answer(
 
 
 def _reaches(steps: object, before: Status, after: Status) -> bool:
-    """Whether a status can become another one, over any number of steps."""
+    """Return whether a status can become another one, in any number of steps."""
     assert isinstance(steps, dict)
     seen, todo = {before}, [before]
     while todo:

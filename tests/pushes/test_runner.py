@@ -1,4 +1,4 @@
-"""Calls of hooks: what fails counts as the setting says, nothing hangs, tables go one at a time."""
+"""Calls of hooks: failures count as configured, none hangs, a table has one at a time."""
 
 from __future__ import annotations
 

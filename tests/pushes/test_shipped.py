@@ -110,9 +110,6 @@ def test_a_configuration_that_cannot_be_is_refused_by_key(
     assert says in str(refused.value)
 
 
-# ------------------------------------------------------------------------------------- by the clock
-
-
 def test_a_delay_lies_between_the_swaps_of_all_regions(world: World, life: Life) -> None:
     panel = life.panel
     hook = MinimumDelay({"minimum_delay.delay": "10m"})
@@ -312,7 +309,7 @@ def test_a_first_version_has_nothing_to_be_compared_to() -> None:
 def test_statistics_stop_a_bad_push_before_the_second_region(
     world: World, life: Life, panel: ScriptedPanel
 ) -> None:
-    """The column is null in the second region's data alone; the first one goes back."""
+    """The column is null in the second region's data alone; the first region is rolled back."""
     world.regions["b"].nulls = 100
     panel.statistics = True
     hook: LifecycleHooks = StatisticsCheck({"statistics.answer": "rollback"})

@@ -1,4 +1,4 @@
-"""Whole pushes from a frame to three regions: the rows that were meant, live, or nothing at all."""
+"""Whole pushes from a frame to three regions: exactly the given rows go live, or none."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ DAYS = 6
 
 
 def visits(spark: SparkSession, rows: int, tasks: int = 5) -> DataFrame:
-    """Rows of six days, which all tasks have some of."""
+    """Return rows of six days; every task has some of each."""
     spread = f"timestamp_micros({_START} + id * 3600000000 % {DAYS * 86_400_000_000})"
     return spark.range(0, rows, 1, tasks).selectExpr(
         "id", f"{spread} as time", "concat('h', id % 7) as host", "id / 3 as v"
@@ -77,7 +77,7 @@ def test_rows_are_live_in_three_regions_and_the_next_version_may_have_other_colu
     assert plain.column("id").to_pylist() == list(range(4000))
     assert plain.column("host").to_pylist() == [f"h{i % 7}" for i in range(4000)]
 
-    # A column less, and one more; what the folders say comes along when a table is read.
+    # One column less and one more; the partition columns from folder names are read as well.
     second = first.drop("v").withColumn("tags", F.array("host")).withColumn("time_day", F.lit("x"))
     result = push(second, *TABLE, config=config, expected_rows=4000)
     assert [each.table_version for each in result.regions] == [3, 3, 3]
@@ -88,7 +88,7 @@ def test_rows_are_live_in_three_regions_and_the_next_version_may_have_other_colu
     assert_same_rows(found, second.drop("time_day").withColumn("v", F.lit(None).cast("double")))
     old = read_table(spark, config.regions[0].url, *TABLE, table_version=2)
     assert old.count() == 4000, "the version before stays for a rollback"
-    # The page's hook compares both versions: a column that was filled may not be null.
+    # The documented hook compares both versions: a column with values may not become null.
     empty = second.withColumn("tags", F.lit(None).cast("array<string>"))
     with pytest.raises(PushFailed, match=r"ABORTED: pre_version_swap: .*tags"):
         pushed_as_documented(empty, config, tmp_path, monkeypatch)("another")
@@ -97,7 +97,7 @@ def test_rows_are_live_in_three_regions_and_the_next_version_may_have_other_colu
 def pushed_as_documented(
     frame: DataFrame, config: PushConfig, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., PushResult]:
-    """The call of docs/spark.md, with its configuration, under its own push id by default."""
+    """Return the documented call of docs/spark.md, with its configuration and its own push id."""
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
     section = page.split("## Pushes")[1]
     toml = section.split("```toml\n")[1].split("```")[0]
@@ -126,7 +126,7 @@ def test_odd_types_nulls_and_no_rows_at_all_come_back_as_they_were_from_a_bucket
 
 
 def check_odd_rows(spark: SparkSession, config: PushConfig) -> None:
-    """Push rows of many types, and then none, and find them in each region."""
+    """Push rows of many types, then none, and find them in each region."""
     moment = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)
     rows = [
         (1, Decimal("12.345"), [1, None], {"k": [1.5]}, (b"\xff", "ü"), moment, True, "x"),
@@ -176,7 +176,7 @@ def test_a_table_of_nanoseconds_and_narrow_integers_takes_what_spark_has_for_the
         "id as n",
     )
     push(frame, *TABLE, config=config, push_id="first")
-    # Hooks that compare versions are told the nulls of the old one, too, which no manifest knows.
+    # Hooks that compare versions also get the old one's null counts, which no manifest has.
     led = leadership_of(
         config, open_store(config.regions[0].url), "x", HookRunner(config.hooks, []), spark
     )
@@ -378,7 +378,7 @@ def test_a_region_that_is_away_meanwhile_gets_the_same_files_when_it_is_back(
 def test_somebody_else_may_lead_a_push_whose_data_is_written_here(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as nobody does the job says so."""
+    """Without another leader the job reports that its push has none."""
     monkeypatch.setattr(ingester.pushes.spark.feed, "UNLED_AFTER_S", 1.0)
     monkeypatch.setattr(ingester.pushes.spark.feed, "UNLED_AGAIN_S", 0.5)
     config = regions_in(tmp_path, order="in_order")

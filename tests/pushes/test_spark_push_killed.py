@@ -1,4 +1,4 @@
-"""Drivers of pushes that end in the midst: the push goes on where it stood, with each row once."""
+"""A driver ends in the middle of a push; its successor continues, with each row once."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def died(*_: object) -> None:
-    """The driver ends in the place of whatever this is called for."""
+    """End the driver in place of the patched call."""
     raise Died
 
 
 def files_there(folder: Path) -> set[str]:
-    """All files of the version that is pushed, in any region, listed or not."""
+    """Return all files of the pushed version in any region, listed or not."""
     return {path.name for path in folder.glob(FILES)}
 
 
@@ -105,7 +105,7 @@ def test_a_killed_driver_whose_tasks_failed_at_first_is_followed_by_the_job_of_t
 
     first = run("tests.pushes.spark_job", str(file), "p", str(tmp_path))
     assert first.returncode == -signal.SIGKILL, first.stderr
-    # What the job says of itself may be a moment behind what it has kept.
+    # The job's report may lag slightly behind its record.
     kept = pushes_of(config).newest("p").record
     assert [each.status.value for each in kept.regions[:2]] == ["SERVING", "WAITING"]
     listed = set(assert_listed(config.regions[0].url))
@@ -130,7 +130,7 @@ def test_a_killed_driver_whose_tasks_failed_at_first_is_followed_by_the_job_of_t
 
 
 def assert_listed(url: str) -> list[str]:
-    """The names of the files that the pushed version of a region lists."""
+    """Return the names of the files that a region's pushed version lists."""
     state = Manifest(open_store(url), *TABLE, 2).load()
     assert state.rows == ROWS
     return [path.rpartition("/")[2] for path in state.files]

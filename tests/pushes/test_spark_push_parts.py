@@ -1,4 +1,4 @@
-"""Parts of a push by themselves: what tasks write, which files count, arguments of the job."""
+"""Single parts of a push: what tasks write, which files count, arguments of the job."""
 
 from __future__ import annotations
 

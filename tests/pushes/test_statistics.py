@@ -1,4 +1,4 @@
-"""What a manifest says of a version's data, and what it does not say."""
+"""What a manifest knows of a version's data, and what it does not."""
 
 from __future__ import annotations
 

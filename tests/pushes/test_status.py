@@ -1,4 +1,4 @@
-"""What daemons are told of a push: what people ask for, in a form that no reader falls over."""
+"""The status of a push for daemons: readable by people, and by older and newer readers."""
 
 from __future__ import annotations
 

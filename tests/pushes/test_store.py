@@ -1,4 +1,4 @@
-"""Records of pushes in a store: kept once, by one controller, whatever becomes of the answers."""
+"""Records of pushes in a store are written once, by one controller, even if answers are lost."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_requests_are_kept_in_their_order(store: ObjectStore) -> None:
 
 
 class PassingBy(MemoryStore):
-    """A store whose listing passes by an object that is created while it goes on."""
+    """A store whose listing misses an object created during the listing."""
 
     passed_by = ""
 

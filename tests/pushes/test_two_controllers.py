@@ -1,4 +1,4 @@
-"""A controller stops in the middle of a swap, and another one takes the push over."""
+"""A controller pauses during a swap, and another one takes the push over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEW = OLD + 1
 
 
 def up_to_the_swap_of(life: Life, region: str) -> tuple[PushDriver, Job]:
-    """A controller that has written down that it swaps, and has not done so yet."""
+    """Run a controller that has recorded a swap but not made it yet."""
     wanted = ActionTask(RegionAction.SWAP, region)
     life.run(until=lambda: any(job.task == wanted for job in life.pending))
     assert life.driver is not None

@@ -1,8 +1,8 @@
-"""A world to lead pushes through: regions in memory that swap, fail, are away, and lose answers.
+"""A world for pushes: regions in memory that swap, fail, become unreachable, and lose answers.
 
-A region promises what `ingester.pushes.regions` says of it, and no more: what is asked twice
-is done once, and what was given up or undone never swaps any more, not even by a call that began
-before. :class:`Life` is a controller that can be stopped between any two of its steps.
+A region promises what `ingester.pushes.regions` says and no more: a repeated request acts once,
+and a discarded or undone version never swaps again, not even by a call that began before.
+:class:`Life` is a controller that can be stopped between any two of its steps.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ OLD = 1
 
 
 class Killed(BaseException):
-    """The controller's process is gone: nothing catches it."""
+    """The controller's process has ended: no code catches this."""
 
 
 class World:
-    """A clock, regions, and what has happened in them.
+    """A clock, regions, and a log of events.
 
-    ``kill_in``: after so many further moments (before and after whatever is done) the controller is
-    killed.
+    ``kill_in``: the number of further moments (before and after each action) until the
+    controller is killed.
     """
 
     def __init__(self, names: Sequence[str] = ("a", "b", "c", "d")) -> None:
         self.now = BEGAN
         self.log: list[str] = []
-        """Swaps and ways back as they took effect, as ``swap a`` and ``back a``."""
+        """Swaps and rollbacks as they took effect, as ``swap a`` and ``back a``."""
         self.regions = {name: SimRegion(self, name) for name in names}
         self.faults: list[str] = []
-        """What was asked of a region and must not be: an error there would count as one of its."""
+        """Requests that a region must never receive; an error there would count as the region's."""
         self.moments = 0
         self.kill_in = -1
 
     def moment(self) -> None:
-        """A moment in which a controller may be killed."""
+        """Pass a moment in which a controller may be killed."""
         self.moments += 1
         if self.kill_in == 0:
             raise Killed
@@ -86,9 +86,9 @@ class SimRegion:
         self.lagging: tuple[str, ...] = ()
         self.away = False
         self.lose_answers = 0
-        """So many of the next answers are lost: it is done, and nobody hears of it."""
+        """How many of the next answers are lost after the action was done."""
         self.refuses: set[str] = set()
-        """The methods that fail for good."""
+        """The methods that fail permanently."""
         self.asked: list[str] = []
         self.nulls = 0
 
@@ -173,7 +173,7 @@ Script = Callable[[HookContext], Answer]
 
 
 class ScriptedPanel:
-    """Hooks that answer as they are told, and remember every call."""
+    """Hooks that give scripted answers and record every call."""
 
     def __init__(self, *names: str, anew: Sequence[str] = ()) -> None:
         self._names = [HookName(name, name in anew) for name in names or ("hook",)]
@@ -194,7 +194,7 @@ class ScriptedPanel:
     def say(
         self, method: str, *answers: Answer, region: str | None = None, hook: str = "hook"
     ) -> None:
-        """Let a hook give these answers to its next calls, and proceed after them."""
+        """Let a hook give these answers to its next calls, then proceed."""
         self.scripts[method, region, hook] = list(answers)
 
     def call(self, hook: str, context: HookContext) -> Answer:
@@ -203,7 +203,7 @@ class ScriptedPanel:
         self.moment()
         answer = self.script(hook, context)
         if answer.decision is not Decision.PROCEED:
-            # What a method may not say, the runner of real hooks turns into a failure.
+            # The runner of real hooks turns an answer that a method may not give into a failure.
             assert answer.decision in METHODS[context.method].answers
         self.moment()
         return answer
@@ -213,7 +213,7 @@ class ScriptedPanel:
         return answers.pop(0) if answers else PROCEED
 
     def methods(self, region: str | None = None) -> list[str]:
-        """The methods that were called for a region, in order."""
+        """Return the methods called for a region, in order."""
         return [method for method, of, _, _ in self.calls if of == region]
 
 
@@ -230,9 +230,9 @@ class Life:
         self.driver: PushDriver | None = None
         self.lives = 0
         self.pending: list[Job] = []
-        """What was begun and has not been done yet."""
+        """Work that was begun and is not done yet."""
         self.on_job: Callable[[PushDriver, str, Job], None] = lambda driver, name, job: None
-        """Is told of each job that is handed out, with the controller's name."""
+        """Receives each new job and the controller's name."""
 
     def begin(
         self, order: RegionOrder, push_id: str = "p1", params: dict[str, str] | None = None
@@ -241,7 +241,7 @@ class Life:
         self._drive(self.pushes.begin(record, self._name(), self.world.now))
 
     def resume(self, push_id: str = "p1") -> None:
-        """Begin another life: nothing of the former one is left but what the store has."""
+        """Begin another life, which knows only what the store has."""
         self._drive(self.pushes.take_over(push_id, self._name(), self.world.now))
 
     def _name(self) -> str:
@@ -258,7 +258,7 @@ class Life:
         return self.driver.record
 
     def jobs(self) -> list[Job]:
-        """What is to be done now."""
+        """Return the jobs that are due."""
         assert self.driver is not None
         jobs = self.driver.ready(self.world.now)
         for job in jobs:
@@ -266,20 +266,20 @@ class Life:
         return jobs
 
     def do(self, job: Job) -> None:
-        """Do one thing, and keep what came of it."""
+        """Do one job and record its result."""
         assert self.driver is not None
         self.driver.took(job, self.driver.do(job), self.world.now)
         assert self.world.faults == []
 
     def sleep(self) -> None:
-        """Let the time pass until something is to be done."""
+        """Advance the clock until a job is due."""
         assert self.driver is not None
         self.world.now = max(
             self.world.now + timedelta(milliseconds=1), self.driver.next_at(self.world.now)
         )
 
     def run(self, until: Callable[[], bool] | None = None, steps: int = 5000) -> PushRecord:
-        """Go on until the push is over, or until something is so."""
+        """Continue until the push is over, or until ``until`` is true."""
         for _ in range(steps):
             if until is not None and until():
                 return self.record
@@ -294,16 +294,16 @@ class Life:
 
 
 def in_order(*names: str) -> RegionOrder:
-    """One region after another."""
+    """Return an order of one region after another."""
     return RegionOrder(names or ("a", "b", "c", "d"), "in_order")
 
 
 def order_of(kind: Literal["at_once", "in_order", "target_first"]) -> RegionOrder:
-    """Four regions, of which ``b`` is the target where there is one."""
+    """Return four regions; ``b`` is the target if the order has one."""
     return RegionOrder(("a", "b", "c", "d"), kind, "b" if kind == "target_first" else None)
 
 
 @contextmanager
 def quick_store() -> Iterator[ObjectStore]:
-    """An empty store in memory: neither a power cut nor another process is tried here."""
+    """Yield an empty store in memory, for tests without power cuts or other processes."""
     yield MemoryStore()
