@@ -1,4 +1,4 @@
-"""HTTP from outside, and what every message must not show."""
+"""HTTP from outside, and details that no message may reveal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _json(url: str) -> Any:
 
 
 def _table(daemon: Daemon, table: Table) -> Any:
-    """The table's status: it may be on any page."""
+    """The table's status, from whichever page of the list has it."""
     page = _json(f"{daemon.http}/api/status/tables?limit=1000&after={'/'.join(table)[:-1]}")
     (mine,) = [each for each in page["items"] if (each["namespace"], each["table"]) == table]
     return mine
@@ -65,7 +65,7 @@ def test_an_unknown_path_is_404(shared: Daemon) -> None:
 
 
 def _metrics(daemon: Daemon) -> dict[str, float]:
-    """Sums over all labels, by name."""
+    """Sums over all labels, by metric name."""
     found: dict[str, float] = {}
     text = http(f"{daemon.http}/metrics")[2].decode()
     for family in text_string_to_metric_families(text):
@@ -107,7 +107,7 @@ def test_status_has_identity_admission_rates_tables_queue_log_origins_and_errors
     assert (mine["persisted"]["rows"], mine["persisted"]["files"]) == (10, 1)
     assert mine["buffered"]["bytes"] > 0
     assert mine["persisted"]["bytes"] > 0
-    # Rates are of whole seconds: this one has to end first.
+    # Rates cover whole seconds, so the current second has to end first.
     give_up_at = time.monotonic() + 30
     while not status["rates"]["last_60s"]["rows_per_s"]:
         assert time.monotonic() < give_up_at
@@ -157,11 +157,11 @@ def test_status_counts_the_states_of_sources_in_all_and_by_table(
 def test_files_of_keyed_answers_are_shown_while_they_are_there(
     shared: Daemon, client: fl.FlightClient, table: Table
 ) -> None:
-    """The disk that they take was in no metric."""
+    """Regression: no metric showed the disk space of these files."""
     wide = pa.array([f"{n:01000d}" for n in range(4_000)])
     schema = pa.schema({"i": pa.int64(), "s": pa.string()})
     create(client, table, schema, primary_key=["i"])
-    # More than the client's library reads ahead by itself.
+    # More than the client library reads ahead on its own.
     for first in range(0, 40_000, 4_000):
         put(client, table, numbers(first, 4_000, s=wide))
     before = _metrics(shared)
@@ -220,7 +220,7 @@ LEAKS = re.compile(r"Traceback|\.py\b|site-packages|/ingester/|line \d+, in|0x[0
 
 
 def _asked_wrongly(client: fl.FlightClient, table: Table) -> list[Any]:
-    """Calls that are refused, of every kind."""
+    """Invalid calls of every kind."""
     path = fl.FlightDescriptor.for_path
     return [
         lambda: query(client, (table[0], "nope")),
@@ -282,7 +282,7 @@ def test_what_is_not_offered_is_refused_and_harms_nobody(
         with pytest.raises(ARROW_AND_FLIGHT):
             writer.close()
     else:
-        # An upload without a single batch: nothing is made.
+        # An upload without any batch creates nothing.
         writer, _ = client.do_put(fl.FlightDescriptor.for_path(*table), numbers(0, 1).schema)
         writer.close()
     assert shared.process.poll() is None

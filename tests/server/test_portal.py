@@ -1,4 +1,4 @@
-"""Law: what threads leave for the loop runs once each, in a thread's order, never in silence."""
+"""Callbacks posted from threads to the event loop: each runs once, in the order of its thread."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_after_the_loop_every_call_says_that_the_daemon_stops() -> None:
 
 
 def test_whoever_enters_finds_what_comes_before() -> None:
-    """A client that asks for what was acknowledged just now: the log catches up first."""
+    """A call first lets the log catch up, so a client sees the rows just acknowledged."""
     done: list[str] = []
 
     async def ask() -> list[str]:

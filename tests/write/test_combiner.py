@@ -110,9 +110,7 @@ def test_what_waits_is_validated_together_and_done_in_turn() -> None:
 
 
 def _told(each: pa.RecordBatch, *others: pa.RecordBatch, kind: Kind = DAILY) -> Known:
-    """The facts known about a batch that waits behind others, with one batch of another kind
-    between.
-    """
+    """The facts known about a batch behind these others, with a batch of another kind between."""
     held = Held()
     said: list[tuple[int, Known]] = []
     waiting = [(dated(7), kind), *((one, kind) for one in others), (batch(1), PLAIN), (each, kind)]

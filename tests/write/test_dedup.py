@@ -153,9 +153,7 @@ def test_a_repeat_takes_the_place_of_a_first_copy_that_was_refused() -> None:
 
 
 def test_repeats_of_a_pipeline_refused_in_its_middle_go_in_in_their_order() -> None:
-    """Writing a later sequence first would make the refused one look like a duplicate and lose
-    it.
-    """
+    """Writing a later sequence over the refused one would mark that as a duplicate and lose it."""
     yard = Yard()
     first, second = Stream(yard, 1), Stream(yard, 1)
     for _ in range(3):

@@ -1,6 +1,4 @@
-"""A client that sends batches of all sizes without waiting: a refused batch ends the stream
-there.
-"""
+"""A client that sends batches of all sizes without waiting: a refused batch ends the stream."""
 
 from __future__ import annotations
 

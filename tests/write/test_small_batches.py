@@ -61,9 +61,7 @@ def test_small_and_large_batches_and_those_with_metadata_keep_the_streams_order(
 
 
 def test_what_was_answered_survives_a_kill_and_a_persist_of_a_part_of_it(tmp_path: Path) -> None:
-    """The rows of one coalesced run span several partitions: some are in files, the rest in the
-    log.
-    """
+    """The rows of one coalesced run span partitions: some are in files, the rest in the log."""
     table = ("ns", "days")
     day_ns = 86_400_000_000_000
 

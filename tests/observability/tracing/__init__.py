@@ -1,1 +1,1 @@
-"""Traces: with a real receiver of OTLP, and what is decided before anything is sent."""
+"""Traces, with a real OTLP receiver, and the choice of traced calls."""

@@ -1,4 +1,4 @@
-"""What is traced and where it goes: ``[tracing]``, and OpenTelemetry's variables before it."""
+"""Which calls are traced, and where to: ``[tracing]``, after OpenTelemetry's variables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_standard_variables_win() -> None:
     }
     choice = tracing_choice(HERE, said)
     assert choice is not None
-    # The SDK reads the endpoint by itself: it joins paths and knows headers.
+    # The SDK reads the endpoint itself, including its path and headers.
     assert choice[:3] == (None, "http", 0.5)
     assert choice.asked_by == "OTEL_EXPORTER_OTLP_ENDPOINT"
     other = tracing_choice(HERE, {"OTEL_TRACES_SAMPLER": "always_off"})
@@ -86,7 +86,7 @@ def test_what_is_asked_for_here_and_not_installed_is_refused_before_the_start(
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
     with pytest.raises(ConfigError, match=r"tracing\.endpoint.*pip install 'ingester\[otel\]'"):
         check_tracing(HERE, {})
-    # A variable may be there for other programs' sake.
+    # The variable may be meant for other programs.
     there = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://there:4317"}
     check_tracing(HERE, there)
     with capture_logs() as lines:
@@ -100,7 +100,7 @@ def _caller(flags: int) -> SpanContext:
 
 
 def _traced(sampler: Sampler) -> Callable[..., bool]:
-    """Return what says whether a span with this parent and these links is recorded."""
+    """A function that tells whether a span with this parent and these links is recorded."""
     tracer = Tracer(TracerProvider(sampler=sampler).get_tracer("test"))
     return lambda parent=None, links=(): (
         tracer.begin("a span", {}, parent=parent, links=links) is not None
@@ -110,7 +110,7 @@ def _traced(sampler: Sampler) -> Callable[..., bool]:
 def test_callers_decide_for_themselves_up_to_a_bound() -> None:
     traced = _traced(make_sampler(0.0, 5))
     assert not traced() and not traced(_caller(0))
-    # Of one second, or of two where the test meets the change.
+    # The limit of one second, or of two if the test crosses a second.
     assert 5 <= sum(traced(_caller(1)) for _ in range(100)) <= 10
     traced = _traced(make_sampler(1.0, 0))
     assert traced() and traced(_caller(1))

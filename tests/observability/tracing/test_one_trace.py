@@ -1,4 +1,4 @@
-"""One trace goes through client, log, buffer, files and queries; a receiver of OTLP has it."""
+"""One trace covers client, log, buffer, files and queries, as received over OTLP."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def daemon(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon that traces what it is asked to, and nothing else."""
+    """A daemon that traces a call only when its client asks for it."""
     said = {"OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_RESOURCE_ATTRIBUTES": "deployment=tests"}
     with Daemon.start(
         tmp_path_factory.mktemp("traced") / "data",
@@ -50,7 +50,7 @@ def daemon(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def _parent(number: int, flags: str = SAMPLED) -> tuple[str, str]:
-    """A ``traceparent``, and the id of its trace."""
+    """A ``traceparent``, and its trace id."""
     trace_id = format(number, "032x")
     return f"00-{trace_id}-{number:016x}-{flags}", trace_id
 
@@ -94,10 +94,10 @@ def test_a_batch_of_a_foreign_client_is_followed_into_its_file(
     steps = [mine[name] for name in ("prepare", "log", "apply", "persist")]
     assert {step.parent_id for step in steps} == {write.span_id}
     assert write.began_ns == steps[0].began_ns
-    # Each step begins when the one before it is over; the answer leaves when the log has it.
+    # Each step begins when the previous one ends; the answer is sent once the log has the batch.
     assert steps[0].ended_ns == steps[1].began_ns and steps[1].ended_ns == steps[2].began_ns
     assert write.ended_ns == steps[1].ended_ns < steps[3].began_ns
-    # What serves many batches is a trace of its own, and each knows the other.
+    # Work shared by many batches has its own trace, linked both ways.
     (commit,) = [span for span in spans if span.span_id in mine["log"].links]
     assert commit.name == "group commit" and write.span_id in commit.links
     (flush,) = [span for span in spans if span.span_id in mine["persist"].links]
@@ -127,7 +127,7 @@ def test_the_client_library_makes_one_trace_of_writes_and_queries(
     ours, theirs = of(spans, "a program"), of(spans, "ingester")
     assert sorted(span.name.split()[0] for span in ours) == ["query"] * 3 + ["write"] * 3
     assert {span.parent_id for span in ours} == {work.span_id}
-    # One span of the daemon's for each of the client's, below it and in the same trace.
+    # Each client span has one daemon span as its child, in the same trace.
     assert sorted(span.parent_id for span in theirs) == sorted(span.span_id for span in ours)
     assert {span.trace_id for span in [*ours, *theirs]} == {work.trace_id} == {trace_id}
     for mine in ours:
@@ -157,7 +157,7 @@ def test_a_long_stream_leaves_the_trace_of_its_call(daemon: Daemon, receiver: Re
         writer.close()
     spans = receiver.wait(lambda came: "apply" in _in(came, own_trace))
     of_call = [s for s in spans if s.trace_id == trace_id and s.name == "write traced.long"]
-    # A stream may stay open for days: its later batches are traced by chance, which is 0 here.
+    # A stream may stay open for days, so later batches are sampled, here with probability 0.
     assert len(of_call) == 32
     (of_batch,) = [s for s in spans if s.trace_id == own_trace and s.name == "write traced.long"]
     assert of_batch.parent_id == format(0xB2, "016x")
@@ -270,7 +270,7 @@ def test_a_query_whose_client_has_gone_is_cancelled_and_has_not_failed(ends: str
     elif ends == "dropped":
         sent = query.watched(parts())
         next(sent)
-        del sent  # as gRPC does with what it has no use for any more
+        del sent  # gRPC does the same with an iterator that it no longer needs
     else:
         with pytest.raises(type(error)):
             list(query.watched(parts()))

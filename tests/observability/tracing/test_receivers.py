@@ -1,4 +1,4 @@
-"""An unreachable or slow receiver of spans: no writer waits for it, and the log says so."""
+"""An unreachable or slow span receiver delays no writer, and the log reports lost spans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH = numbers(0, 1)
 
 
 def _lost(daemon: Daemon) -> list[str]:
-    """The log's lines about lost spans."""
+    """The log lines about lost spans."""
     lines = daemon.stderr_file.read_text().splitlines()
     return [line for line in lines if '"runbook": "spans-lost"' in line]
 
@@ -34,7 +34,7 @@ def test_writers_do_not_wait_for_a_receiver_that_hangs_or_is_unreachable(tmp_pat
                 "OTEL_BSP_SCHEDULE_DELAY": "50",
                 "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
             },
-            # The variables win: nothing listens there.
+            # The variables take precedence: nothing listens at this address.
             tracing__endpoint="http://127.0.0.1:9",
             tracing__sample="0",
             tracing__queue_spans="64",
@@ -48,7 +48,7 @@ def test_writers_do_not_wait_for_a_receiver_that_hangs_or_is_unreachable(tmp_pat
                     assert json.loads(reader.read().to_pybytes())["accepted"]
                     slowest = max(slowest, time.monotonic() - began)
                 writer.close()
-                # The receiver answers nothing at all, and is given up after a second.
+                # The receiver never answers; the exporter gives up after a second.
                 assert slowest < 1.0
                 until(lambda: any("Queue full" in line for line in _lost(daemon)), "dropped spans")
                 until(lambda: any("Failed to export" in line for line in _lost(daemon)), "failure")
@@ -59,7 +59,7 @@ def test_writers_do_not_wait_for_a_receiver_that_hangs_or_is_unreachable(tmp_pat
             receiver.gate.clear()
             began = time.monotonic()
             assert daemon.terminate() == 0
-            # A stop gives the last spans two seconds, whatever the SDK would like to try.
+            # A stop waits two seconds for the last spans, without the SDK's retries.
             assert time.monotonic() - began < 15
     assert "library-warning" not in told and "Transient error" not in told
 
@@ -67,7 +67,7 @@ def test_writers_do_not_wait_for_a_receiver_that_hangs_or_is_unreachable(tmp_pat
 def test_an_unreachable_receiver_over_http_is_in_the_log_and_does_not_hold_up_the_stop(
     tmp_path: Path,
 ) -> None:
-    # Four spans are sent at once, and fewer when the daemon stops.
+    # Spans are sent in batches of four; the stop sends the rest.
     variables = {"OTEL_BSP_SCHEDULE_DELAY": "3600000", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "4"}
     with Daemon.start(
         tmp_path / "data",

@@ -1,8 +1,9 @@
-"""A user's program that traces: it writes and queries within a span of its own, and tells its id.
+"""A traced user program: it writes and queries within its own span and prints the trace id.
 
     python -m tests.observability.tracing.traced_program FLIGHT RECEIVER
 
-It is a process of its own because a provider is for good: no test after it is to have one.
+It runs in its own process because a tracer provider cannot be unset, and later tests must not
+have one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TABLE = ("traced", "library")
 
 
 def main(flight: str, receiver: str) -> None:
-    """Write three batches and ask three times, the last time in vain."""
+    """Write three batches and query three times; the last query fails."""
     provider = TracerProvider(resource=Resource.create({"service.name": "a program"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=receiver)))
     trace.set_tracer_provider(provider)
@@ -33,7 +34,7 @@ def main(flight: str, receiver: str) -> None:
         client.write(*TABLE, BATCH)
         with client.writer(*TABLE, BATCH.schema) as writer:
             writer.write(BATCH).result()
-            # The daemon has said that it traces: each batch names its own span from here on.
+            # The daemon has announced that it traces, so each batch carries its own span.
             writer.write(BATCH).result()
         assert client.query(*TABLE).num_rows == 3 * BATCH.num_rows
         with client.query_stream(*TABLE) as stream:

@@ -1,1 +1,1 @@
-"""Tokens, rights and the audit log: pure rules, and one daemon that asks for tokens."""
+"""Tokens, permissions and the audit log: pure rules, and one daemon that requires tokens."""

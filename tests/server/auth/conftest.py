@@ -1,4 +1,4 @@
-"""One daemon that asks for tokens, for all tests of this folder."""
+"""One token-protected daemon, shared by all tests of this folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.server.auth.secured import Secured
 
 @pytest.fixture(scope="package")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A daemon that nobody kills, with a table ``shop/t`` of two rows."""
+    """A daemon that no test stops, with a table ``shop/t`` of two rows."""
     folder = tmp_path_factory.mktemp("secured")
     write_keys(folder / "jwks.json", public(RSA, "r1", "RS256"))
     found = Secured.start(

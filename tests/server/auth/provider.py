@@ -1,4 +1,4 @@
-"""An OpenID Connect provider: its keys, and the tokens that it signs."""
+"""A fake OpenID Connect provider: its keys, and tokens signed with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ISSUER, AUDIENCE = "https://login.example.org/", "ingester"
 
 
 def public(key: Any, kid: str, algorithm: str) -> dict[str, Any]:
-    """The entry of a public key in a set."""
+    """A public key as an entry of a JWKS."""
     kind = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
     return kind.to_jwk(key.public_key(), as_dict=True) | {"kid": kid, "alg": algorithm}
 
@@ -29,7 +29,7 @@ def signed(
     headers: dict[str, Any] | None = None,
     **claims: object,
 ) -> str:
-    """A token as the provider makes it, but for what is said."""
+    """A valid token of the provider, with these headers and claims replaced."""
     now = int(time.time())
     whole: dict[str, object] = {
         "iss": ISSUER,
@@ -44,5 +44,5 @@ def signed(
 
 
 def write_keys(path: Path, *keys: dict[str, Any]) -> None:
-    """A set of keys."""
+    """Write a JWKS file with these keys."""
     path.write_text(json.dumps({"keys": keys}))

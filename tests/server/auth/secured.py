@@ -1,4 +1,4 @@
-"""A daemon that asks for tokens, and those who call it."""
+"""A daemon that requires tokens, and clients with and without them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Secured:
 
     @classmethod
     def start(cls, folder: Path, **settings: object) -> Secured:
-        """Make the tokens, and start the daemon."""
+        """Create the tokens and start the daemon."""
         tokens = Tokens(folder / "tokens.json")
         for name, grants in NAMES.items():
             tokens.add(name, *grants)
@@ -47,12 +47,12 @@ class Secured:
         return cls(daemon, tokens, audit)
 
     def client(self, name: str | None) -> fl.FlightClient:
-        """A connection that shows a token, or none."""
+        """A connection with the token of this name, or without any."""
         secret = None if name is None else self.tokens.secret[name]
         return connect(self.daemon.flight, secret)
 
     def http(self, path: str, name: str | None = None, **headers: str) -> tuple[int, Any]:
-        """Status and JSON of a GET."""
+        """The status and JSON body of a GET request."""
         if name is not None:
             headers["Authorization"] = f"Bearer {self.tokens.secret[name]}"
         request = urllib.request.Request(self.daemon.http + path, headers=headers)
@@ -66,7 +66,7 @@ class Secured:
                 return error.code, json.loads(error.read())
 
     def reload(self) -> None:
-        """Have the daemon read the tokens now."""
+        """Send SIGHUP, so that the daemon reads the tokens again."""
         self.daemon.process.send_signal(signal.SIGHUP)
 
     def audited(self) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ class _Bearer(fl.ClientMiddleware):  # type: ignore[misc]
 
 
 class Shows(fl.ClientMiddlewareFactory):  # type: ignore[misc]
-    """Has each call of a connection show these values of ``authorization``."""
+    """Middleware that sends these ``authorization`` values with every call."""
 
     def __init__(self, values: Sequence[str]) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Shows(fl.ClientMiddlewareFactory):  # type: ignore[misc]
 
 
 def connect(url: str, token: str | None, *more: str) -> fl.FlightClient:
-    """A connection whose calls have the header; ``more`` values stand beside it."""
+    """A connection whose calls carry the token; ``more`` adds further header values."""
     if token is None:
         return fl.connect(url)
     return fl.connect(url, middleware=[Shows([f"Bearer {token}", *more])])

@@ -1,4 +1,4 @@
-"""The audit log where its file does not take what is written: no line is spoilt, nobody waits."""
+"""The audit log on a failing file: no line is corrupted, and no request waits for it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from structlog.testing import capture_logs
 
 from ingester.server.auth.audit import AuditFailed, AuditLog
 
-# A line that waits for a reader fails soon.
+# A write that blocks on a reader fails within seconds.
 pytestmark = pytest.mark.timeout(20)
 
 
 @contextmanager
 def room_for(nbytes: int) -> Iterator[None]:
-    """No file of this process grows beyond so many bytes, as on a disk that is nearly full."""
+    """Limit the size of this process's files to ``nbytes``, as on a disk that is nearly full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
     try:
@@ -30,7 +30,7 @@ def room_for(nbytes: int) -> Iterator[None]:
 
 
 def actions(file: Path) -> tuple[list[str], int]:
-    """The actions of the whole lines, and the number of the others."""
+    """The actions of the complete lines, and the number of incomplete lines."""
     whole, others = [], 0
     for line in file.read_text().splitlines():
         try:
@@ -80,7 +80,7 @@ def test_a_fifo_holds_up_nobody(tmp_path: Path) -> None:
         audit = AuditLog(str(file))
         audit.noted("one", "done")
         assert json.loads(os.read(reader, 1 << 16))["action"] == "one"
-        # Its reader has stopped, but not gone.
+        # The reader has stopped reading, but the FIFO is still open.
         for _ in range(5000):
             audit.noted("many", "done")
         assert audit.left_out > 0

@@ -1,4 +1,4 @@
-"""A daemon that asks for tokens: what it tells, what it logs, and whom it hears."""
+"""A daemon that requires tokens: what it reveals, what it logs, and which requests it answers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_whoever_has_no_token_is_refused_before_anything_that_is_sent_is_read(
 def test_who_has_no_token_is_told_so_in_json_whatever_the_method(
     secured: Secured, method: str
 ) -> None:
-    """Before its handler there is no place but one for the JSON, and pyarrow fills that alone."""
+    """Before the handler runs, pyarrow can put the JSON only into this one trailer."""
     descriptor = path_descriptor("shop", "t")
     messages = [field(1, b"status")] if method in ("DoGet", "DoAction") else [descriptor]
     if method in ("DoPut", "DoExchange"):
@@ -100,7 +100,9 @@ def test_who_has_no_token_is_told_so_in_json_whatever_the_method(
     if method in ("DoGet", "DoAction"):
         assert json.loads(answered.binary("ingester-error-bin")) == told
     else:
-        assert "ingester-error-bin" not in answered.trailers  # docs/protocol.md says where it is
+        assert (
+            "ingester-error-bin" not in answered.trailers
+        )  # this difference is documented in docs/protocol.md
 
 
 def test_a_request_by_another_name_is_not_answered(secured: Secured) -> None:
@@ -133,7 +135,7 @@ def test_sighup_takes_tokens_and_audit_log_up_anew_and_a_bad_file_changes_nothin
 
 
 def problems(secured: Secured) -> list[str]:
-    """Why the daemon cannot read its tokens."""
+    """The reasons why the daemon cannot read its tokens."""
     found: list[str] = secured.http("/api/status", "root")[1]["security"]["callers"]["problems"]
     return found
 

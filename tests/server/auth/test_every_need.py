@@ -1,7 +1,7 @@
-"""Everything that can be asked for stands in the table of needs, and is refused as it says.
+"""Every request is in the table of required permissions, and is refused accordingly.
 
-Walked are Flight's methods, the types of a write's command, the scopes of a ticket, all actions and
-all routes; a new one that is not in the table fails here, and is refused by the daemon.
+The tests walk all Flight methods, types of a write's command, scopes of a ticket, actions and
+routes. A new one without an entry in the table fails here, and the daemon refuses it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_every_type_of_a_writes_command_is_in_the_table(secured: Secured) -> Non
 
 
 def send(client: fl.FlightClient, descriptor: fl.FlightDescriptor) -> None:
-    """One batch to where the descriptor says; raises what the call ends with."""
+    """Write one batch to the descriptor; raises the error that ends the call."""
     with Stream(client, descriptor, numbers(0, 1).schema) as stream:
         try:
             stream.write(numbers(0, 1))
@@ -100,7 +100,7 @@ def get(client: fl.FlightClient, ticket: fl.Ticket) -> None:
 
 
 def filled(kind: Any) -> Any:
-    """A value of a type: the required fields of a struct, and nothing more."""
+    """A value of a type; a struct has its required fields only."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         fields = msgspec.structs.fields(kind)
         return {field.encode_name: filled(field.type) for field in fields if field.required}
@@ -113,7 +113,7 @@ def filled(kind: Any) -> Any:
 
 
 def calls() -> dict[str, Call]:
-    """A call for each need, of ``shop/t`` where it names a table."""
+    """One call for each Flight entry of the table, on ``shop/t`` where it takes a table."""
     path, namespace, table = fl.FlightDescriptor.for_path(*HERE), *HERE
     found: dict[str, Call] = {
         "exchange": lambda client: client.do_exchange(path)[1].read_chunk(),
@@ -140,7 +140,9 @@ def calls() -> dict[str, Call]:
         body |= {"namespace": namespace} if "namespace" in fields else {}
         body |= {"table": table} if "table" in fields else {}
         body |= {"list": "tables"} if "list" in fields else {}
-        body |= {"undo": True} if name == "drain" else {}  # others use the daemon, too
+        body |= (
+            {"undo": True} if name == "drain" else {}
+        )  # undone at once: other tests use the daemon too
         found[f"action {name}"] = partial(act, name=name, **body)
     return found
 
@@ -149,18 +151,18 @@ CALLS = calls()
 
 
 OF_THE_DAEMON = {"action drain", "action log_level"}
-"""What the right in one namespace is too little for."""
+"""Actions on the whole daemon, which need more than the permission for one namespace."""
 
 
 def refusal(call: Call, client: fl.FlightClient) -> str | None:
-    """The code of the refusal of somebody who may not do this; None where it is let do it."""
+    """The code of a permission error; None if the call was permitted."""
     try:
         call(client)
     except REFUSALS as exc:
         return str(extra(exc)["code"])
     except (*ARROW_AND_FLIGHT, OSError) as exc:
-        # pyarrow makes no Flight errors of GetSchema's. Else the request may be wrong: whoever
-        # hears so has been let in.
+        # pyarrow cannot raise a Flight error from GetSchema. Any other error means that the request
+        # was permitted and then found invalid.
         found = re.search("Detail: (Unauthenticated|Python exception: forbidden)", str(exc))
         return found[1].split()[-1].lower() if found else None
     return None
@@ -187,7 +189,7 @@ def test_a_call_is_refused_without_its_token_and_elsewhere(secured: Secured, ask
         with secured.client(lacking) as client:
             assert refusal(call, client) == "forbidden"
     if asked == "action followers":
-        return  # after a start, it waits for six seconds for those who follow
+        return  # after a start, this action waits six seconds for followers
     for name in ("root",) if asked in OF_THE_DAEMON else ("chief", "root"):
         with secured.client(name) as client:
             assert refusal(call, client) is None, name

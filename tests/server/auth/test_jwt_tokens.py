@@ -1,4 +1,4 @@
-"""A provider's tokens: whom they let in, and every way in which a token is not the provider's."""
+"""JWTs of a provider: valid tokens are accepted, and every kind of forged token is refused."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from tests.server.auth.secured import Secured, connect
 
 
 def settings(jwks: str) -> AuthSettings:
-    """The settings of a daemon for this provider."""
+    """Settings that trust this provider."""
     return AuthSettings(jwks=jwks, issuer=ISSUER, audience=AUDIENCE)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A set with an RSA and an EC key."""
+    """A JWKS file with an RSA and an EC key."""
     path = tmp_path / "jwks.json"
     write_keys(path, public(RSA, "r1", "RS256"), public(EC, "e1", "ES256"))
     return path
@@ -61,12 +61,12 @@ def test_a_token_of_the_provider_lets_its_subject_in(file: Path) -> None:
 
 
 def unsigned() -> str:
-    """A token that says that it needs no signature."""
+    """A token with the algorithm ``none``."""
     return signed(None, "none")
 
 
 def by_the_public_key() -> str:
-    """A token whose shared secret is the provider's public key."""
+    """A token signed by HMAC with the provider's public key as the secret."""
     secret = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
     def part(value: object) -> str:
@@ -79,7 +79,7 @@ def by_the_public_key() -> str:
 
 
 def with_other_claims() -> str:
-    """A token whose claims were changed behind its signature."""
+    """A token whose claims were changed after it was signed."""
     head, _, signature = signed().split(".")
     return f"{head}.{signed(sub='root').split('.')[1]}.{signature}"
 
@@ -185,14 +185,14 @@ def test_what_is_no_key_in_a_set_takes_nothing_with_it(file: Path, member: objec
 
 
 class Provider:
-    """A provider's server, which counts how often it is asked."""
+    """A provider's HTTP server, which counts its requests."""
 
     def __init__(self) -> None:
         provider = self
         self.keys = [public(RSA, "r1", "RS256")]
         self.asked = 0
         self.drips = threading.Event()
-        """The answer then never ends: a byte comes now and then."""
+        """While set, an answer never ends: one byte follows another."""
         self.over = threading.Event()
 
         class Handler(BaseHTTPRequestHandler):
@@ -212,7 +212,7 @@ class Provider:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Shut the server down."""
         self.over.set()
         self._server.shutdown()
         self._server.server_close()
@@ -244,7 +244,9 @@ def test_a_new_key_is_loaded_when_it_is_seen_and_unknown_ones_do_not_load_it_aga
 def test_known_keys_stay_in_use_while_the_provider_is_unreachable_and_strangers_hold_up_nobody(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyJWT forgot its keys then (issue 1162), and asked again for each made-up key id."""
+    """Regression: PyJWT dropped its keys (issue 1162) and refetched them for each made-up key
+    id.
+    """
     known = JwtTokens(settings(provider.url), lambda: None)
     provider.close()
     with pytest.raises(JwksUnreachable, match="cannot be loaded"):

@@ -1,4 +1,4 @@
-"""What is open when a token ends: within seconds it brings nothing more, and is told why."""
+"""An open stream ends within seconds when its token ends, and its client is told why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.drivers.wire import Stream, extra, numbers, path, put, rows, ticket
 from tests.server.auth.secured import Secured
 
 ENDS_WITHIN_S = 10.0
-"""Twice what is promised, for a machine that does much else."""
+"""Twice the documented time, for a busy machine."""
 
 
 def test_streams_end_when_their_token_is_revoked(secured: Secured) -> None:
@@ -44,7 +44,7 @@ def test_streams_end_when_their_token_is_revoked(secured: Secured) -> None:
             send_for_ever(sending)
         assert time.monotonic() - began < ENDS_WITHIN_S
         assert "was revoked at" in str(ended.value)
-        # An empty answer has a client that sends nothing end its call, which says why.
+        # On an empty answer, an idle client ends its call, which reports the reason.
         assert idle.answer() is None
         with pytest.raises((OSError, fl.FlightError), match="was revoked at"):
             idle.close()
@@ -73,7 +73,7 @@ def test_a_stream_ends_when_its_token_expires_or_loses_its_right(secured: Secure
 
 
 def send_for_ever(stream: Stream) -> None:
-    """Send batch after batch; the answers are read."""
+    """Send batches until the call ends, reading the answers."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         stream.write(numbers(1, 1))
@@ -117,12 +117,12 @@ def test_a_writer_goes_on_when_its_token_is_rotated(secured: Secured, tmp_path: 
 
 
 def admitted(secured: Secured, name: str) -> bool:
-    """Whether the daemon knows this token by now."""
+    """Whether the daemon accepts this token yet."""
     return secured.http("/api/status", name)[0] == 200
 
 
 def now(client: fl.FlightClient, table: tuple[str, str]) -> dict[str, int]:
-    """The position of a table's live feed."""
+    """The current position of a table's live feed."""
     answered = client.do_get(ticket(table)).schema
     said = {key.decode(): value.decode() for key, value in (answered.metadata or {}).items()}
     return {"epoch": int(said["epoch"]), "sequence": int(said["snapshot_sequence"])}

@@ -1,4 +1,4 @@
-"""The pure rules: grants, tokens of a file, the bounds of the audit log, the names in Host."""
+"""Pure rules: grants, tokens of a file, limits of the audit log, permitted Host names."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_used_leaves_the_tokens_of_before(tmp_path: Path) 
         lambda: path.write_bytes(good[:-9]),
         lambda: path.write_bytes(good.replace(b'"version": 1', b'"version": 2')),
         lambda: path.write_bytes(good.replace(b"a:read", b"a:reed")),
-        # Half a file is no file without tokens, which revokes them all.
+        # A truncated file must not count as an empty one, which would revoke all tokens.
         lambda: path.write_bytes(b'{"version": 1}'),
         lambda: path.write_bytes(b'{"tokens": []}'),
         lambda: path.write_bytes(b"{}"),
@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_used_leaves_the_tokens_of_before(tmp_path: Path) 
 
 
 def test_a_file_behind_a_link_that_is_swapped_is_seen(tmp_path: Path) -> None:
-    # A mounted secret: FILE -> ..data/FILE, ..data -> a folder of each version.
+    # A mounted Kubernetes secret: FILE -> ..data/FILE, and ..data -> a folder per version.
     made = []
     for number in (1, 2):
         token, entry = new_token("etl", ["a:read"], NOW)
@@ -143,7 +143,7 @@ def test_refusals_cannot_fill_the_disk_and_those_left_out_are_counted(tmp_path: 
     assert json.loads(lines[-1])["left_out"] == 1000 - BURST
     assert max(map(len, lines)) < 1000
     assert "\x1b" not in file.read_text()
-    # By many names at once: all of them together have a limit, and so has what is remembered.
+    # Many different peers share one limit, and a bounded number of them is remembered.
     now[0] = 1000.0
     for number in range(2 * MAX_PRINCIPALS):
         refuse(1, f"ipv4:10.0.{number // 256}.{number % 256}:1", NOBODY)

@@ -1,4 +1,4 @@
-"""One tenant beside another: nothing of either is told to the other, or can be spoilt by it."""
+"""Isolation of tenants: neither can read the other's data or names, or interfere with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOLD = re.compile("shop|topic-0")
 
 @pytest.fixture
 def tenants(secured: Secured) -> Iterator[tuple[fl.FlightClient, fl.FlightClient]]:
-    """Connections of ``shop`` and of ``other``, which both have a table."""
+    """Connections of the tenants ``shop`` and ``other``, each with a table."""
     with secured.client("rw") as ours, secured.client("other") as theirs:
         put(ours, MINE, numbers(0, 1), origin="topic-0", metadata=[{"sequence": 1}])
         put(theirs, THEIRS, numbers(0, 1), origin="topic-9", metadata=[{"sequence": 1}])
@@ -66,7 +66,7 @@ def test_nobody_writes_under_the_name_of_anothers_origin(
     ours, theirs = tenants
     for table in (THEIRS, ("other", "fresh")):
         assert "topic-0' is taken" in refusal_of(theirs, table, "topic-0")
-    # One that is open and has not written has the name, too.
+    # An open stream holds the origin's name even before it has written.
     with Stream(theirs, writing(THEIRS, "squatted"), numbers(0, 1).schema) as stream:
         stream.write(numbers(0, 1))
         assert "is taken" in refusal_of(ours, MINE, "squatted")
@@ -75,7 +75,7 @@ def test_nobody_writes_under_the_name_of_anothers_origin(
 
 
 def refusal_of(client: fl.FlightClient, table: Table, origin: str) -> str:
-    """What the daemon ends a stream of an origin with."""
+    """The error that ends a stream with this origin."""
     with pytest.raises((OSError, fl.FlightError)) as refused:
         put(client, table, numbers(0, 1), origin=origin, metadata=[{"sequence": 10**18}])
     return str(refused.value)

@@ -1,4 +1,4 @@
-"""What of a status is told to whoever does not see all namespaces, field by field."""
+"""Fields of the status that callers see who may not see all namespaces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingester.server.auth.views import status_seen
 
 THEIRS = "theirs"
 TOLD = {
-    # They name no namespace and no table: see the laws of what makes them.
+    # These fields name no namespace or table; the tests of their producers ensure it.
     *(
         "identity",
         "alarms",
@@ -26,16 +26,16 @@ TOLD = {
         "counts",
         "drain",
     ),
-    # Cut by the report before, as each has its namespace or its origin.
+    # Already filtered by the report, as each entry has a namespace or an origin.
     *("tables", "origins", "followers", "replications", "namespaces"),
-    # Without the problems.
+    # Shown without the text of problems.
     *("push_reading", "adoptions", "clean_up"),
 }
-"""The fields that have texts for everybody."""
+"""Fields whose text is shown to every caller."""
 
 
 def filled(kind: Any) -> Any:
-    """A value of a type whose every text is ``THEIRS``, and whose every list has one entry."""
+    """A value of a type, with ``THEIRS`` for every text and one entry in every list."""
     args = [each for each in get_args(kind) if each is not types.NoneType]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = typing.get_type_hints(kind)
@@ -50,7 +50,7 @@ def filled(kind: Any) -> Any:
 
 
 def texts(status: DaemonStatus) -> set[str]:
-    """The fields that have a text of somebody else's."""
+    """Fields that contain another namespace's text."""
     return {f for f in status.__struct_fields__ if THEIRS in str(getattr(status, f))}
 
 

@@ -1,4 +1,4 @@
-"""Clients with the worst requests that we could think of, all at once, in a process of their own.
+"""Hostile clients that send expensive requests concurrently, in a process of their own.
 
     python -m tests.server.flight.hostile ENDPOINT SECONDS THREADS KIND…
 
@@ -27,17 +27,17 @@ from tests.drivers.wire import ARROW_AND_FLIGHT, Stream, query
 
 MIB = 1 << 20
 WIDE = 1_000
-"""Columns of the table that narrow batches go into."""
+"""Number of columns of the table that receives narrow batches."""
 CLIENT_BYTES = 12 << 30
 GZIP = 2
-"""Of gRPC: whole messages, not Arrow's buffers."""
+"""gRPC's compression of whole messages, as opposed to Arrow's of buffers."""
 
 Send = Callable[[str, int], None]
-"""One request of the numbered client to an endpoint; raises what it is refused with."""
+"""Sends one request of the numbered client to an endpoint; raises the refusal."""
 
 
 def main(endpoint: str, seconds: str, threads: str, *kinds: str) -> None:
-    """Be so many clients of each kind for so long."""
+    """Run this many clients of each kind for this long."""
     resource.setrlimit(resource.RLIMIT_AS, (CLIENT_BYTES, CLIENT_BYTES))
     outcomes: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
     give_up_at = time.monotonic() + float(seconds)
@@ -131,7 +131,7 @@ def _whole_message(endpoint: str, number: int) -> None:
 def _narrow(endpoint: str, number: int) -> None:
     values = pa.array(np.arange(100_000))
     _put(endpoint, "wide", pa.record_batch({f"c{number}": values}))
-    time.sleep(2.0)  # to write a thousand columns of them takes time
+    time.sleep(2.0)  # the daemon needs time to write a thousand columns of them
 
 
 KINDS: dict[str, Send] = {

@@ -1,4 +1,4 @@
-"""DoAction: which actions there are, what a malformed body is told, and the status."""
+"""DoAction: the list of actions, errors for malformed bodies, and the status."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def client(daemon: Daemon) -> Iterator[fl.FlightClient]:
 
 
 class _Compressed(Stream):
-    """A stream whose batches are compressed."""
+    """A stream that compresses its batches."""
 
     def __init__(
         self, client: fl.FlightClient, table: Table, schema: pa.Schema, codec: str = "zstd"
@@ -55,7 +55,7 @@ def _zeros(nbytes: int, columns: int = 1) -> pa.RecordBatch:
 
 
 def _mixed(first: int, count: int) -> pa.RecordBatch:
-    """Every way in which a column is laid out; the words are a dictionary."""
+    """Columns of every physical layout; ``word`` is dictionary-encoded."""
     numbered = range(first, first + count)
     words = pa.array([f"w{i % 5}" if i % 7 else None for i in numbered])
     return pa.record_batch(
@@ -107,7 +107,9 @@ def test_a_batch_that_claims_more_memory_than_there_is_is_refused(
     daemon: Daemon, client: fl.FlightClient, table: Table
 ) -> None:
     schema, (head, body) = ipc_stream(_zeros(8000), compression="zstd")[:2]
-    claims = struct.pack("<q", 1 << 60) + body[8:]  # a buffer begins with its decompressed size
+    claims = (
+        struct.pack("<q", 1 << 60) + body[8:]
+    )  # a compressed buffer starts with its decompressed size
     frames = [flight_data(*schema, path_descriptor(*table)), flight_data(head, claims)]
     assert "could not be decoded" in repr(call(daemon.flight, "DoPut", frames))
     _put(client, table, _zeros(8000), codec="zstd")

@@ -1,4 +1,4 @@
-"""The table of errors has every class, and only the statuses and codes of the contract."""
+"""The error table covers every class and uses only the documented statuses and codes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _classes(root: type[IngesterError] = IngesterError) -> Iterator[type[Ingeste
 
 
 def test_every_error_is_in_the_table() -> None:
-    # The client's errors are the other side's, in a hierarchy of their own.
+    # The client's errors have a class hierarchy of their own.
     assert {c for c in _classes() if c.__module__ == "ingester.errors"} == set(ERRORS)
     assert {c.__module__ for c in _classes()} == {"ingester.errors"}
 

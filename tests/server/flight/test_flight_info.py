@@ -1,4 +1,4 @@
-"""GetFlightInfo, GetSchema, ListFlights: schema, counts and ticket of what a query would give."""
+"""GetFlightInfo, GetSchema, ListFlights: the schema, row counts and ticket of a query."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_list_flights_has_all_tables_by_path(tmp_path: Path) -> None:
                 put(client, each, numbers(0, count))
             persist(client, tables[0])
         daemon.kill()
-        # After a restart too, where one of them is in the store alone.
+        # Also after a restart, when one of the tables is in the store only.
         with daemon.again() as restarted, fl.connect(restarted.flight) as client:
             found = {
                 tuple(part.decode() for part in info.descriptor.path): info.total_records

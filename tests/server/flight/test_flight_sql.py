@@ -1,4 +1,4 @@
-"""A driver that speaks Flight SQL is told so, in whatever it tries first."""
+"""A Flight SQL driver gets a clear "unimplemented" error from every method that it may call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _command(name: str) -> bytes:
     return command_descriptor(_message(name))
 
 
-# An update, and a bulk ingest too, begins with a descriptor and no schema.
+# Updates and bulk ingests begin with a descriptor and no schema.
 CALLS = {
     "CommandStatementQuery": ("GetFlightInfo", [_command("CommandStatementQuery")]),
     "CommandGetTables": ("GetSchema", [_command("CommandGetTables")]),
@@ -34,7 +34,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_message_of_flight_sql_is_unimplemented_by_its_name(shared: Daemon, name: str) -> None:
-    """It was "not a JSON object"."""
+    """Regression: the error was "not a JSON object"."""
     method, messages = CALLS[name]
     answered = call(shared.flight, method, messages)
     assert answered.status == UNIMPLEMENTED

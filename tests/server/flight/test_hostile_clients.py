@@ -1,4 +1,4 @@
-"""Clients with the worst requests at once are refused by name, and others are answered."""
+"""Many hostile clients at once: each request is refused by name, and other clients are served."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from tests.server.flight.hostile import WIDE
 
 SECONDS = float(os.environ.get("INGESTER_TEST_HOSTILE_SECONDS", "12"))
 EACH = 4
-"""Clients of each kind."""
+"""Number of clients of each kind."""
 PATIENCE_S = 10.0
-"""So long may a write, or a query, of somebody else take in the midst of it; this machine is busy
-with the clients too."""
+"""Longest time that another client's write or query may take; the attackers use this machine
+too."""
 BYSTANDER = ("by", "stander")
 
 KINDS = (
@@ -64,7 +64,7 @@ def _attacks(daemon: Daemon) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 @contextmanager
 def _used_meanwhile(daemon: Daemon) -> Iterator[None]:
-    """What the clients have put in is asked for, and brought into files."""
+    """Query and flush the attackers' tables during the block."""
     over = threading.Event()
 
     def use() -> None:
@@ -89,7 +89,7 @@ def _used_meanwhile(daemon: Daemon) -> Iterator[None]:
 
 
 def _write_and_ask(client: fl.FlightClient, first: int) -> tuple[float, float]:
-    """Seconds that a write took, with its retries, and a query."""
+    """Seconds for a write, including retries, and for a query."""
     began = time.monotonic()
     while True:
         try:
@@ -126,7 +126,7 @@ def test_the_worst_clients_are_refused_by_name_and_others_answered(tmp_path: Pat
 
 
 def _check(outcomes: dict[str, Json]) -> None:
-    """Each was refused by name, but for what is not too much."""
+    """Every oversized request was refused by name."""
     too_large, no_room = "batch has ", "memory"
     assert outcomes["one buffer"].keys() <= {too_large, no_room}
     assert outcomes["many buffers"].keys() <= {too_large, no_room}

@@ -1,4 +1,4 @@
-"""Every limit of shapes: refused before anything is made, named, counted; what is there stays."""
+"""Every size limit refuses before it creates anything, is named and counted, and keeps old data."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def nested(depth: int) -> pa.RecordBatch:
 
 
 def dictionaries(count: int) -> pa.RecordBatch:
-    """All but one of them inside a struct: what is nested counts."""
+    """All but one of the dictionaries are nested in a struct; nested ones count too."""
     word = pa.array(["a"]).dictionary_encode()
     inside = pa.StructArray.from_arrays([word] * (count - 1), [f"d{n}" for n in range(count - 1)])
     return pa.record_batch({"s": inside, "d": word})
 
 
 def named(nbytes: int) -> pa.RecordBatch:
-    """A name of two-byte characters, inside a struct."""
+    """A nested field whose name has two-byte characters."""
     return pa.record_batch({"s": pa.array([{"é" * (nbytes // 2): 1}])})
 
 
@@ -100,7 +100,7 @@ def tables(client: fl.FlightClient) -> set[tuple[str, ...]]:
 
 
 def wrote(client: fl.FlightClient, table: Table, origin: str) -> bool:
-    """Whether an origin's first batch was taken; else there was no room for the origin."""
+    """Whether an origin's first batch was accepted; False if the limit on origins refused it."""
     try:
         put(client, table, pa.record_batch({"i": [1]}), origin=origin, metadata=[{"sequence": 1}])
     except fl.FlightUnavailableError as exc:
@@ -109,7 +109,7 @@ def wrote(client: fl.FlightClient, table: Table, origin: str) -> bool:
 
 
 def refused(daemon: Daemon, limit: str) -> int:
-    """How often the limit has refused, by its metric."""
+    """How often this limit has refused, from its metric."""
     text = http(f"{daemon.http}/metrics")[2].decode()
     found = re.search(rf'ingester_limit_refused_total{{limit="{limit}"}} ([\d.]+)', text)
     assert found is not None
@@ -157,7 +157,7 @@ def test_a_table_does_not_grow_beyond_its_columns_and_takes_what_fits(
     with pytest.raises(pa.ArrowInvalid, match="would have 21 columns"):
         put(client, table, more)
     put(client, table, more.select(range(5)))
-    # A column without a type is none of the table's.
+    # A column without a type is not added to the table.
     put(client, table, pa.record_batch({"c0": [1], **{f"e{n}": pa.nulls(1) for n in range(30)}}))
     assert len(query(client, table).schema) == 20
 
@@ -181,18 +181,18 @@ def test_a_flood_of_partitions_is_refused_in_each_way_into_the_log(
     create(client, table, NUMBERS, partition_by=["identity(i)"])
     wide = pa.record_batch({"i": range(6)})
     with pytest.raises(pa.ArrowInvalid, match="opens 6 partitions"):
-        put(client, table, wide)  # small: coalesced
+        put(client, table, wide)  # small, so it is coalesced
     with pytest.raises(pa.ArrowInvalid, match="opens 6 partitions"):
         put(client, table, wide, origin="flood", metadata=[{"sequence": 1}])
     put(client, table, pa.record_batch({"i": range(5)}))
-    large = pa.record_batch({"i": [*range(4), *[5] * 60_000]})  # passed on
+    large = pa.record_batch({"i": [*range(4), *[5] * 60_000]})  # large, so it is passed on
     for origin in (None, "flood"):
         metadata = None if origin is None else [{"sequence": 1}]
         with pytest.raises(fl.FlightUnavailableError, match=r"limits\.partitions is 5") as error:
             put(client, table, large, origin=origin, metadata=metadata)
         assert extra(error.value)["code"] == "limit"
         assert extra(error.value)["limit"] == "limits.partitions"
-        # The oldest are persisted for whoever comes again; now there is room for all.
+        # The refusal triggers a flush of the oldest partitions; afterwards there is room for all.
         persist(client, table)
         put(client, table, pa.record_batch({"i": range(5)}))
     assert refused(daemon, "partitions") >= 4
@@ -225,7 +225,7 @@ def test_tables_and_namespaces_origins_states_and_transactions_have_an_end(
     act(client, "checkpoint_delete", namespace="ends", table="t", partition="b")
     put(client, table, one, metadata=[{"checkpoint": {"partition": "d", "state": ""}}])
 
-    for number in range(30):  # nobody remembers who has opened a stream and written nothing
+    for number in range(30):  # a stream that wrote nothing leaves no origin
         with Stream(client, writing(table, f"idle-{number}"), one.schema) as stream:
             stream.writer.done_writing()
     sources = [Source(client, "ends", name) for name in ("x", "y", "z")]
@@ -237,7 +237,7 @@ def test_tables_and_namespaces_origins_states_and_transactions_have_an_end(
     assert "limits.transactions is 2" in answer["message"]
     taken = [wrote(client, table, f"o{number}") for number in range(7)]
     assert taken == sorted(taken, reverse=True)
-    assert 2 <= sum(taken) <= 3  # one more where z, which has written nothing, is forgotten by now
+    assert 2 <= sum(taken) <= 3  # one more if z, which has written nothing, was already dropped
     assert wrote(client, table, "o0")
     assert refused(daemon, "transactions") == 1
     assert refused(daemon, "origins") == 7 - sum(taken)

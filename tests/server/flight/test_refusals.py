@@ -1,4 +1,4 @@
-"""What every error looks like on the wire, to clients that are not Python's."""
+"""Every error as it is sent over gRPC, for clients in any language."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ARROWS_OWN = {"invalid", "not_found", "unimplemented"}
 
 
 class Refusing(fl.FlightServerBase):  # type: ignore[misc]
-    """Refuses every call with the error that its one argument names."""
+    """A server that refuses every call with the error named by the call's argument."""
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         self._refuse(context, descriptor.path[0])
@@ -72,7 +72,7 @@ class Refusing(fl.FlightServerBase):  # type: ignore[misc]
 
 @pytest.fixture(scope="module")
 def refusing() -> Iterator[str]:
-    """Where such a server is, in a process that is as a daemon's."""
+    """The address of such a server, with the daemon's traceback settings."""
     with pytest.MonkeyPatch.context() as patch, Refusing("grpc://127.0.0.1:0") as server:
         patch.setattr(sys, "tracebacklimit", 0, raising=False)
         yield f"grpc://127.0.0.1:{server.port}"
@@ -104,7 +104,7 @@ def test_every_refusal_of_every_method_has_its_status_its_sentence_and_its_json(
         expected = {"code": kind.code, "message": SENTENCE, "answered": 3, "retry_after_s": 1.5}
         assert json.loads(answered.binary(TRAILER)) == expected
         assert answered.binary("x-arrow-status-message-bin").decode() == SENTENCE
-        # pyarrow takes no Flight error from GetSchema.
+        # pyarrow cannot raise a Flight error from GetSchema.
         hidden = method == "GetSchema" and flight_errors
         assert answered.status == (UNKNOWN if hidden else STATUSES[kind.status])
         assert ("grpc-status-details-bin" in answered.trailers) == flight_errors
@@ -116,7 +116,7 @@ def test_every_refusal_of_every_method_has_its_status_its_sentence_and_its_json(
 def test_what_arrow_adds_to_a_sentence_is_the_code_and_nothing_of_python(
     refusing: str, method: str
 ) -> None:
-    """It was the exception's class and the sentence once more, in all but Flight errors."""
+    """Regression: except for Flight errors, the class name and the sentence were repeated."""
     for error in ERRORS:
         code = kind_of(error("")).code
         message = _refused(refusing, method, error).message
@@ -153,7 +153,7 @@ def test_the_trailers_are_what_a_client_of_pyarrow_finds_by_a_middleware(refusin
 
 @pytest.mark.parametrize("method", [*METHODS, "Handshake", "PollFlightInfo", "Nothing"])
 def test_what_is_not_protobuf_is_answered_by_grpc_with_no_json(refusing: str, method: str) -> None:
-    """As the wire format has it; the daemon does not hear of it."""
+    """The gRPC library answers malformed messages itself; the daemon does not see them."""
     answered = call(refusing, method, [b"\x0f\xff"])
     status, text = {
         "DoPut": (UNKNOWN, "Stream finished before first message sent"),

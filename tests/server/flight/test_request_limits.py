@@ -1,4 +1,4 @@
-"""Every part of a request has a limit, is refused by its name, and leaves nothing."""
+"""Every oversized part of a request is refused by name and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_part_that_is_too_large_is_refused_by_name(
     words, request = REQUESTS[part]
     with pytest.raises(pa.ArrowInvalid, match=words) as refused:
         request(client, table)
-    # Nothing of what was sent is sent back but a short piece.
+    # The refusal quotes at most a short part of the request.
     assert len(str(refused.value)) < 5000
     with pytest.raises(pa.ArrowKeyError):
         query(client, table)

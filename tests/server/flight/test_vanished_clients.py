@@ -1,4 +1,4 @@
-"""A client that leaves in the middle is nobody's fault: counted, and no error of the daemon's."""
+"""A client that disconnects midway is counted and is not an error of the daemon."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _gone(daemon: Daemon) -> float:
 def test_clients_that_vanish_are_counted_and_no_error_is_shown_to_the_operator(
     tmp_path: Path,
 ) -> None:
-    """Each was logged with a traceback as a fault of the daemon, and stood on its page."""
+    """Regression: each was logged with a traceback and shown on the page as an error."""
     with Daemon.start(tmp_path / "data") as daemon:
         for program in (SENDS_AHEAD, IN_TURNS, REPLICATES, READS):
             command = [sys.executable, "-c", PRELUDE + program, daemon.flight]

@@ -1,4 +1,4 @@
-"""What a write may ask for in metadata, command and path: anything else is refused by name."""
+"""Options of a write in metadata, command and path; everything else is refused by name."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""``make pictures``: the operator's page as pictures, for the documents.
+"""``make pictures``: screenshots of the operator's page for the documents.
 
     python -m tests.server.http.pictures [FOLDER]
 
-Law of this file: the same page gives the same pictures. The scenes come from a seed, and the page's
-clock stands still. A picture has a palette and stays below ``MOST_BYTES``.
+The same page always gives the same pictures: the scenes come from a seed, and the page's clock
+stands still. A picture has a palette and stays below ``MOST_BYTES``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ globalThis.Date = class extends Real {{
 
 
 class Picture(NamedTuple):
-    """What is drawn: a scene, how wide and high, and whether in the dark."""
+    """A screenshot: scene, width, height, and whether in dark mode."""
 
     scene: str
     width: int = 1280
@@ -49,7 +49,7 @@ PICTURES = {
 
 
 def draw(browser: Browser, picture: Picture) -> bytes:
-    """Give the PNG of a picture."""
+    """Draw a picture; returns it as PNG."""
     with (
         serving(SCENES[picture.scene]()) as server,
         browser.tab(picture.width, picture.height, dark=picture.dark) as tab,

@@ -1,7 +1,7 @@
-"""Daemons as an operator finds them: well, without its store, with a full disk, large.
+"""Example states of a daemon: healthy, store unreachable, disk full, many tables.
 
-Each scene is a source of status with fifteen minutes behind it. The figures come from a seed, so
-that pictures of them stay as they are while the page does.
+Each scene is a source of status with fifteen minutes of history. The figures come from a seed,
+so that pictures change only when the page does.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ NOW = 1_795_716_000.0
 """2026-11-26 18:00:00 Z."""
 UP_S = 266_400.0
 FAULT_S = 240.0
-"""So long ago the store went, or the disk filled."""
+"""Seconds since the store became unreachable or the disk filled."""
 NAMESPACES = ("shop", "plant", "web")
 NAMES = ("visits", "clicks", "orders", "payments", "sessions", "readings", "alerts", "prices")
 
 
 def well() -> TurnableSource:
-    """A daemon that takes 600,000 rows a second into 27 tables."""
+    """A healthy daemon that receives 600,000 rows a second into 27 tables."""
     source = TurnableSource()
     source.shown = _status(27)
     _fill(source, lambda _: {})
@@ -55,7 +55,7 @@ def well() -> TurnableSource:
 
 
 def store_away() -> TurnableSource:
-    """The store has not answered for four minutes; rows are taken, and wait."""
+    """The store has been unreachable for four minutes; rows are accepted and wait."""
     source = TurnableSource()
     error = "connection to https://store.example:9000 refused"
     said = (
@@ -253,7 +253,7 @@ def _table(number: int, draw: random.Random) -> TableStatus:
 
 
 def _fill(source: TurnableSource, later: Callable[[float], dict[str, float | None]]) -> None:
-    """Put the last minutes into the ring; ``later`` says what is else since the fault."""
+    """Fill the history ring; ``later`` gives the figures that differ since the fault."""
     draw = random.Random(35)
     for n in range(KEPT):
         at = NOW - (KEPT - 1 - n) * STEP_S

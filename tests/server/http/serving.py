@@ -1,7 +1,7 @@
-"""A real HTTP server for the tests, and a source of status that tests can turn.
+"""A real HTTP server for the tests, with a status that tests can change.
 
-The server runs on trio in a thread of its own, as in the daemon; requests are made from the test's
-thread with ``http.client``.
+The server runs on trio in a thread of its own, as in the daemon. Requests are made from the
+test's thread with ``http.client``.
 """
 
 import http.client
@@ -51,7 +51,7 @@ IDLE_S = 2.0
 
 
 def example_status(state: State = "ready", reasons: list[Reason] | None = None) -> DaemonStatus:
-    """Give a status in which every field is filled."""
+    """A status in which every field is filled."""
     refused = reasons or []
     identity = Identity(
         ingester_id="pod-0",
@@ -111,7 +111,7 @@ def example_status(state: State = "ready", reasons: list[Reason] | None = None) 
 
 @dataclass
 class TurnableSource:
-    """A daemon's view of itself, as a test wants it."""
+    """A fake daemon state that tests can change."""
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     is_live: bool = True
@@ -122,7 +122,7 @@ class TurnableSource:
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
     shown: DaemonStatus = field(default_factory=example_status)
     tables: list[TableStatus] = field(default_factory=list)
-    """All tables, where there are more than the status has."""
+    """All tables, if there are more than the status lists."""
     failure: Exception | None = None
     views: dict[tuple[str, str], TableView] = field(default_factory=dict)
 
@@ -139,7 +139,7 @@ class TurnableSource:
         self.answers[route, status] += 1
 
     def history(self) -> History:
-        return self.ring.history(0.0, 0.0)  # moments are given as seconds since 1970
+        return self.ring.history(0.0, 0.0)  # times are seconds since 1970
 
     def status(self, sees: Sees | None = None) -> DaemonStatus:
         if self.failure is not None:
@@ -160,7 +160,7 @@ class TurnableSource:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: headers with lower-case names."""
+    """An HTTP response, with header names in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -214,7 +214,7 @@ class RunningServer:
             raise self._failure
 
     def renew(self, certificates: Certificates) -> None:
-        """Give the listener other certificates, and wait until it shows them."""
+        """Replace the listener's certificates, and wait until a connection shows the new one."""
         trio.from_thread.run(self._listener.renew, certificates, trio_token=self._token)
 
     def begin_stop(self) -> None:
@@ -223,7 +223,7 @@ class RunningServer:
             self._token.run_sync_soon(self._scope.cancel)
 
     def stop(self) -> float:
-        """Cancel the server; give the seconds until it had ended, at most 20."""
+        """Stop the server; returns the seconds that it took, at most 20."""
         begun = time.monotonic()
         self.begin_stop()
         self._thread.join(20)
@@ -233,14 +233,14 @@ class RunningServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port, to connect to."""
+        """The host and port to connect to."""
         parts = urlsplit(self.url)
         assert parts.hostname is not None
         assert parts.port is not None
         return parts.hostname, parts.port
 
     def request(self, path: str, method: str = "GET", **headers: str) -> Answer:
-        """Make one request on a connection of its own."""
+        """Make one request on a new connection."""
         connection = http.client.HTTPConnection(*self.address, timeout=10)
         try:
             connection.request(method, path, headers=headers)

@@ -1,11 +1,11 @@
-"""The operator's page in a real browser, before a daemon that says whatever a test wants.
+"""The operator's page in a real browser, served with any status that a test sets.
 
     with Stage() as stage, Browser.start() as browser, browser.tab() as tab:
         stage.answers["/api/status"] = status
         tab.open(stage.url)
 
-The page comes with its own policy, so that what that refuses is seen here. Unlike the real server's
-statuses, those of a stage may lack fields, as those of older daemons do.
+The page has its real security policy, so violations show up here. A stage's status may lack
+fields, as an older daemon's does.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ingester.server.http.page.assembling import assemble
 
 
 class Stage:
-    """A server of the page and of answers by their paths, without queries."""
+    """A server of the page and of answers by path; queries are ignored."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
         self.token: str | None = None
-        """The token that is asked for; None asks for none."""
+        """The required token; None if no token is required."""
         self.asked: list[str] = []
         stage = self
 
@@ -34,7 +34,7 @@ class Stage:
                 stage.answer(self)
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Suppress the request log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -49,7 +49,7 @@ class Stage:
         self.stop()
 
     def stop(self) -> None:
-        """Answer nobody any more; may be called twice."""
+        """Stop the server; may be called twice."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join(10)

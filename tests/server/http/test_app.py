@@ -1,4 +1,4 @@
-"""Routes, seen from outside by a plain HTTP client."""
+"""HTTP routes, tested with a plain HTTP client."""
 
 import base64
 import hashlib
@@ -187,7 +187,7 @@ def test_the_page_loads_nothing_from_elsewhere(server: RunningServer) -> None:
     links = re.findall(r"""(?:src|href)=["']([^"']+)""", text)
     assert links
     assert all(link.startswith(("/", "data:", "#")) for link in links)
-    # The SVG namespace is a name, not an address.
+    # The SVG namespace is a name, not a link.
     assert set(re.findall(r"https?://[^\s'\"]+", text)) == {"http://www.w3.org/2000/svg"}
 
 
@@ -202,7 +202,7 @@ def test_the_policy_allows_exactly_the_pages_own_style_and_script(server: Runnin
         assert len(parts) == 1
         digest = base64.b64encode(hashlib.sha256(parts[0]).digest()).decode()
         assert f"{tag}-src 'sha256-{digest}';" in policy
-    # What the policy would block must not be there: style attributes and handlers in markup.
+    # The policy would block style attributes and inline event handlers, so there must be none.
     markup = re.sub(rb"<(script|style)>.*?</\1>", b"", page.body, flags=re.DOTALL)
     assert not re.search(rb"<[^>]+\s(style|on\w+)=", markup)
 

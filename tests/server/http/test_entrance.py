@@ -1,4 +1,4 @@
-"""The entrance of HTTP: what is open, what needs a token, and what a forgotten route is."""
+"""HTTP access: open routes, routes that need a token, and routes without an entry in the table."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.server.http.serving import RunningServer, TurnableSource
 
 
 class OneToken:
-    """Knows one token, which may read one namespace."""
+    """A token store with one token, which may read one namespace."""
 
     def knows(self, token: str) -> bool:
-        """Say whether a token looks like one of this kind."""
+        """Every token is of this kind."""
         return True
 
     def caller(self, token: str) -> Caller:
-        """Return who shows this token."""
+        """The owner of the token."""
         if token != "igt_one":
             raise NotAuthenticated("the token is not known here")
         return Caller("one", "1", parse_grants(["sensors:read"]))
@@ -33,7 +33,7 @@ class OneToken:
 
 @pytest.fixture
 def asking() -> Iterator[RunningServer]:
-    """A server that asks for tokens, but for the metrics."""
+    """A server that requires a token for everything except metrics."""
     access = Access(opened=["metrics"])
     access.trust(OneToken())
     server = RunningServer(create_app(TurnableSource(), Entrance(access, ["ingester.example"])))
@@ -63,7 +63,7 @@ def test_a_name_of_the_settings_is_answered_and_another_one_is_not(asking: Runni
 
 
 async def handle(request: Request) -> Response:
-    """Answer everybody."""
+    """A handler that answers every request."""
     return Response(b"told")
 
 

@@ -1,4 +1,4 @@
-"""What the operator's page shows of a status, in a real browser."""
+"""The operator's page as a real browser renders a status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXTS = """Object.fromEntries([...document.querySelectorAll("[id]")].map(
 
 @pytest.fixture(scope="module", autouse=True)
 def stage() -> Iterator[Stage]:
-    """The page, and a browser that looks at it."""
+    """The page's server, with a browser."""
     with Stage() as stage, Browser.start() as browser, browser.tab() as tab:
         global _STAGE, _TAB
         _STAGE, _TAB = stage, tab
@@ -35,10 +35,11 @@ _TAB: Tab
 
 
 def shown(status: Any, *done: str) -> dict[str, str]:
-    """The text of each part of the page, by its id, after somebody has done these things.
+    """The text of each element with an id, after these user actions.
 
     Args:
-        status: what the daemon says; with ``token`` it asks for it, ``page`` is its page of tables.
+        status: the daemon's status; with ``token`` it requires that; ``page`` is its page of
+            tables.
         done: the text of a button or a link to click; ``token:TEXT`` types and enters a token;
             ``order:NAME`` chooses the order of the tables.
     """
@@ -58,7 +59,7 @@ def shown(status: Any, *done: str) -> dict[str, str]:
 
 
 def do(tab: Tab, act: str) -> None:
-    """Do one thing, and wait for what comes of it."""
+    """Perform one action, and wait for its effect."""
     rounds = tab.evaluate("document.documentElement.dataset.rounds")
     kind, _, what = act.partition(":")
     if kind == "token":
@@ -181,7 +182,7 @@ def test_checkpoints_are_counted_in_all_and_by_table() -> None:
 
 
 def a_push(**changed: Any) -> dict[str, Any]:
-    """A push that waits in its second region, as `/api/status` has it."""
+    """A push that waits in its second region, as `/api/status` shows it."""
     gate = {"hook": "MinimumDelay", "reason": "7 minutes to go"}
     step = {"method": "pre_version_swap", "since": AT, "next_at": AT, "waits": [gate]}
     eu = {"name": "eu", "status": "SERVING", "since": AT, "table_version": 8, "previous": 7}
@@ -203,7 +204,7 @@ def test_a_push_is_shown_with_its_regions_and_who_is_waited_for() -> None:
     page = shown(example(pushes=[a_push()]))["pushes"]
     assert "shop.visits: push nightly" in page
     assert "v8 (previous: v7)" in page and "v3" in page
-    assert "followers: <b>report</b>" in page  # as text
+    assert "followers: <b>report</b>" in page  # escaped, so shown as text
     assert "pre_version_swap waits (MinimumDelay: 7 minutes to go)" in page
     assert "called again at 2026-11-26 08:10:00 Z" in page
     assert "eu: SERVING" in page
@@ -248,7 +249,7 @@ def test_followers_are_shown_with_what_they_show_and_have_prepared() -> None:
 
 
 def a_replication(**changed: Any) -> dict[str, Any]:
-    """A replication with a table that is set aside, one that is copied, and many that follow."""
+    """A replication with one skipped table, one being copied, and many being followed."""
     table: dict[str, Any] = {
         **{"source": "public.x", "reason": "", "since": AT, "helps": [], "notes": []},
         **dict.fromkeys(("rows_done", "rows_total", "bytes_done", "lag_bytes", "lag_s", "rows")),
@@ -280,7 +281,7 @@ def test_a_replication_is_shown_with_what_does_not_follow_first_and_the_rest_cou
     assert "shop from db/shop running" in page
     assert "Lag 400 ms, 4 KiB; the source retains 1 MiB of log for slot ingester" in page
     assert "1 set aside 1 copying 2 dropped at the source 5,000 following" in page
-    assert "<b>notes</b> from public.x set aside" in page  # as text
+    assert "<b>notes</b> from public.x set aside" in page  # escaped, so shown as text
     assert "it has no primary key To do: ADD PRIMARY KEY" in page
     assert "250 of about 1,000 rows (25 %)" in page
     assert page.index("notes") < page.index("orders") < page.index("t0")

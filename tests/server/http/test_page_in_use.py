@@ -1,4 +1,4 @@
-"""The operator's page in use: alarms, a daemon that is gone, keys, a phone, a real daemon."""
+"""The operator's page in use: alarms, an unreachable daemon, keyboard, phone, a real daemon."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def browser() -> Iterator[Browser]:
 
 
 def look(tab: Tab, url: str) -> None:
-    """Open the page, and wait until it shows something."""
+    """Open the page, and wait until it shows a status."""
     tab.open(url)
     tab.until(f"{ROUNDS} > 0")
 
 
 def next_round(tab: Tab) -> None:
-    """Ask now, and wait for the answer to be shown."""
+    """Refresh now, and wait until the answer is shown."""
     before = tab.evaluate(ROUNDS)
     tab.press("r")
     tab.until(f"{ROUNDS} > {before}")
@@ -79,7 +79,7 @@ def test_plots_are_full_from_the_first_moment_and_have_their_text(browser: Brows
         assert len(labels) == 8
         assert all("last 15 min: " in label for label in labels)
         assert "Rows written, last 15 min: now 0/s; lowest 0/s, highest " in labels[0]
-        # Four minutes of no writes: the latencies end there, and nothing is drawn up to now.
+        # No writes for four minutes: the latency curve ends there and is not drawn up to now.
         (latency,) = [label for label in labels if label.startswith("Write latency")]
         assert re.search("p99 now \\W, p50 now \\W;", latency)
         ends = tab.evaluate(
@@ -125,7 +125,7 @@ def test_a_page_that_nobody_sees_asks_for_nothing(browser: Browser) -> None:
         turn = "document.dispatchEvent(new Event('visibilitychange'))"
         tab.evaluate(seen.format("true") + turn)
         rounds = tab.evaluate(ROUNDS)
-        # Longer than the pause between two rounds, in the page's own time.
+        # Longer than the page's refresh interval.
         tab.evaluate("new Promise((done) => setTimeout(done, 2300))")
         assert tab.evaluate(ROUNDS) == rounds
         assert "Paused" in tab.text("refreshed")
@@ -144,12 +144,12 @@ def test_everything_is_done_by_keys_and_focus_stays_where_it_is(browser: Browser
         assert tab.evaluate(FOCUSED) == "find"
         tab.type("orders_0")
         tab.until("document.getElementById('turning').innerText.includes('of 13 tables')")
-        tab.press("r")  # into the field: keys of one letter are letters there
+        tab.press("r")  # typed into the field, where single letters are not shortcuts
         tab.until("document.getElementById('tables').innerText.includes('No table matches')")
         tab.evaluate("document.getElementById('find').value = ''")
         tab.type("orders_002")
         tab.until("document.getElementById('turning').innerText.includes('1 to 1 of 1 table')")
-        for _ in range(4):  # order, rows, the table that scrolls, its first link
+        for _ in range(4):  # order, rows, the scrolling table, its first link
             tab.press("Tab")
         assert tab.evaluate(FOCUSED).endswith("orders_002")
         outline = tab.evaluate("getComputedStyle(document.activeElement).outlineStyle")
@@ -158,7 +158,7 @@ def test_everything_is_done_by_keys_and_focus_stays_where_it_is(browser: Browser
         assert tab.evaluate(FOCUSED).endswith("orders_002")
         tab.press("Enter")
         tab.until("location.hash.startsWith('#/tables/')")
-        # The scene has no views: what the daemon says of it is shown, with a way back.
+        # The scene has no table details, so the page shows the daemon's error with a way back.
         tab.until("document.getElementById('tables').innerText.includes('is not open at')")
         assert tab.evaluate("document.activeElement.id") == "tables-card"
         tab.press("Escape")
@@ -186,7 +186,7 @@ def test_a_phone_cuts_nothing_off_without_saying_so(browser: Browser, name: str)
             (e) => !e.closest(".scroll, .unseen") && e.getBoundingClientRect().right > 391)
             .map((e) => e.outerHTML.slice(0, 80))""")
         assert outside == []
-        # A caption that does not fit runs into its neighbour, whose place is inside.
+        # Text that does not fit would overlap its neighbour, even if both are inside the page.
         over = tab.evaluate("""[...document.querySelectorAll("figcaption, .tile")].filter(
             (e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.innerText)""")
         assert over == []
@@ -200,7 +200,7 @@ def test_many_tables_push_nothing_off_the_screen(browser: Browser) -> None:
         with serving(scenes.well()) as few:
             look(tab, few.url)
             assert below == tab.evaluate("document.getElementById('memory-card').offsetTop")
-        # The second screen has everything behind the tables begin.
+        # The sections after the tables begin on the second screen.
         assert below < 1400
 
 
@@ -236,7 +236,7 @@ def test_from_a_real_daemons_tables_to_partitions_and_files_and_back(
         next_round(tab)
         assert "5 rows" in tab.text("tables")
         assert tab.evaluate("String(getSelection())").endswith(name[1]), "it is still selected"
-        # An address of its own: another window shows the same.
+        # The view has its own URL: another window shows the same.
         address = tab.evaluate("location.href")
         tab.open("about:blank")
         look(tab, address)
@@ -245,7 +245,7 @@ def test_from_a_real_daemons_tables_to_partitions_and_files_and_back(
 
 
 def click(tab: Tab, text: str) -> None:
-    """Click on the link with this text."""
+    """Click the link with this text."""
     found = f"[...document.querySelectorAll('a')].find((e) => e.innerText === {json.dumps(text)})"
     tab.evaluate(f"{found}.click()")
 

@@ -1,4 +1,4 @@
-"""The socket: how it is bound, and that no client keeps the server from stopping."""
+"""The HTTP socket: how it is bound, and that no client delays the server's stop."""
 
 import http.client
 import socket
@@ -24,7 +24,7 @@ from tests.drivers.certificates import Authority
 from tests.drivers.waiting import until
 from tests.server.http.serving import IDLE_S, RunningServer, TurnableSource, serving
 
-# More than the buffers of both sockets take, so that the server is left in the middle of sending.
+# More than both socket buffers hold, so that the server blocks in the middle of sending.
 LARGE_BYTES = 64 << 20
 
 
@@ -153,14 +153,14 @@ def test_health_is_answered_beside_as_many_stalled_answers_as_there_may_be() -> 
 
 
 def is_live(server: RunningServer) -> bool:
-    """Whether a new connection is answered; the error ends those that are open."""
+    """Whether a new connection is answered; hypercorn's error closes the open ones."""
     with suppress(ConnectionError, http.client.HTTPException):
         return server.request("/health/live").status == 200
     return False
 
 
 def test_an_error_of_one_connection_inside_hypercorn_leaves_the_port_open() -> None:
-    """hypercorn 0.18 raises KeyError at DATA of HTTP/2 behind a finished answer."""
+    """hypercorn 0.18 raises KeyError on an HTTP/2 DATA frame after the answer has ended."""
     client = h2.connection.H2Connection(h2.config.H2Configuration())
     client.initiate_connection()
     names = {":method": "GET", ":path": "/health/live", ":scheme": "http", ":authority": "x"}
@@ -183,7 +183,7 @@ def test_an_error_of_one_connection_inside_hypercorn_leaves_the_port_open() -> N
 
 @pytest.mark.parametrize("upgrade", ["websocket", "h2c"])
 def test_a_request_for_another_protocol_leaves_the_port_open(upgrade: str) -> None:
-    """hypercorn 0.18 fails at bytes behind a WebSocket request (issue 225)."""
+    """hypercorn 0.18 fails on bytes after a WebSocket request (issue 225)."""
     wish = (
         "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n"
         f"Upgrade: {upgrade}\r\n"

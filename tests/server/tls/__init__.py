@@ -1,1 +1,1 @@
-"""Certificates: what can be served with, what is taken up, and who is let in by them."""
+"""TLS: usable certificates, their replacement at runtime, and clients that are admitted."""

@@ -1,4 +1,4 @@
-"""What PEM files hold: usable, or refused with the setting and what helps. No key is ever told."""
+"""PEM files: usable, or refused with the setting's name and advice. No message reveals a key."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_cannot_be_served_with_is_refused_by_the_setting(authority: Authori
         "tls.cert: the file has no usable certificate": (b"", key, None),
         "tls.key: the file has no private key": (cert, cert, None),
         "tls.key: the key is not that of the certificate": (cert, other.key.read_bytes(), None),
-        # The order that a certificate authority mails its files in.
+        # The order in which a certificate authority sends the files.
         "certificate 2 of 2 is that of tls.key": (ca + cert, key, None),
         "tls.client_ca: the file has no usable": (cert, key, b"-----BEGIN CERTIFICATE-----\n"),
         "tls.key: the key has a passphrase": (cert, _locked(key), None),
@@ -57,7 +57,7 @@ def test_what_cannot_be_served_with_is_refused_by_the_setting(authority: Authori
 
 
 def _locked(key: bytes) -> bytes:
-    """The key with a passphrase, for which OpenSSL would ask on the terminal, for ever."""
+    """The key with a passphrase, for which OpenSSL would prompt on the terminal and block."""
     loaded = serialization.load_pem_private_key(key, None)
     assert isinstance(loaded, ec.EllipticCurvePrivateKey)
     return loaded.private_bytes(

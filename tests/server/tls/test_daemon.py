@@ -1,4 +1,4 @@
-"""A daemon that speaks TLS and asks for certificates: who is let in, and its own one replaced."""
+"""A daemon with TLS and client certificates: admitted clients, and replacement of its own files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROWS = pa.record_batch({"a": [1, 2, 3]})
 
 
 class Trusted:
-    """A daemon with certificates of an authority, which signs its clients', too."""
+    """A daemon whose certificate and client certificates come from one authority."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder / "pki")
@@ -56,26 +56,26 @@ class Trusted:
         self.flight, self.http = self.daemon.flight, self.daemon.http
 
     def put(self, pair: Pair, *, key: Path | None = None) -> None:
-        """Replace the daemon's files, one after the other."""
+        """Replace the daemon's certificate and key files, one after the other."""
         for source, target in zip((pair.cert, key or pair.key), self._live, strict=True):
             new = target.with_suffix(".new")
             shutil.copy(source, new)
             new.replace(target)
 
     def options(self, pair: Pair | None = None) -> ConnectionOptions:
-        """Those of a client that trusts the authority."""
+        """Connection options that trust the authority."""
         cert, key = pair or self.client
         return ConnectionOptions(
             tls_ca=str(self.authority.path), tls_cert=str(cert), tls_key=str(key)
         )
 
     def status(self, client: Client) -> dict[str, Any]:
-        """What the daemon tells of its certificate."""
+        """The certificate section of the daemon's status."""
         told: dict[str, Any] = client.status()["security"]["certificate"]
         return told
 
     def shown(self) -> set[str]:
-        """The names of what both listeners show to a new connection."""
+        """The names of the certificates that both listeners present to a new connection."""
         return {self._shown_at(url) for url in (self.flight, self.http)}
 
     def _shown_at(self, url: str) -> str:
@@ -113,7 +113,7 @@ def test_flight_lets_in_who_shows_a_certificate_and_tells_others_what_helps(
 
     strangers = trusted.stranger.issue("client")
     refused = {
-        # No hint: a plain connection that is closed.
+        # No TLS alert: the server just closes a plain connection.
         "may speak TLS": (f"grpc://127.0.0.1:{port}", ConnectionOptions()),
         "may require a client certificate": (trusted.flight, ConnectionOptions(tls_ca=ca)),
         "signed by its client_ca": (trusted.flight, trusted.options(strangers)),
@@ -135,7 +135,7 @@ def test_flight_lets_in_who_shows_a_certificate_and_tells_others_what_helps(
 def test_http_lets_in_who_shows_a_certificate(trusted: Trusted) -> None:
     plain = ssl.create_default_context(cafile=str(trusted.authority.path))
     assert trusted.http.startswith("https://")
-    # With TLS 1.3 a client hears of it after its own handshake.
+    # With TLS 1.3, a client learns of it only after its own handshake.
     with pytest.raises(OSError, match=r"CERTIFICATE_REQUIRED|EOF|reset|closed"):
         _get(trusted.http + "/health/live", plain)
     known = ssl.create_default_context(cafile=str(trusted.authority.path))
@@ -156,7 +156,7 @@ def _get(url: str, context: ssl.SSLContext) -> tuple[int, bytes]:
 
 
 def test_a_stranger_writes_nothing_into_the_log(trusted: Trusted) -> None:
-    """gRPC wrote the name that it was asked for as it came, ends of lines and all."""
+    """gRPC logged the requested server name unescaped, including line breaks."""
     parts = urlsplit(trusted.flight)
     context = ssl.create_default_context(cafile=str(trusted.authority.path))
     context.check_hostname = False
@@ -166,7 +166,7 @@ def test_a_stranger_writes_nothing_into_the_log(trusted: Trusted) -> None:
         context.wrap_socket(plain, server_hostname=forged) as sealed,
         suppress(ConnectionError, ssl.SSLError),
     ):
-        sealed.recv(1)  # until it is refused, as it has no certificate
+        sealed.recv(1)  # until the server refuses the missing certificate
     told = trusted.daemon.stderr_file.read_text().splitlines()
     assert [line for line in told if not line.startswith('{"at": ')] == []
 
@@ -230,7 +230,7 @@ def test_a_replaced_certificate_is_shown_while_open_calls_go_on(trusted: Trusted
         writer.write(ROWS).result(30)
         asking.start()
         try:
-            # No signal: the files are looked at.
+            # No signal is sent: the daemon watches the files.
             trusted.put(trusted.authority.issue("second"))
             until(
                 lambda: trusted.status(onlooker)["subject"] == "CN=second", "the second certificate"
@@ -238,7 +238,7 @@ def test_a_replaced_certificate_is_shown_while_open_calls_go_on(trusted: Trusted
             assert trusted.shown() == {"second"}
             writer.write(ROWS).result(30)
 
-            # What cannot be used changes nothing, and is told.
+            # Unusable files change nothing and are reported.
             trusted.put(trusted.authority.issue("late", days=-1))
             trusted.daemon.process.send_signal(signal.SIGHUP)
             until(lambda: "has expired" in (trusted.status(onlooker)["problem"] or ""), "a refusal")

@@ -1,4 +1,4 @@
-"""Files that change: what is usable is taken up, what is not is told once and changes nothing."""
+"""Changed certificate files: usable ones are loaded, others are ignored and reported once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = datetime.datetime.now(datetime.UTC)
 
 
 class Files:
-    """A certificate and its key, in a folder that a link leads to, as Kubernetes mounts them."""
+    """A certificate and its key in a linked folder, as Kubernetes mounts them."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder / "pki")
@@ -33,7 +33,7 @@ class Files:
         self.held = HeldCertificates(settings, lambda: self.now)
 
     def put(self, pair: Pair, key: Path | None = None) -> None:
-        """Point the link at another folder, in one step."""
+        """Atomically point the link to a new folder."""
         self._number += 1
         folder = self._folder / str(self._number)
         folder.mkdir()
@@ -44,7 +44,7 @@ class Files:
         new.replace(self._link)
 
     def look(self, *, at_once: bool = False) -> str:
-        """Look, and give the subject in force."""
+        """Check the files; returns the subject in use."""
         trio.run(self.held.look, at_once, self._use)
         return self.held.current.subject
 
@@ -125,5 +125,5 @@ def test_a_certificate_that_ends_soon_is_warned_of_once_a_day(files: Files) -> N
         with capture_logs() as logs:
             files.held.warn_of_end()
         warned.append([each["days"] for each in logs])
-    # Thirty days from its making.
+    # The certificate is valid for thirty days.
     assert warned == [[], [13.0], [], [11.5], [-10.0]]

@@ -22,7 +22,7 @@ def replaced(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBat
 
 
 class Double(Transformer):
-    """``i`` becomes ``2 i``."""
+    """Doubles ``i``."""
 
     version = "1"
 
@@ -31,7 +31,7 @@ class Double(Transformer):
 
 
 class Evens(Transformer):
-    """Only rows with an even ``i``; a batch that has none is skipped, one of these alone stays."""
+    """Keeps rows with an even ``i``; returns SKIP if no row is even, UNCHANGED if all are."""
 
     version = "1"
 
@@ -52,7 +52,7 @@ class Same(Transformer):
 
 
 class Prints(Transformer):
-    """Says what it does, at length."""
+    """Prints a long text."""
 
     def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
         print("printed " * 1024)
@@ -60,7 +60,7 @@ class Prints(Transformer):
 
 
 class Described(Transformer):
-    """Takes ``raw`` (text) away and adds ``length``."""
+    """Removes ``raw`` (text) and adds its ``length``."""
 
     version = "1"
 
@@ -74,7 +74,7 @@ class Described(Transformer):
 
 
 class Sums(Transformer):
-    """Makes one column ``i`` of all, their sum."""
+    """Replaces all columns by their sum, ``i``."""
 
     version = "1"
 
@@ -86,7 +86,7 @@ class Sums(Transformer):
 
 
 class Squares(RowTransformer):
-    """Row by row: odd ones go, 10 and more stay, of the others the square."""
+    """Drops odd rows, keeps rows of 10 and more, and squares the rest, row by row."""
 
     version = "1"
 
@@ -97,7 +97,7 @@ class Squares(RowTransformer):
 
 
 class Waits(Transformer):
-    """Waits for the file that the first ``until`` names, then says UNCHANGED."""
+    """Waits for the file named by the first ``until``, then returns UNCHANGED."""
 
     def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
         wait_for(batch["until"][0].as_py())
@@ -105,11 +105,11 @@ class Waits(Transformer):
 
 
 class WaitsToo(Waits):
-    """Another class that waits."""
+    """A second class that waits."""
 
 
 class SlowlyMade(Transformer):
-    """Has a constructor that takes long."""
+    """Takes five seconds to construct."""
 
     def __init__(self) -> None:
         time.sleep(5)
@@ -119,7 +119,7 @@ class SlowlyMade(Transformer):
 
 
 class Numbered(Transformer):
-    """Adds the number of the batch within its stream."""
+    """Replaces ``i`` by the number of the batch within its stream."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -130,7 +130,7 @@ class Numbered(Transformer):
 
 
 class Closes(Transformer):
-    """Says in the file that ``until`` names that it was closed."""
+    """Reports its close in the file named by ``until``."""
 
     path = ""
 
@@ -145,7 +145,7 @@ class Closes(Transformer):
 
 
 class ClosesBadly(Transformer):
-    """Fails to close."""
+    """Raises on close."""
 
     def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
         return UNCHANGED
@@ -164,14 +164,14 @@ class Refuses(Transformer):
 
 
 class Exits(Transformer):
-    """Would end the process, if anybody let it."""
+    """Raises SystemExit, which must not end the daemon."""
 
     def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
         raise SystemExit(3)
 
 
 class Returns(Transformer):
-    """Returns what is no answer."""
+    """Returns None, which is not a valid result."""
 
     answer: Any = None
 
@@ -187,13 +187,13 @@ class ReturnsTable(Returns):
 
 
 class ReturnsOthers(Returns):
-    """Returns columns that it has not said."""
+    """Returns columns that its output schema does not have."""
 
     answer = pa.record_batch({"j": [1]})
 
 
 class ReturnsRubbish(Returns):
-    """Returns a text that is not UTF-8."""
+    """Returns text that is not UTF-8."""
 
     answer = pa.record_batch(
         [
@@ -206,56 +206,56 @@ class ReturnsRubbish(Returns):
 
 
 class Grows(Transformer):
-    """Makes each row a thousand."""
+    """Repeats each row a thousand times."""
 
     def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
         return batch.take(pa.array([i for i in range(batch.num_rows) for _ in range(1000)]))
 
 
 class UnchangedThough(Described):
-    """Says other columns, and then UNCHANGED."""
+    """Declares other columns, and then returns UNCHANGED."""
 
     def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
         return UNCHANGED
 
 
 class NoSchema(Double):
-    """Gives no schema."""
+    """Returns a list where a schema is expected."""
 
     def output_schema(self, schema: pa.Schema) -> Any:
         return [field.name for field in schema]
 
 
 class NoSuchColumn(Double):
-    """Fails on the schema."""
+    """Raises on the schema."""
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         raise KeyError("price")
 
 
 class NotMade(Double):
-    """Cannot be made."""
+    """Raises in its constructor."""
 
     def __init__(self) -> None:
         raise FileNotFoundError("model.bin")
 
 
 class WantsArguments(Double):
-    """Is made with an argument."""
+    """Requires a constructor argument."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
 
 class TakesNothing(Transformer):
-    """Has a ``transform`` without a batch."""
+    """Has a ``transform`` without the batch parameter."""
 
     def transform(self) -> Any:  # type: ignore[override]
         return UNCHANGED
 
 
 class Asynchronous(Transformer):
-    """Has a coroutine in place of a function."""
+    """Has a coroutine where a function is expected."""
 
     async def transform(self, batch: pa.RecordBatch) -> Any:
         await asyncio.sleep(0)
@@ -266,19 +266,19 @@ class Abstract(Transformer):
 
 
 class BadVersion(Double):
-    """Has a version that is no text."""
+    """Has a version that is not a string."""
 
     version = 3  # type: ignore[assignment]
 
 
 class Plain:
-    """Is no transformer at all."""
+    """A class that does not derive from Transformer."""
 
     def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
 
 
 def wait_for(path: str) -> None:
-    """Return when there is a file of this name."""
+    """Wait until this file exists."""
     while not Path(path).exists():
         time.sleep(0.005)

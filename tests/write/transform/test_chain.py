@@ -1,4 +1,4 @@
-"""The transformers of one stream, without a daemon: who is made, called and closed when."""
+"""The transformers of one stream, without a daemon: when each is created, called and closed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Call = tuple[str, str, int, int]
 
 
 class Stage:
-    """Makes chains of classes that write down what happens to them."""
+    """Makes chains of classes that record their calls."""
 
     def __init__(self, timeout_s: float) -> None:
         self.events: list[str] = []
@@ -73,7 +73,7 @@ def stage() -> Iterator[Stage]:
 
 @pytest.fixture
 def hasty() -> Iterator[Stage]:
-    """A stage where calls that wait are given up soon."""
+    """A stage with a short time limit for calls."""
     made = Stage(0.2)
     yield made
     made.released.set()

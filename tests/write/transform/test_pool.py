@@ -1,4 +1,4 @@
-"""Users' code in threads that may be given up."""
+"""User code runs in threads that can be abandoned when it hangs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.drivers.waiting import until as wait_until
 
 @pytest.fixture
 def released() -> Iterator[threading.Event]:
-    """An event that hanging calls wait for, set when the test is over."""
+    """An event that hanging calls wait for, set after the test."""
     event = threading.Event()
     yield event
     event.set()

@@ -1,4 +1,4 @@
-"""What is left of a transformer when its daemon is killed, and started with another class."""
+"""A transformed table after its daemon is killed and restarted, possibly with a changed class."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Times(Transformer):
 
 
 class Package:
-    """A package with one transformer, in a folder on the daemon's path."""
+    """A package with one transformer, in a folder on the daemon's import path."""
 
     name = "acme_rules.times:Times"
 
@@ -67,13 +67,13 @@ class Package:
     def write(self, times: int, version: str = "pass") -> None:
         source = self.folder / "times.py"
         source.write_text(SOURCE.format(times=times, version=version))
-        # Bytecode is known to be old by its source's second.
+        # Python compares the source's time in whole seconds to detect stale bytecode.
         self.written += 1
         os.utime(source, (self.written, self.written))
 
     @property
     def calls(self) -> int:
-        """How often it was called with a batch."""
+        """The number of batches that it was called with."""
         file = self.folder / "calls"
         return len(file.read_text().splitlines()) if file.exists() else 0
 
@@ -149,7 +149,7 @@ def test_skipped_batches_of_an_origin_are_known_after_a_kill(
         persist(client, TABLE)
         assert origin_of(client, "o")["durable_sequence"] == 5
     daemon.kill()
-    # The disk is lost: what the files have of the origin is what counts.
+    # The log is lost, so the origin's position comes from the files.
     with start("other", id="other") as daemon, fl.connect(daemon.flight) as client:
         assert send(client, 3, 6) == [True, True, True, False]
         assert rows(client, TABLE) == [0, 20, 40, 60]
@@ -237,7 +237,7 @@ def test_a_changed_class_is_told_in_the_log_and_in_the_status(
     assert told.count("transformer changed") == 1
     assert '"runbook": "transformer-changed"' in told or "transformer-changed" in told
     daemon.kill()
-    with start() as daemon, fl.connect(daemon.flight) as client:  # nothing new
+    with start() as daemon, fl.connect(daemon.flight) as client:  # no change since the last start
         put(client, TABLE, numbers(8, 1))
         assert describe(client, TABLE)["transformers"] == [now]
         assert daemon.stderr_file.read_text().count("transformer changed") == 1
@@ -289,7 +289,7 @@ def test_every_batch_is_there_once_after_kills_under_way(
             create(client, TABLE, events(0, 1).schema, transformers=[package.name])
             stream = Stream(client, writing(TABLE, "o"), events(0, 1).schema)
             with suppress(fl.FlightError):
-                first = max(0, upto - 20)  # again, what may have been lost or not
+                first = max(0, upto - 20)  # resend some batches that may or may not have been lost
                 for sequence in range(first, count):
                     stream.send(events(sequence, 1, days=5), {"sequence": sequence})
                 for sequence in range(first, min(count, first + answers)):

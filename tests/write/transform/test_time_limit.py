@@ -1,4 +1,4 @@
-"""Transformers of a real daemon that are slow, or hang."""
+"""Slow and hanging transformers in a real daemon."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_calls_that_hang_are_given_up_and_cost_the_daemon_two_threads(
             put(client, ("tr", "Waits"), named(number, until))
     assert time.monotonic() - began < 10
     assert status(daemon) == {"busy_threads": 0, "hung_calls": {f"{MODULE}:Waits": 2}}
-    put(client, ("tr", "Double"), named(1, ""))  # others go on
+    put(client, ("tr", "Double"), named(1, ""))  # other tables are not affected
     put(client, ("tr", "plain"), named(1, ""))
     assert http(daemon.http + "/health/live")[0] == 200
     assert "transformer-hangs" in daemon.stderr_file.read_text()

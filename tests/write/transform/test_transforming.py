@@ -1,4 +1,4 @@
-"""Batches of a real daemon go through the classes that their table names."""
+"""A real daemon passes batches through the transformers of their table."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def refusal(client: fl.FlightClient, table: Table, batch: pa.RecordBatch) -> Exc
     return error
 
 
-# What is written
+# Stored rows
 
 
 def test_a_batch_is_written_as_its_class_makes_it(client: fl.FlightClient, table: Table) -> None:
@@ -207,7 +207,7 @@ def test_a_slice_costs_what_it_shows(client: fl.FlightClient, table: Table) -> N
     assert len(rows(client, table)) == 100_000
 
 
-# What is skipped
+# Skipped rows
 
 
 @pytest.mark.parametrize("origin", [None, "skips"])
@@ -247,7 +247,7 @@ def test_a_table_can_begin_with_a_skipped_batch(client: fl.FlightClient, table: 
 
 
 def test_an_empty_batch_is_shown_to_no_class(client: fl.FlightClient, table: Table) -> None:
-    made(client, table, "Refuses")  # the minimum of no rows would be an error
+    made(client, table, "Refuses")  # computing the minimum of no rows would fail
     (answer,) = put(client, table, numbers(0, 0), origin="empty", metadata=[{"sequence": 1}])
     assert answer["memory_sequence"] == 1
 
@@ -269,7 +269,7 @@ def test_a_batch_that_is_sent_again_is_judged_by_its_sequence(
     assert rows(client, table) == [1, 2]
 
 
-# What is refused
+# Refused batches
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_a_refused_first_batch_makes_no_table(client: fl.FlightClient) -> None:
     assert "other" not in query(client, ("set", "doubled")).schema.names
 
 
-# What cannot be loaded
+# Classes that cannot be loaded
 
 
 @pytest.mark.parametrize(
@@ -423,7 +423,7 @@ def test_the_client_library_names_classes_and_shows_them(daemon: Daemon, table: 
 def test_what_a_class_prints_fills_no_pipe_and_is_beside_the_log(
     client: fl.FlightClient, table: Table, daemon: Daemon
 ) -> None:
-    made(client, table, "Prints")  # a pipe has 64 KiB, and nobody reads it
+    made(client, table, "Prints")  # an unread pipe would fill at 64 KiB
     put(client, table, *[numbers(0, 1)] * 20)
     assert daemon.stderr_file.read_text().count("printed printed") >= 20
 
@@ -441,7 +441,7 @@ def test_create_table_again_is_fine_with_the_same_classes_only(
 ) -> None:
     made(client, table, "Double")
     made(client, table, "Double")
-    create(client, table, NUMBERS)  # says nothing of them
+    create(client, table, NUMBERS)  # does not mention transformers
     with pytest.raises(pa.ArrowInvalid, match=r"exists with transformers .*Double.*asked for"):
         made(client, table, "Evens")
     with pytest.raises(pa.ArrowInvalid, match="exists with transformers"):
@@ -461,7 +461,7 @@ def test_replication_into_a_transformed_table_is_refused(
             source.send(name, [(None, 1, {"v": 2.0})], sequence=1)
 
 
-# What is told
+# Status and metrics
 
 
 def test_calls_are_counted_by_class_and_outcome(
