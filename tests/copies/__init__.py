@@ -1,1 +1,1 @@
-"""Copies of whole tables, from their first batch until they are the table."""
+"""Copies of whole tables, from the first batch until the copy replaces the table."""

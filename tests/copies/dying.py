@@ -1,10 +1,10 @@
 """``python -m tests.copies.dying serve …``: a daemon that dies at a change of one table's folder.
 
-    DIES_AT=N          at the n-th change (from 1): after it if n is even, else before it
+    DIES_AT=N          at the n-th change (from 1): after it if n is even, before it if n is odd
     DIES_IN=FOLDER     the table's folder in the store
     DIES_ONCE=FILE     changes count once this file exists
 
-Only the moment of its death is changed in the daemon.
+Apart from its death the daemon is unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHANGES = ("put", "create", "delete")
 
 
 class DyingStore(PausingStore):
-    """Passes everything on; at the n-th change of the folder the process dies."""
+    """A store that kills the process at the n-th change of the folder."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
@@ -54,7 +54,7 @@ def _die() -> None:
 
 
 def main() -> None:
-    """The command line of ``ingester``, that dies."""
+    """Run the command line of ``ingester`` on a :class:`DyingStore`."""
     lay_out_heap()
     from ingester.daemon import startup
     from persist.store import open_store

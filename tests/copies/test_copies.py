@@ -1,4 +1,4 @@
-"""All copies of a daemon: their limits, and how they end."""
+"""The copies of a daemon: their limits, and how they end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MEMORY = 1 << 30
 
 
 async def nothing_buffered(*_: object) -> None:
-    """There is nothing to persist."""
+    """No-op: the buffer is empty."""
 
 
 class Room:
@@ -68,7 +68,7 @@ class Room:
             nursery.cancel_scope.cancel()
 
     async def bring(self, name: CopyName, rows: int = 10) -> IncomingCopy:
-        """Rows of a copy."""
+        """Send rows of a copy."""
         copy = await self.copies.open(name, ("id",), SCHEMA)
         batch = pa.record_batch([pa.array(range(rows), pa.int64())], schema=SCHEMA)
         split: SplitRows = [((), copy.normaliser()(batch))]
@@ -76,7 +76,7 @@ class Room:
         return copy
 
     def files(self) -> list[str]:
-        """The data files in the store."""
+        """Return the data files in the store."""
         return [each.path for each in self.store.list("ns/") if each.path.endswith(".parquet")]
 
 
@@ -92,14 +92,14 @@ def test_a_copy_that_nobody_goes_on_with_is_forgotten_with_all_it_had(
             done = await there.bring(name)
             await there.copies.finish(name, 10, STATE)
             idle = CopyName(("ns", "t"), "two")
-            await there.bring(idle, 200_000)  # a file's rows
+            await there.bring(idle, 200_000)  # the rows of one file
             left = await there.bring(idle)
             with trio.fail_after(30):
                 while len(there.files()) < 2:
                     await trio.sleep(0.02)
             assert there.ledger.others > 0
-            there.copies.closed(left)  # its second stream
-            for copy in (done, left):  # as after an hour
+            there.copies.closed(left)  # the copy's second stream
+            for copy in (done, left):  # as if an hour had passed
                 copy._touched_at = copy.files.touched_at = time.monotonic() - 3600
             await trio.sleep(0.2)
             assert there.ledger.others > 0, "its first stream is open"
@@ -121,7 +121,7 @@ def test_a_copy_that_nobody_goes_on_with_is_forgotten_with_all_it_had(
 
 
 class SlowStore(MemoryStore):
-    """Takes its time to say that a table version was claimed."""
+    """A store in which claiming a table version is slow."""
 
     def create(self, path: str, data: Any) -> PutInfo:
         put = super().create(path, data)
@@ -164,8 +164,8 @@ def test_so_many_copies_are_under_way_at_once_however_many_were_done(
                 await there.bring(CopyName(("ns", f"t{number}"), "open"))
             with pytest.raises(TooManyStreams):
                 await there.bring(CopyName(("ns", "t3"), "open"))
-            await there.bring(CopyName(("ns", "t0"), "open"))  # another stream of one
-            # A stop lets go of all that is open, and takes nothing more.
+            await there.bring(CopyName(("ns", "t0"), "open"))  # another stream of an open copy
+            # A stop releases all open copies and refuses new ones.
             there.stopping = True
             there.copies.stop()
             with pytest.raises(Stopping):

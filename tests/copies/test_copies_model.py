@@ -1,7 +1,8 @@
-"""Any order of writes, deletes, transactions, copies, kills and persists: a table equals its model.
+"""A table equals its model after writes, deletes, transactions, copies, kills and flushes.
 
-The model is a dictionary. A copy replaces all of it, including key and columns; an abandoned one
-changes nothing. Clean-up runs all the time with the shortest limits.
+The steps run in any order. The model is a dictionary. A copy replaces the whole table, including
+key and columns; an abandoned copy changes nothing. Clean-up runs all the time with the shortest
+limits.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SHARP: dict[str, Any] = {
 
 
 class Shape(NamedTuple):
-    """The columns of a table, the key first, and what makes a key of a number."""
+    """The columns of a table, the key first, and a function from numbers to keys."""
 
     schema: pa.Schema
     key_of: Any
@@ -38,7 +39,7 @@ class Shape(NamedTuple):
         return list(self.schema.names)
 
     def batch(self, rows: dict[Any, Any]) -> pa.RecordBatch:
-        """Rows: values by key."""
+        """Return a batch of rows, given as values by key."""
         columns = [
             pa.array(values, field.type)
             for values, field in zip((list(rows), list(rows.values())), self.schema, strict=True)
@@ -73,7 +74,7 @@ class World:
         self.daemon.kill()
 
     def drawn(self, shape: Shape, most: int = 30) -> dict[Any, Any]:
-        """Some rows."""
+        """Draw some rows."""
         kind = shape.schema.field(1).type
         rows: dict[Any, Any] = {}
         for _ in range(self.random.randrange(most)):
@@ -84,7 +85,7 @@ class World:
             rows[shape.key_of(number)] = value
         return rows
 
-    # Steps
+    # Steps of the test.
 
     def write(self) -> None:
         rows = self.drawn(self.shape)
@@ -101,7 +102,7 @@ class World:
                 del self.rows[key]
 
     def transaction(self) -> None:
-        """Moves of keys that keep their values, and new rows."""
+        """Move some keys with their values, and insert rows."""
         key, value = self.shape.schema.field(0), self.shape.schema.field(1)
         olds: list[Any] = [key for key in self.rows if self.random.random() < 0.2]
         news = [f"{old}m" if isinstance(old, str) else old + 100 for old in olds]
@@ -151,7 +152,7 @@ class World:
         self.shape, self.rows = shape, rows
 
     def slow_copy(self) -> None:
-        """A copy that is begun, and goes on with later steps, or is given up by one."""
+        """Start a copy; in a later step, continue, finish or abandon it."""
         if self.open is None:
             shape = self.random.choice(SHAPES)
             copy = self.client.copy(NAMESPACE, TABLE, shape.names[:1], schema=shape.schema)
@@ -173,7 +174,7 @@ class World:
         self.daemon.kill()
         self.daemon = self.daemon.again()
         self.client = Client(self.daemon.flight)
-        self.open = None  # it was the process's
+        self.open = None  # the process held the copy
 
     def check(self) -> None:
         found = self.client.query(NAMESPACE, TABLE)

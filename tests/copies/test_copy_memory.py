@@ -14,11 +14,11 @@ from tests.drivers.waiting import until
 
 LIMIT = 160 << 20
 COPIES, BATCHES, ROWS, TEXT = 4, 24, 20_000, 100
-"""Four copies that are brought at once, each of about 48 MiB: all of them would not fit."""
+"""Four concurrent copies of about 48 MiB each, more than the limit in total."""
 
 
 def rows(first: int) -> pa.RecordBatch:
-    """Texts that hardly compress."""
+    """Return texts that hardly compress."""
     drawn = np.random.default_rng(first).integers(97, 123, ROWS * TEXT, np.uint8)
     texts = pa.Array.from_buffers(
         pa.binary(TEXT), ROWS, [None, pa.py_buffer(drawn.tobytes())]
@@ -28,7 +28,7 @@ def rows(first: int) -> pa.RecordBatch:
 
 
 def held(client: Client) -> int:
-    """The bytes that copies hold."""
+    """Return the bytes that copies hold."""
     return int(client.status()["admission"]["memory"]["by_kind"]["copies"])
 
 
@@ -60,15 +60,15 @@ def test_copies_at_once_stay_within_the_memory_there_is(tmp_path: Path) -> None:
         for number in range(COPIES):
             assert client.describe("n", f"t{number}").persisted.rows == BATCHES * ROWS
         assert 0 < counted <= LIMIT
-        # What is received, sorted and encoded at one time comes on top of that.
+        # The batches being received, sorted and encoded are not counted in the limit.
         assert peak < 2 * LIMIT + (128 << 20)
-        # A copy that is given up lets go of what it holds; others write meanwhile.
+        # An aborted copy releases its memory while other writes continue.
         copy = client.copy("n", "given", ["id"])
         copy.write(rows(0))
         until(lambda: held(client) > 0, "its rows")
         client.write("n", "other", {"i": [1]})
         copy.abort()
         until(lambda: held(client) == 0, "its rows to go")
-        # One that is open when the daemon stops holds nothing up.
+        # An open copy does not delay a stop of the daemon.
         client.copy("n", "left", ["id"]).write(rows(0))
         assert daemon.terminate(30.0) == 0

@@ -1,4 +1,4 @@
-"""A copy becomes the table at its finish, with its state; before, it is invisible."""
+"""A copy becomes the table when it is finished, with its state; until then it is invisible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.drivers.wire import Stream, Table, act, extra, writing
 
 PARTITION = "postgres:copy"
 FILE_BYTES = 64 << 10
-"""So that copies of these tests have many files."""
+"""The limit is small, so that copies in these tests have many files."""
 
 
 @pytest.fixture(scope="module")
@@ -52,18 +52,18 @@ def wire(daemon: Daemon) -> Iterator[fl.FlightClient]:
 
 
 def numbered(first: int, count: int, text: str = "x") -> pa.RecordBatch:
-    """Rows with the keys from ``first`` on."""
+    """Return rows with the keys from ``first`` on."""
     ids = range(first, first + count)
     return pa.record_batch({"id": pa.array(ids), "v": pa.array([f"{text}{i:09}" for i in ids])})
 
 
 def keys(client: Client, table: Table, column: str = "id") -> list[object]:
-    """One column of the table, sorted."""
+    """Return one column of the table, sorted."""
     return sorted(client.query(*table)[column].to_pylist())
 
 
 def state_of(client: Client, table: Table) -> bytes | None:
-    """The source's state, which is in object storage whenever it is there."""
+    """Return the source's state, which must be durable."""
     found = client.checkpoint(*table, PARTITION)
     assert found.durable
     return found.state
@@ -72,7 +72,7 @@ def state_of(client: Client, table: Table) -> bytes | None:
 def copied(
     client: Client, table: Table, *batches: pa.RecordBatch, key: Sequence[str] = ("id",)
 ) -> int:
-    """Copy rows; the table's version."""
+    """Copy rows and return the table's version."""
     with client.copy(*table, key) as copy:
         for batch in batches:
             copy.write(batch)
@@ -101,10 +101,10 @@ def test_a_table_is_there_with_all_rows_and_its_state_at_once(
     assert described.primary_key == ["id"]
     assert described.persisted.files > 10
     assert (described.buffered.rows, described.manifest_version) == (0, 1)
-    # Its writes are this daemon's, and go on from there.
+    # This daemon owns the table and accepts writes to it.
     here.write(*table, numbered(39_999, 2, "changed"))
     assert len(keys(here, table)) == 40_001
-    # The same finish again is answered the same; another number of rows is none of it.
+    # A repeated finish gets the same answer; a finish with another number of rows is refused.
     asked = {"namespace": table[0], "table": table[1], "copy": "a copy", "rows": 40_000}
     asked["checkpoint"] = {"partition": PARTITION, "state": "MQ=="}
     assert here.action("copy_finish", asked)[0]["table_version"] == 1
@@ -124,7 +124,7 @@ def test_a_table_gets_other_columns_and_another_key(
         began = [stream.read()]
         other = pa.record_batch({"v": ["a", "b"], "id": [1.5, None], "new": [[1], None]})
         assert copied(here, table, other, key=["v"]) == 2
-        # A query under way has the table that it began with.
+        # A running query continues on the table that it started with.
         while (part := stream.read()) is not None:
             began.append(part)
     assert sum(part[0].num_rows for part in began if part is not None) == 100
@@ -133,13 +133,13 @@ def test_a_table_gets_other_columns_and_another_key(
     assert (described.primary_key, described.partition_by) == (["v"], [])
     assert state_of(here, table) == b"a state"
     assert here.checkpoint(*table, "another").state == b"kept"
-    # By its versions the table of before is there, and there is no way back to it.
+    # The old table is readable by its version, but a rollback is refused.
     assert here.query(*table, table_version=1).num_rows == 100
     with pytest.raises(SwitchRefused, match="define"):
         roll_back(open_store(f"file://{store_of(daemon)}"), *table)
     here.write(*table, pa.record_batch({"v": ["b", "c"], "id": [2.5, 3.5]}))
     assert keys(here, table, "v") == ["a", "b", "c"]
-    # And anew in its first shape, which is another table all the same.
+    # A third copy with the first columns is a new version too.
     assert copied(here, table, numbered(5, 5)) == 3
     assert keys(here, table) == list(range(5, 10))
 
@@ -163,7 +163,7 @@ def test_what_a_table_was_laid_out_by_stays_where_it_can(here: Client, table: Ta
     assert (described.sort_by, described.timestamp_unit) == (["v"], "ns")
     assert described.persisted.files == 3
     with here.copy(*table, ["id"], schema=schema) as copy:
-        assert copy.finish(PARTITION, b"2") == 3  # no rows at all
+        assert copy.finish(PARTITION, b"2") == 3  # the copy has no rows
     assert here.query(*table).num_rows == 0
     assert here.describe(*table).partition_by == ["bucket(3, id)"]
 
@@ -207,7 +207,7 @@ def test_a_copy_that_cannot_be_says_why_and_leaves_nothing(
         with pytest.raises(NotFound, match="is unknown here"):
             copy.finish(PARTITION, b"")
     assert [each for each in here.tables() if each.table == table[1]] == []
-    here.write(*table, batch)  # without a key
+    here.write(*table, batch)  # the table has no key
     with pytest.raises(InvalidRequest, match="has no primary key"):
         copied(here, table, batch)
     folder = store_of(daemon) / table[0] / table[1]
@@ -223,7 +223,7 @@ def test_who_was_faster_keeps_the_table(here: Client, daemon: Daemon, table: Tab
             late.finish(PARTITION, b"")
         lost.abort()
     assert keys(here, table) == [5, 6, 7]
-    # Of two copies of a table that is there each makes it anew, in the order of their ends.
+    # Of two copies of an existing table, each replaces it, in the order of their finishes.
     with here.copy(*table, ["id"]) as first, here.copy(*table, ["id"]) as second:
         first.write(numbered(0, 1))
         second.write(numbered(1, 1))
@@ -231,7 +231,7 @@ def test_who_was_faster_keeps_the_table(here: Client, daemon: Daemon, table: Tab
         assert first.finish(PARTITION, b"1") > 1
     assert keys(here, table) == [0]
     assert state_of(here, table) == b"1"
-    # What was given up, or left by a process before, will not count.
+    # An aborted copy gives up its version; an open copy keeps it.
     here.copy(*table, ["id"], "left").write(numbered(0, 1))
     with here.copy(*table, ["id"], "aborted") as copy:
         copy.write(numbered(0, 1))
@@ -259,7 +259,8 @@ def test_an_open_stream_of_before_is_refused_and_a_new_one_goes_on(
     with pytest.raises(fl.FlightUnavailableError) as refused:
         stream.write(batch)
     assert extra(refused.value)["code"] == "made_anew"
-    # Also where the new columns would take the rows: whoever writes is to know.
+    # The open writer is refused even if its rows fit the new columns, so that its user learns of
+    # it.
     writer = here.writer(*table, pa.schema({"id": pa.string()}), exactly_once=False)
     writer.write(pa.record_batch({"id": ["b"]})).result()
     copied(here, table, pa.record_batch({"id": ["a"]}))
@@ -282,7 +283,7 @@ def test_an_open_transaction_of_before_is_gone_and_begins_anew(
         source.end(17, table[1])
     assert extra(refused.value)["code"] == "made_anew"
     assert "retry_after_s" not in extra(refused.value)
-    # Neither of its columns came into the table, and its sequence is free.
+    # The transaction added no columns to the table, and its sequence can be used again.
     assert here.query(*table).schema.names == ["id", "w"]
     source.send(table[1], [(7, 8, {}), (None, 9, {"v": 9.0})], begin=True, sequence=17)
     rows = {row["id"]: (row["w"], row["v"]) for row in here.query(*table).to_pylist()}
@@ -290,7 +291,7 @@ def test_an_open_transaction_of_before_is_gone_and_begins_anew(
 
 
 def test_writers_beside_copies_lose_and_double_nothing(here: Client, table: Table) -> None:
-    """Rows acknowledged before a copy is finished are replaced by it, those after it stay."""
+    """A copy replaces the rows acknowledged before its finish; later rows stay."""
     shapes = [
         lambda: pa.record_batch({"id": pa.array([-1]), "v": pa.array(["text"])}),
         lambda: pa.record_batch({"id": pa.array([-1]), "v": pa.array([1.5]), "w": [True]}),
@@ -306,7 +307,7 @@ def test_writers_beside_copies_lose_and_double_nothing(here: Client, table: Tabl
         own.write(*table, pa.record_batch({"id": pa.array([number])}))
 
     def change(own: Client, number: int) -> None:
-        """A new row, and one that every copy has keeps all of its values."""
+        """Insert a row, and update a row of every copy without changing its values."""
         olds, news = pa.array([-1, None], pa.int64()), pa.array([-1, number])
         none, kept = pa.nulls(2, pa.int64()), pa.array([False, False])
         columns = [SyncColumn(role, "id") for role in ("old_pk", "new_pk")]
@@ -392,7 +393,7 @@ def test_whoever_sends_in_order_is_told_where_to_go_on_behind_a_copy(tmp_path: P
         copied(client, table, numbered(0, 3))
         send(client, 6, 40)
         daemon.kill()
-    # Nobody knows of the sequences between the two copies.
+    # The sequences between the two copies are unknown after the restart.
     with daemon.again() as again, Client(again.flight) as client:
         [told] = client.origins("in order", table)
         assert told.table_newest == 40

@@ -1,4 +1,4 @@
-"""Followers of a copied table: readers see the old table whole, then the new one."""
+"""Followers of a copied table: readers see the whole old table, then the whole new one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_readers_of_a_local_copy_see_one_table_or_the_other(
                 reader.join()
             assert failures == []
             assert seen == [0, 1, 2]
-            # And it goes on live in its new shape.
+            # The follower continues with the new columns.
             client.write(*table, {"id": ["t00", "u"], "v": [2.5, 3.5]})
             wanted = sorted([("t00", 2.5), ("u", 3.5), *whole[2][1:]])
             until(lambda: in_duckdb(path, name) == wanted, "what was written since")

@@ -1,4 +1,4 @@
-"""A daemon killed at each change that a copy makes: the table is the old or the new one.
+"""A daemon killed at each change of a copy: the table is either the old or the new one.
 
 Its state exists exactly if its rows do, and a repeated copy succeeds.
 """
@@ -28,7 +28,7 @@ class Dying(Launch):
 
 
 def old_table(client: Client, table: str) -> None:
-    """A table with a row in a file, and others in the log alone."""
+    """Create a table with a row in a file and other rows only in the log."""
     schema = pa.schema({"id": pa.int64(), "v": pa.string()})
     client.create_table(NAMESPACE, table, schema, primary_key=["id"])
     client.write(NAMESPACE, table, {"id": [1, 3], "v": [OLD[1], "of before"]}, origin="o")
@@ -39,14 +39,14 @@ def old_table(client: Client, table: str) -> None:
 
 
 def copy_new(client: Client, table: str) -> int:
-    """Copy rows of other columns, with another key."""
+    """Copy rows with other columns and another key."""
     with client.copy(NAMESPACE, table, ["k"]) as copy:
         copy.write(pa.record_batch({"k": list(NEW), "v": pa.array(NEW.values(), pa.float64())}))
         return copy.finish(PARTITION, b"new")
 
 
 def found(client: Client, table: str) -> tuple[int, dict[Any, Any], bytes | None]:
-    """The table's version, rows and state; version 0 where there is none."""
+    """Return the table's version, rows and state; the version is 0 if the table does not exist."""
     try:
         version = client.describe(NAMESPACE, table).table_version
     except NotFound:
@@ -59,7 +59,7 @@ def found(client: Client, table: str) -> tuple[int, dict[Any, Any], bytes | None
 
 
 def dies_at(step: int, data: Path, table: str, *, there: bool) -> bool:
-    """Whether a copy came to its n-th change, at which the daemon dies."""
+    """Return whether the daemon died at the n-th change of a copy."""
     once = data.with_name(f"{table}.once")
     environment = {
         "DIES_AT": str(step),
@@ -96,7 +96,7 @@ def test_a_killed_copy_is_whole_or_nothing(tmp_path: Path, there: bool) -> None:
                 new = (outcome[0], NEW, b"new")
                 assert outcome == (old if outcome[0] == old[0] else new)
                 if died and step % 3 == 0:
-                    # Once more, from what a start has made of it.
+                    # Another kill, in the state after recovery.
                     daemon.kill()
             if died and step % 3 == 0:
                 daemon = daemon.again()
@@ -111,11 +111,11 @@ def test_a_killed_copy_is_whole_or_nothing(tmp_path: Path, there: bool) -> None:
     with Daemon.start(data, persist__max_age="1h") as daemon:
         with Client(daemon.flight) as client:
             client.write(NAMESPACE, table, {"k": ["d"], "v": [3.5]}, origin="o")
-        # What was written to the table as it is comes back from the log into that.
+        # The log restores writes to the new table into the new table.
         daemon.kill()
     with Daemon.start(data, persist__max_age="1h") as daemon, Client(daemon.flight) as client:
         assert found(client, table)[1] == NEW | {"c": 2.5, "d": 3.5}
-    # It was old for some changes, and new from then on.
+    # After the early kills the table is the old one, and after all later kills the new one.
     assert set(outcomes) == {old[0], old[0] + 1}
     assert outcomes == sorted(outcomes)
     assert len(outcomes) > (9 if there else 3)

@@ -1,7 +1,8 @@
-"""A log older than a copy, found after it: its rows are not put into the new table.
+"""Rows of a log that is older than a copy are not recovered into the new table.
 
-A daemon loses its disk with rows that are in no file and is restarted, and a copy replaces the
-table. Then the disk is found: neither a start on it nor an adoption mixes both, and both say why.
+A daemon loses its disk with rows that are in no file, and is restarted. A copy then replaces the
+table. When the old disk is found, a start on it and an adoption both refuse to mix the two
+tables and say why.
 """
 
 from __future__ import annotations

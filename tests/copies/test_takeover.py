@@ -31,7 +31,7 @@ STATE = CheckpointAction("source", "AAAA", None, "tested", 1, 0)
 
 
 class AwayStore(MemoryStore):
-    """Does not take the word which version counts, while it is away, or says that it has not."""
+    """A store in which a version switch fails before it takes effect, or after (``does``)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,11 +47,11 @@ class AwayStore(MemoryStore):
 
 
 async def nothing_buffered(*_: object) -> None:
-    """There is nothing to persist."""
+    """No-op: the buffer is empty."""
 
 
 async def opened() -> tuple[AwayStore, Catalog, Takeover, TableBuffer]:
-    """A table of this daemon's."""
+    """Open a table that this daemon owns."""
     store: Any = AwayStore()
     tree = BufferTree(MemoryLedger(Watermarks(1, 1, 1)), Origins(), FreezeLimits(1), TreeHooks())
     commits = Commits(store, tree, ME, CommitHooks(spill=lambda handle: None))
@@ -61,13 +61,13 @@ async def opened() -> tuple[AwayStore, Catalog, Takeover, TableBuffer]:
 
 
 def whole_of(store: Any) -> WholeTable:
-    """A copy without rows."""
+    """Return a copy without rows."""
     number = claim_version(store, *KEY, "_copy/c/1")
     return WholeTable(KEY, number, "_copy/c/1", keyed_definition(NEW, ["k"]), (), STATE)
 
 
 def run(test: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Run a test by a clock that jumps over what is only waited for."""
+    """Run a test with a clock that skips waits."""
     trio.run(test, *args, clock=trio.testing.MockClock(autojump_threshold=0.01))
 
 
@@ -135,7 +135,7 @@ async def _push_was_faster() -> None:
     with pytest.raises(BadRequest, match="start the copy again"):
         await catalog.new_versions.take_over(table, whole)
     assert table.state.table_version == pushed
-    # The same copy again is told the same, and one that is done is done.
+    # A repeated copy gets the same refusal, and a finished one succeeds again.
     with pytest.raises(BadRequest):
         await takeover.carry_out(whole, is_new=False)
     assert (await takeover.carry_out(other, is_new=False)).table_version == pushed

@@ -1,7 +1,7 @@
 """Renders the overlays of `deploy/kubernetes`: ``make manifests``.
 
-Whoever has no kustomize applies what is rendered, and the tests look at that. Its first line has
-the digest of all that it is made of.
+The rendered files can be applied without kustomize, and the tests read them. The first line of
+each has the digest of all sources.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OVERLAYS = ("laptop", "s3", "production", "exposed", "scaled-in")
 
 
 def digest() -> str:
-    """The digest of all that is rendered."""
+    """Return the digest of all sources of the rendered files."""
     found = hashlib.sha256()
     for folder in ("base", "components", "overlays"):
         for path in sorted((MANIFESTS / folder).rglob("*.yaml")):
@@ -31,12 +31,12 @@ def digest() -> str:
 
 
 def first_line() -> str:
-    """The first line of what is rendered of the overlays as they are now."""
+    """Return the first line of files rendered from the current sources."""
     return f"# Made by `make manifests`, of base, components and overlays: sha256 {digest()}"
 
 
 def main() -> None:
-    """Render all overlays by the command that was given."""
+    """Render all overlays with the kustomize command in the first argument."""
     kustomize = shlex.split(sys.argv[1])
     RENDERED.mkdir(exist_ok=True)
     for overlay in OVERLAYS:

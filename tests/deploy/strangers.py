@@ -1,4 +1,4 @@
-"""What a stranger sends to a gRPC port: raw connections with TLS, and frames of HTTP/2."""
+"""Raw connections and HTTP/2 frames that an attacker can send to a gRPC port."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION
 END_STREAM, END_HEADERS = 1, 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_FIELD = bytes([0x80 | 15])
-"""``accept-charset`` without a value, from HPACK's own table: one byte that stands for 46."""
+"""``accept-charset`` without a value, from HPACK's static table: one byte expands to 46."""
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """Return a frame of HTTP/2."""
+    """Return an HTTP/2 frame."""
     length = struct.pack(">I", len(payload))[1:]
     return length + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
 def head(method: str = "ListActions", *more: tuple[str, str]) -> bytes:
-    """Return the head of a Flight call, compressed without a table."""
+    """Return the header block of a Flight call, compressed without a dynamic table."""
     fields = [
         (":method", "POST"),
         (":scheme", "https"),
@@ -62,14 +62,14 @@ def sealed(proxy: Proxy, url: str, source: str = STRANGER, alpn: str = "h2") -> 
 
 
 def http2(proxy: Proxy, source: str = STRANGER) -> ssl.SSLSocket:
-    """Return a connection to the gRPC port that has begun to speak HTTP/2."""
+    """Return an HTTP/2 connection to the gRPC port, with its preface sent."""
     opened = sealed(proxy, proxy.flight, source)
     opened.sendall(PREFACE + frame(SETTINGS, 0, 0))
     return opened
 
 
 def is_closed(connection: socket.socket, within_s: float) -> bool:
-    """Say whether the other side closes it within the time, whatever it sends before."""
+    """Return whether the server closes the connection in time, whatever it sends first."""
     deadline = time.monotonic() + within_s
     try:
         while (left_s := deadline - time.monotonic()) > 0:
@@ -84,7 +84,7 @@ def is_closed(connection: socket.socket, within_s: float) -> bool:
 
 
 def frames(connection: socket.socket) -> Iterator[tuple[int, int, bytes]]:
-    """Yield kind, stream and payload of what comes."""
+    """Yield kind, stream and payload of each received frame."""
     with connection.makefile("rb") as received:
         while start := received.read(9):
             payload = received.read(int.from_bytes(start[:3], "big"))
@@ -92,7 +92,7 @@ def frames(connection: socket.socket) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _resets(reset: int, payload: bytes) -> Callable[[], Iterator[bytes]]:
-    """Return a flood of calls, each with a frame behind it that ends it."""
+    """Return a flood of calls, each followed by a frame that ends it."""
 
     def pieces() -> Iterator[bytes]:
         block = head()
@@ -106,7 +106,7 @@ def _resets(reset: int, payload: bytes) -> Callable[[], Iterator[bytes]]:
 
 
 def _calls() -> Iterator[bytes]:
-    """Calls that are never ended, more than a connection may have."""
+    """Yield calls that never end, more than a connection may have."""
     block = head("DoPut")
     for first in range(1, 1 << 30, 200):
         yield b"".join(
@@ -136,7 +136,7 @@ def _empty_data() -> Iterator[bytes]:
 
 FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
     "rapid resets": _resets(RST_STREAM, b"\0\0\0\x08"),
-    # A window update of nothing makes the proxy reset the call itself.
+    # A window update of zero makes the proxy reset the call itself.
     "resets that it makes": _resets(WINDOW_UPDATE, bytes(4)),
     "calls without end": _calls,
     "pings": _again(frame(PING, 0, 0, b"12345678")),
@@ -147,11 +147,11 @@ FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
     "continuations": _continuations,
     "empty data": _empty_data,
 }
-"""What is sent behind the preface, piece by piece."""
+"""The bytes sent after the preface, in pieces."""
 
 
 def flood(proxy: Proxy, name: str, over: Callable[[], bool]) -> int:
-    """Send a flood until it is over, on new connections where one is closed; count these."""
+    """Send a flood until the time is over, reconnecting, and return the number of connections."""
     opened = 0
     while not over():
         with suppress(OSError), http2(proxy) as connection:

@@ -1,4 +1,4 @@
-"""Ordinary clients through the proxy that ships: nothing that they do is harmed by it."""
+"""The shipped proxy does no harm to ordinary clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.drivers.wire import Stream, act, extra, path, put, query, ticket
 pytestmark = needs_haproxy
 
 ROWS = pa.record_batch({"a": [1, 2, 3]})
-BIG = pa.record_batch({"a": np.arange(6_000_000)})  # 48 MB, of 64 MiB that a batch may have
+BIG = pa.record_batch({"a": np.arange(6_000_000)})  # 48 MB; the limit of a batch is 64 MiB
 SHORT = {"HEAD_TIMEOUT": "1s", "FLIGHT_IDLE": "1s", "HTTP_IDLE": "1s"}
 PAUSE_S = 3.0
 
@@ -42,7 +42,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="module")
 def proxy(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    """Every timeout but that of a silent stream is short."""
+    """A proxy whose timeouts are short, except the one for a silent stream."""
     config = CONFIG.read_text().replace("-fin 30s", "-fin 1s")
     folder = tmp_path_factory.mktemp("proxy")
     with Proxy.start(folder, daemon.flight, daemon.http, config, **SHORT) as running:
@@ -56,18 +56,18 @@ def client(proxy: Proxy) -> Iterator[fl.FlightClient]:
 
 
 def options(proxy: Proxy, token: str | None = None) -> ConnectionOptions:
-    """Return what a client of ours needs."""
+    """Return the connection options for the proxy."""
     return ConnectionOptions(tls_ca=str(proxy.authority.path), token=token)
 
 
 def open_queries(client: fl.FlightClient) -> int:
-    """Return how many answers the daemon has open."""
+    """Return the number of open queries at the daemon."""
     (status,) = act(client, "status")
     return int(status["streams"]["open"])
 
 
 def get(url: str, context: ssl.SSLContext) -> tuple[int, bytes]:
-    """Return status and body."""
+    """Return the status and body of a page."""
     try:
         with urllib.request.urlopen(url, timeout=30, context=context) as answer:
             return answer.status, answer.read()
@@ -134,7 +134,7 @@ def test_refusals_reach_our_client_by_their_code(client: fl.FlightClient, proxy:
     older.write(ROWS, began)
     with Stream(client, _by_origin(), ROWS.schema) as newer:
         newer.write(ROWS, b'{"sequence": 2}')
-        # HAProxy 2.6 ends the stream as cancelled; what the daemon said is with it.
+        # HAProxy 2.6 ends the stream as cancelled and adds the daemon's error.
         with pytest.raises((fl.FlightUnavailableError, fl.FlightCancelledError)) as refused:
             older.write(ROWS, b'{"sequence": 3}')
     assert extra(refused.value)["code"] == "superseded"

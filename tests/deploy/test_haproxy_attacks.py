@@ -1,4 +1,4 @@
-"""Strangers at the proxy that ships: each attack meets its limit, and others are answered."""
+"""Attacks on the shipped proxy: each meets its limit, and other clients are served."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROWS = pa.record_batch({"a": [1]})
 PER_ADDRESS, IN_TOTAL, HTTP_PER_ADDRESS = 20, 30, 8
 FLOOD_S = 1.5
 PATIENCE_S = 10.0
-"""Time for one write beside an attack; tests share the processors with it."""
+"""The limit for one write during an attack, generous because the tests share the processors."""
 LIMITS = {
     "FLIGHT_CONNECTIONS": str(IN_TOTAL),
     "FLIGHT_CONNECTIONS_PER_ADDRESS": str(PER_ADDRESS),
@@ -76,7 +76,7 @@ def proxy(daemon: Daemon, tmp_path: Path) -> Iterator[Proxy]:
 
 @contextmanager
 def others_write(proxy: Proxy) -> Iterator[list[float]]:
-    """Write all the time from an ordinary address; the seconds that each write took."""
+    """Write continuously from an ordinary address, and record the seconds of each write."""
     took: list[float] = []
     over = threading.Event()
     failed: list[BaseException] = []
@@ -88,7 +88,7 @@ def others_write(proxy: Proxy) -> Iterator[list[float]]:
                     began = time.monotonic()
                     put(client, ("by", "stander"), ROWS)
                     took.append(time.monotonic() - began)
-                    over.wait(0.02)  # well below the calls that an address may make
+                    over.wait(0.02)  # well below the limit of calls for an address
         except BaseException as exc:
             failed.append(exc)
 
@@ -106,7 +106,7 @@ def others_write(proxy: Proxy) -> Iterator[list[float]]:
 
 
 def lasting(seconds: float) -> Callable[[], bool]:
-    """Return what says whether the time is over."""
+    """Return a function that tells whether the time is over."""
     end = time.monotonic() + seconds
     return lambda: time.monotonic() >= end
 
@@ -174,7 +174,7 @@ def test_calls_of_one_address_are_bounded_in_a_time_and_clients_read_it_as_unava
 def test_a_connection_that_asks_for_nothing_is_closed(proxy: Proxy, way: str) -> None:
     with ExitStack() as held:
         if way == "silent":
-            # A handshake that never ends has the time of a silent stream.
+            # An unfinished handshake has the timeout of a silent stream.
             opened = held.enter_context(connected(proxy, proxy.flight))
         elif way in ("tls", "preface", "half a head"):
             opened = held.enter_context(sealed(proxy, proxy.flight))
@@ -199,7 +199,7 @@ def test_a_head_is_bounded_by_what_it_unpacks_to(proxy: Proxy, fields: int) -> N
     parts = [block[at : at + 16_000] for at in range(0, len(block), 16_000)]
     with http2(proxy) as connection:
         connection.settimeout(10)
-        with suppress(OSError):  # it may be closed in the middle
+        with suppress(OSError):  # the proxy may close it in the middle
             for number, part in enumerate(parts):
                 flags = END_HEADERS if number == len(parts) - 1 else 0
                 connection.sendall(frame(CONTINUATION if number else HEADERS, flags, 1, part))

@@ -1,4 +1,4 @@
-"""The manifests of Kubernetes as they are applied: what they promise, and that their parts fit."""
+"""The rendered Kubernetes manifests: their properties, and that their parts fit together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 MARGIN_S = 30.0
 SECURED = ("production", "exposed", "scaled-in")
 PROXIED = ("exposed",)
-"""Overlays with HAProxy in front of the daemon, in its pod."""
+"""Overlays with HAProxy in the daemon's pod."""
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -32,36 +32,36 @@ def overlay(request: pytest.FixtureRequest) -> str:
 
 
 def objects(overlay: str) -> list[Json]:
-    """All that an overlay makes."""
+    """Return all objects of an overlay."""
     return list(yaml.safe_load_all((RENDERED / f"{overlay}.yaml").read_text()))
 
 
 def of_kind(overlay: str, kind: str) -> list[Json]:
-    """The objects of one kind."""
+    """Return the objects of one kind."""
     return [each for each in objects(overlay) if each["kind"] == kind]
 
 
 def pod(overlay: str) -> Json:
-    """The pod that an overlay runs the daemon in."""
+    """Return the pod in which an overlay runs the daemon."""
     (found,) = of_kind(overlay, "StatefulSet")
     spec: Json = found["spec"]["template"]["spec"]
     return spec
 
 
 def containers(overlay: str) -> list[Json]:
-    """The containers of a pod, the proxy's included."""
+    """Return the containers of a pod, including the proxy."""
     return [*pod(overlay).get("initContainers", []), *pod(overlay)["containers"]]
 
 
 def variables(overlay: str, name: str = "ingester-0") -> dict[str, str]:
-    """The environment of a pod's daemon, expanded as the kubelet does it."""
+    """Return the environment of a pod's daemon, expanded as the kubelet does."""
     fields = {"metadata.name": name, "metadata.namespace": "data"}
     found: dict[str, str] = {}
     for each in pod(overlay)["containers"][0]["env"]:
         if "valueFrom" in each:
             value = fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
         else:
-            # One that is not known yet stays as it is written.
+            # A reference to a variable that is defined later stays unexpanded.
             value = re.sub(
                 r"\$\((\w+)\)", lambda match: found.get(match[1], match[0]), each["value"]
             )
@@ -70,7 +70,7 @@ def variables(overlay: str, name: str = "ingester-0") -> dict[str, str]:
 
 
 def settings(overlay: str) -> Settings:
-    """The settings of a pod's daemon."""
+    """Return the settings of a pod's daemon."""
     return load({}, variables(overlay), None).settings
 
 
@@ -82,7 +82,7 @@ def test_what_is_rendered_is_made_of_the_overlays_as_they_are(overlay: str) -> N
 
 
 def test_the_variables_are_settings_and_let_nobody_in_unasked(overlay: str) -> None:
-    # Else the cluster adds INGESTER_…_SERVICE_HOST, which is an unknown key.
+    # Otherwise the cluster adds INGESTER_…_SERVICE_HOST, which is an unknown setting.
     assert pod(overlay)["enableServiceLinks"] is False
     found = settings(overlay)
     listen = "127.0.0.1:18082" if overlay in PROXIED else "0.0.0.0:8082"
@@ -98,7 +98,7 @@ def test_the_variables_are_settings_and_let_nobody_in_unasked(overlay: str) -> N
             assert str(Path(str(path)).parent) in mounted
         assert bool(found.tls.cert) is (overlay not in PROXIED)
     else:
-        # Who gets in is said by the network, or the cluster is one's own.
+        # An insecure overlay restricts access by network policy, or is for a private cluster.
         assert overlay == "laptop" or of_kind(overlay, "NetworkPolicy")
 
 
@@ -187,7 +187,7 @@ def test_no_container_may_do_more_than_it_needs(overlay: str) -> None:
 
 def test_the_proxy_of_a_pod_runs_as_long_as_the_daemon_and_leads_to_it() -> None:
     (proxy,) = pod("exposed")["initContainers"]
-    assert proxy["restartPolicy"] == "Always"  # it starts first and stops last
+    assert proxy["restartPolicy"] == "Always"  # the proxy starts first and stops last
     told = {each["name"]: each["value"] for each in proxy["env"]}
     found = settings("exposed")
     assert (told["DAEMON_FLIGHT"], told["DAEMON_HTTP"]) == (found.flight.listen, found.http.listen)
@@ -208,10 +208,10 @@ def test_after_scaling_in_a_job_adopts_the_volume_that_nobody_has() -> None:
     (container,) = spec["containers"]
     assert container["args"] == ["wal", "adopt", "/data"]
     (claim,) = [each for each in spec["volumes"] if "persistentVolumeClaim" in each]
-    # The first pod that is gone.
+    # The first removed pod.
     gone = f"data-ingester-{stateful['spec']['replicas']}"
     assert claim["persistentVolumeClaim"]["claimName"] == gone
-    # Two that have it at a time would be two daemons of one log.
+    # Two pods with the volume would be two daemons on one log.
     (template,) = stateful["spec"]["volumeClaimTemplates"]
     assert template["spec"]["accessModes"] == ["ReadWriteOncePod"]
     environment = {each["name"]: each.get("value") for each in container["env"]}

@@ -1,6 +1,6 @@
-"""Three daemons are drained, stopped and started again, one after another, under load.
+"""A rolling restart under load: three daemons are drained, stopped and restarted in turn.
 
-Writers and readers wait a little and see no error; what was written is there once at every moment.
+Writers and readers wait briefly and see no error. Each written row exists once at every moment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def daemons(tmp_path: Path) -> Iterator[Three]:
 
 
 class Load:
-    """Threads that work until they are told to end; each counts what it has done."""
+    """Threads that work until they are stopped, each with a count of its finished calls."""
 
     def __init__(self) -> None:
         self.done: dict[str, int] = {}
@@ -37,7 +37,7 @@ class Load:
         self._threads: list[threading.Thread] = []
 
     def start(self, name: str, work: Callable[[int], object]) -> None:
-        """Call ``work`` with 0, 1, 2 and so on."""
+        """Start a thread that calls ``work`` with 0, 1, 2 and so on."""
         self.done[name] = 0
 
         def run() -> None:
@@ -52,7 +52,7 @@ class Load:
         self._threads[-1].start()
 
     def until_all_went_on(self) -> None:
-        """Return when each has done two things more."""
+        """Wait until each thread has finished two more calls."""
         before = dict(self.done)
         until(
             lambda: bool(self.errors) or all(self.done[k] > n + 1 for k, n in before.items()),
@@ -61,7 +61,7 @@ class Load:
         assert not self.errors
 
     def end(self) -> None:
-        """End all."""
+        """Stop all threads."""
         self._ended.set()
         for thread in self._threads:
             thread.join(60)

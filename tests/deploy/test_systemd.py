@@ -1,4 +1,4 @@
-"""The units of systemd: what restarts them, how long they wait, and what they may do."""
+"""The systemd units: restarts, timeouts and permissions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UNITS = ROOT / "deploy" / "systemd"
 MOST_EXPOSED = 2.0
 MARGIN_S = 30.0
-"""Whoever ends the process waits for so much longer than its own deadline."""
+"""The service manager waits this much longer than the daemon's own deadline."""
 
 
 def _service(name: str) -> configparser.SectionProxy:
@@ -40,7 +40,7 @@ def test_the_unit_waits_for_what_the_daemon_tells_and_longer_than_its_deadline()
     assert parse_duration(service["WatchdogSec"]) >= 30
     settings = load({}, {}, UNITS / "ingester.toml").settings
     assert parse_duration(service["TimeoutStopSec"]) == settings.stop_deadline + MARGIN_S
-    # What the texts say is what is so.
+    # The docs must state the actual deadline.
     said = f"{settings.stop_deadline:g} s"
     for text in (UNITS / "ingester.service", ROOT / "docs" / "deployment.md"):
         assert re.search(rf"stop_deadline.{{0,40}}{said}", text.read_text(), re.DOTALL), text

@@ -1,4 +1,4 @@
-"""A daemon adopts the logs that it looks after, once their daemons are gone."""
+"""A daemon adopts the logs under its care once their daemons are dead."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_logs_of_daemons_that_are_gone_are_adopted_once_and_others_left_alone(
             assert found["dead"]["rows"] == 10
             said = run_command("status", cwd=tmp_path, endpoint=heir.flight).stdout.decode()
             assert "dead: adopted, 10 rows adopted" in " ".join(said.split())
-            # The keyed table is free, and its rows are there.
+            # The keyed table accepts writes again and has its rows.
             put(client, KEYED, _keyed(5, 1))
             assert rows(client, KEYED) == list(range(6))
             assert rows(client, PLAIN) == list(range(5))
-            # The dead one comes back to a log that is in files, and has each row once.
+            # The dead daemon returns to a log whose rows are all in files, and has each row once.
             with dead.again() as back, fl.connect(back.flight) as other:
                 assert rows(other, PLAIN) == list(range(5))
                 until(lambda: _adoptions(heir)["dead"]["state"] == "held", "its daemon")

@@ -1,4 +1,4 @@
-"""A start checks that log and store belong together, and refuses with a reason."""
+"""At the start a daemon checks that log and store belong together, and refuses with a reason."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ MARK = DataMark(
 )
 CLAIM = EpochClaim(epoch=4, incarnation="i4", at="noon", host="h", tells_stop=True)
 WHOLE = Left(Path("data"), "pod-0", "s3://lake", MARK, 2, 4, STORE, CLAIM)
-"""A daemon of epoch 4 was killed, and its log is there."""
+"""A daemon of epoch 4 was killed, and its log exists."""
 NOTHING = WHOLE._replace(mark=None, segments=0, logged_epoch=0)
-"""The same store, and an empty folder."""
+"""The same store with an empty data folder."""
 AFTER = CLAIM.__class__(epoch=5, incarnation="i5", tells_stop=True)
-"""A claim from elsewhere."""
+"""A later claim by another process."""
 STARTING = Starting(incarnation="i5", store=STORE.id, store_url="s3://lake")
 replace = msgspec.structs.replace
 ANEW = replace(STARTING, anew=True)
@@ -183,7 +183,7 @@ def test_a_store_is_marked_once_and_an_epoch_tells_its_stop(tmp_path: Path) -> N
     found = last_claim(store, "pod-0", 2)
     assert found is not None
     assert not found.left_open
-    assert claim_epoch(store, "pod-0", 1, {}) == 3  # a word of a stop is no claim
+    assert claim_epoch(store, "pod-0", 1, {}) == 3  # the record of a stop does not count as a claim
     for content in (b"{", b'{"format":2,"id":"x"}'):
         store.put("_store.json", content)
         with pytest.raises(StoreUnsuitable, match=r"_store\.json"):
@@ -222,30 +222,30 @@ def test_a_daemon_finds_volumes_that_are_not_mounted(tmp_path: Path, table: Tabl
     daemon.kill()
 
     data.rename(tmp_path / "unmounted")
-    data.mkdir()  # the mount point
+    data.mkdir()  # the empty mount point
     told = json.loads(_refused(daemon))
     assert told["runbook"] == "lost-log"
     assert str(data) in told["error"]
-    # Left as it was found: what is moved to its name does not land inside of it.
+    # The folder stays empty, so that a disk moved to its name does not land inside it.
     assert list(data.iterdir()) == []
     data.rmdir()
     (tmp_path / "unmounted").rename(data)
 
     store.rename(tmp_path / "away")
-    store.mkdir()  # the mount point
+    store.mkdir()  # the empty mount point
     told = json.loads(_refused(daemon))
     assert told["runbook"] == "other-store"
     assert str(store) in told["error"]
-    assert list(store.iterdir()) == []  # nothing was committed into it
+    assert list(store.iterdir()) == []  # nothing was committed to it
     store.rmdir()
     (tmp_path / "away").rename(store)
 
     with daemon.again() as daemon, fl.connect(daemon.flight) as client:
         assert rows(client, table) == [0, 1, 2, 3, 4]
         assert daemon.terminate() == 0
-    # A clean log with another store, and an emptied one, are refused as well.
+    # A clean log with another store or with an emptied store is refused too.
     assert '"other-store"' in _refused(daemon, store=f"file://{tmp_path}/elsewhere")
-    # All of it is in files: the disk may go.
+    # All rows are in files, so the disk may be deleted.
     shutil.rmtree(data)
     with daemon.again() as daemon, fl.connect(daemon.flight) as client:
         assert rows(client, table) == [0, 1, 2, 3, 4]

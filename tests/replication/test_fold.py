@@ -25,7 +25,7 @@ def changes_of(rows: list[Change]) -> Changes:
     return Changes(
         old=pa.record_batch([pa.array(old, pa.int64())], schema=KEY),
         new=pa.record_batch([pa.array(new, pa.int64())], schema=KEY),
-        # u is always sent.
+        # Column u is sent with every change.
         values=pa.record_batch(
             [pa.array(v, pa.string()), pa.array(w, pa.int64()), pa.array(range(len(rows)))],
             schema=VALUES,
@@ -35,7 +35,7 @@ def changes_of(rows: list[Change]) -> Changes:
 
 
 def one_by_one(table: Table, rows: list[Change]) -> Table:
-    """The meaning of changes, row by row."""
+    """Apply changes row by row, as the reference."""
     table = dict(table)
     for number, (old, new, v, v_changed, w, w_changed) in enumerate(rows):
         row = dict.fromkeys(VALUES.names) if old is None else table.pop(old, None)
@@ -52,7 +52,7 @@ def one_by_one(table: Table, rows: list[Change]) -> Table:
 
 
 def folded(table: Table, rows: list[Change]) -> Table:
-    """The same by folding, then applying one change for each key."""
+    """Fold the changes, then apply one change for each key."""
     changes = changes_of(rows)
     result = fold(changes)
     keys = result.keys["id"].to_pylist()
@@ -98,7 +98,7 @@ def test_folding_is_the_changes_one_by_one(table: Table, rows: list[Change]) -> 
 def test_a_cut_anywhere_changes_nothing(table: Table, rows: list[Change], cut: int) -> None:
     whole = folded(table, rows)
     parts = folded(folded(table, rows[:cut]), rows[cut:])
-    # u is the number of a row within its part.
+    # Column u is ignored, because it numbers the rows within each part.
     assert [{**row, "u": 0} for _, row in sorted(parts.items())] == [
         {**row, "u": 0} for _, row in sorted(whole.items())
     ]

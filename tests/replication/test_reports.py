@@ -1,4 +1,4 @@
-"""Reports of replicators in the daemon: who is alive, and how much is kept."""
+"""Reports of replicators in the daemon: which replicators are alive, and how much is kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingester.reports.replications import ReplicationReport, TableReport
 
 
 class Clock:
-    """The seconds that a test lets pass."""
+    """A clock that the test sets."""
 
     now = 1_000.0
 

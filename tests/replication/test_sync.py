@@ -34,7 +34,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[int | None]]]] = {
 
 @pytest.fixture
 def source(client: fl.FlightClient, table: tuple[str, str]) -> Source:
-    """Origin A of a namespace of its own."""
+    """Origin A in a namespace of its own."""
     return Source(client, f"of-{table[1]}", f"A of {table[1]}")
 
 
@@ -86,7 +86,7 @@ def test_a_chain_of_moves_keeps_what_no_message_has_changed(source: Source) -> N
     )
     persist(source.client, (source.namespace, "t"))
     source.send("t", [(9, 8, {"v": KEEP})], sequence=2)
-    # Without `s` at all, then with; moved twice, in messages of one transaction.
+    # First without column `s`, then with it; a key moves twice in one transaction.
     source.send("t", [(1, 2, {"v": KEEP})])
     source.send("t", [(2, 3, {"v": 3.0, "s": KEEP})])
     source.send("t", [(8, 1, {"s": KEEP})])
@@ -130,7 +130,7 @@ def test_an_open_transaction_is_nobodys(source: Source) -> None:
     with pytest.raises(KeyError, match="does not exist"):
         source.state("u")
     assert source.standing() == (1, None)
-    # Begun anew: what was open is gone.
+    # A new transaction discards the open one.
     source.send("t", [(None, 3, {"v": 3.0})], begin=True, sequence=2)
     assert source.state("t") == {1: (1.0, None), 3: (3.0, None)}
     with pytest.raises(pa.ArrowInvalid, match="no open transaction to close as 3"):
@@ -215,7 +215,7 @@ def test_no_write_is_lost_to_a_transaction_that_keeps_what_was_there(source: Sou
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.string())])
 
     def write() -> None:
-        """Each key once."""
+        """Write each key once."""
         with Stream(source.client, writing(table), schema) as stream:
             for key in keys:
                 stream.write(pa.record_batch([pa.array([key]), pa.array(["second"])], schema))
@@ -249,7 +249,7 @@ def test_origins_that_write_one_table_keep_their_own_progress(source: Source) ->
     persist(source.client, (source.namespace, "t"))
     assert source.standing() == (60, 50)
     assert other.standing() == (5, 5)
-    # Open, and of no account to the other.
+    # Origin A's transaction is open, which does not affect the other origin.
     source.send("t", [(None, 99, {"v": 1.0})])
     other.send("t", [(-1, None, {})], sequence=6)
     persist(source.client, (source.namespace, "t"))

@@ -48,13 +48,13 @@ def test_a_stale_client_adds_nothing_to_anothers_transaction(
     assert part(source, 11, begin=True, transaction="b")["accepted"]
     assert "superseded" in refused(source, 2, **named)
     assert "superseded" in refused(source, 2, sequence=1, **named)
-    # Nor does it end that one, by what no transaction takes.
+    # An invalid message of the stale client does not end the other's transaction either.
     columns = [{"role": "new_pk", "name": "v"}]
     with pytest.raises(pa.ArrowInvalid, match="no old_pk"):
         source.raw("t", columns, pa.record_batch({"v": [1.0]}), **named)
     assert part(source, 12, sequence=1, transaction="b")["accepted"]
     assert set(source.state("t")) == {11, 12}
-    # What is closed is closed for both: said again, it is a duplicate, and opens nothing.
+    # A closed sequence is closed for both clients: a repetition is a duplicate and opens nothing.
     said = part(source, 2, sequence=1, transaction="a")
     assert (said["accepted"], said["duplicate"], said["memory_sequence"]) == (True, True, 1)
     refused(source, 2, transaction="a")
@@ -96,7 +96,7 @@ def test_a_client_that_lost_the_answer_to_the_end_goes_on_behind_it(
         monkeypatch.setattr(Connection, "exchange", losing)
         stream = client.sync(table[1], "A")
         send(stream, 1, begin=True)
-        for _ in range(2):  # what was taken, said again, changes nothing
+        for _ in range(2):  # a repetition of an accepted message changes nothing
             with pytest.raises(UnknownOutcome):
                 send(stream, 2, sequence=1)
         assert [answer["duplicate"] for answer in lost] == [False, True]
@@ -115,7 +115,7 @@ def test_a_name_of_no_use_is_refused(source: Source, name: str) -> None:
 def test_clients_that_write_the_same_batches_at_once_write_each_of_them_whole(
     tmp_path: Path,
 ) -> None:
-    """Each begins anew when the other has come in between; not at once, or neither ever ends."""
+    """An interrupted client repeats its transaction after a random pause, so that both finish."""
     batches, messages = 12, 4
 
     def rows(batch: int, message: int) -> pa.RecordBatch:

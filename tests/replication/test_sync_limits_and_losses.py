@@ -31,7 +31,7 @@ def test_a_transaction_that_a_crash_cut_in_two_is_sent_again_whole(
     with Daemon.start(tmp_path / "d", wal__segment_bytes="64KiB") as daemon:
         source = Source(fl.connect(daemon.flight), "ns", "A")
         assert part(source, 1)["first"]
-        # The log's segments go, what they say of open transactions stays.
+        # Log segments are deleted, but the rows of open transactions stay.
         for n in range(20):
             rows = numbers(n * 1000, 1000)
             put(source.client, ("ns", "other"), rows)
@@ -49,7 +49,7 @@ def test_a_transaction_that_a_crash_cut_in_two_is_sent_again_whole(
                 assert part(source, 1)["accepted"]
             assert part(source, 2, sequence=1)["accepted"]
             assert set(source.state("t")) == {1, 2}
-            # What was whole when the process ended needs no repeat.
+            # Transactions committed before the kill need no repetition.
             daemon.kill()
             with daemon.again() as third:
                 source = Source(fl.connect(third.flight), "ns", "A")
@@ -70,7 +70,7 @@ def test_what_counts_on_a_process_whose_disk_is_lost_is_not_taken(tmp_path: Path
         shutil.rmtree(daemon.data_dir)
         with daemon.again(recovery__accept_lost_log="true") as second:
             source = Source(fl.connect(second.flight), "ns", "A")
-            source.ask()  # somebody else has asked already
+            source.ask()  # another client has already asked
             for begin in (True, False):
                 third = [(None, 3, {"v": 3.0})]
                 said = source.send("t", third, begin=begin, sequence=3, epoch=epoch)
@@ -133,7 +133,7 @@ def test_a_transaction_that_is_too_large_is_refused_whole(tmp_path: Path) -> Non
 
 
 def test_views_that_all_show_one_text_are_refused_before_it_is_looked_at(tmp_path: Path) -> None:
-    text, rows = b"\xff" * (1 << 20), 300  # whoever looks at it says that it is no UTF-8
+    text, rows = b"\xff" * (1 << 20), 300  # reading it fails, because it is not UTF-8
     views = pa.py_buffer(struct.pack("<i4sii", len(text), text[:4], 0, 0) * rows)
     shown = pa.Array.from_buffers(pa.string_view(), rows, [None, views, pa.py_buffer(text)])
     columns = [
@@ -162,7 +162,7 @@ def test_views_that_all_show_one_text_are_refused_before_it_is_looked_at(tmp_pat
 def test_replicated_rows_go_to_files_without_further_traffic(
     tmp_path: Path, why: str, settings_: dict[str, Any]
 ) -> None:
-    """And `persist.max_age` is of no account to them."""
+    """`persist.max_age` does not apply to replicated rows."""
     kept: dict[str, Any] = {"persist__max_age": "100ms", "replication__max_lag": "1h"}
     with Daemon.start(tmp_path / "d", **{**kept, **settings_}) as daemon:
         source = Source(fl.connect(daemon.flight), "ns", "A")
@@ -189,7 +189,7 @@ def _taken(source: Source, changes: list[Change], sequence: int) -> bool:
 
 
 def test_where_memory_is_short_changes_are_folded_into_files(tmp_path: Path) -> None:
-    """Far more changes than there is memory for, of few keys; nothing else is due."""
+    """The changes of a few keys exceed the memory, and no other flush is due."""
     large = "x" * 1000
     limits: dict[str, Any] = {"persist__max_age": "1h", "replication__max_lag": "1h"}
     limits |= {"memory__limit": "160MiB", "persist__max_partition_bytes": "1GiB"}
@@ -211,7 +211,7 @@ def test_where_memory_is_short_changes_are_folded_into_files(tmp_path: Path) -> 
 
 
 def test_after_the_loss_of_a_disk_what_is_sent_again_is_there_once(tmp_path: Path) -> None:
-    """Also where one table of a transaction was in files and the other was not."""
+    """This also holds if only one table of a transaction was in files."""
 
     def transactions(source: Source, first: int) -> None:
         for n in range(first, 7):
@@ -256,7 +256,7 @@ def test_what_is_refused_for_now_says_so_and_changes_nothing(tmp_path: Path) -> 
         source = Source(fl.connect(daemon.flight), "ns", "A")
         source.send("t", [(None, 1, {"s": "x"})], sequence=1)
         persist(source.client, ("ns", "t"))
-        # Files cannot be made any more: rows stay in memory.
+        # Flushes now fail, so rows stay in memory.
         away = tmp_path / "away"
         store.rename(away)
         store.write_text("in the way")

@@ -1,4 +1,4 @@
-"""Random streams of changes, cut at random, with persists, kills and repetitions."""
+"""Random streams of changes, cut at random, with flushes, kills and repetitions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _STORY = st.lists(
 
 
 class Replica:
-    """A daemon, a source, and what the table has to be."""
+    """A daemon, a source, and the expected table."""
 
     def __init__(self, daemon: Daemon, table: str, spec: list[str]) -> None:
         self.daemon = daemon
@@ -54,7 +54,7 @@ class Replica:
         self.pending: list[list[Change]] = []
         self.rows: State = {}
         self.seen: list[State] = [{}]
-        """What the table was after each transaction."""
+        """The expected table after each transaction."""
         self.connect()
         if spec:
             key = pa.schema([pa.field("id", pa.int64())])
@@ -89,7 +89,7 @@ class Replica:
         self.pending = []
 
     def lose(self) -> None:
-        """The disk: all that is in files is left, and what the source sends again."""
+        """Lose the disk; only files and the source's repetition restore the table."""
         self.daemon.kill()
         launch = self.daemon.launch
         folder = launch.data_dir.with_name(f"{launch.data_dir.name}+")
@@ -99,7 +99,7 @@ class Replica:
         self.repeat()
 
     def repeat(self) -> None:
-        """All over from the beginning."""
+        """Send all transactions again from the beginning."""
         self.pending = []
         for sequence, messages in self.sent:
             for number, changes in enumerate(messages):
@@ -109,7 +109,7 @@ class Replica:
 
     @property
     def exists(self) -> bool:
-        """Whether anything has made the table."""
+        """Whether any change has created the table."""
         return any(changes for _, messages in self.sent for changes in messages)
 
     def check(self) -> None:
@@ -117,7 +117,7 @@ class Replica:
             assert self.source.state(self.table) == self.rows
 
     def check_versions(self) -> None:
-        """Files have whole transactions."""
+        """Check that each file version has only whole transactions."""
         client, table = self.source.client, ("ns", self.table)
         newest = describe(client, table)["manifest_version"]
         for version in range(1, newest + 1):

@@ -1,1 +1,1 @@
-"""The runbook acted out: its commands, as they stand there, on real daemons."""
+"""The commands of the runbook, run as written on real daemons."""

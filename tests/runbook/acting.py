@@ -1,10 +1,10 @@
-"""The runbook's procedures and entries as steps, and what a page may leave out of what they print.
+"""Parses the runbook's procedures and entries into steps, and compares their output with the page.
 
-An entry has its commands below **Look at.** and **Do.**; a paragraph that begins with a cause in
-``*italics*`` has those for this cause.
+The commands of an entry stand below **Look at.** and **Do.**; a paragraph that begins with a
+cause in ``*italics*`` has the commands for that cause.
 
-A line's ``…`` stands for anything, and a line that is ``…`` alone for any number of lines. A
-command without output in the page has to print nothing and to end with 0.
+A ``…`` within a line matches any text, and a line with only ``…`` matches any number of lines.
+If the page shows no output, the command must print nothing and exit with 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ELLIPSIS = "…"
 
 
 def procedures(page: str) -> Iterator[tuple[str, list[Step]]]:
-    """The title and the steps of each procedure, in the order of the page; first what sets up."""
+    """Yield the title and steps of each procedure in page order; the first one is the setup."""
     section = re.split(r"^## ", page.partition("\n## Procedures\n")[2], flags=re.M)[0]
     first, *others = re.split(r"^### ", section, flags=re.M)
     yield "Procedures", steps(first)
@@ -33,7 +33,7 @@ def procedures(page: str) -> Iterator[tuple[str, list[Step]]]:
 
 
 class Act(NamedTuple):
-    """A command of an entry: below which heading, and for which cause, if it is for one alone."""
+    """A command of an entry, its heading, and the cause that it is for, if it is for one only."""
 
     part: str
     cause: str | None
@@ -41,12 +41,12 @@ class Act(NamedTuple):
 
 
 def named(title: str) -> str:
-    """The anchor of a title, by which links name it."""
+    """Return the anchor that links use for a title."""
     return re.sub(r"[^\w-]", "", title.lower().replace(" ", "-"))
 
 
 def entry(page: str, name: str) -> str:
-    """The text of an entry, or of another section, by its title or by the anchor of that."""
+    """Return the text of a section, given its title or anchor."""
     for section in re.split(r"^## ", page, flags=re.M)[1:]:
         title, _, text = section.partition("\n")
         if name in (title, named(title)):
@@ -55,7 +55,7 @@ def entry(page: str, name: str) -> str:
 
 
 def acts(page: str, name: str) -> list[Act]:
-    """The commands of an entry, in its order."""
+    """Return the commands of an entry in order."""
     found: list[Act] = []
     for part in re.split(r"^(?=\*\*[A-Z])", entry(page, name), flags=re.M):
         heading = re.match(r"\*\*(.+?)\.\*\*", part)
@@ -68,12 +68,12 @@ def acts(page: str, name: str) -> list[Act]:
 
 
 def causes(page: str, name: str) -> list[str | None]:
-    """Those for which an entry has commands that help, each once; None are those for all."""
+    """Return the causes with commands below **Do.**, each once; None stands for all causes."""
     return list(dict.fromkeys(each.cause for each in acts(page, name) if each.part == "Do"))
 
 
 def fits(expected: str, printed: str) -> bool:
-    """Whether a command has printed what the page says."""
+    """Return whether the printed output matches the page."""
     pattern = ""
     for line in alike(expected).splitlines():
         if line == ELLIPSIS:
@@ -85,7 +85,7 @@ def fits(expected: str, printed: str) -> bool:
 
 
 def stage(folder: Path) -> Shell:
-    """A shell where the folders of the page are below ``folder``."""
+    """Return a shell in which the folders of the page are below ``folder``."""
     places = {place: folder / place.lstrip("/").replace("/", "-") for place in PLACES}
     for place in places.values():
         place.mkdir()

@@ -1,4 +1,4 @@
-"""What is done at night has been done by day: each procedure of the runbook, command by command."""
+"""Every procedure of the runbook works, command by command."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_procedure_does_what_the_runbook_says(shell: Shell) -> None:
-    """One after the other on the same daemons, as in the page: starts are what costs."""
+    """All procedures run on the same daemons, as in the page, because starts take long."""
     done = []
     for title, found in procedures(RUNBOOK.read_text()):
         assert any(step.file is None for step in found), f"{title} has no command"

@@ -1,1 +1,1 @@
-"""Spark's own S3A connector on our tables; its jars are fetched by their Maven coordinates."""
+"""Spark's S3A connector reads our tables; its jars are fetched from Maven."""

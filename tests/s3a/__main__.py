@@ -1,7 +1,7 @@
-"""``python -m tests.s3a``: a bucket read by the S3A connector, as by the readers without jars.
+"""``python -m tests.s3a``: reads a bucket by the S3A connector and by the readers without jars.
 
-The connector comes from Maven by its coordinates, half a gigabyte the first time. A real S3 server,
-a daemon and a session; every way to read has to give the rows that were written.
+The connector comes from Maven, half a gigabyte the first time. The test uses a real S3 server, a
+daemon and a Spark session. Every way to read must return the written rows.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ URL = "s3://lake/some prefix"
 TABLE: Table = ("demo", "events")
 FILES = 8
 ROWS = 5_000
-"""Of each file, and of the buffered tail."""
+"""In each file, and in the buffered tail."""
 
 
 def hadoop_version() -> str:
-    """Of the Hadoop that PySpark brings, by the name of its jar."""
+    """Return the version of PySpark's Hadoop, from the name of its jar."""
     jars = Path(pyspark.__file__).parent / "jars"
     (found,) = jars.glob("hadoop-client-api-*.jar")
     return found.stem.removeprefix("hadoop-client-api-")
 
 
 def main() -> int:
-    """The exit code: 0 where all ways give the same rows."""
+    """Return the exit code: 0 if all ways return the same rows."""
     parser = argparse.ArgumentParser(prog="python -m tests.s3a", description=__doc__)
     parser.add_argument("--hadoop-aws", default=hadoop_version(), help="default: %(default)s")
     version = parser.parse_args().hadoop_aws

@@ -1,1 +1,1 @@
-"""What is locked, held against known vulnerabilities; the list of it; the container's base."""
+"""The locked packages checked for known vulnerabilities, their list, and the container's base."""

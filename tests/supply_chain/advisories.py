@@ -1,11 +1,11 @@
-"""What is locked, held against the advisories that ship: ``make audit``, without any network.
+"""Audits the locked packages against the shipped advisories: ``make audit``, without a network.
 
     deploy/advisories.json ─▶ a server on the loopback that answers as OSV's does ─▶ pip-audit
-    ``make advisories``    ─▶ OSV itself, where it can be reached ─▶ deploy/advisories.json
+    ``make advisories``    ─▶ OSV itself, if it is reachable ─▶ deploy/advisories.json
 
-The list has the documents of OSV's schema (https://ossf.github.io/osv-schema/) with what pip-audit
-and people read: id, aliases, summary, and the versions that are affected. A list is as good as its
-day: :func:`main` says which that is. pip-audit by itself (``pip-audit -s osv``) asks for today's.
+The list has documents of OSV's schema (https://ossf.github.io/osv-schema/), with the fields that
+pip-audit and people read: id, aliases, summary and affected versions. The list may be outdated,
+so :func:`main` prints its date. For today's advisories, run ``pip-audit -s osv``.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Advisory = dict[str, Any]
 
 
 def shipped(path: Path = LIST) -> tuple[str, list[Advisory]]:
-    """The day of the list, and its advisories."""
+    """Return the date of the list and its advisories."""
     read = json.loads(path.read_text())
     return read["as_of"], read["advisories"]
 
 
 def affects(advisory: Advisory, name: str, version: str | None) -> bool:
-    """Whether it is of this version of a package; of any version, where none is named."""
+    """Return whether an advisory affects this version of a package, or any version if None."""
     for affected in advisory.get("affected", ()):
         package = affected["package"]
         if package["ecosystem"] != "PyPI" or canonicalize_name(package["name"]) != name:
@@ -53,13 +53,13 @@ def affects(advisory: Advisory, name: str, version: str | None) -> bool:
 
 
 def _within(events: Sequence[Mapping[str, str]], version: Version) -> bool:
-    """Whether a version is in a range, by OSV's rule: events in order, the last one decides."""
+    """Return whether a version is in a range; by OSV's rule the last matching event decides."""
     inside = False
     for event in events:
         for kind, text in event.items():
             try:
                 at = Version(text)
-            except InvalidVersion:  # of a range of commits
+            except InvalidVersion:  # a range of commits
                 return False
             if kind == "introduced":
                 inside = inside or version >= at
@@ -72,7 +72,7 @@ def _within(events: Sequence[Mapping[str, str]], version: Version) -> bool:
 
 @contextmanager
 def serving(advisories: Sequence[Advisory]) -> Iterator[str]:
-    """The URL of a server on the loopback that answers queries as OSV does."""
+    """Serve advisories on the loopback as OSV does, and yield the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -101,7 +101,7 @@ def serving(advisories: Sequence[Advisory]) -> Iterator[str]:
 
 
 def audit(lock: Path, advisories: Sequence[Advisory]) -> subprocess.CompletedProcess[str]:
-    """Run pip-audit over a lock with these advisories; its exit code is 1 where one applies."""
+    """Run pip-audit over a lock with these advisories; its exit code is 1 if one applies."""
     with serving(advisories) as url:
         command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes"]
         command += ["--progress-spinner", "off", "--cache-dir", str(ROOT / ".venv" / "audit")]
@@ -110,7 +110,7 @@ def audit(lock: Path, advisories: Sequence[Advisory]) -> subprocess.CompletedPro
 
 
 def renewed(names: Sequence[str], url: str = OSV) -> list[Advisory]:
-    """All advisories of these packages that OSV has, less those that were withdrawn."""
+    """Return OSV's advisories for these packages, except withdrawn ones."""
     found: dict[str, Advisory] = {}
     for name in names:
         asked: dict[str, Any] = {"package": {"name": name, "ecosystem": "PyPI"}}
@@ -140,7 +140,7 @@ def _kept(advisory: Advisory, name: str) -> Advisory:
     ]
     for each in affected:
         if each["ranges"]:
-            del each["versions"]  # the ranges say it shorter
+            del each["versions"]  # the ranges are shorter
     summary = advisory.get("summary") or advisory.get("details", "")[:200]
     return {
         "id": advisory["id"],
@@ -151,7 +151,7 @@ def _kept(advisory: Advisory, name: str) -> Advisory:
 
 
 def locked_names() -> list[str]:
-    """The packages of all locks."""
+    """Return the packages of all locks."""
     found = {
         canonicalize_name(name)
         for lock in LOCKS
@@ -161,14 +161,14 @@ def locked_names() -> list[str]:
 
 
 def write(advisories: Sequence[Advisory], path: Path = LIST) -> None:
-    """Write the list, one advisory a line."""
+    """Write the list, one advisory per line."""
     lines = ",\n".join("  " + json.dumps(each) for each in advisories)
     day = datetime.now(UTC).date().isoformat()
     path.write_text(f'{{"as_of": "{day}", "advisories": [\n{lines}\n]}}\n')
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``renew`` writes the list anew from OSV; else every lock is audited."""
+    """Audit every lock, or with ``renew`` download the list from OSV."""
     if list(arguments) == ["renew"]:
         write(renewed(locked_names()))
         return 0

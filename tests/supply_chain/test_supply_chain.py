@@ -1,4 +1,4 @@
-"""What runs is what was locked, known to be sound, listed, and built on a base that is named."""
+"""Locked packages are audited and listed, and the container's base is pinned by digest."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_sbom_names_everything_that_the_container_has(tmp_path: Path) -> Non
     recipe = re.search(r"cyclonedx-py (.*?) -o", (ROOT / "Makefile").read_text(), re.S)
     assert recipe is not None
     options = recipe[1].replace("\\\n", " ").split()
-    # Two of its entries: all of them take 10 s.
+    # Two entries of the lock, because an audit of all takes 10 s.
     lock = tmp_path / "lock"
     lock.write_text(
         "".join(re.findall(r"^(?:h11|idna)==[^#]*?(?=^\S)", RUNTIME_LOCK.read_text(), re.M))
@@ -107,7 +107,7 @@ def test_the_container_is_built_on_a_digest_alone_and_runs_as_nobody_in_particul
     )
     assert made.returncode == 2 and "has no digest" in made.stderr
     pods = [*(ROOT / "deploy" / "kubernetes").rglob("*.yaml")]
-    # What patches these names no image; what is rendered of them is looked at in tests/deploy.
+    # Patches name no image; tests/deploy checks the rendered manifests.
     written = [pod.read_text() for pod in pods if pod.parent.name != "rendered"]
     runs = [text for text in written if "\n          image:" in text]
     assert len(runs) == 4
