@@ -1,4 +1,4 @@
-"""A buffer goes from state to state as its table of transitions says, and in no other way."""
+"""A buffer makes only the transitions in its table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAYS: dict[BufferState, list[str]] = {
 
 
 def handle_in(state: BufferState) -> BufferHandle:
-    """A buffer that has come to this state."""
+    """A buffer that has reached this state."""
     handle = BufferHandle((1, ()), keyed=False, epoch=1, first_seq=1, segment=1)
     for step in WAYS[state]:
         STEPS[step](handle)

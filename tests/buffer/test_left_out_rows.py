@@ -1,4 +1,4 @@
-"""Which rows of a buffer go into files when some of its operations are not ours to commit."""
+"""Which rows of a buffer are flushed when some of its operations are not ours to commit."""
 
 from __future__ import annotations
 

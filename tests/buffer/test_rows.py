@@ -1,4 +1,4 @@
-"""A buffer's rows: in order whatever their batches were, at fixed places, in few chunks."""
+"""A buffer's rows keep their order and positions, in few chunks, for any sizes of batches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _append(rows: BufferedRows, seq: int, count: int, number: int) -> pa.RecordB
 
 
 def _numbers(chunks: list[Chunk], start: int, stop: int) -> list[int]:
-    """What a reader finds from one position to another."""
+    """The numbers that a reader finds from one position to another."""
     found: list[int] = []
     for chunk in chunks:
         first, last = max(start, chunk.start), min(stop, chunk.start + chunk.batch.num_rows)
@@ -72,7 +72,7 @@ def test_rows_stay_in_order_and_at_their_places(batches: list[tuple[int, int]]) 
     assert _numbers(rows.chunks(), rows.rows // 3, rows.rows) == list(
         range(rows.rows // 3, rows.rows)
     )
-    # Columns that a batch does not have are null in its rows and in no other.
+    # Columns that a batch lacks are null in its rows and in no other.
     if batches:
         assert align_table(rows.batches(), WIDEST) == align_table(sent, WIDEST).combine_chunks()
 
@@ -96,7 +96,7 @@ def test_nothing_is_before_the_first_operation() -> None:
 
 
 def _rows_until(rows: BufferedRows, seq: int) -> int:
-    """How many rows come from operations up to ``seq``, that one included."""
+    """The number of rows from operations up to and including ``seq``."""
     return rows.rows - sum(count for _, count in rows.slices_without(seq, ()))
 
 
@@ -115,7 +115,7 @@ def _wide(first: int, count: int) -> pa.RecordBatch:
 
 
 def _cost(sizes: list[int], total: int) -> tuple[float, int]:
-    """(bytes beside those of one batch of the same rows, chunks)."""
+    """(bytes relative to one batch of the same rows, chunks)."""
     rows, seq = BufferedRows(), 0
     whole = _wide(0, total)
     while rows.rows < total:
@@ -168,7 +168,7 @@ def test_chunks_made_larger_have_the_same_rows_at_every_step(
     assert sum(copied) <= counted
     assert rows.nbytes == counted
     assert _numbers(before, 0, rows.rows) == list(range(rows.rows))
-    # No two neighbours are left that would have gone into one.
+    # No two neighbours that fit into one chunk remain.
     left = rows.chunks()
     assert not any(
         one.schema_number == next_one.schema_number >= 0

@@ -1,4 +1,4 @@
-"""Law: a message reads as the batch that it was made of, made by Arrow or without a copy."""
+"""A message reads as the batch that it was made of, made by Arrow or without a copy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FLAT: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[pa.RecordBatch]:
-    """Some of one schema."""
+    """Batches of one schema."""
     types = draw(st.lists(st.sampled_from(list(FLAT)), min_size=1, max_size=5))
     schema = pa.schema([pa.field(f"c{i}", kind) for i, kind in enumerate(types)])
     times = draw(st.sampled_from([1, SMALL_BYTES]))
@@ -66,7 +66,7 @@ def _parts(
 
 
 def came(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch as a reader of IPC has it: all of it lies in one body."""
+    """The batch as an IPC reader has it, with all its buffers in one body."""
     message = pa.ipc.read_message(batch.serialize())
     return pa.ipc.read_record_batch(message, batch.schema)
 
@@ -89,7 +89,7 @@ def test_each_reads_as_its_batch(made: list[pa.RecordBatch]) -> None:
 
 
 def sent_over_flight(sent: list[pa.RecordBatch], metadata: bytes) -> list[pa.RecordBatch]:
-    """As a server receives them."""
+    """The batches as a server receives them."""
     received: list[pa.RecordBatch] = []
 
     class Server(fl.FlightServerBase):  # type: ignore[misc]
@@ -149,7 +149,7 @@ def test_other_types_are_serialised(column: pa.Array) -> None:
     template = MessageTemplate()
     for _ in range(3):
         batch = pa.record_batch({"n": range(900), "c": pa.concat_arrays([column] * 300)})
-        # A dictionary is told in a message of its own, and tables have none.
+        # Dictionaries have messages of their own, and tables have none.
         one = batch if pa.types.is_dictionary(column.type) else came(batch)
         message = template.message(one)
         assert message == IpcMessage(b"", message.body, message.body.size)
@@ -157,7 +157,7 @@ def test_other_types_are_serialised(column: pa.Array) -> None:
 
 
 def in_a_large_body(rows: int) -> pa.RecordBatch:
-    """Two columns in a body of a megabyte, as nobody but a foe sends it."""
+    """Two columns in a body of a megabyte, as only a hostile client sends it."""
     body = pa.py_buffer(bytes(1 << 20))
     columns = [
         pa.Array.from_buffers(pa.int64(), rows, [None, body.slice(at, 8 * rows)])
@@ -203,7 +203,7 @@ def test_another_layout_of_the_metadata_is_not_understood_and_does_no_harm(data:
 
 
 def test_nulls_that_came_with_a_converted_column_keep_nothing() -> None:
-    """A cast makes new values, and takes the bitmap of nulls over."""
+    """A cast makes new values, but reuses the bitmap of nulls."""
     rows = 1 << 16
     sent = pa.record_batch({"n": pa.array([1, None] * (rows // 2), pa.int32()), "m": range(rows)})
     received = came(sent)

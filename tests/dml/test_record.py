@@ -1,4 +1,4 @@
-"""Log records: what was encoded comes back, and anything else is refused as damaged."""
+"""Encoded log records decode to the same values; other bytes are refused as damaged."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_flipped_byte_gives_damage_or_a_record_and_nothing_else(at: int, flip:
         found = decode_operation(pa.py_buffer(bytes(broken)), {1: SCHEMA})
     except DamagedRecord:
         return
-    # The log's checksums tell wrong bytes from right ones; here it only must not go astray.
+    # The log's checksums detect wrong bytes; the decoder only has to fail cleanly.
     assert found.header.spec_id is not None
 
 

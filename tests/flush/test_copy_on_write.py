@@ -1,4 +1,4 @@
-"""A partition of more rows than there is room for at once is rewritten group after group."""
+"""A partition too large for memory is rewritten group by group."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.drivers.stage import KEYED, KEYS, Stage
 
 
 class WatchedStore(LocalStore):
-    """Refuses once to read a file."""
+    """Fails one read of a file."""
 
     refuse_after = -1
 
     def open(self, path: str) -> pa.NativeFile:
-        """The so-many-th file from now on is not to be had."""
+        """The read counted by ``refuse_after`` fails."""
         if path.endswith(".parquet"):
             self.refuse_after -= 1
             if self.refuse_after == 0:
@@ -82,7 +82,8 @@ def test_neighbours_are_read_only_where_there_is_room(tmp_path: Path, room: int)
             await stage.persist()
             files = len(stage.table.state.files)
             assert files > 4
-            # Every file is small beside this: one touched is written anew with all others.
+            # Every file is small compared with this limit: a touched file is rewritten with all
+            # others.
             stage.file_writer.limits = RewriteLimits(1 << 30, room)
             stage.write(1)
             await stage.persist()

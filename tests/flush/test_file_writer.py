@@ -1,6 +1,6 @@
-"""Laws: rows that no file can be made of, for whatever reason, stay ours and end nothing.
+"""Rows that cannot be encoded stay in memory, and the daemon continues.
 
-Buffers of a partition become files in their order, and room for jobs is given back.
+Buffers of a partition become files in their order, and memory for jobs is released.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def _until(happened: Callable[[], bool]) -> None:
 
 
 class Stubborn(FileWriter):
-    """Makes no file of the first buffer until it may."""
+    """Fails for the first buffer until the test allows it."""
 
     stage = ""
     may = False
@@ -103,7 +103,7 @@ def test_buffers_behind_one_that_cannot_be_encoded_follow_it_in_order(
 
 
 def _frozen(stage: Stage) -> FlushJob:
-    """A buffer of ten rows that nobody persists."""
+    """A buffer of ten rows that is not flushed."""
     stage.write(10)
     stage.on_freeze = lambda job: None
     job = stage.tree.freeze(next(iter(stage.table.partitions.values())))

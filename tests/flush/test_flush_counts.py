@@ -1,4 +1,4 @@
-"""The counts of flushes keep the reason of a failure until its buffer is in files."""
+"""The flush counts keep the reason of a failure until the buffer is in files."""
 
 from __future__ import annotations
 

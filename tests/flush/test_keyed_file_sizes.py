@@ -1,4 +1,4 @@
-"""Files of a keyed table are neither small nor large, whatever goes in and out."""
+"""Files of a keyed table stay between the size limits, through any inserts and deletes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An upload whose commit comes after a horizon: clean-up took its file, and nothing is lost."""
+"""Garbage collection deletes a file before its late commit; the flush repeats the upload."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ HOURS_S = 7200
 
 
 class SlowStore(LocalStore):
-    """Before the answer to some uploads, two hours pass, and somebody cleans the table up."""
+    """Some uploads take two hours, in which another process runs garbage collection."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.slow = 0
-        """How many of the next uploads are."""
+        """The number of the next uploads that are slow."""
         self.taken = 0
         self._counting = threading.Lock()
 

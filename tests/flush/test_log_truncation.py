@@ -1,4 +1,4 @@
-"""Which segments of the log go, and when."""
+"""Which segments of the log are deleted, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The action persist: its version holds every row that was acknowledged before the call."""
+"""The version that the persist action returns has every row acknowledged before the call."""
 
 from __future__ import annotations
 

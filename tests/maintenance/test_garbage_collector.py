@@ -1,4 +1,4 @@
-"""The daemon cleans its tables at leisure: old versions and unlisted files go, rows stay."""
+"""The daemon collects garbage in the background: old versions and unlisted files, never rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _rows(daemon: Daemon) -> list[int]:
 
 
 def _told(daemon: Daemon) -> tuple[dict[str, Any], dict[str, float]]:
-    """What the status says of clean-ups, and the plain metrics after it."""
+    """What the status reports about garbage collection, and the plain metrics after it."""
     status = json.loads(http(daemon.http + "/api/status")[2])
     lines = http(daemon.http + "/metrics")[2].decode().splitlines()
     plain = [line.split() for line in lines if line[:1] != "#" and "{" not in line]

@@ -1,4 +1,4 @@
-"""The daemon writes snapshots of its manifests, and can do without any of them."""
+"""The daemon writes snapshots of its manifests, and works without any of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_snapshot_follows_when_the_changelogs_outweigh_it(daemon: Daemon) -> N
     _write_versions(daemon)
     until(lambda: bool(_snapshots(daemon)), "a snapshot")
     daemon.terminate()
-    # With it the head is readable without the changelogs of before.
+    # With the snapshot, the head is readable without the earlier changelogs.
     newest = int(_snapshots(daemon)[-1].name.split("_")[0])
     for changelog in _manifest(daemon).glob("*.changelog"):
         if int(changelog.name.split("_")[0]) <= newest:

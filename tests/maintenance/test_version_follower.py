@@ -1,4 +1,4 @@
-"""Snapshots of manifests in the background: each when it is due, whatever becomes of the others."""
+"""Manifest snapshots in the background: each is written when due, even if others fail."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _tree() -> BufferTree:
 
 
 class DenyingStore(LocalStore):
-    """Takes no snapshot of the tables in ``denied``."""
+    """Refuses snapshots of the tables in ``denied``."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -80,7 +80,7 @@ def test_a_snapshot_that_cannot_be_written_holds_up_no_other_and_is_tried_again(
 
 
 class HangingStore(LocalStore):
-    """Counts what is read of it."""
+    """Counts reads."""
 
     reads = 0
 
@@ -90,7 +90,7 @@ class HangingStore(LocalStore):
 
 
 def test_a_store_that_is_known_to_be_away_holds_up_no_answer(tmp_path: Path) -> None:
-    """One that hangs would, for as long as its client waits; what must have the newest asks it."""
+    """A hanging store would delay each answer; what needs the newest version still asks it."""
 
     async def main() -> None:
         store, answers = HangingStore(tmp_path / "store"), False

@@ -1,4 +1,4 @@
-"""Names of columns, tables and namespaces: which are refused, and that all others survive."""
+"""Some names of columns, tables and namespaces are refused; all others work everywhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_column_name_that_cannot_be_is_refused(
     }
     with pytest.raises(pa.ArrowInvalid, match="column"):
         put(client, table, pa.record_batch(columns))
-    # In a table that exists, too.
+    # The same in a table that exists.
     put(client, table, pa.record_batch({name_: columns[name_] for name_ in ("time", "host")}))
     with pytest.raises(pa.ArrowInvalid, match="column"):
         put(client, table, pa.record_batch(columns))

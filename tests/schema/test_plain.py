@@ -1,4 +1,4 @@
-"""Every encoding that Arrow has of a column comes out as its plain values, however deep it lies."""
+"""Every Arrow encoding of a column is converted to plain values, at any depth."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def _stored(kind: pa.BaseExtensionType, values: list[Any]) -> Any:
 
 
 def _hiding(kind: pa.DataType, length: int) -> Any:
-    """In the place of the null is a view of so many bytes, of a buffer that is not there."""
+    """The null's view has this length, and points into a buffer that does not exist."""
     valid, views, *texts = pa.array(["a", None, LONG, "b"], pa.string_view()).buffers()
     words = bytearray(views)
     struct.pack_into("<iiii", words, 16, length, 0, 7, 1 << 30)
     array = pa.Array.from_buffers(kind, 4, [valid, pa.py_buffer(words), *texts], 1)
-    array.validate(full=True)  # as what was sent is
+    array.validate(full=True)  # sent batches are validated, too
     return array
 
 
@@ -87,7 +87,7 @@ WRAPPED: dict[str, Callable[[Any], Any]] = {
     "in a fixed-size list": lambda array: pa.FixedSizeListArray.from_arrays(
         array, 2, mask=pa.array([True, False])
     ),
-    # They overlap, lie in another order, and the null has a length.
+    # Views overlap, are out of order, and the null has a length.
     "in a list view": lambda array: pa.ListViewArray.from_arrays(
         pa.array([2, 0, 1, 0], pa.int32()),
         pa.array([2, 3, 1, 0], pa.int32()),
@@ -106,7 +106,7 @@ WRAPPED: dict[str, Callable[[Any], Any]] = {
 
 
 def _values(array: Any) -> list[Any]:
-    """As Python has them, of extension types as well: of their storage."""
+    """The values as Python objects; extension types give their storage."""
     if isinstance(array.type, pa.BaseExtensionType) and array.type != pa.bool8():
         return _values(array.storage)
     values: list[Any] = array.to_pylist()
@@ -137,7 +137,7 @@ def test_a_column_keeps_its_values_in_the_type_of_the_table(name: str, around: s
         found.validate(full=True)
         assert found.schema.field("c").type == kept
         assert found["c"].to_pylist() == expected[start:]
-    # Its size is known before it is made.
+    # The size is known before the conversion.
     assert 0 < plain_bytes(sent, kept) < 1000
 
 
@@ -145,7 +145,7 @@ HUGE = pa.array(["x" * (1 << 20)] * 3, pa.string_view())
 
 
 def _codes(codes: Any) -> Any:
-    """A dictionary of three texts of a megabyte."""
+    """A dictionary of three texts of a megabyte each."""
     return pa.DictionaryArray.from_arrays(codes, HUGE)
 
 
@@ -167,7 +167,7 @@ UNREFERRED: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", UNREFERRED)
 def test_no_more_is_made_of_a_column_than_was_reckoned(name: str) -> None:
-    """Values that no row refers to may be any number of times as large as the batch."""
+    """Values that no row refers to may be many times as large as the batch."""
     column = UNREFERRED[name]
     reckoned = plain_bytes(column, table_type("c", column.type, "us"))
     counted = pa.proxy_memory_pool(pa.default_memory_pool())

@@ -1,4 +1,4 @@
-"""Batches beside a table's schema: narrower types go in, columns are added, clashes are refused."""
+"""Batches with another schema: narrower types fit, columns are added, conflicts are refused."""
 
 from __future__ import annotations
 

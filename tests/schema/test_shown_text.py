@@ -1,4 +1,4 @@
-"""The text that string views show is counted without a look at it, as all may show the same."""
+"""The text in string views is counted without reading it, as all views may show the same text."""
 
 from __future__ import annotations
 

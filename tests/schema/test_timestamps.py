@@ -1,4 +1,4 @@
-"""Units of time: a table keeps microseconds or nanoseconds, and nothing is rounded in silence."""
+"""A table keeps microseconds or nanoseconds; no timestamp is rounded silently."""
 
 from __future__ import annotations
 

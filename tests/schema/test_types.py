@@ -1,4 +1,4 @@
-"""Types as tables keep them, and which of them widen into which."""
+"""The types of table columns, and which of them widen into which."""
 
 from __future__ import annotations
 

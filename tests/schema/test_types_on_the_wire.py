@@ -1,4 +1,4 @@
-"""Types: which are taken, in which form they come back, and which are refused by name."""
+"""Types: which are accepted, how they are returned, and which are refused by name."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_type_that_no_table_takes_is_refused_by_name(
 
 def test_an_extension_type_is_kept_as_its_storage(client: fl.FlightClient, table: Table) -> None:
     uuids = pa.array([b"0123456789abcdef", None], pa.uuid())
-    # One that this Arrow has no class for is known by the metadata of its field alone.
+    # Arrow has no class for this type: only the field's metadata names it.
     metadata = {"ARROW:extension:name": "geoarrow.wkb", "ARROW:extension:metadata": "{}"}
     points = pa.field("point", pa.large_binary(), metadata=metadata)
     schema = pa.schema([pa.field("id", pa.uuid()), points])
@@ -171,7 +171,7 @@ def test_an_extension_type_is_kept_as_its_storage(client: fl.FlightClient, table
 def test_a_zone_that_nobody_knows_is_refused_when_it_comes(
     client: fl.FlightClient, table: Table, zone: str
 ) -> None:
-    """It was taken, and every reader of the table ended in a traceback."""
+    """Such a column was once accepted, and every reader of the table failed with a traceback."""
     times = pa.array([0], pa.int64()).cast(pa.timestamp("us", zone))
     with pytest.raises(pa.ArrowInvalid, match=r"'t'.*'UTC'.*'\+01:00'"):
         put(client, table, pa.record_batch({"t": times}))
@@ -198,7 +198,7 @@ UNTYPED: dict[str, tuple[list[Any], pa.DataType]] = {
 def test_values_of_a_type_that_is_not_known_are_refused_and_nulls_of_it_wait(
     client: fl.FlightClient, table: Table, name: str
 ) -> None:
-    """As libraries make it of values that are all null, or of lists that are all empty."""
+    """Libraries infer these types from values that are all null, or lists that are all empty."""
     values, kind = UNTYPED[name]
     known = pa.array(range(len(values)))
     sent = pa.record_batch({"good": known, "bad": pa.array(values, kind)})
@@ -206,14 +206,14 @@ def test_values_of_a_type_that_is_not_known_are_refused_and_nulls_of_it_wait(
         put(client, table, sent)
     with pytest.raises(pa.ArrowKeyError):
         query(client, table)
-    # Nothing is lost of nulls; in the second batch there is something to lose.
+    # Nulls lose nothing; the second batch has values to lose.
     nulls = pa.record_batch({"good": known, "bad": pa.nulls(len(values), kind)})
     stream = Stream(client, writing(table), sent.schema)
     stream.write(nulls)
     with pytest.raises(pa.ArrowInvalid, match="'bad'"):
         stream.write(sent)
     assert query(client, table).schema.names == ["good"]
-    # A table that has the column says what the type is.
+    # The type of a column that the table already has is used.
     typed = pa.table({"good": known, "bad": pa.array(values, TYPED[name])})
     put(client, table, typed.to_batches()[0])
     put(client, table, sent)

@@ -1,4 +1,4 @@
-"""What is found out in fewer steps is what Arrow's full validation finds."""
+"""The faster validation gives the same verdict as Arrow's full validation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DATA = b"plain text of some length, cut anywhere" * 60
 def _strings(
     ends: np.ndarray, data: bytes, *, large: bool, missing: np.ndarray | None = None, nulls: int = 0
 ) -> pa.Array:
-    """A column of these buffers, as a message may bring it: not looked at."""
+    """A column of these buffers, as a message may contain it: not validated."""
     bits = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
     return pa.Array.from_buffers(
         pa.large_string() if large else pa.string(),
@@ -70,13 +70,13 @@ def test_any_change_of_a_string_column_is_judged_as_arrow_judges_it(
         missing = np.zeros(rows + 1, bool)
         missing[[1 + row for row in nulls[0]]] = True
     count = 0 if nulls is None else max(0, len(nulls[0]) + nulls[1])
-    # Behind a row of its own: pyarrow makes no column whose very first offset is bad.
+    # After one more row, as pyarrow makes no column whose very first offset is bad.
     behind = np.concatenate([[0], ends])
     column = _strings(behind, bytes(data), large=large, missing=missing, nulls=count)
     batch = _batch(column).slice(1 + cut[0], rows - sum(cut))
     said = _verdict(lambda: validate_fully([batch]))
     assert said == _verdict(lambda: batch.validate(full=True))
-    # Together with a good one it is refused all the same.
+    # It is refused together with a good batch as well.
     good = _batch(_strings(ends * 0, b"", large=large))
     alone = said is None
     assert (_verdict(lambda: validate_fully([good, batch])) is None) == alone
@@ -88,7 +88,7 @@ def test_words_in_any_script_are_good_and_half_of_a_character_is_not(large: bool
     whole = np.linspace(0, 200, _ROWS + 1).astype(int) * (len(data) // 200)
     validate_fully([_batch(_strings(whole, data, large=large))])
     cut = whole.copy()
-    cut[cut == len(data) // 200] = 2  # in the midst of the second character
+    cut[cut == len(data) // 200] = 2  # in the middle of the second character
     with pytest.raises(pa.ArrowInvalid, match="UTF8"):
         validate_fully([_batch(_strings(cut, data, large=large))])
 

@@ -1,4 +1,4 @@
-"""Time zones that Arrow, Python, Spark and DuckDB all read, and those that one of them does not."""
+"""Time zones that Arrow, Python, Spark and DuckDB all read, and others that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished flushes of one table whose files nobody ever looks at."""
+"""Finished flushes of one table, with files that are never read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLE = TableBuffer("ns", "t", apply(TableState(), DEFINITION.actions()))
 
 
 class NoRemaker:
-    """Makes nothing anew."""
+    """Encodes no flush again."""
 
     async def encode_rest(self, flush: FinishedFlush, base: TableState) -> tuple[Action, ...]:
         raise NotImplementedError
@@ -32,7 +32,7 @@ class NoRemaker:
 
 
 def frozen(number: int, nbytes: int = 1_000, *, keyed: bool = False) -> BufferHandle:
-    """A frozen buffer of so many bytes."""
+    """A frozen buffer of ``nbytes`` bytes."""
     partition = (1, (number,))
     handle = BufferHandle(partition, keyed=keyed, epoch=1, first_seq=number, segment=1)
     handle.rows.nbytes = nbytes
@@ -41,10 +41,10 @@ def frozen(number: int, nbytes: int = 1_000, *, keyed: bool = False) -> BufferHa
 
 
 def job_of(handle: BufferHandle, atomic: AtomicFlush | None = None) -> FlushJob:
-    """What the freeze of the buffer hands out."""
+    """The job that the freeze of the buffer returns."""
     return FlushJob(TABLE, PartitionBuffer(TABLE.key, handle.partition), handle, atomic)
 
 
 def finished(job: FlushJob) -> FinishedFlush:
-    """Its files, uploaded."""
+    """The job with its files uploaded."""
     return FinishedFlush(job, 0.0, PersistedFiles((), ()), (), TABLE.state, NoRemaker())

@@ -1,8 +1,8 @@
-"""Law: a version has a source's state exactly when it has the last of the rows that belong to it.
+"""A version has a source's state exactly when it has the last row that belongs to the state.
 
 A model of one table: operations with and without sequences go into buffers of three partitions,
-some with a state of one of two sources; buffers are frozen and committed in any order that a
-partition allows. After each commit a disk is lost in thought: what is durable then has to agree.
+some with a state of one of two sources. Buffers are frozen and committed in any order that a
+partition allows. After each commit the model assumes a lost disk, and checks what is durable.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class World:
         self.tree.apply(operation)
 
     def commit(self, partitions: set[int]) -> None:
-        """Commit all that is in the buffers of these partitions."""
+        """Commit everything in the buffers of these partitions."""
         for number in partitions:
             partition = self.table.partitions.get((1, (number,)))
             if partition is not None:
@@ -102,7 +102,7 @@ class World:
         self.agrees()
 
     def shown_is_newest(self) -> None:
-        """What is asked for now is what came last, whatever is committed."""
+        """The reported state is the newest one, whether or not it is committed."""
         for source, last in self.newest().items():
             waiting = self.tree.checkpoints.newest(KEY, source, self.table.state)
             there = self.table.state.checkpoints.get(source)

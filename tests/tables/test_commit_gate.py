@@ -1,4 +1,4 @@
-"""How long a finished flush lingers for others of its table before its commit."""
+"""How long a finished flush waits for others of its table before its commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SMALL = 1_000
 
 
 def all_go(buffers: int, nbytes: int = SMALL, *, then: str = "") -> list[float]:
-    """Expect one more than these, let these come; how long each of them waits, longest last."""
+    """Expect one more buffer than are finished; how long each flush waits, longest last."""
     waits: list[float] = []
     jobs = [job_of(frozen(number, nbytes)) for number in range(buffers + 1)]
 

@@ -1,4 +1,4 @@
-"""Which finished flushes are committed when, whatever comes in whatever order."""
+"""Which finished flushes are committed when, in any order of events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from tests.tables.flushes import finished, frozen, job_of
 
 
 class Table(RuleBasedStateMachine):
-    """One table: buffers are frozen, finished or withdrawn, and commits take what is due."""
+    """One table: buffers are frozen, finished or withdrawn, and commits take the flushes that
+    are due.
+    """
 
     @initialize(keyed=st.booleans())
     def begin(self, keyed: bool) -> None:
@@ -111,7 +113,7 @@ class Table(RuleBasedStateMachine):
             assert not here.issuperset(atomic.members)
 
     def _check_told(self, step: Callable[[], object]) -> None:
-        """Whoever waits for a flush is told when it comes to another state."""
+        """Every change of a flush's state wakes its waiting task."""
         before = {flush: flush.state for flush in self.flushes}
         self.told.clear()
         step()

@@ -1,4 +1,4 @@
-"""Definitions of tables: made by an action or a first write, described as made, never replaced."""
+"""A table's definition comes from an action or a first write, is described as given, and stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished flush goes from state to state as its table of transitions says, in no other way."""
+"""A finished flush makes only the transitions in its table."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Law: persists of a keyed table share a commit; who cannot go in comes again, and holds up nobody.
+"""Flushes of a keyed table share a commit; one that conflicts is retried and delays no other.
 
-While three partitions are committed together, somebody else commits to one of them.
+Another process commits to one of three partitions while they are committed together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from persist.store.local import LocalStore
 from tests.drivers.stage import KEYED_PARTITIONED, PARTITIONS, WRITER, Stage
 
 TOUCHED = 1
-"""The partition that somebody else commits to."""
+"""The partition that another process commits to."""
 ORIGIN = "source"
 COMPACTOR = WriterIdentity("compactor", "1" * 16, 1)
 OTHER = WriterIdentity("other", "2" * 16, 1)
@@ -45,7 +45,7 @@ Meddling = Callable[[Stage], None]
 
 
 class BusyStore(LocalStore):
-    """``meanwhile`` happens once, when the next commit is about to be created."""
+    """Runs ``meanwhile`` once, when the next commit is about to be created."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -71,7 +71,7 @@ def _job(stage: Stage) -> FlushJob:
 
 
 def rewrite(stage: Stage) -> None:
-    """A compaction puts another file in the place of one of the partition's."""
+    """A compaction replaces one of the partition's files."""
     manifest = _manifest(stage)
     ((old, *_),) = [
         adds for key, adds in manifest.load().partitions.items() if key[1] == (TOUCHED,)
@@ -87,7 +87,7 @@ def rewrite(stage: Stage) -> None:
 
 
 def _adopt(stage: Stage, upto: int | None) -> None:
-    """A copy of our log is brought in: this partition's operations up to ``upto``, or all."""
+    """A copy of our log is adopted: this partition's operations up to ``upto``, or all."""
     job, state = _job(stage), _manifest(stage).load()
     handle = job.handle
     upto = handle.last_seq if upto is None else upto
@@ -102,32 +102,32 @@ def _adopt(stage: Stage, upto: int | None) -> None:
 
 
 def adopt_half(stage: Stage) -> None:
-    """The first of the buffer's two operations."""
+    """Adopt the first of the buffer's two operations."""
     _adopt(stage, _job(stage).handle.first_seq)
 
 
 def adopt_all(stage: Stage) -> None:
-    """The whole buffer."""
+    """Adopt the whole buffer."""
     _adopt(stage, None)
 
 
 def adopt_replayed_half(stage: Stage) -> None:
-    """The same, of a buffer that we have from our log, too."""
+    """Adopt half of a buffer that was replayed from our own log as well."""
     stage.catalog.commits.overlap.note_replayed(stage.table, _job(stage).handle)
     adopt_half(stage)
 
 
 def nothing(stage: Stage) -> None:
-    """Nobody else is there."""
+    """No other process commits."""
 
 
 def add(stage: Stage) -> None:
-    """Another daemon has the same keys, and nothing to replace."""
+    """Another daemon adds rows with the same keys, and replaces no files."""
     _add(stage, [])
 
 
 def take_over(stage: Stage) -> None:
-    """And it has taken the origin over, from behind our last sequence on."""
+    """Another daemon adds rows and takes over the origin from after our last sequence."""
     known = _manifest(stage).load().origins.get(ORIGIN)
     ours = (WRITER.ingester_id, 1)
     start = fresh(ORIGIN, ours) if known is None else known
@@ -171,7 +171,7 @@ async def _run(
         (take_over, 3),
         (adopt_half, 3),
         (adopt_replayed_half, 3),
-        # The last one is for the origin: its rows are in.
+        # The last commit only records the origin, whose rows are already in files.
         (adopt_all, 3),
     ],
 )
@@ -186,7 +186,7 @@ def test_what_cannot_go_in_comes_again_and_the_others_go_together(
 
 
 def _check(stage: Stage) -> None:
-    """Files have the last rows, and the daemon shows the newest version."""
+    """Files have the latest rows, and the daemon shows the newest version."""
     manifest = _manifest(stage)
     state = manifest.load()
     assert state == stage.table.state
@@ -216,7 +216,7 @@ def test_what_replication_wrote_goes_in_whole(meddling: Meddling, tmp_path: Path
         assert last - first == (1 if what is nothing else 2)
         _check(stage)
         made.append([len(_files(folder, p)) for p in range(PARTITIONS) if p != TOUCHED])
-    # Who had nothing to do but to wait for another was not made anew.
+    # A flush that only had to wait for another one was not encoded again.
     assert made[0] == made[1] and all(made[0])
 
 
@@ -225,7 +225,7 @@ def _files(folder: Path, partition: int) -> list[Path]:
 
 
 def test_a_set_never_has_half_of_an_operation(tmp_path: Path) -> None:
-    """Of a new epoch, where buffers of the old one are left."""
+    """Operations of a new epoch, while buffers of the old one remain."""
     stage = Stage(tmp_path, KEYED_PARTITIONED)
     frozen: list[FlushJob] = []
 
@@ -238,7 +238,7 @@ def test_a_set_never_has_half_of_an_operation(tmp_path: Path) -> None:
         assert len({job.atomic for job in frozen}) == 1
         stage.write(1, messages=1)  # of the first partition
         stage.epoch = 2
-        stage.write(2, messages=1)  # of the others
+        stage.write(2, messages=1)  # of the other partitions
         stage.write(PARTITIONS, messages=1)
 
     trio.run(run)

@@ -1,4 +1,4 @@
-"""A daemon whose table is switched to another version, and back: queries, writes, followers."""
+"""A daemon whose table is switched to another version and back: queries, writes, followers."""
 
 from __future__ import annotations
 
@@ -42,31 +42,30 @@ from tests.drivers.wire import (
 TABLE: Table = ("n", "t")
 KEYED: Table = ("n", "k")
 BEFORE_CURRENT = 5
-"""The change of a switch that makes the version count, after two commits of two changes."""
+"""The change of a switch that makes the version current, after two commits of two changes each."""
 
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon that persists when asked and looks for others' commits at each query."""
+    """A daemon that flushes on request and looks for other processes' commits at each query."""
     with Daemon.start(tmp_path / "data", persist__max_age="1h", manifest__refresh="10ms") as daemon:
         yield daemon
 
 
 @pytest.fixture
 def client(daemon: Daemon) -> Iterator[fl.FlightClient]:
-    """A connection to it."""
     with fl.connect(daemon.flight) as client:
         yield client
 
 
 @pytest.fixture
 def store(daemon: Daemon) -> ObjectStore:
-    """Its store, as a push has it."""
+    """The daemon's store, as a push opens it."""
     return open_store(f"file://{daemon.data_dir / 'store'}")
 
 
 def write(client: fl.FlightClient, first: int, count: int = 10) -> None:
-    """Rows that stay in the buffer."""
+    """Write rows that stay in the buffer."""
     put(client, TABLE, numbers(first, count))
 
 
@@ -125,7 +124,7 @@ def test_a_rollback_shows_all_that_was_acknowledged_meanwhile(
 def test_a_flush_that_meets_the_seal_goes_to_the_new_version(
     client: fl.FlightClient, store: ObjectStore
 ) -> None:
-    """The daemon learns of the switch by its commit, and finishes one that was left half done."""
+    """The daemon learns of the switch when it commits, and completes the interrupted switch."""
     write(client, 0)
     persist(client, TABLE)
     version = pushed(store)
@@ -143,7 +142,7 @@ def test_a_flush_that_meets_the_seal_goes_to_the_new_version(
 
 
 def half_switch(store: ObjectStore, version: int) -> None:
-    """A switch whose last step is left to others."""
+    """A switch whose last step is left to other processes."""
     stopping: Any = KillingStore(store, BEFORE_CURRENT, done=False)
     with pytest.raises(Killed):
         switch_version(stopping, *TABLE, version)
@@ -152,7 +151,7 @@ def half_switch(store: ObjectStore, version: int) -> None:
 def test_a_query_under_way_ends_with_the_version_that_it_began_with(
     client: fl.FlightClient, store: ObjectStore
 ) -> None:
-    """Also rows of a buffer that goes into a file of the new version meanwhile."""
+    """The same holds for rows of a buffer that is flushed into the new version meanwhile."""
     for first in range(0, 200_000, 20_000):
         write(client, first, 20_000)
         if first < 100_000:
@@ -223,7 +222,7 @@ def test_a_keyed_table_is_switched_under_its_writes(
 def test_writers_and_readers_notice_nothing_of_switches_and_rollbacks(
     client: fl.FlightClient, daemon: Daemon, store: ObjectStore
 ) -> None:
-    """Each acknowledged row once, through swaps of a version that has all rows, and rollbacks."""
+    """Each acknowledged row is stored once, through swaps of a complete version, and rollbacks."""
     write(client, 0)
     persist(client, TABLE)
     written, done = [10], threading.Event()
@@ -322,7 +321,7 @@ def test_a_log_is_adopted_into_the_version_that_counts(tmp_path: Path, half: boo
 def test_a_daemon_that_slept_until_its_version_was_deleted_goes_on_in_the_new_one(
     tmp_path: Path,
 ) -> None:
-    """It is told by nobody, and has what it knows of the old one in memory."""
+    """The daemon is not notified, and has the old version in memory."""
     told: dict[str, Any] = {
         "persist__max_age": "1h",
         "manifest__refresh": "1h",

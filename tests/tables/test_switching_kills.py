@@ -1,8 +1,8 @@
-"""Swaps and rollbacks under a stream of writes, while pushers and daemons are killed at any step.
+"""Swaps and rollbacks under a stream of writes; pushers and daemons are killed at any step.
 
-A push has the rows of the version that counts, as they were when it began; what is streamed until
-the swap goes along, and what is streamed behind it goes back. So after each step every acknowledged
-row has to be in the version that counts, once, and at the end in version 1.
+A push has the rows of the current version as of its start. Rows streamed before the swap are
+carried over, and rows streamed after it are carried back by a rollback. After each step, the
+current version has every acknowledged row exactly once; at the end that is version 1.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ TABLE: Table = ("n", "t")
 SCHEMA = pa.schema([("i", pa.int64()), ("v", pa.int64())])
 BATCH = 10
 STEPS = 6
-"""A switch makes five changes in the store beside the files that go along."""
+"""A switch makes five changes in the store, besides the files that it carries over."""
 
 
 class Writing:
-    """A client that sends batches of an origin, and again what was not acknowledged.
+    """A client that sends batches of an origin, and repeats those that were not acknowledged.
 
     In a keyed table the last row of a batch changes one of the batch before.
     """
@@ -49,13 +49,13 @@ class Writing:
         self._thread: threading.Thread | None = None
 
     def begin(self, flight: str) -> None:
-        """Go on writing to the daemon that is there now, until it is gone."""
+        """Continue writing to the daemon that runs now, until it ends."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._run, args=(flight,))
         self._thread.start()
 
     def end(self) -> None:
-        """Stop, or see that it has."""
+        """Stop writing, and wait for the thread."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -70,7 +70,7 @@ class Writing:
         return pa.record_batch([pa.array(keys, pa.int64()), values], schema=SCHEMA)
 
     def rows(self, count: int) -> dict[int, int]:
-        """The rows of so many batches: ``v`` by ``i``."""
+        """The rows of the first ``count`` batches: ``v`` by ``i``."""
         found: dict[int, int] = {}
         for sequence in range(1, count + 1):
             columns = self.batch(sequence).to_pydict()
@@ -78,7 +78,7 @@ class Writing:
         return found
 
     def is_past(self, count: int) -> bool:
-        """Whether so many batches are acknowledged."""
+        """Whether that number of batches is acknowledged."""
         return self.acknowledged > count
 
     def _run(self, flight: str) -> None:
@@ -97,14 +97,16 @@ class Writing:
 
 
 class KillingBesideFiles(KillingStore):
-    """Counts changes of manifests and of what counts, not those of data files."""
+    """Counts changes to manifests and to the current version, but not to data files."""
 
     def put(self, path: str, data: Any) -> PutInfo:
         return self._inner.put(path, data) if "/data/" in path else super().put(path, data)
 
 
 def killed_at(step: int, move: Callable[[Any], object], store: ObjectStore) -> bool:
-    """Whether the process that makes a move ended at this change of it, half before, half after."""
+    """Whether the process was killed at this step of a move; even steps take effect, odd ones do
+    not.
+    """
     kind = KillingBesideFiles if step < STEPS else KillingStore
     killing: Any = kind(store, step, done=step % 2 == 0)
     try:
@@ -115,7 +117,7 @@ def killed_at(step: int, move: Callable[[Any], object], store: ObjectStore) -> b
 
 
 def brought_to_its_end(store: ObjectStore, move: Callable[[Any], object], target: int) -> None:
-    """A move that was left somewhere: the daemon ends what is sealed, else it is made again."""
+    """A move that was interrupted: the daemon completes a sealed one, others are repeated."""
     manifest = Manifest(store, *TABLE)
     if manifest.table_version != target and manifest.load().sealed is None:
         move(store)
@@ -123,12 +125,14 @@ def brought_to_its_end(store: ObjectStore, move: Callable[[Any], object], target
 
 
 def start(data: Path, **settings: Any) -> Daemon:
-    """A daemon that persists when asked, and looks for others' commits all the time."""
+    """A daemon that flushes on request and looks for other processes' commits all the time."""
     return Daemon.start(data, persist__max_age="1h", manifest__refresh="10ms", **settings)
 
 
 def check(daemon: Daemon, writing: Writing, *, keyed: bool) -> None:
-    """A query has all that was acknowledged before it, once, and nothing older."""
+    """A query returns every row acknowledged before it exactly once, and no older version of
+    one.
+    """
     count = writing.acknowledged
     with fl.connect(daemon.flight) as client:
         columns = query(client, TABLE).to_pydict()
@@ -146,7 +150,7 @@ def test_each_acknowledged_row_is_in_the_version_that_counts_once(
     data, writing, version = tmp_path / "data", Writing("o", 0, keyed=keyed), 1
     store = open_store(f"file://{data / 'store'}")
     daemon = start(data)
-    # Another one, which nobody kills, writes to the same table; a keyed one has one writer.
+    # Another daemon, which is never killed, writes to the same table; a keyed table has one writer.
     beside = start(tmp_path / "beside", id="beside", store=store.url)
     others = Writing("beside", 1_000_000)
     try:
@@ -186,7 +190,7 @@ def test_each_acknowledged_row_is_in_the_version_that_counts_once(
             with fl.connect(each.flight) as client:
                 persist(client, TABLE)
         with fl.connect(daemon.flight) as client:
-            # A stale look is possible only within manifest.refresh.
+            # A stale read is possible only within manifest.refresh.
             until(lambda: len(rows(client, TABLE)) >= len(expected), "all")
             columns = query(client, TABLE).to_pydict()
         assert Counter(zip(columns["i"], columns["v"], strict=True)) == Counter(expected.items())

@@ -1,4 +1,4 @@
-"""A namespace makes as many tables as it may have, asked for at once or after a restart."""
+"""A namespace stays within its table limit, under concurrent requests and after a restart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUOTAS = QuotasSettings(namespaces={"few": NamespaceQuota(tables=3)})
 
 
 def started(folder: Path, epoch: int) -> Catalog:
-    """A daemon's catalogue, just started: it has opened no table."""
+    """The catalogue of a daemon that has just started, and has opened no table."""
     tree = BufferTree(
         MemoryLedger(Watermarks(1, 1, 1)),
         Origins(),
@@ -59,7 +59,7 @@ def test_tables_asked_for_at_once_and_those_of_before_a_restart_count(tmp_path: 
         await make(catalog, "few", "one_more")
         assert len(refused) == 6
         for name in few:
-            await make(catalog, "few", name)  # what is there can be written
+            await make(catalog, "few", name)  # existing tables can be written
         await make(catalog, "other", "one_more")
         assert len(refused) == 6
         assert len(await catalog.names()) == 12

@@ -1,4 +1,4 @@
-"""Schemas of many columns are looked at beside the loop; the answer is of the table as it is."""
+"""Wide schemas are compared in a thread; the answer is for the table's current definition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_answer_is_of_the_table_that_there_is_on_return() -> None:
 
     def look(definition: TableDefinition) -> int:
         asked.append(definition.schema_id)
-        if len(asked) == 1:  # another stream brings the column meanwhile
+        if len(asked) == 1:  # another stream adds the column meanwhile
             wider = widened(definition, sent)
             table.install(apply(table.state, [wider.schema_action()]))
         return len(definition.schema)
@@ -50,7 +50,7 @@ def test_the_answer_is_of_the_table_that_there_is_on_return() -> None:
 
 
 def test_a_plan_is_of_the_definition_that_it_is_asked_for() -> None:
-    """What was made beside the loop for a table that has changed since is not used."""
+    """A plan made in the thread is discarded when the table has changed since."""
     sent, plans = schema(2), Plans(itertools.count(1))
     before = automatic_definition(schema(1))
     table, now = table_of(before), widened(before, sent)

@@ -1,4 +1,4 @@
-"""Rows as dicts, and back: nothing is lost on the way, or it is an error."""
+"""Rows are converted to dicts and back without loss, or with an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answer = dict[str, Any] | Signal
 
 
 class Calls(RowTransformer):
-    """Answers with what a function says."""
+    """Answers with the result of a function."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], Any], out: pa.Schema | None) -> None:
         self._answer = answer
