@@ -1,4 +1,4 @@
-"""One item is made while the one before it is used, and nothing is left behind."""
+"""The next item is prepared while the current one is used, and no thread or item is left behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_next_one_is_made_meanwhile_and_only_that_one() -> None:
     items = one_ahead(make())
     for number in range(4):
         assert next(items) == number
-        # While this one is in our hands the next one is being made, in another thread.
+        # While this item is in use, another thread prepares the next one.
         assert asked_for[number + 1].wait(20)
         assert begun == list(range(min(number + 2, 4)))
 

@@ -1,7 +1,7 @@
-"""Law: a disk for a test fails where it is told to, and nowhere else.
+"""Disks that fail where a test tells them to, and nowhere else.
 
-`FaultyDisk` is the real disk with faults in it. `CrashDisk` is in memory and can lose power: what
-was not synced is then there or not, sector by sector, name by name, in any combination.
+`FaultyDisk` is the real disk with injected faults. `CrashDisk` is in memory and can lose power:
+each unsynced sector and file name is then kept or lost, in any combination.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wal.disk import Disk, Mode, Piece
 
 
 def require_zeroing(folder: Path) -> None:
-    """Skip the test where the file system of a folder cannot zero a file in its room."""
+    """Skip the test if the folder's file system cannot zero a file in place."""
     disk = Disk()
     fd = disk.open(folder / "zeroed", "create")
     try:
@@ -35,7 +35,7 @@ def require_zeroing(folder: Path) -> None:
 
 
 class FaultyDisk(DirectDisk):
-    """Calls are counted by name; a fault may stand before any of them."""
+    """Counts calls by name; a test can make any of them fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class FaultyDisk(DirectDisk):
         times: int = 10**9,
         only: Callable[[Any], bool] = lambda _: True,
     ) -> None:
-        """Let `call` fail with `error`, after `skip` good ones, `times` times."""
+        """Let `call` fail with `error`, after `skip` successful calls, `times` times."""
         left = [skip, times]
 
         def fault(subject: Any) -> None:
@@ -72,12 +72,12 @@ class FaultyDisk(DirectDisk):
         self._faults[call] = action
 
     def heal(self, *calls: str) -> None:
-        """No more faults in `calls`, or anywhere."""
+        """Remove the faults in `calls`, or all of them."""
         for call in calls or tuple(self._faults):
             self._faults.pop(call, None)
 
     def write_short_once(self, count: int) -> None:
-        """The next write takes only `count` bytes."""
+        """Let the next write take only `count` bytes."""
         self._short = count
 
     def names(self) -> list[str]:
@@ -135,7 +135,7 @@ class FaultyDisk(DirectDisk):
 
 
 class PowerLost(BaseException):
-    """The machine is gone in the middle of a call."""
+    """The machine loses power in the middle of a call."""
 
 
 class CrashDisk(Disk):
@@ -152,7 +152,7 @@ class CrashDisk(Disk):
         self.lost = False
 
     def after_crash(self, seed: int) -> CrashDisk:
-        """What a machine finds that comes up again."""
+        """The disk that the machine finds after the power loss."""
         rng = random.Random(seed)
         names = dict(self._durable_names)
         for path, file in self._unsynced_names:
@@ -171,7 +171,7 @@ class CrashDisk(Disk):
         return disk
 
     def spend(self) -> None:
-        """One call less until power is lost: for something else in the same machine."""
+        """Count down the calls until power is lost, also for other parts of the same machine."""
         with self._lock:
             self._change()
 
@@ -225,7 +225,7 @@ class CrashDisk(Disk):
         with self._lock:
             data = b"".join(pieces)
             if self.calls_left == 0:
-                # Power is lost in the middle of a write: some of it went out.
+                # Power is lost in the middle of a write: part of it was written.
                 self._open[fd].write(offset, data[: len(data) // 2])
             self._change()
             self._open[fd].write(offset, data)

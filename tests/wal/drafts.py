@@ -11,7 +11,7 @@ Note = Callable[[object, BaseException | None], None]
 
 
 class TextDraft(Draft):
-    """One payload, which is unfit if it has a question mark."""
+    """One payload; it is unfit if it contains a question mark."""
 
     __slots__ = ("_note", "payload")
 
@@ -25,7 +25,7 @@ class TextDraft(Draft):
 
 
 def join(drafts: list[Draft]) -> list[Entry]:
-    """One entry of all that are fit, in sessions not refused, with a sequence for each."""
+    """One entry of all fit drafts in sessions without a refusal, with a sequence for each."""
     fit = [draft for draft in drafts if isinstance(draft, TextDraft) and _is_fit(draft)]
     if not fit:
         return []

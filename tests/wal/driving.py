@@ -31,7 +31,7 @@ SMALL = LogSettings(segment_bytes=4096)
 
 
 def in_trio(test: Callable[[Path], Coroutine[None, None, None]]) -> Callable[[Path], None]:
-    """The test, in a run of trio."""
+    """Run the test in trio."""
 
     @wraps(test)
     def run(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def operation(payload: bytes, *preambles: Preamble) -> Entry:
 
 
 class Answers:
-    """What became of each entry: None, or the error. Waits are events, not polls."""
+    """The outcome of each entry: None, or the error. Waits are events, not polls."""
 
     def __init__(self) -> None:
         self.by_entry: dict[Entry, BaseException | None] = {}
@@ -69,7 +69,7 @@ class Answers:
         return [self.by_entry[entry] for entry in entries]
 
     async def write(self, log: Log, *payloads: bytes) -> list[Entry]:
-        """Append, wait, and see that all were taken."""
+        """Append, wait, and check that every entry was accepted."""
         entries = [operation(payload) for payload in payloads]
         self.append(log, *entries)
         errors = await self.wait(*entries)
@@ -82,7 +82,7 @@ class Answers:
 
 
 class Running:
-    """A log that runs, and what it handed on."""
+    """A running log, and the entries that it applied."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -94,7 +94,7 @@ class Running:
 
 
 class Stored:
-    """Which entries are stored, and what was applied when each was."""
+    """The stored entries, and how many were applied when each was stored."""
 
     def __init__(self, state: Running) -> None:
         self._state = state
@@ -107,7 +107,7 @@ class Stored:
 
 
 async def started(directory: Path, **more: Any) -> Log:
-    """A new log that takes entries, and that nothing runs yet."""
+    """A new log that accepts entries but does not run yet."""
     log = Log(directory, SMALL, **more)
     await log.recover()
     await log.start(IDENTITY, 1)
@@ -148,7 +148,7 @@ async def write_killed(directory: Path, *payloads: bytes, settings: LogSettings 
 async def recovered_records(
     directory: Path, disk: Disk | None = None
 ) -> tuple[Recovered, list[Record]]:
-    """What the log holds, as a start sees it."""
+    """The content of the log, as a start sees it."""
     log = Log(directory, SMALL, disk=disk)
     recovered = await log.recover()
     records = [record async for chunk in log.replay() for record in chunk]
@@ -156,7 +156,7 @@ async def recovered_records(
 
 
 async def in_a_thread(call: Callable[[], object]) -> None:
-    """Call it beside the loop, and wait until it is through."""
+    """Run the call in a thread, and wait until it returns."""
     with trio.fail_after(20):
         await trio.to_thread.run_sync(call)
 
@@ -170,10 +170,10 @@ def segment_files(directory: Path) -> list[Path]:
 
 
 async def trimmed(disk: FaultyDisk, segments: int) -> None:
-    """Return when so many segments have been cut to their lengths."""
+    """Return when that many segments have been trimmed."""
     await to_thread_until(lambda: disk.names().count("truncate") >= segments, "trimmed segments")
 
 
 async def to_thread_until(happened: Callable[[], bool], what: str) -> None:
-    """As `until`, beside the loop."""
+    """Like `until`, but in a thread."""
     await trio.to_thread.run_sync(until, happened, what)

@@ -10,7 +10,7 @@ from tests.wal.disks import FaultyDisk
 
 
 class HeldDisk(FaultyDisk):
-    """Holds a data sync until it is let go; tells when one has begun."""
+    """Holds a data sync until the test releases it, and reports when one has begun."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class HeldDisk(FaultyDisk):
         self.let_go = threading.Event()
 
     def hold(self, then: OSError | None = None, *, call: str = "fdatasync") -> None:
-        """Let data syncs from now on wait for ``let_go``, and fail where ``then`` is given."""
+        """Hold data syncs until ``let_go`` is set; they fail with ``then`` if given."""
 
         def wait(_: object) -> None:
             self.held.set()
@@ -34,7 +34,7 @@ class HeldDisk(FaultyDisk):
 
 
 class SteppedDisk(FaultyDisk):
-    """Does one data sync for each `step`, from `hold` on."""
+    """Does one data sync for each `step` after `hold`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class SteppedDisk(FaultyDisk):
         self._steps = threading.Semaphore(0)
 
     def hold(self) -> None:
-        """Let every data sync from now on wait for its step."""
+        """Hold every later data sync until its step."""
 
         def wait(_: object) -> None:
             self._begun.release()
@@ -55,5 +55,5 @@ class SteppedDisk(FaultyDisk):
         assert await trio.to_thread.run_sync(lambda: self._begun.acquire(timeout=20))
 
     def step(self, syncs: int = 1) -> None:
-        """Let so many go on."""
+        """Release that many syncs."""
         self._steps.release(syncs)

@@ -1,4 +1,4 @@
-"""The log of a killed process, byte by byte, which tests cut, flip and recover."""
+"""The log of a killed process, which tests cut, flip and recover byte by byte."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def recover(folder: Path) -> list[bytes]:
 
 
 def recover_or_refuse(folder: Path) -> list[bytes] | LogDamaged | LogTooNew:
-    """The same, or why the start was refused."""
+    """The same, or the error that refuses the start."""
     try:
         return recover(folder)
     except (LogDamaged, LogTooNew) as exc:

@@ -29,7 +29,7 @@ from wal import Draft, Entry, LogClosed, LogFailed, RecordKind
 
 
 class Syncs(HeldDisk):
-    """Notes which thread syncs."""
+    """Records which thread syncs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ async def test_the_appending_thread_writes_an_idle_log_and_the_logs_thread_a_bus
         async with trio.open_nursery() as nursery:
             nursery.start_soon(in_a_thread, partial(state.log.append, first))
             await disk.wait_until_held()
-            # Neither waits for the one that writes, nor writes beside it.
+            # These neither wait for the thread that writes, nor write concurrently.
             await in_a_thread(partial(state.log.append, second))
             state.log.append_nowait(third)
             assert len(disk.threads) == 1
@@ -68,7 +68,8 @@ async def test_the_appending_thread_writes_an_idle_log_and_the_logs_thread_a_bus
         names = [thread.name for thread in disk.threads]
         assert names[0] != "wal-append"
         assert names[1:] == ["wal-append"]
-        # Its thread answers before it rests: soon, again whoever comes writes.
+        # The log's own thread keeps writing for a short time; after that, the appending thread
+        # writes.
         written = [b"0", b"1", b"2"]
         with trio.fail_after(20):
             while disk.threads[-1].name == "wal-append":
@@ -92,7 +93,7 @@ async def test_a_stored_entry_is_reported_before_it_is_applied_and_found_by_a_ca
         for entry in entries:
             entry.on_stored, entry.on_done = stored.note, state.answers.note
         assert state.log.settled
-        # The loop does nothing else meanwhile: what is stored cannot have been applied.
+        # The loop is blocked meanwhile, so stored entries cannot have been applied.
         thread = threading.Thread(target=lambda: _append_all(state, entries))
         thread.start()
         thread.join(20)
@@ -101,7 +102,7 @@ async def test_a_stored_entry_is_reported_before_it_is_applied_and_found_by_a_ca
         state.log.catch_up()
         assert state.applied == entries
         assert state.log.settled
-        # Nothing is applied or answered again.
+        # No entry is applied or answered twice.
         assert await state.answers.wait(*entries) == [None, None]
         await state.answers.write(state.log, b"three")
         assert [entry.seq for entry in state.applied] == [1, 2, 3]
@@ -120,7 +121,7 @@ async def test_a_waiting_reader_continues_when_all_stored_entries_are_applied(
 
         def append_and_wait() -> None:
             state.log.append(entry)
-            # The loop waits for this thread: nobody can apply it yet.
+            # The loop waits for this thread, so the entry cannot have been applied.
             found.append(state.log.wait_settled(0.0))
             waiting.set()
             found.append(state.log.wait_settled(20.0))
@@ -178,7 +179,7 @@ async def test_drafts_become_entries_in_the_thread_that_appends(tmp_path: Path) 
 async def test_many_threads_append_each_in_its_own_order_and_nothing_is_lost(
     tmp_path: Path,
 ) -> None:
-    """Whoever writes leaves the rest to somebody, however the threads meet."""
+    """The writing thread hands over the remaining entries, in any interleaving of the threads."""
     threads, each = 8, 60
     async with running(tmp_path) as state:
         entries = {

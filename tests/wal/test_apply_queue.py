@@ -1,4 +1,4 @@
-"""The writing thread tells the loop of its groups; of small ones only if a reader or caller
+"""The writing thread tells the loop about its groups; about small ones only if a reader or caller
 waits.
 """
 
@@ -24,11 +24,11 @@ from wal import LogFull, LogSettings
 async def left_to_be_told(
     directory: Path, *, at_once_s: float | None = None, **more: Any
 ) -> AsyncIterator[tuple[Running, Stored]]:
-    """A log whose loop looks for what was written once an hour, unless it is told.
+    """A log whose loop looks for new groups only once an hour, unless it is told.
 
     Args:
-        at_once_s: for so long after somebody has had to wait it is told of each group. Where this
-            is given, it does not look for more behind what it was told of, either.
+        at_once_s: How long after a wait the loop is told about each group. If given, the loop does
+            not look for further groups either.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wal.apply_queue, "CATCH_UP_S", 3600.0)
@@ -51,11 +51,11 @@ async def test_the_writing_thread_says_when_the_loop_may_apply_its_group(tmp_pat
         assert state.applied == []
         state.log.tell()
         assert await state.answers.wait(first) == [None]
-        # Who is answered on the loop does not depend on it.
+        # An answer on the loop does not depend on `tell`.
         second.on_done = state.answers.note
         await in_a_thread(partial(state.log.append, second))
         assert await state.answers.wait(second) == [None]
-        state.log.tell()  # nothing is left to be told
+        state.log.tell()  # no group is pending
 
 
 @in_trio
@@ -65,8 +65,8 @@ async def test_groups_are_applied_together_or_when_a_reader_waits(tmp_path: Path
         entries = [operation(b"small") for _ in range(40)]
         for entry in entries:
             entry.on_stored, entry.on_done = stored.note, state.answers.note
-        # The loop is told of the first, and would look for others by itself in an hour.
-        # (Whoever appends writes, as the log's own thread sleeps: that is then done on return.)
+        # The loop is told about the first group, and would look for others only in an hour. (The
+        # appending thread writes, as the log's own thread sleeps; its write is done on return.)
         await in_a_thread(partial(state.log.append, entries[0]))
         state.log.tell()
         assert await state.answers.wait(entries[0]) == [None]
@@ -77,7 +77,7 @@ async def test_groups_are_applied_together_or_when_a_reader_waits(tmp_path: Path
         assert state.applied == entries[:1]
         await in_a_thread(partial(state.log.wait_settled, 20.0))
         assert state.applied == entries[:2]
-        # It is told of many, whoever writes them, and of much.
+        # The loop is told about many groups, by any thread, and about large ones.
         for entry in entries[2:33]:
             await in_a_thread(partial(state.log.append, entry))
             state.log.tell()
@@ -119,7 +119,7 @@ async def test_the_loop_checks_for_groups_until_none_arrive(tmp_path: Path) -> N
                 entry.on_stored, entry.on_done = stored.note, state.answers.note
                 await in_a_thread(partial(state.log.append, entry))
                 state.log.tell()
-            # The second one is found whether the loop was told of it or not.
+            # The second group is found whether or not the loop was told about it.
             assert await state.answers.wait(second) == [None]
             assert len(state.applied) == 2 * (number + 1)
             await trio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Callers that return at once are waited for, others are not, and no wait is long."""
+"""The log waits for callers that return at once, and for no others; no wait is long."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DelayedGroup:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.delay = CommitDelay(self.lock)
-        # Who waits in vain is noticed.
+        # So long that a useless wait fails the test.
         self.delay.wait_s = self.delay.most_s = PATIENCE_S
 
     def arrive(self, *callers: int) -> None:
@@ -52,12 +52,12 @@ class DelayedGroup:
         return self.delay.is_waiting
 
     def waiting(self, meanwhile: Callable[[], object]) -> float:
-        """Wait in a thread, do something while it does; how long it took."""
+        """Wait in a thread and call ``meanwhile``; return the duration of the wait."""
         began = time.monotonic()
         thread = threading.Thread(target=self.wait)
         thread.start()
         until(self._is_waited_for, "the thread to wait")
-        with self.lock:  # it has let go of it, and waits
+        with self.lock:  # the thread has released the lock, and waits
             pass
         meanwhile()
         thread.join(2 * PATIENCE_S)
@@ -70,7 +70,7 @@ def test_a_group_waits_until_the_callers_of_the_last_one_return() -> None:
     group.go()
     group.arrive(2)
     assert group.waiting(lambda: group.arrive(7, 3, 1)) < PATIENCE_S
-    # All are here already.
+    # All callers have arrived.
     group.wait()
     group.go()
     group.arrive(1, 2, 3, 7)
@@ -106,7 +106,7 @@ def test_each_caller_extends_the_wait() -> None:
     group.delay.wait_s = 2.0
     group.arrive(1, 2, 3)
     group.go()
-    # Each in less than that, and all in more, by clocks that the condition waits by.
+    # Each pause is shorter than the wait and their sum is longer, by the clock of the condition.
     assert group.waiting(lambda: come_slowly(group, every_s=0.8)) > 2.0
     assert not group.delay.failed
 
@@ -133,12 +133,12 @@ def test_callers_that_do_not_return_are_waited_for_less_and_less_often() -> None
         group.go()
         group.arrive(*range(6))
         group.go()
-        group.arrive(*range(5))  # of six
+        group.arrive(*range(5))  # of six callers
         waits += group.delay.skips == 0
         group.wait()
     assert waits < 20
     assert group.delay.backoff == MAX_SKIPPED
-    # With those who come back it is soon as it was.
+    # Callers that return soon reset the backoff.
     waits_that_end_well(group, 2 * MAX_SKIPPED)
     assert group.delay.backoff == 0
 
@@ -172,7 +172,7 @@ def waits_that_end_well(group: DelayedGroup, times: int) -> None:
 def test_a_held_or_closed_log_does_not_wait_for_callers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next group would wait for two callers that never come back."""
+    """Without that, the next group would wait for two callers that never return."""
     monkeypatch.setattr(commit_delay, "WAIT_S", PATIENCE_S)
     monkeypatch.setattr(commit_delay, "MOST_S", PATIENCE_S)
 

@@ -1,7 +1,7 @@
-"""Power is lost at any call, twice, and the disk keeps any part of what was not synced.
+"""Power is lost at any call, twice; the disk keeps any part of the unsynced writes.
 
-After each start: everything acknowledged is there once, in order; nothing was never sent; and
-what one start showed, the next one shows too.
+After each start, every acknowledged record exists once, in order. No record was never sent, and
+the next start finds every record that this one found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ FOLDER = Path("/log")
 
 
 class Life:
-    """One process: what it sent, what was acknowledged, what it saw when it started."""
+    """One process: the records that it sent, that were acknowledged, and that it found at its
+    start.
+    """
 
     def __init__(self, disk: CrashDisk, settings: LogSettings, epoch: int) -> None:
         self.disk = disk
@@ -66,7 +68,7 @@ class Life:
             await log.close()
 
     async def after_burst(self) -> None:
-        """Let others go on."""
+        """Let other tasks run."""
         await trio.lowlevel.checkpoint()
 
     def run(self, sizes: list[int], calls: int) -> None:
@@ -76,7 +78,7 @@ class Life:
         except* PowerLost:
             pass
         except* (LogClosed, LogFailed):
-            # The log's own thread was there first when power was lost, and refuses what comes.
+            # The log's own thread noticed the power loss first, and the log refuses further calls.
             if not self.disk.lost:
                 raise
 
@@ -118,7 +120,7 @@ def test_a_crash_at_any_disk_call_keeps_every_acknowledged_record_once(
         if mode == "commit":
             kept = kept + life.acknowledged
         disk = disk.after_crash(seed + epoch)
-    # The last of these lives was not cut short, and closed its log: nothing is torn now.
+    # The last of these lives ended cleanly and closed its log, so no tail is torn.
     last = Life(disk, SMALL, 99)
     last.run([], 10**6)
     assert last.seen is not None

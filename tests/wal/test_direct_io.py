@@ -1,4 +1,4 @@
-"""A file has the same bytes, whether they were written directly or through the page cache."""
+"""Direct writes and writes through the page cache produce the same bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILE_BYTES = 16 * BLOCK_BYTES
 
 
 class CountedWrites:
-    """Counts what goes around the page cache, and may refuse the next write that does."""
+    """Counts direct writes, and can refuse the next one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.direct = 0
@@ -44,12 +44,12 @@ class CountedWrites:
 
 @pytest.fixture
 def writes(monkeypatch: pytest.MonkeyPatch) -> CountedWrites:
-    """All writes of this process by ``os.pwritev``."""
+    """All writes of this process through ``os.pwritev``."""
     return CountedWrites(monkeypatch)
 
 
 def require_direct_writes(folder: Path) -> None:
-    """Skip the test where the file system of a folder has none."""
+    """Skip the test if the folder's file system does not support direct writes."""
     try:
         fd = os.open(folder / "probe", os.O_WRONLY | os.O_CREAT | os.O_DIRECT)
     except OSError:
@@ -60,7 +60,7 @@ def require_direct_writes(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Append:
-    """A group behind the last one."""
+    """A group after the last one."""
 
     sizes: tuple[int, ...]
 
@@ -75,7 +75,7 @@ class Overwrite:
 
 @dataclass(frozen=True)
 class Zero:
-    """Zeros from somewhere on, to the file's end."""
+    """Zeros from an offset to the end of the file."""
 
     offset: int
 

@@ -27,7 +27,7 @@ from wal import (
 
 
 class Outcomes:
-    """What became of each draft, in the order in which it became known."""
+    """The outcome of each draft, in the order of the answers."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[bytes, BaseException | None]] = []

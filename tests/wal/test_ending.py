@@ -63,7 +63,7 @@ def test_a_cancelled_log_answers_everyone_and_can_still_be_sealed(tmp_path: Path
             state.answers.append(log, second)
             nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
-                await trio.testing.wait_all_tasks_blocked()  # it knows by now
+                await trio.testing.wait_all_tasks_blocked()  # the cancellation has been delivered
             disk.heal()
             disk.let_go.set()
         assert state.answers.by_entry[first] is None
@@ -109,7 +109,7 @@ def test_a_failing_apply_ends_the_log(tmp_path: Path) -> None:
 
 
 def test_nothing_is_applied_after_a_refused_group(tmp_path: Path) -> None:
-    """Also where the log has it already: its thread did not wait for the sink."""
+    """The same holds for a group that is already written: its thread did not wait for the sink."""
     applied: list[Entry] = []
 
     async def write() -> None:

@@ -55,7 +55,7 @@ def test_no_rotation_follows_a_failed_sync(tmp_path: Path) -> None:
             disk.let_go.set()
         assert sorted(ended) == ["rotation", "run"]
         assert isinstance(state.answers.by_entry[entry], LogFailed)
-        # A sync that failed once may say that all is well the next time.
+        # A second sync could report success although the first one lost data.
         assert disk.names() == []
 
     trio.run(write)
@@ -68,7 +68,7 @@ def test_a_full_disk_refuses_rotation_and_recovers_alone(tmp_path: Path, error: 
         async with running(tmp_path, disk=disk) as state:
             await state.answers.write(state.log, b"x" * 1900)
             disk.fail("allocate", error)
-            # It still has room for this one, and none for the next.
+            # The segment has room for this record, and none for the next.
             await state.answers.write(state.log, b"y" * 1000)
             for _ in range(3):
                 entry = operation(b"z" * 1000)
@@ -112,7 +112,7 @@ def test_a_segment_that_cannot_be_opened_is_tried_again(tmp_path: Path, call: st
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk) as state:
             await state.answers.write(state.log, b"one")
-            # What fails is the header of the new one, or its name: the old one is sealed then.
+            # The header or the name of the new segment fails; the old one is already sealed.
             seal = 1
             disk.fail(call, errno.EIO, skip=seal if call == "pwritev" else 0, times=1)
             with pytest.raises(LogWriteFailed):

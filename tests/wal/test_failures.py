@@ -34,7 +34,7 @@ def test_a_failed_append_is_cut_back_and_answered(
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk, clean=False) as state:
             await state.answers.write(state.log, b"before")
-            # Some of the group goes out, then the disk refuses, then it takes zeros again.
+            # Part of the group is written, then the disk refuses a write, then it accepts zeros.
             disk.write_short_once(70)
             disk.fail("pwritev", error, skip=1, times=1)
             lost = [operation(b"lost" * 20), operation(b"lost too")]
@@ -170,14 +170,14 @@ def test_a_failed_timed_sync_ends_the_log(tmp_path: Path) -> None:
 
 
 def test_entries_pending_behind_a_failed_group_are_refused(tmp_path: Path) -> None:
-    """Otherwise a stream's later batch would stand where its earlier one was refused."""
+    """Otherwise a stream's later batch would be stored without the refused one before it."""
 
     async def write() -> None:
         disk = FaultyDisk()
         async with running(tmp_path, disk=disk, clean=False) as state:
             await state.answers.write(state.log, b"before")
             disk.fail("pwritev", errno.ENOSPC, times=1)
-            # Larger than a segment: the second goes into a group of its own.
+            # Larger than a segment, so the second goes into a group of its own.
             entries = [operation(b"x" * 5000), operation(b"y" * 5000), operation(b"z")]
             state.answers.append(state.log, *entries)
             errors = await state.answers.wait(*entries)

@@ -50,7 +50,7 @@ def test_synced_to_never_exceeds_a_finished_sync(
             await trio.testing.wait_all_tasks_blocked()
             clock.jump(5)
             await disk.wait_until_held()
-            # Written while the sync runs, which therefore says nothing of it.
+            # Written during the sync, which therefore does not cover it.
             await state.answers.write(state.log, b"b")
             disk.heal()
             disk.let_go.set()

@@ -12,7 +12,7 @@ from wal.segments import SegmentSet
 
 
 def queue_at(gate: Gate) -> AppendQueue:
-    """A queue that neither writes nor tells the loop."""
+    """A queue that neither writes nor wakes the loop."""
     queue = AppendQueue(cast(SegmentSet, None), cast(OnLoop, None), sync=False)
     queue._gate = gate
     return queue

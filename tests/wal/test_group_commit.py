@@ -35,10 +35,10 @@ def test_nothing_is_applied_or_answered_before_it_is_synced(
             await trio.testing.wait_all_tasks_blocked()
             assert state.applied == []
             assert state.answers.by_entry == {}
-            # How long it takes can be asked meanwhile.
+            # Its duration so far can be queried meanwhile.
             before = state.log.writing_s
             assert 0 < before < state.log.writing_s
-            # Also where the machine's clock is set back.
+            # The same when the machine's clock is set back.
             monkeypatch.setattr(time, "time_ns", lambda: 0)
             assert before < state.log.writing_s < 60
             disk.heal()
@@ -105,7 +105,7 @@ def test_a_group_is_applied_once_and_answered_before_anything_else_runs(tmp_path
 
 def test_a_write_waits_for_no_timer(tmp_path: Path) -> None:
     async def write() -> None:
-        # The clock stands still: a delay of any length would never end.
+        # The clock stands still, so a delay of any length would never end.
         async with running(tmp_path) as state:
             for i in range(20):
                 await state.answers.write(state.log, b"%d" % i)
@@ -173,7 +173,7 @@ def test_a_long_queue_is_committed_in_bounded_groups(tmp_path: Path) -> None:
 
 
 def _groups_of_a_few_batches(folder: Path, *, fsync: Literal["commit", "off"]) -> int:
-    """Eight of 400 KB that came while one before them was being written, or synced."""
+    """Eight batches of 400 KB that arrive while another one is being written or synced."""
 
     async def write() -> int:
         disk = HeldDisk()
@@ -183,7 +183,7 @@ def _groups_of_a_few_batches(folder: Path, *, fsync: Literal["commit", "off"]) -
             state.answers.append(state.log, first)
             await disk.wait_until_held()
             state.answers.append(state.log, *rest)
-            await trio.sleep(0.02)  # a sync of so long is worth as much as all of them
+            await trio.sleep(0.02)  # a sync of this length costs as much as writing all of them
             disk.heal()
             disk.let_go.set()
             await state.answers.wait(first, *rest)

@@ -80,7 +80,7 @@ def test_a_lock_file_removed_before_it_is_locked_is_not_the_lock(
     def late(fd: int, how: int) -> None:
         if not removed:
             removed.append(tmp_path / "LOCK")
-            removed[0].unlink()  # by the one who had it until now
+            removed[0].unlink()  # by the previous owner of the lock
         flock(fd, how)
 
     monkeypatch.setattr(fcntl, "flock", late)

@@ -20,7 +20,7 @@ ENTRIES = 400
 
 
 class Writer:
-    """One thread that appends numbered entries, on a new line after each refusal of the last."""
+    """A thread that appends numbered entries, on a new line after each refusal."""
 
     def __init__(self, name: bytes, *, drafts: bool = False) -> None:
         self.name = name
@@ -52,7 +52,7 @@ class Writer:
     def _entry(self, number: int, line: OrderedSession, note: Note) -> Entry | TextDraft:
         payload = b"%s-%d" % (self.name, number)
         if self._drafts and number % 4:
-            # One in fifty turns out to be unfit when its turn comes.
+            # One draft in fifty is unfit, which is known only when its turn comes.
             return TextDraft(payload + b"?" * (number % 50 == 49), note, line)
         entry = Entry(RecordKind.OPERATION, [payload + END], sessions=(line,))
         entry.on_done = note
@@ -78,7 +78,7 @@ def run_all(writers: list[Writer], append: object) -> None:
 
 
 def check(writers: list[Writer]) -> list[bytes]:
-    """Each was answered once, and no line has an entry in the log behind a refused one."""
+    """Every entry was answered once, and no line has an entry in the log after a refused one."""
     taken = []
     for writer in writers:
         for line in writer.lines:
@@ -86,7 +86,7 @@ def check(writers: list[Writer]) -> list[bytes]:
             errors = [answers[0] for _, answers in line]
             first = next((i for i, error in enumerate(errors) if error is not None), len(errors))
             assert all(error is not None for error in errors[first:])
-            # What waits behind an unfit draft may meet a full disk before anybody looks at it.
+            # An entry after an unfit draft may meet a full disk before the session is checked.
             unfit = any(isinstance(error, LogWriteFailed) for error in errors)
             assert len({id(error) for error in errors[first:]}) <= 1 + unfit
             taken += [_payload(entry) for entry, _ in line[:first]]

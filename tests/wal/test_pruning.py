@@ -68,7 +68,7 @@ def test_a_large_segment_is_freed_in_pieces_while_others_write(tmp_path: Path) -
             disk.calls.clear()
             assert await state.log.prune(2) == [1]
             assert disk.names() == in_pieces
-            # It is gone for good before it is cut: a piece that fails is nobody's trouble.
+            # The segment is gone for good before its file is cut, so a failed cut is harmless.
             disk.fail("truncate")
             assert await state.log.prune(3) == [2]
             with pytest.MonkeyPatch.context() as patch:
@@ -86,11 +86,11 @@ def test_a_large_segment_is_freed_in_pieces_while_others_write(tmp_path: Path) -
 
 
 def test_two_prunes_at_once_delete_each_segment_once_and_in_order(tmp_path: Path) -> None:
-    """A crash between them leaves no gap: segments are missing at the beginning alone."""
+    """A crash between them leaves no gap: only a prefix of the segments is missing."""
 
     class Renames(FaultyDisk):
         def rename(self, source: Path, target: Path) -> None:
-            # What was removed before is so by now, durably.
+            # The previous deletion is durable by this point.
             gone.append((source.name, self.names()[-1:]))
             super().rename(source, target)
 
@@ -120,7 +120,7 @@ def test_two_prunes_at_once_delete_each_segment_once_and_in_order(tmp_path: Path
 
 
 class Meanwhile(Disk):
-    """Does something once, when a segment is read that was opened before."""
+    """Runs a callback once, when an already opened segment is read."""
 
     def __init__(self, number: int, act: Callable[[Path], None]) -> None:
         self._name = segment_name(number)

@@ -136,7 +136,7 @@ def test_facts_have_epochs_sequences_and_counts(tmp_path: Path) -> None:
 
 def test_a_start_that_failed_halfway_is_continued_by_the_next(tmp_path: Path) -> None:
     torn = bytearray(killed_log())
-    # Longer than a seal: what the seal does not cover must not be found behind it.
+    # Longer than a seal, so that these bytes extend beyond the seal.
     torn[ends()[-1] : ends()[-1] + 200] = b"unsynced" * 25
     file = tmp_path / segment_name(1)
 

@@ -239,7 +239,7 @@ def test_a_repaired_log_accepts_writes(folder: Path) -> None:
 
 
 def test_a_damaged_run_is_a_gap_of_all_its_operations(tmp_path: Path) -> None:
-    """Three runs of 4, 5 and 6 operations, 1 to 15; the one in the middle does not check out."""
+    """Three runs of 4, 5 and 6 operations, 1 to 15; the checksum of the middle one is wrong."""
     sizes = (4, 5, 6)
 
     async def write() -> None:

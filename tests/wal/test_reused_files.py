@@ -1,6 +1,6 @@
-"""Under load the file of a segment that is needed no longer becomes the next one's.
+"""Under load, the file of a deleted segment is reused for a new one.
 
-It is a fresh one to everybody: to a start after a crash, and to who looks at the log meanwhile.
+A reused file looks new to a start after a crash and to a concurrent inspection of the log.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def always_busy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _kept(folder: Path, below: int = 4) -> list[Path]:
-    """Files of the first segments; a spare of a later one may be there, too."""
+    """The kept files of the first segments; a spare for a later one may exist as well."""
     return [path for path in sorted(folder.glob("*.tmp")) if path.name < segment_name(below)]
 
 
@@ -49,8 +49,8 @@ def _inodes(folder: Path) -> dict[str, int]:
 
 
 async def _cut(state: Running) -> None:
-    """Return when the files of all sealed segments are let go of: a while after their last call."""
-    # Private: a file is let go of in a thread after its last call, and nothing tells of it.
+    """Return when the files of all sealed segments have been trimmed and released."""
+    # Private: a thread releases a file after its last call, and sends no event.
     uncut = state.log._segments.sealed._uncut
     await to_thread_until(lambda: not uncut, "segments cut to their lengths")
 
@@ -71,11 +71,11 @@ def test_files_of_removed_segments_are_reused(tmp_path: Path) -> None:
             await _cut(state)
             before = _inodes(tmp_path)
             disk.calls.clear()
-            # Two are kept, and the others go.
+            # Two files are kept, and the others are deleted.
             assert await state.log.prune(5) == [1, 2, 3, 4]
             assert disk.names().count("unlink") == 2
             old = {before[segment_name(number)] for number in (1, 2)}
-            # The sixth may have a file already.
+            # The sixth segment may have its file already.
             await _fill(state, 3)
             await state.answers.write(state.log, b"behind them")
             assert disk.names().count("zero") == 2
@@ -160,13 +160,13 @@ def test_a_file_that_cannot_be_reused_is_replaced_by_a_new_one(
             await _fill(state, 3)
             await _cut(state)
             await state.log.prune(4)
-            # Only the first of those: the others are of what is new.
+            # Fail only the first of those calls; the others are on new files.
             disk.fail(call, error, times=1, only=lambda of: not str(of).endswith(".wal"))
             disk.calls.clear()
             await _fill(state, 3)
             assert "allocate" in disk.names()
             assert len(state.answers.taken) == 6
-            # Not tried again and again.
+            # The failure is not repeated for later segments.
             disk.heal()
             await _cut(state)
             await state.log.prune(state.log.open_segment)
@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_reused_is_replaced_by_a_new_one(
 
 
 def test_a_file_being_trimmed_is_not_reused(tmp_path: Path) -> None:
-    """It would be cut when the next segment's records are in it."""
+    """The trim would cut off the next segment's records."""
     require_zeroing(tmp_path)
     cutting, go_on = threading.Event(), threading.Event()
 
@@ -195,7 +195,7 @@ def test_a_file_being_trimmed_is_not_reused(tmp_path: Path) -> None:
             disk.before("truncate", hold)
             await _fill(state, 2)
             await trio.to_thread.run_sync(cutting.wait, 20)
-            # The first is being cut, the second waits for that.
+            # The first is being trimmed, and the second waits for it.
             assert await state.log.prune(3) == [1, 2]
             await _fill(state, 3)
             assert "zero" not in disk.names()
@@ -234,14 +234,14 @@ def test_a_file_with_another_hard_link_is_not_changed(tmp_path: Path) -> None:
 
 
 def test_a_backup_by_hard_link_keeps_a_large_segment(tmp_path: Path) -> None:
-    """Its blocks are not given back in pieces: they are the backup's."""
+    """Its blocks must not be released in pieces, as the backup shares them."""
     backup = tmp_path / "backup"
     backup.mkdir()
 
     async def write() -> None:
         large = LogSettings(segment_bytes=16 << 20)
         async with running(tmp_path / "log", large) as state:
-            for _ in range(2):  # less than half full: not kept
+            for _ in range(2):  # less than half full, so the file is not kept
                 await state.answers.write(state.log, b"x" * (5 << 20))
                 await state.log.rotate()
             await _cut(state)
@@ -272,7 +272,7 @@ def test_inspecting_a_segment_whose_file_is_reused_finds_no_damage(
     filled: Path,
 ) -> None:
     class Meanwhile(Disk):
-        """Removes the first segment when it has been opened, and makes a spare of its file."""
+        """Deletes the first segment once it is open, and turns its file into a spare."""
 
         done = False
 
@@ -305,10 +305,10 @@ def test_inspecting_a_segment_whose_file_is_reused_finds_no_damage(
 
 
 class Pruning(Life):
-    """A life that removes, after each burst, what is in all but its newest segments."""
+    """Deletes unneeded segments after each burst, except for the newest ones."""
 
     needless_to = 0
-    """Up to this sequence nothing has to be there."""
+    """Records up to this sequence may be missing."""
 
     async def after_burst(self) -> None:
         assert self.log is not None
@@ -323,7 +323,7 @@ had_again: list[str] = []
 
 
 class Counting(CrashDisk):
-    """Notes whose files are had again."""
+    """Counts reused files."""
 
     def zero(self, fd: int, size: int) -> None:
         super().zero(fd, size)

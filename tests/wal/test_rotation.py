@@ -128,7 +128,7 @@ def test_carried_records_are_first_in_each_new_segment_and_as_of_its_opening(
             await state.answers.write(state.log, b"a", b"b", b"c")
             await state.log.rotate()
             await state.answers.write(state.log, b"d")
-            # A segment that was never written to holds what it was opened with.
+            # A segment without writes contains only its initial records.
             await state.log.rotate()
         _, records = await recovered_records(tmp_path)
         got = [(one.segment, bytes(one.payload)) for one in records]
@@ -229,7 +229,7 @@ def test_no_caller_waits_for_the_trim_of_a_sealed_segment(tmp_path: Path) -> Non
             assert await trio.to_thread.run_sync(cut.wait, 20)
             first = tmp_path / segment_name(1)
             assert first.stat().st_size == 4096
-            # As after a crash: zeros behind a seal are nobody's trouble.
+            # As after a crash: zeros after a seal are harmless.
             copy = tmp_path / "copy"
             copy.mkdir()
             (copy / first.name).write_bytes(first.read_bytes())

@@ -1,4 +1,4 @@
-"""A log cut or flipped at any byte replays a prefix; anything but a torn tail is damage."""
+"""A log cut or flipped at any byte replays a prefix; any damage but a torn tail is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wal.scan import scan
 def test_a_log_cut_at_any_byte_replays_exactly_the_records_before_the_cut(cut: int) -> None:
     with folder_with(_1=killed_log()[:cut]) as folder:
         whole = sum(end <= cut for end in ends())
-        # The payloads' padding may be missing from a file, never from a record.
+        # A file may lack the payloads' padding; a record never does.
         assert recover(folder) in (WRITTEN[:whole], WRITTEN[: whole + 1])
         again = recover(folder)
         assert again == recover(folder)
@@ -38,7 +38,8 @@ def test_a_flipped_bit_is_damage_unless_it_hits_the_last_group(bit: int) -> None
             assert outcome.offset <= bit // 8
             assert (folder / segment_name(1)).read_bytes() == data
         else:
-            # Padding is not covered and not read; the last group is what cannot be told.
+            # Padding has no checksum and is not read; damage to the last group looks like a torn
+            # tail.
             hit = next(i for i, end in enumerate(ends()) if bit // 8 < end)
             in_padding = bit // 8 >= ends()[hit] - (-len(WRITTEN[hit]) % 8)
             assert outcome == (WRITTEN if in_padding else WRITTEN[:-1])
@@ -56,7 +57,7 @@ def test_overwritten_bytes_before_the_last_group_are_never_skipped(
     verdict = scan(BytesSource(data), 1)
     if bytes(data) == killed_log():
         return
-    # Garbage that runs over the end leaves no proof behind it: it is as good as a torn tail.
+    # Garbage that extends into the last group leaves no proof after it, like a torn tail.
     reaches_the_last = at + len(garbage) > ends()[-2]
     assert verdict.state(last=True) in ("damaged", "newer") or reaches_the_last
     assert verdict.fault is not None
@@ -85,7 +86,7 @@ def test_zeros_before_data_of_the_same_group_are_torn_and_of_a_later_one_damage(
     async def write(folder: Path, *, together: bool) -> None:
         async with running(folder, clean=False) as state:
             if together:
-                # What comes while the first is being written is the next group.
+                # Entries that arrive while the first is being written form the next group.
                 await state.answers.write(state.log, b"first", b"a" * 600, b"b" * 600)
             else:
                 await state.answers.write(state.log, b"first")
@@ -131,8 +132,8 @@ def test_a_payload_that_holds_a_log_is_not_taken_for_one(junk: bytes, cut: int) 
 
     async def write(folder: Path) -> None:
         async with running(folder, LogSettings(segment_bytes=1 << 14), clean=False) as state:
-            # One group behind the junk: its second record holds records of a segment with the same
-            # number.
+            # One group after the junk; its second record contains records of a segment with the
+            # same number.
             answers = Answers()
             entries = [operation(junk), operation(b"x" * 500), operation(inner)]
             answers.append(state.log, *entries)

@@ -53,7 +53,7 @@ async def test_stored_entries_are_applied_even_if_the_log_failed_meanwhile(
 
 
 class Making:
-    """Drafts are being made until the test says so."""
+    """A maker of entries that does not return before the test says so."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -131,7 +131,7 @@ async def test_an_entry_of_the_thread_whose_making_failed_is_answered(tmp_path: 
             await nursery.start(log.run, lambda entries: None, fail)
             thread = threading.Thread(target=append_both)
             thread.start()
-            thread.join(20)  # the loop does not turn meanwhile
+            thread.join(20)  # the loop is blocked meanwhile
             await trio.sleep_forever()
     assert [type(one) for one in answered] == [TextDraft, Entry]
 
@@ -149,7 +149,7 @@ async def test_other_tasks_run_while_many_groups_are_applied(
 
         thread = threading.Thread(target=append_all)
         thread.start()
-        thread.join(20)  # the loop does not turn meanwhile
+        thread.join(20)  # the loop is blocked meanwhile
         applied = [len(state.applied)]
         while applied[-1] < groups:
             await trio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""Bytes that jobs share: never more than the limit, one at a time beyond it, in order."""
+"""The byte budget of jobs: never exceeded, except by a single large job, and served in order."""
 
 from __future__ import annotations
 

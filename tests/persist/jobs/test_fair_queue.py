@@ -1,4 +1,4 @@
-"""Tenants are served in turn by cost, however much one of them queues, and each in order."""
+"""Tenants are served in turn by cost, independent of their queue lengths, and each in order."""
 
 from __future__ import annotations
 

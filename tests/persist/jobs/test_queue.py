@@ -1,4 +1,4 @@
-"""The flush queue: order within a key, parallel work across keys, bytes counted to the end."""
+"""The flush queue: order within a key, parallel work across keys, bytes counted until the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ jobs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20), st.integers(0, 
 
 
 async def nothing_first(_: object) -> None:
-    """Leaves all of a job to its end."""
+    """A preparation step that does nothing."""
 
 
 @settings(max_examples=30)
@@ -110,7 +110,7 @@ def test_different_keys_run_at_the_same_time() -> None:
             inside += 1
             if inside == 4:
                 everyone.set()
-            await everyone.wait()  # returns only when all four are here
+            await everyone.wait()  # returns only when all four have arrived
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(queue.run, nothing_first, finish)

@@ -17,13 +17,13 @@ from tests.persist.manifest.yard import Yard
 
 BUCKET = "manifest-bucket"
 
-# Files are enough for most tests: stores that answer alike (`tests/persist/store` sees to that) are
-# the same to a manifest. One of each kind is on S3 as well: races, lists, what is missing, lost
-# answers, clean-up.
+# Local files are enough for most tests, as the contract tests in `tests/persist/store` ensure that
+# all stores answer alike. One test of each kind also runs on S3: races, listings, missing objects,
+# lost answers, garbage collection.
 EVERY_STORE = pytest.mark.parametrize(
     "real_store", ["local", pytest.param("s3", marks=pytest.mark.s3)], indirect=True
 )
-# Where most of the time goes to syncs.
+# For tests that would spend most of their time on syncs.
 IN_MEMORY = pytest.mark.parametrize("real_store", ["memory"], indirect=True)
 
 
@@ -37,7 +37,7 @@ def manifest_s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture(params=["local"])
 def real_store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    """An empty store on files, or of the kind that a test asks for."""
+    """An empty store on local files, or of the kind that a test requests."""
     if request.param == "memory":
         return MemoryStore()
     if request.param == "local":
@@ -48,7 +48,7 @@ def real_store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 @pytest.fixture
 def store(real_store: ObjectStore) -> FaultyStore:
-    """The same, with a hand on what goes in and out."""
+    """The same store, with fault injection."""
     return FaultyStore(real_store)
 
 
@@ -60,6 +60,6 @@ def manifest(store: FaultyStore) -> Manifest:
 
 @pytest.fixture
 def yard(real_store: ObjectStore) -> Yard:
-    """A table that does not exist yet, in a store whose clock the test moves."""
+    """A table that does not exist yet, in a store with a clock that the test moves."""
     store = ClockedStore(real_store)
     return Yard(store, Manifest(store, "ns", "flights"))

@@ -1,6 +1,6 @@
 """A process that commits to one table as fast as it can: ``racer URL WRITER COUNT OPTIONS``.
 
-It prints the versions that it was told are its own. Used by ``test_racing``.
+It prints the versions that were reported as its own. Used by ``test_racing``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.persist.manifest.samples import IMPATIENT, persist
 
 
 def race(store: ObjectStore, name: str, count: int) -> list[int]:
-    """Persist ``count`` operations as ``name``, one a version; returns those versions."""
+    """Flush ``count`` operations as ``name``, one per version; returns those versions."""
     manifest = Manifest(store, "ns", "race")
     writer = WriterIdentity(name, "run", 1)
     state: TableState | None = None
@@ -37,7 +37,7 @@ def race(store: ObjectStore, name: str, count: int) -> list[int]:
 def _commit(
     manifest: Manifest, base: TableState | None, proposal: Proposal, writer: WriterIdentity
 ) -> TableState:
-    """Asked again with the same proposal for as long as it is not clear what became of it."""
+    """Retry the same proposal until its outcome is clear."""
     while True:
         with suppress(CommitUnclear):
             return commit(manifest, base, proposal, writer, patience=IMPATIENT)

@@ -1,4 +1,4 @@
-"""Small tables and proposals for tests, and hypothesis strategies of them."""
+"""Small tables and proposals for tests, and hypothesis strategies for them."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def applied(seq: int, *, writer: WriterIdentity = ME, values: Values = DAY) -> A
 
 
 def persist(seq: int, *, writer: WriterIdentity = ME) -> tuple[Action, ...]:
-    """What the persist of one operation commits: its file and how far it goes."""
+    """What the flush of one operation commits: its file and its last sequence."""
     path = f"data/{writer.ingester_id}-{writer.epoch}-{seq}.parquet"
     return (add(path, seq, writer=writer), applied(seq, writer=writer))
 
 
 def table(manifest: Manifest, versions: int = 1) -> TableState:
-    """A new table: version 1 defines it, each further one persists one operation."""
+    """A new table: version 1 defines it, each later version flushes one operation."""
     state = commit(manifest, None, Proposal(DEFINITION), ME, patience=IMPATIENT)
     return grown(manifest, state, versions - 1)
 
@@ -97,7 +97,7 @@ def table(manifest: Manifest, versions: int = 1) -> TableState:
 def grown(
     manifest: Manifest, state: TableState, versions: int, *, writer: WriterIdentity = ME
 ) -> TableState:
-    """The table after so many more versions, each of which persists the next operation."""
+    """The table after ``versions`` more versions, each of which flushes the next operation."""
     for _ in range(versions):
         seq = max(state.applied_to(writer.ingester_id, writer.epoch, 1, DAY), 0) + 1
         proposal = Proposal(persist(seq, writer=writer))
@@ -114,7 +114,7 @@ def history(manifest: Manifest, versions: int) -> list[TableState]:
 
 
 def grown_in_memory(state: TableState) -> TableState:
-    """A state that nobody committed."""
+    """A state that was never committed."""
     return apply(state, persist(777))
 
 
@@ -126,7 +126,7 @@ def put_in(
 
 
 def fresh(manifest: Manifest) -> Manifest:
-    """A reader of the same table that knows nothing yet."""
+    """A new reader of the same table, without any known state."""
     return Manifest(manifest.store, manifest.namespace, manifest.table)
 
 
@@ -188,10 +188,10 @@ any_action: st.SearchStrategy[Action] = st.one_of(
 
 
 def in_files(origin: OriginAction | None, sequence: int, partition: PartitionKey) -> bool:
-    """Whether a partition's rows of a sequence are in files by what a version says."""
+    """Whether a version records that a partition's rows of a sequence are in files."""
     return verdict_of(runs_of(origin), sequence, None, partition).durable
 
 
 def may_commit(origin: OriginAction | None, sequence: int, process: Process) -> bool:
-    """Whether a version leaves it to a process to commit a sequence."""
+    """Whether a version allows a process to commit a sequence."""
     return verdict_of(runs_of(origin), sequence, process).own

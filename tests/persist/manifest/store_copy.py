@@ -1,4 +1,4 @@
-"""A copy of a store's content, for many reads where the real one is slow."""
+"""An in-memory copy of a store's content, for many reads of a slow store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _READERS = 4
 
 
 class StoreCopy:
-    """Objects in memory. Read only."""
+    """Read-only objects in memory."""
 
     url = "copy://"
     listing_seeks = True
@@ -24,7 +24,9 @@ class StoreCopy:
 
     @classmethod
     def of(cls, store: ObjectStore, prefix: str, *, without: str) -> StoreCopy:
-        """All objects below ``prefix``, those that end in ``without`` by their names only."""
+        """All objects below ``prefix``; those that end in ``without`` have a name but no
+        content.
+        """
         infos = list(store.list(prefix))
         paths = [info.path for info in infos if not info.path.endswith(without)]
         with ThreadPoolExecutor(_READERS) as threads:

@@ -1,4 +1,4 @@
-"""A store that misbehaves on purpose, around a real one."""
+"""A real store with injected faults."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from persist.store import (
 
 
 class FaultyStore:
-    """Passes everything on to ``inner``, and counts it; ``plan`` lets calls fail.
+    """Passes every call on to ``inner``, and counts it; ``plan`` lets calls fail.
 
-    A plan is (call, part of the path): ``before`` fails instead of doing it, ``after`` does it and
-    loses the answer.
+    A plan is (call, part of the path): ``before`` fails instead of the call, ``after`` carries the
+    call out and loses the answer.
     """
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -33,7 +33,7 @@ class FaultyStore:
         self._lock = threading.Lock()
         self.calls: Counter[str] = Counter()
         self.bytes_put = 0
-        # Called once, before the next create: what somebody else does in that moment.
+        # Called once, before the next create, for changes by another process at that moment.
         self.meanwhile: Callable[[], object] | None = None
 
     def plan(self, when: str, call: str, contains: str = "", times: int = 1) -> None:
@@ -41,7 +41,7 @@ class FaultyStore:
         self._plans += [(when, call, contains)] * times
 
     def recover(self) -> None:
-        """Forget all plans."""
+        """Remove all plans."""
         self._plans.clear()
 
     def _do(self, call: str, path: str, work: Callable[[], Any]) -> Any:
@@ -53,7 +53,7 @@ class FaultyStore:
         if plan is None:
             return work()
         if plan[0] == "after":
-            with suppress(StoreError):  # a refusal is an answer too, and lost as well
+            with suppress(StoreError):  # a refusal is an answer too, and is lost as well
                 work()
         raise StoreUnavailable(f"{call} {path}: no answer, on purpose")
 
@@ -96,7 +96,7 @@ class FaultyStore:
 
 
 class ClockedStore(FaultyStore):
-    """A store whose clock the test moves; it can also fail exactly one call, counted from now.
+    """A store with a clock that the test moves; it can also fail exactly one later call.
 
     Objects keep the time at which they were put through it.
     """
@@ -113,7 +113,6 @@ class ClockedStore(FaultyStore):
         self._times: dict[str, datetime] = {}
 
     def advance(self, **by: float) -> None:
-        """Move the clock forward."""
         self.ahead += timedelta(**by)
 
     def _do(self, call: str, path: str, work: Callable[[], Any]) -> Any:
@@ -121,7 +120,7 @@ class ClockedStore(FaultyStore):
         with self._lock:
             if self.fail_at is not None:
                 self.fail_at -= 1
-                if self.fail_at < 0:  # this one and all that follow: the process is gone
+                if self.fail_at < 0:  # this call and all later ones, as the process has ended
                     self.failed = True
                     raise StoreUnavailable(f"{call} {path}: ended here, on purpose")
         return super()._do(call, path, work)
@@ -138,7 +137,7 @@ class ClockedStore(FaultyStore):
         self.deleted.append(path)
 
     def restore(self, path: str, data: bytes) -> None:
-        """Bring an object back as of the time it had."""
+        """Put an object back with its original time."""
         self._inner.put(path, data)
 
     def exists(self, path: str) -> ObjectInfo | None:

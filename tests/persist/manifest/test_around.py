@@ -79,7 +79,7 @@ def test_a_table_built_as_a_new_version_is_listed_by_it(store: FaultyStore) -> N
 
 
 def _due_at(manifest: Manifest, versions: int) -> list[int]:
-    """In which versions of a growing table a snapshot was due, written each time."""
+    """The versions of a growing table in which a snapshot was due; each is written."""
     due = []
     state: TableState = table(manifest)
     while state.version < versions:

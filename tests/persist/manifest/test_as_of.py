@@ -1,4 +1,4 @@
-"""The version of a moment."""
+"""The version that was current at a given time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEP = timedelta(seconds=10)
 
 
 def _dated(manifest: Manifest, versions: int) -> None:
-    """So many versions, ten seconds apart from :data:`START` on."""
+    """Versions ten seconds apart, beginning at :data:`START`."""
     history(manifest, versions)
     for version in range(1, versions + 1):
         commit = read_commit(manifest.store, manifest.folder, version)

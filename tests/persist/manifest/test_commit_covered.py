@@ -34,7 +34,7 @@ def test_covered_actions_are_dropped_and_no_version_is_made(manifest: Manifest) 
 
 @pytest.mark.parametrize("empty", [False, True], ids=["with a file", "nothing left of it"])
 def test_files_that_a_covered_flush_would_replace_stay(manifest: Manifest, empty: bool) -> None:
-    """A keyed one, among others: its removes alone would take rows away."""
+    """This includes a keyed flush: its removes alone would delete rows."""
     state = table(manifest, 3)
     there = sorted(state.files)
     covered: list[Action] = [Remove(there[0], "replaced"), applied(2)]

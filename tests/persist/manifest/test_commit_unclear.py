@@ -1,4 +1,4 @@
-"""A commit whose answer is lost or late, or wrongly believed: retried, it is committed once."""
+"""A commit with a lost, late or wrong answer is retried, and is committed once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_unclear_commit_tried_again_is_committed_once(
 def test_a_first_request_that_arrives_late_does_no_harm(
     manifest: Manifest, store: FaultyStore
 ) -> None:
-    """Made again it is the same to the byte, so it does not matter which of the two is kept."""
+    """The repeated commit has the same bytes, so it does not matter which of the two is kept."""
     state = table(manifest, 2)
     sent: list[bytes] = []
 

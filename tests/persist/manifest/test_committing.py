@@ -1,4 +1,4 @@
-"""One commit: each proposal is committed once, on top of faster writers."""
+"""Each proposal is committed once, on top of faster writers."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_schema_made_for_an_older_one_conflicts(manifest: Manifest, store: Fau
     store.meanwhile = lambda: put_in(manifest, state, Proposal([Schema(2, "X")]), OTHER)
     with pytest.raises(ProposalConflict, match="schema 2"):
         put_in(manifest, state, Proposal([Schema(2, "Y")]))
-    # The same one, or the next, is fine; so is one made before an unrelated commit.
+    # The same schema or the next one is fine, and so is one from before an unrelated commit.
     newest = manifest.refresh(state)
     assert put_in(manifest, newest, Proposal([Schema(2, "X")])) is newest
     store.meanwhile = lambda: grown(manifest, newest, 1, writer=OTHER)
@@ -120,7 +120,7 @@ def test_only_transformers_of_an_existing_table_may_change(manifest: Manifest) -
     used = {**had, TRANSFORMERS: [{"class": "m:C", "version": "1", "previous": None}]}
     state = put_in(manifest, state, Proposal([Properties(used)]))
     assert state.properties == used
-    # Whoever would make the table without them finds that somebody else has made it.
+    # A writer that creates the table without them finds that another one has created it.
     with pytest.raises(ProposalConflict, match="properties") as lost:
         put_in(manifest, None, Proposal(DEFINITION), OTHER)
     assert lost.value.state.properties == used

@@ -1,6 +1,6 @@
-"""What a commit, an opening and the head cost, counted in requests and bytes.
+"""The cost of a commit, of opening a table and of finding the head, in requests and bytes.
 
-How long they take is measured by ``python -m tests.bench manifest``.
+Durations are measured by ``python -m tests.bench manifest``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARTITIONS = 400
 
 
 def a_store(folder: Path) -> FaultyStore:
-    """A local one that counts."""
+    """A local store that counts requests."""
     return FaultyStore(open_store(f"file://{folder}"))
 
 
@@ -59,9 +59,9 @@ def test_two_alternating_writers_read_before_an_attempt_that_would_be_lost(tmp_p
         proposal = Proposal(persist(turn + 1, writer=writers[side]))
         states[side] = commit(manifests[side], states[side], proposal, writers[side])
         costs.append(store.calls["put"] + store.calls["create"])
-    # The first of each does not know of the other, and loses an attempt where there was one.
+    # In its first turn each writer does not know of the other; a lost race costs an attempt.
     assert costs == [2, 4, 4, 2, 2, 2]
-    # Alone again: one look that finds nothing, and none from then on.
+    # Without competition, one lookup finds nothing, and no more lookups follow.
     looks = []
     for turn in range(3):
         store.calls.clear()
@@ -88,7 +88,7 @@ def test_a_writer_that_loses_repeatedly_pauses_and_commits_once(tmp_path: Path) 
     done = commit(mine, state, proposal, me, overtaken, pause=pauses.append)
     assert [each.version for each in looked] == [*range(1, LOSSES_IN_A_ROW + 4)]
     assert done.file_count == len(looked)
-    assert len(pauses) == 3  # after the last of so many, and each that followed
+    assert len(pauses) == 3  # after that many losses in a row, and after each later one
     assert all(0 <= each <= PAUSE_S for each in pauses)
     assert len(set(pauses)) == 3
 
@@ -105,7 +105,9 @@ def test_opening_takes_as_many_requests_however_many_files_are_live(tmp_path: Pa
 
 
 def test_the_head_costs_the_same_with_many_kept_versions(tmp_path: Path) -> None:
-    """For who knows a recent one; a process that knows none takes the logarithm of their number."""
+    """This holds if a recent version is known; otherwise the cost is logarithmic in their
+    number.
+    """
     known: dict[int, int] = {}
     unknown: dict[int, int] = {}
     for versions in (10, 20_000):
@@ -122,7 +124,7 @@ def test_the_head_costs_the_same_with_many_kept_versions(tmp_path: Path) -> None
 
 
 def test_partitions_that_persist_at_once_share_commits(tmp_path: Path) -> None:
-    """A hundredth of their number is enough, as for 10,000 of them."""
+    """One commit per hundred partitions is enough, as with 10,000 of them."""
     with Daemon.start(tmp_path / "d", persist__max_age="1h", memory__limit="1GiB") as daemon:
         commits = persist_together(daemon.flight, PARTITIONS)
         assert commits <= PARTITIONS / 100
@@ -132,7 +134,7 @@ def test_partitions_that_persist_at_once_share_commits(tmp_path: Path) -> None:
 def test_partitions_of_a_keyed_table_share_commits_even_if_all_replace_files(
     tmp_path: Path,
 ) -> None:
-    """``persist_together`` sees to it that each partition has one file and one row in the end."""
+    """``persist_together`` checks that each partition ends with one file and one row."""
     with Daemon.start(tmp_path / "d", persist__max_age="1h", memory__limit="1GiB") as daemon:
         for _ in range(2):
             assert persist_together(daemon.flight, PARTITIONS, ["part"]) <= PARTITIONS / 100

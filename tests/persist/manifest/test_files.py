@@ -44,7 +44,7 @@ def test_a_changelog_is_read_back_as_it_was_written(actions: list[Action]) -> No
     log = decode_changelog(encode_changelog(LINEAGE, actions))
     assert (log.lineage, list(log.actions)) == (LINEAGE, actions)
     for found, given_action in zip(log.actions, actions, strict=True):
-        # True == 1 == 1.0 in Python: only the text tells them apart.
+        # True == 1 == 1.0 in Python; only the text tells them apart.
         assert repr(found) == repr(given_action)
 
 
@@ -73,7 +73,7 @@ def test_decoders_raise_only_damaged_file_for_any_bytes(data: bytes) -> None:
 
 @given(st.data())
 def test_a_changelog_with_a_changed_byte_is_damaged(data: st.DataObject) -> None:
-    """The commit names the uid, so a changed uid is another file's."""
+    """The commit names the uid, so a changed uid belongs to another file."""
     uid, whole = encode_new_changelog(LINEAGE, 40, SOME)
     changed = bytearray(whole)
     at = data.draw(st.integers(0, len(changed) - 1))
@@ -187,7 +187,7 @@ def test_a_snapshot_with_any_flipped_bit_or_cut_is_damaged(data: st.DataObject) 
 def test_files_from_a_snapshot_are_those_of_the_changelog_also_written_again(
     files: list[Add],
 ) -> None:
-    """Their statistics are decoded late, or not at all."""
+    """Their statistics are decoded lazily."""
     known = [msgspec.structs.replace(file, schema_id=1, spec_id=1) for file in files]
     state = apply(EMPTY, [*DEFINITION, *known])
     once = decode_snapshot(encode_snapshot(state))

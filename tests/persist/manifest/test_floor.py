@@ -1,4 +1,4 @@
-"""Finding the head by the floor, where a listing would read the whole folder."""
+"""The floor gives the head of a table without a listing of the whole folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def floor(yard: Yard) -> int:
 
 
 def listings(yard: Yard, hint: int) -> list[str]:
-    """The folders that a process lists to find the head that it last saw at ``hint``."""
+    """The folders that a process lists to find the head, given the last head ``hint``."""
     store = ClockedStore(yard.store)
     seen: list[str] = []
     store.on_call = lambda call, path: seen.append(path) if call == "list" else None
@@ -60,7 +60,7 @@ def test_of_two_raised_floors_the_lower_does_no_harm(yard: Yard) -> None:
         raise_floor(yard.store, folder, version)
     assert read_floor(yard.store, folder) == 71
     assert len(list(yard.store.list(floor_folder(folder)))) < 12
-    yard.store.put(f"{floor_folder(folder)}{7:020d}", b"")  # came late
+    yard.store.put(f"{floor_folder(folder)}{7:020d}", b"")  # arrived late
     yard.store.put(f"{floor_folder(folder)}README", b"left alone")
     assert read_floor(yard.store, folder) == 71
 
@@ -80,7 +80,7 @@ def test_a_local_folder_of_versions_is_not_listed(yard: Yard, cleaned: bool) -> 
 def test_commits_that_come_back_after_a_power_loss_are_not_the_head(
     yard: Yard, back: tuple[int, ...]
 ) -> None:
-    """They are whole, one is the parent of the other, and far from what is kept."""
+    """The commits are intact and consecutive, but far from the kept versions."""
     yard.live(60)
     paths = [commit_path(yard.manifest.folder, version) for version in back]
     kept = {path: yard.store.get(path) for path in paths}

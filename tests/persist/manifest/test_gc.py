@@ -1,4 +1,4 @@
-"""Garbage collection: what is deleted, what stays, and that kept versions read as before."""
+"""Garbage collection: what is deleted, what is kept, and that kept versions read as before."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_table_that_does_not_exist_is_not_cleaned(yard: Yard) -> None:
 
 @EVERY_STORE
 def test_stray_uids_at_every_version_are_deleted_and_ignored(yard: Yard) -> None:
-    """A stray snapshot of a kept version is not what the next versions are read from."""
+    """Later versions are not read from a stray snapshot of a kept version."""
     yard.live(30, snapshots=(12, 24))
     yard.plant_strays()
     yard.store.advance(hours=2)
@@ -70,7 +70,7 @@ def test_strays_within_the_grace_stay(yard: Yard) -> None:
 
 
 def test_an_attempt_above_the_head_is_never_garbage(yard: Yard) -> None:
-    """Its writer may be asleep, and win the version when it wakes."""
+    """Its writer may be paused, and win the version when it continues."""
     yard.live(12)
     path = changelog_path(yard.manifest.folder, 13, "asleep")
     yard.store.put(path, b"whatever")

@@ -1,5 +1,5 @@
-"""Garbage collection beside readers and writers: late uploads are repeated, paused writers win
-nothing, readers of kept versions continue.
+"""Garbage collection beside readers and writers: late uploads are repeated, paused writers win no
+version, readers of kept versions continue.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ LAST_TEN = Retention(retain_s=0, orphan_grace_s=3600)
 
 
 def clean(yard: Yard, retention: Retention = LAST_TEN) -> int:
-    """The oldest version after a clean-up by a process of its own."""
+    """Run garbage collection in a new process; the oldest kept version."""
     return clean_up(fresh(yard.manifest), retention).oldest
 
 
 def next_seq(state: TableState) -> int:
-    """Of the operation that :meth:`Yard.persist` would persist next."""
+    """The sequence number that :meth:`Yard.persist` would use next."""
     return max(state.applied.values()) + 1
 
 
@@ -120,7 +120,7 @@ def test_a_horizon_never_goes_back(yard: Yard) -> None:
     first = fresh(yard.manifest).load()
     upload(yard.manifest, "two", 999)
     yard.store.advance(hours=3)
-    # Neither by somebody who was slow to commit one, nor with a longer grace.
+    # Neither a late commit of an older horizon nor a longer grace moves it back.
     older = Proposal([Horizon(at="2026-01-01T00:00:00+00:00")])
     assert put_in(yard.manifest, first, older) is first
     clean(yard, Retention(retain_s=0, orphan_grace_s=5 * 3600))
@@ -158,7 +158,9 @@ def test_a_writer_commits_during_garbage_collection(yard: Yard) -> None:
 
 @pytest.mark.parametrize("what", ["persist", "rewrite"])
 def test_a_paused_writer_cannot_create_a_deleted_version_again(yard: Yard, what: str) -> None:
-    """It wakes right before its create, when the number it was to have is free again."""
+    """The writer continues right before its create, when the number of its version is free
+    again.
+    """
     yard.live(12)
     asleep = yard.head
     late = upload(yard.manifest, "asleep", 5, kind=what, writer=OTHER)
@@ -199,7 +201,7 @@ def test_a_stray_commit_right_below_the_kept_versions_does_not_count(yard: Yard)
 
 
 def reading(yard: Yard, version: int, pause_at: int, meanwhile: object) -> TableState | None:
-    """Read a version, pausing before one call of the reader; None when it is over before that."""
+    """Read a version, pausing before one call; None if the reader finishes before that call."""
     store = ClockedStore(yard.store)
     calls = 0
     met = False
@@ -225,7 +227,7 @@ def reading(yard: Yard, version: int, pause_at: int, meanwhile: object) -> Table
 def test_a_reader_of_an_old_kept_version_continues_during_garbage_collection(
     yard: Yard, version: int, stride: int
 ) -> None:
-    """Its old base goes under it, and a new one takes its place; at each ``stride``-th call."""
+    """A reader's base is deleted and replaced by a new one, at each ``stride``-th of its calls."""
     yard.live(45)
     before = yard.contents()
     pause_at = 1
@@ -252,7 +254,7 @@ def test_a_reader_of_a_deleted_version_gets_an_error_or_the_whole_version(yard: 
 
 
 def test_a_writer_continues_from_a_state_older_than_the_garbage_collection(yard: Yard) -> None:
-    """Its lineage begins below what is there now; what it commits can be read all the same."""
+    """Its lineage begins below the kept versions; its commit can be read all the same."""
     yard.live(45)
     old = yard.head
     assert old.lineage[0][0] == 1
@@ -263,7 +265,7 @@ def test_a_writer_continues_from_a_state_older_than_the_garbage_collection(yard:
 
 
 def test_a_plan_reuses_knowledge_of_the_previous_one(yard: Yard) -> None:
-    """Only changelogs that came since are read again, and the plan is the same."""
+    """Only newer changelogs are read, and the plan is the same."""
     removals, read = Removals(), set[int]()
 
     def note(call: str, path: str) -> None:

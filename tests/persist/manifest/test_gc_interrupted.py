@@ -1,5 +1,5 @@
-"""Garbage collection that ends at any step or meets another run: kept versions stay, and the next
-run deletes the rest.
+"""Garbage collection that is interrupted at any step or meets another run: kept versions stay, and
+the next run deletes the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS = (".commit", ".changelog", ".snapshot", ".parquet")
 
 
 def prepare(yard: Yard) -> int:
-    """A table with something of every kind to do; the oldest version that will be kept."""
+    """A table with garbage of every kind; returns the oldest version that will be kept."""
     yard.live(9, snapshots=(2, 4))
     at = yard.states[3]
     yard.store.put(snapshot_path(yard.manifest.folder, at.version, at.uid), b"damaged")
@@ -39,7 +39,7 @@ def prepare(yard: Yard) -> int:
 
 
 def interrupted(yard: Yard, at: int) -> bool:
-    """Whether the clean-up met the end that it had at its call number ``at``."""
+    """Whether the run reached its call number ``at``, which fails."""
     yard.store.fail_at, yard.store.failed = at, False
     try:
         clean_up(fresh(yard.manifest), LAST_FOUR)
@@ -51,20 +51,24 @@ def interrupted(yard: Yard, at: int) -> bool:
 
 
 def run_again(yard: Yard, oldest: int) -> dict[str, int]:
-    """A whole run; how many objects of each kind it leaves. Below ``oldest`` nothing is kept."""
+    """A complete run; the number of remaining objects by kind. No version below ``oldest`` is
+    kept.
+    """
     clean_up(fresh(yard.manifest), LAST_FOUR)
     yard.check_kept(oldest)
     return {kind: len(yard.names(kind)) for kind in KINDS}
 
 
 def check_every_step(yard: Yard, stride: int) -> int:
-    """End the clean-up at every ``stride``-th call, each time from the start; how many calls."""
+    """Interrupt a run at every ``stride``-th call, each time from the start; the number of
+    calls.
+    """
     oldest = prepare(yard)
     before = yard.contents()
     step = 0
     while interrupted(yard, step):
         yard.check_kept(oldest, none_below=False)
-        # A horizon that was committed before the end is a version too: one more may go.
+        # A horizon committed before the interruption is a version too, so one more may be deleted.
         head = fresh(yard.manifest).head()
         left = run_again(yard, max(oldest, head - 3))
         assert left[".parquet"] == len(set().union(*(s.files for s in yard.states[oldest - 1 :])))
@@ -88,7 +92,7 @@ def test_interrupted_at_some_steps_on_s3_it_loses_nothing(yard: Yard) -> None:
 
 
 def test_two_concurrent_runs_do_the_same_as_one(yard: Yard) -> None:
-    """The second runs whole while the first is at its n-th delete, for some n."""
+    """The second run completes while the first is at its n-th delete, for some n."""
     oldest = prepare(yard)
     deletes = 0
 

@@ -1,4 +1,4 @@
-"""The rule that decides what of an origin is in files, against a model of every part."""
+"""The rule for which rows of an origin are in files, against a model of every part."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ def test_an_origin_written_since_does_not_expire() -> None:
 
 
 class Daemons(RuleBasedStateMachine):
-    """Three daemons, one origin, one table. What each has is a log; files come from logs in order.
+    """Three daemons, one origin, one table. Each daemon has a log, and flushes it in order.
 
-    The client numbers its batches without gaps, each with rows in some partitions, and begins a
-    stream at the latest where it has got to with the one before. Where it goes on to the end, all
-    of it must be in files in the end, once.
+    The client numbers its batches without gaps, each with rows in some partitions, and begins each
+    stream at or before its position in the previous one. If it continues to the end, every row
+    must be in files exactly once.
     """
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class Daemons(RuleBasedStateMachine):
     def open_a_stream(self, daemon: Process, back: int) -> None:
         first = max(0, self.position - back)
         base = self.origin or fresh("o", daemon)
-        # Rows that are not a daemon's any more have left it before it takes the origin back.
+        # A daemon has dropped rows that it no longer owns before it takes the origin back.
         log = self.logs[daemon] = [
             entry for entry in self.logs[daemon] if may_commit(base, entry[0], daemon)
         ]
@@ -171,7 +171,7 @@ class Daemons(RuleBasedStateMachine):
 
     @rule(part=st.integers(0, 2), daemon=st.sampled_from([A, B, C]))
     def persist(self, part: int, daemon: Process) -> None:
-        """A daemon's rows of a partition go into files, less what is not its any more."""
+        """Flush a daemon's rows of a partition, except those that it no longer owns."""
         for sequence, left in sorted(self.logs[daemon], key=lambda entry: entry[0]):
             if self.origin is not None and may_commit(self.origin, sequence, daemon):
                 if part in left:

@@ -1,4 +1,4 @@
-"""Racing writers: each version has one winner, every loser commits later, nothing is doubled."""
+"""Racing writers: each version has one winner, every loser commits later, no commit is doubled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 def check(store: ObjectStore, versions: dict[str, list[int]], each: int) -> None:
-    """All of everybody's operations are there once, each in the version its writer was told."""
+    """Every operation exists once, in the version that was reported to its writer."""
     manifest = Manifest(store, "ns", "race")
     state = manifest.load()
     total = each * len(versions)

@@ -1,4 +1,4 @@
-"""Unchanging objects are read once, however often a table was switched."""
+"""Immutable objects are read once, after any number of switches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TABLE = ("ns", "flights")
 
 
 class CountingStore(MemoryStore):
-    """Counts what is read."""
+    """Counts reads."""
 
     gets = 0
 
@@ -20,7 +20,7 @@ class CountingStore(MemoryStore):
         return super().get(path)
 
     def switch(self, number: int, version: int) -> None:
-        """Put a switch there."""
+        """Record a switch."""
         switch = Switch(version, previous=version - 1, at="2026-11-26T08:00:00+00:00")
         self.put(f"ns/flights/_current/{number:020d}", msgspec.json.encode(switch))
 

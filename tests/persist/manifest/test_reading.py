@@ -35,7 +35,7 @@ def paths(state: TableState) -> list[str]:
 
 
 def expected(versions: int) -> list[str]:
-    """The files of :func:`table` with so many versions."""
+    """The files of :func:`table` with that many versions."""
     return sorted(f"data/me-1-{seq}.parquet" for seq in range(1, versions))
 
 
@@ -129,7 +129,7 @@ def test_the_error_for_a_missing_version_names_the_existing_ones(
 
 @EVERY_STORE
 def test_a_commit_below_a_gap_does_not_count(manifest: Manifest, store: FaultyStore) -> None:
-    """A writer that slept through the clean-up of its parent made it."""
+    """It was made by a writer that was paused during the deletion of its parent."""
     states = history(manifest, 8)
     for version in range(1, 6):
         store.delete(commit_path(manifest.folder, version))

@@ -1,7 +1,8 @@
-"""Reading a version in each situation that clean-up, crashes and racing writers can leave.
+"""Reading a version in each situation that garbage collection, crashes and racing writers can
+leave.
 
-The table has eight versions, each with one file more than the one before. Whatever the case, a new
-reader and one that holds an older state see the same.
+The table has eight versions, each with one file more than the one before. In each case a new
+reader and a reader with an older state see the same.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ DAMAGE = ["flipped", "cut", "empty"]
 
 
 class Case:
-    """The table, and what may happen to its files."""
+    """The table, and the changes to its files."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -70,7 +71,7 @@ class Case:
         self.manifest.store.put(path, kept[how])
 
     def is_read(self, *versions: int) -> None:
-        """These versions (default: all) are what they were, however one comes to them."""
+        """These versions (default: all) read as before, through every path to them."""
         for version in versions or range(1, VERSIONS + 1):
             expected = self.at(version)
             assert fresh(self.manifest).load(version) == expected
@@ -81,7 +82,7 @@ class Case:
             assert fresh(self.manifest).load() == self.at(VERSIONS)
 
     def is_damaged(self, *versions: int) -> None:
-        """A new reader of these versions is told so by name."""
+        """A new reader of these versions gets an error that names the damage."""
         for version in versions:
             with pytest.raises(ManifestDamaged):
                 fresh(self.manifest).load(version)

@@ -1,4 +1,4 @@
-"""Damage: a broken snapshot is read around; a broken changelog or commit stops reading and is
+"""Damage: a broken snapshot is bypassed; a broken changelog or commit stops reading and is
 named.
 """
 
@@ -84,7 +84,9 @@ def test_a_damaged_changelog_stops_unless_a_snapshot_covers_it(
 def committed_by_hand(
     manifest: Manifest, lineage: Lineage, actions: Sequence[Action], parent: str
 ) -> None:
-    """A version whose uid is bound to nothing: no checksum tells that the changelog is odd."""
+    """A version whose uid is not derived from its content, so no checksum reveals the wrong
+    changelog.
+    """
     version, uid = lineage[-1]
     store, folder = manifest.store, manifest.folder
     store.put(changelog_path(folder, version, uid), encode_changelog(lineage, actions))
@@ -105,7 +107,7 @@ def test_a_changelog_made_on_top_of_another_is_damage(manifest: Manifest) -> Non
 def test_a_changelog_under_the_name_of_another_is_damage(
     manifest: Manifest, store: FaultyStore
 ) -> None:
-    """It is whole, and of the right version; its uid was given to another one."""
+    """It is intact and of the right version, but its uid belongs to another changelog."""
     states = history(manifest, 4)
     path = changelog_path(manifest.folder, 3, states[2].uid)
     store.put(path, encode_changelog(states[2].lineage, persist(999)))

@@ -87,7 +87,7 @@ def test_the_head_is_found_in_few_requests(
     assert reader.folder
     store.calls.clear()
     assert reader.head() == 100
-    # Twenty looks ahead in case of a hole, which a local store answers at once.
+    # Twenty lookups ahead in case of a gap, which a local store answers at once.
     assert sum(store.calls.values()) <= 20 + 21
     store.calls.clear()
     assert reader.head() == 100

@@ -17,7 +17,7 @@ DIVERGED = 20
 
 
 def persist_one(manifest: Manifest, state: TableState, pending: list[Proposal]) -> TableState:
-    """Upload and commit the next file, as a persister does: a proposal that is unclear is kept."""
+    """Upload and commit the next file as a daemon does; an unclear proposal is kept for a retry."""
     seq = max(state.applied.values(), default=0) + 1
     if not pending:
         pending.append(Proposal([upload(manifest, f"p{seq}", seq), applied(seq)]))
@@ -60,7 +60,7 @@ def test_the_store_becomes_unreachable_at_a_step_and_the_version_is_made_once(
 
 @EVERY_STORE
 def test_a_process_that_ends_at_any_step_leaves_a_version_or_none(yard: Yard) -> None:
-    """Another process goes on from what is in the store, and covers what went in."""
+    """Another process continues from the content of the store, and covers committed rows."""
     yard.live(3)
     before = yard.head
     for step in range(20):
@@ -82,7 +82,7 @@ def test_a_process_that_ends_at_any_step_leaves_a_version_or_none(yard: Yard) ->
 def test_two_writers_diverge_and_one_of_them_commits_later(
     manifest: Manifest, store: FaultyStore
 ) -> None:
-    """Twenty commits of one get no answer while the other makes twenty versions."""
+    """Twenty commits of one writer get no answer while the other writes twenty versions."""
     base = table(manifest, 2)
     cut_off = ClockedStore(store)
     theirs = Manifest(cut_off, "ns", "flights")

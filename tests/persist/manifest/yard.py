@@ -1,6 +1,7 @@
-"""A table with real data files and a past of many hours, to be cleaned up.
+"""A table with real data files and a history of many hours, as input for garbage collection.
 
-A version an hour: most persist one operation, each fifth replaces the two newest files by one.
+There is a version each hour: most flush one operation, each fifth replaces the two newest files
+by one.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tests.persist.manifest.samples import (
 from tests.persist.manifest.store_copy import StoreCopy
 from tests.persist.manifest.stores import ClockedStore
 
-# Of a table with a version an hour: the last 15 versions, where that is not less than 10.
+# With a version each hour, the last 15 versions are kept, and at least 10.
 HALF_A_DAY = Retention(retain_s=14.5 * 3600, orphan_grace_s=3600)
 
 
@@ -50,7 +51,7 @@ def upload(
     kind: str = "persist",
     writer: WriterIdentity = ME,
 ) -> Add:
-    """A file that is in the store, and nowhere listed yet."""
+    """A file in the store that no version lists yet."""
     path = f"data/time_day=2026-11-21/{name}.parquet"
     info = manifest.store.put(manifest.object_path(path), name.encode())
     return msgspec.structs.replace(
@@ -60,7 +61,7 @@ def upload(
 
 @dataclass
 class Yard:
-    """The table, its store, and what each version was when it was the newest."""
+    """The table, its store, and the state of each version when it was the newest."""
 
     store: ClockedStore
     manifest: Manifest
@@ -84,13 +85,13 @@ class Yard:
         return self.commit(upload(self.manifest, f"p{seq}", seq), applied(seq))
 
     def rewrite(self) -> TableState:
-        """One more version, in which a file stands for the two newest."""
+        """One more version, in which a file replaces the two newest."""
         newest = sorted(self.head.files.values(), key=lambda one: one.last_seq)[-2:]
         merged = upload(self.manifest, f"r{self.head.version}", 1, kind="rewrite")
         return self.commit(*(Remove(one.path, "merged") for one in newest), merged)
 
     def live(self, versions: int, snapshots: tuple[int, ...] = ()) -> None:
-        """Make so many versions in all, with snapshots of these."""
+        """Commit up to ``versions`` versions, with snapshots of the given ones."""
         if not self.states:
             self.commit(*DEFINITION)
         while self.head.version < versions:
@@ -102,7 +103,9 @@ class Yard:
                 self.states[-1] = write_snapshot(self.manifest, self.head)
 
     def plant_strays(self, uids: tuple[str, ...] = ("00000000", "ffffffff")) -> None:
-        """At every version, what writers leave who lost it: changelog, snapshot, data file."""
+        """At every version, the leftovers of writers that lost it: changelog, snapshot, data
+        file.
+        """
         for state in self.states:
             for uid in uids:
                 lineage = (*state.lineage[:-1], (state.version, uid))
@@ -114,11 +117,11 @@ class Yard:
                 upload(self.manifest, f"stray-{state.version}-{uid}", 999)
 
     def contents(self) -> dict[str, bytes]:
-        """Every object of the table, to come :meth:`back_to`."""
+        """Every object of the table, for :meth:`back_to`."""
         return {path: self.store.get(path) for path in self.names("")}
 
     def back_to(self, before: dict[str, bytes]) -> None:
-        """Bring back what is gone since, as old as it was, and remove what is new."""
+        """Restore deleted objects with their old times, and remove new ones."""
         there = set(self.names(""))
         for path in there - set(before):
             self.store.delete(path)
@@ -126,18 +129,19 @@ class Yard:
             self.store.restore(path, before[path])
 
     def names(self, kind: str) -> list[str]:
-        """Names of the objects that end so, anywhere in the table."""
+        """The names of the objects with that ending, anywhere in the table."""
         root = self.manifest.root + "/"
         return [i.path for i in self.store.list(root) if i.path.endswith(kind)]
 
     def versions_of(self, kind: str) -> list[int]:
-        """Of which versions there are such manifest files."""
+        """The versions of such manifest files."""
         return [int(name.rpartition("/")[2][:20]) for name in self.names(kind)]
 
     def check_kept(self, oldest: int, *, none_below: bool = True) -> None:
-        """All versions from ``oldest`` on are as they were, with all of their files; none below.
+        """All versions from ``oldest`` are unchanged, with all of their files; none exists below.
 
-        The first that is kept is read where it is, all of them from a copy of what is there.
+        The first kept version is read from the store, and all of them from a copy of its
+        content.
         """
         kept = [state for state in self.states if state.version >= oldest]
         assert fresh(self.manifest).load(kept[0].version) == kept[0]
@@ -154,5 +158,5 @@ class Yard:
 
 
 def losing_state(state: TableState, uid: str) -> TableState:
-    """What a writer that lost the version would have had as its state."""
+    """The state that a writer that lost the version would have had."""
     return replace(grown_in_memory(state), uid=uid)

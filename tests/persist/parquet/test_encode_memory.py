@@ -1,4 +1,4 @@
-"""Memory for a file is allocated at once; a file that needs more gets it."""
+"""Memory for a file is allocated in one piece; a file that needs more is encoded again."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_file_with_more_metadata_than_rows_is_made() -> None:
 def test_files_of_a_second_attempt_equal_those_of_the_first(
     times: int, facts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is too little room, and where so much is not to be had."""
+    """One case has too little memory, the other cannot allocate the estimate."""
     draw = np.random.default_rng(5)
     table = pa.table({"n": draw.integers(0, 99, 30_000), "s": [f"{n % 7}" for n in range(30_000)]})
     expected = _encoded(table)
@@ -82,7 +82,7 @@ def test_files_of_a_second_attempt_equal_those_of_the_first(
 def test_a_second_attempt_starts_with_the_memory_of_the_first_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither the thread that puts its next block into order, nor its rows, nor its room."""
+    """The sorting thread, its rows and its memory are all released."""
     monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", 2_000)
     monkeypatch.setattr(parquet, "BLOCK_BYTES", 1)
     draw = np.random.default_rng(6)

@@ -1,4 +1,4 @@
-"""Files are the same, whether they are made one after another or in parallel."""
+"""Sequential and parallel encoding produce the same files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a Parquet file is checked before Arrow sees it."""
+"""The footer of a Parquet file is checked before Arrow reads it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from persist.parquet.reading import (
 )
 
 WIDE = 4_000
-"""Columns that make a footer larger than what is read at first."""
+"""Enough columns for a footer larger than the first read."""
 
 
 @cache
 def written(columns: int = 2) -> tuple[bytes, DataFile]:
-    """A file, and what the manifest knows of it."""
+    """A file, and its entry in the manifest."""
     table = pa.table({f"c{n}": pa.array(range(50), pa.int64()) for n in range(columns)})
     data = encode([table], {"rows": "50"}, 20)
     return data.to_pybytes(), DataFile("some/file", data.size, footer_checksum(data))
 
 
 def footer_bytes(data: bytes) -> int:
-    """Length of the footer with its frame."""
+    """The length of the footer with its frame."""
     return int.from_bytes(data[-8:-4], "little") + 8
 
 
@@ -62,7 +62,7 @@ def test_a_file_cut_anywhere_is_found(length: int) -> None:
     cut = whole[: length % len(whole)]
     with pytest.raises(FileDamaged, match="should have"):
         read_footer(pa.BufferReader(cut), file)
-    with pytest.raises(FileDamaged, match="some/file"):  # also when the size was not known
+    with pytest.raises(FileDamaged, match="some/file"):  # the same without a known size
         read_footer(pa.BufferReader(cut), file._replace(bytes=None))
 
 

@@ -20,7 +20,7 @@ from persist.table import DELETED, TableDefinition, schema_with_deletes
 from tests.persist.parquet.test_key_overlap import file_of
 
 LONG = "x" * 70
-"""Too long for a bound of a file."""
+"""Longer than the bounds that a file's statistics keep."""
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "int": (pa.int64(), st.integers(-9, 9)),
     "text": (pa.string(), st.text("ab", max_size=2) | st.just(LONG)),
@@ -52,7 +52,7 @@ def test_each_key_is_present_once_with_its_newest_row(kind: str, data: st.DataOb
     keys = st.tuples(values, st.integers(0, 1))
 
     def plain(key: Key) -> Key:
-        """As the table gives it back."""
+        """The key as the table returns it."""
         [[again]] = pa.table({"k": pa.array([key[0]], arrow)}).to_pydict().values()
         return again, key[1]
 

@@ -1,4 +1,4 @@
-"""Which files a flush of a keyed table takes: all that may have a touched key, and few others."""
+"""A flush of a keyed table reads all files that may contain a touched key, and few others."""
 
 from __future__ import annotations
 

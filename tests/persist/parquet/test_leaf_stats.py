@@ -53,7 +53,7 @@ COLUMNS: dict[str, tuple[list[Any], pa.DataType, set[str], set[str]]] = {
 
 
 def _with_statistics(data: Any) -> tuple[set[str], set[str]]:
-    """Leaves that have them, and all leaves."""
+    """Leaves that have statistics, and all leaves."""
     footer = pq.ParquetFile(pa.BufferReader(data)).metadata
     leaves = [footer.row_group(0).column(n) for n in range(footer.num_columns)]
     for leaf in leaves:

@@ -1,4 +1,4 @@
-"""A key in two files is found, wherever it is, and no other key is reported."""
+"""A key that occurs in two files is found at any position, and no other key is reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Keys = list[tuple[int, int]]
 
 
 def table_of(kind: str, keys: Keys) -> pa.Table:
-    """Rows with these keys, in the key's types; small numbers, so that texts sort otherwise."""
+    """Rows with these keys in the types of ``kind``; small numbers, as texts sort differently."""
     first = pa.array([key[0] for key in keys], pa.int64())
     schema = SCHEMAS[kind]
     if kind == "bytes":

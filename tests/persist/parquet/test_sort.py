@@ -1,4 +1,6 @@
-"""Rows of a file in order: the same as a plain sort of Python or pyarrow, nulls last, ties kept."""
+"""The row order of a file equals a plain sort by Python or pyarrow, with nulls last and ties
+stable.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,7 @@ def test_sort_by_is_a_stable_sort_with_nulls_last(
     assert _numbers(found.slice()) == sorted(range(len(rows)), key=lambda n: _key(rows[n], names))
     if rows:
         assert found.order == tuple(names)
-    # Whole rows have moved, and dictionaries are only another form of their strings.
+    # Whole rows have moved; dictionaries only encode the same strings differently.
     assert (
         found.slice().cast(SCHEMA).combine_chunks()
         == table.take(found.slice()["n"]).combine_chunks()
@@ -152,7 +154,7 @@ def test_a_text_of_too_many_values_is_no_tag() -> None:
 
 
 def test_a_text_is_judged_without_joining_its_chunks() -> None:
-    """A table's only text is most of it: joined, it would take as much again for a moment."""
+    """A table's only text column is most of its memory; joining the chunks would double it."""
     rows = 40 * SAMPLE_ROWS
     table = pa.table({"text": [f"{n:060}" for n in range(rows)]})
     table = pa.Table.from_batches(table.to_batches(max_chunksize=rows // 50))
@@ -206,7 +208,7 @@ def test_a_stretch_is_a_part_of_the_whole_whatever_the_chunks(
     count = min(count, chunked.rows - start)
     assert _numbers(chunked.slice(start, count)) == whole[start : start + count]
     if chunked.arrivals is not None:
-        assert chunked.arrivals.tolist() == whole  # n is the number in order of arrival
+        assert chunked.arrivals.tolist() == whole  # n is the position in order of arrival
     else:
         assert whole == list(range(len(rows)))
 
@@ -224,7 +226,7 @@ def test_rows_are_picked_chunk_by_chunk_where_chunks_are_large() -> None:
 
 
 def test_the_largest_integer_sorts() -> None:
-    """It once overflowed, which ended the daemon, and every restart after it."""
+    """An overflow once ended the daemon, and each later start."""
     for kind in (pa.int64(), pa.timestamp("us")):
         table = pa.table({"time": pa.array([2**63 - 1, 2**63 - 2], pa.int64()).cast(kind)})
         found = sort_rows(table, TableDefinition(table.schema, UNPARTITIONED, sort_by=("time",)))

@@ -1,4 +1,4 @@
-"""Rows without some columns become the same files as rows with nulls in them."""
+"""Rows that lack columns become the same files as rows with nulls in them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_files_are_those_of_rows_with_all_columns(
         rows = SparseRows.of(given_, SCHEMA)
         found = sort_rows(rows, definition)
         assert found.rows == expected.rows
-        # The order of columns that few rows have is of no account.
+        # The automatic order of columns with few values does not matter.
         if order != "own":
             assert found.order == expected.order
             assert found.slice().to_pylist() == expected.slice().to_pylist()
@@ -157,12 +157,12 @@ ROWS = 100_000
 
 
 _pools: list[pa.MemoryPool] = []
-"""What was allocated may outlive the block, and needs its pool until then."""
+"""Allocated memory may outlive the block, and needs its pool until then."""
 
 
 @contextmanager
 def allocating_at_most(nbytes: int) -> Iterator[None]:
-    """Of Arrow's memory, beside what there is."""
+    """The block allocates at most this much Arrow memory."""
     pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
     _pools.append(pool)
     pa.set_memory_pool(pool)
@@ -180,7 +180,7 @@ def _narrow(name: str, seed: int = 0, rows: int = ROWS) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("sort_by", [(), ("i7",), ("s1", "i7", "i8")])
 def test_absent_columns_take_no_memory_in_files(sort_by: tuple[str, ...]) -> None:
-    """With its nulls the table would have a gigabyte."""
+    """With its nulls, the table would take a gigabyte."""
     definition = TableDefinition(WIDE, UNPARTITIONED, sort_by=sort_by)
     half = ROWS // 2
     given_ = [_narrow("i7", 1, half), _narrow("i8", 2, half)]
@@ -223,7 +223,7 @@ def test_the_memory_for_a_file_of_a_wide_table_is_estimated() -> None:
 def test_a_block_of_rows_with_different_columns_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each batch has another column, and sorted they lie among each other."""
+    """Each batch has another column, and sorting interleaves them."""
     monkeypatch.setattr(parquet, "MIXED_BYTES", 1 << 20)
     schema = pa.schema([pa.field("time", pa.int64()), *list(WIDE)[:100]])
     draw = np.random.default_rng(3)
@@ -238,7 +238,7 @@ def test_a_block_of_rows_with_different_columns_is_limited(
         piece = ordered.slice(0, count)
         assert piece.num_rows == count
         del piece
-    # As they came, few are side by side.
+    # In their original order, few columns are adjacent.
     plain = sort_rows(
         SparseRows.of(given_, schema), TableDefinition(schema, UNPARTITIONED, sort_by=("i200",))
     )

@@ -92,7 +92,7 @@ def _hashed(value: Any) -> bytes:
 
 
 def _value(spec: str, row: dict[str, Any]) -> Any:
-    """What one field of a spec makes of one row."""
+    """The value of one field of a spec for one row."""
     transform, inside = spec.rstrip(")").split("(")
     column = inside.split(", ")[-1]
     value = row[column]
@@ -148,7 +148,7 @@ def test_a_split_is_what_the_model_gives(rows: list[dict[str, Any]], texts: list
         expected.setdefault(tuple(_value(text, row) for text in texts), []).append(n)
     parts = split_batch(batch, spec)
     assert len(parts) == len({values for values, _ in parts}), "a partition stands twice"
-    # The type counts: True is not 1 in a folder's name.
+    # The type counts: True and 1 have different folder names.
     assert {(values, repr(values)): part["n"].to_pylist() for values, part in parts} == {
         (values, repr(values)): numbers for values, numbers in expected.items()
     }

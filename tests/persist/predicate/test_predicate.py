@@ -80,7 +80,7 @@ def _term(draw: st.DrawFn) -> tuple[str, str, Any]:
 
 @st.composite
 def _alternatives(draw: st.DrawFn) -> list[list[tuple[str, str, Any]]]:
-    """So many alternatives that their values are looked up, some with a word against it."""
+    """Enough alternatives to use a lookup table, some with an additional inequality."""
     columns = draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, max_size=3, unique=True))
     value = {
         name: st.sampled_from([*COLUMNS[name][1], *BEYOND.get(name, ())])
@@ -131,7 +131,7 @@ def _expected(rows: list[dict[str, Any]], filter_: list[list[Any]]) -> list[dict
 
 
 def _wire(filter_: list[list[Any]]) -> list[list[Any]]:
-    """The filter as it stands in a ticket."""
+    """The filter in its wire form."""
 
     def one(term: tuple[str, str, Any]) -> list[Any]:
         name, operator, value = term

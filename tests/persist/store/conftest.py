@@ -23,7 +23,7 @@ KINDS = [
     pytest.param("s3", marks=pytest.mark.s3),
     pytest.param("fsspec", marks=pytest.mark.s3),
 ]
-# INGESTER_TEST_S3_ENDPOINT, _BUCKET (it has to exist), _KEY, _SECRET, _REGION: any other server.
+# Any other server: INGESTER_TEST_S3_ENDPOINT, _BUCKET (must exist), _KEY, _SECRET, _REGION.
 if "INGESTER_TEST_S3_ENDPOINT" in os.environ:
     KINDS.append(pytest.param("given-s3", marks=pytest.mark.s3))
 
@@ -43,14 +43,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param == "local":
         return open_store(f"file://{tmp_path}/the store")
     if request.param == "memory":
-        # With a watch on it, as a daemon has its store: that changes nothing.
+        # With a watch, as in a daemon; the results must be the same.
         return WatchedStore(MemoryStore(), StoreWatch())
     if request.param == "given-s3":
         return open_store(f"s3://{os.environ['INGESTER_TEST_S3_BUCKET']}/{prefix}", **_given())
     server: S3Server = request.getfixturevalue("s3_server")
     if request.param == "s3":
         return open_store(f"s3://{BUCKET}/{prefix}", **server.storage_options)
-    # s3fs again, but only through what every fsspec file system has.
+    # s3fs again, but only through the generic fsspec interface.
     fs = S3FileSystem(
         endpoint_url=server.url,
         key=server.access_key,

@@ -1,4 +1,4 @@
-"""What every object store promises, on every kind of store: see persist/store/contract.py."""
+"""The contract of object stores, tested on every kind of store: see persist/store/contract.py."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_path_that_could_leave_the_store_is_refused(store: ObjectStore, name: 
 
 
 def test_a_listing_is_in_the_order_of_whole_paths(store: ObjectStore) -> None:
-    # '-' and '.' sort before '/', letters after: a folder's place is not its name's place.
+    # '-' and '.' sort before '/', letters after it, so a folder and its name sort differently.
     names = ["a-b/x", "a.txt", "a/1", "a/b/2", "a/b0", "a0", "b", "é/x", "日", "🦉"]
     for name in reversed(names):
         store.put(name, b"x" * len(name))

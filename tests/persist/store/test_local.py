@@ -25,7 +25,7 @@ from persist.store.local import from_os
 
 
 class DiskLog:
-    """Notes what reaches the disk, in order, and lets it through."""
+    """Records syncs, renames, links and new folders in order, and passes them on."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.events: list[str] = []
@@ -243,7 +243,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_objects_only(tmp_path: Path)
             assert writer.stdout is not None
             for _ in range(round_ + 1):
                 acknowledged.append(f"new/{round_}-{int(writer.stdout.readline()):06d}")
-            # It runs on while we get here: the moment is a different one each time.
+            # The writer continues meanwhile, so the moment of the kill varies.
             writer.send_signal(signal.SIGKILL)
         listed = {found.path: found.bytes for found in store.list("")}
         assert set(acknowledged) <= set(listed)

@@ -1,4 +1,4 @@
-"""Which URLs become a store, and which stores are refused at start-up."""
+"""Which URLs open a store, and which stores are refused at start-up."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def test_unknown_options_are_named() -> None:
 
 
 class IgnoresTheCondition(LocalStore):
-    """As a server that takes If-None-Match and does not look at it."""
+    """Acts like a server that accepts If-None-Match and ignores it."""
 
     def create(self, path: str, data: bytes) -> PutInfo:  # type: ignore[override]
         return self.put(path, data)
 
 
 class RefusesButOverwrites(LocalStore):
-    """As a gateway that checks the condition after it has written."""
+    """Acts like a gateway that checks the condition after the write."""
 
     def create(self, path: str, data: bytes) -> PutInfo:  # type: ignore[override]
         there = self.exists(path)
@@ -124,7 +124,7 @@ class RefusesButOverwrites(LocalStore):
 
 
 class LosesWhatWasPut(LocalStore):
-    """As a cache that goes on answering what it had."""
+    """Acts like a cache that keeps returning old content."""
 
     def put(self, path: str, data: bytes) -> PutInfo:  # type: ignore[override]
         info = super().put(path, b"first")
@@ -132,7 +132,7 @@ class LosesWhatWasPut(LocalStore):
 
 
 class GoesAway(LocalStore):
-    """Up for a put, away for a create."""
+    """Reachable for a put, unreachable for a create."""
 
     def create(self, path: str, data: Buffer) -> PutInfo:
         raise StoreUnavailable("away")

@@ -1,4 +1,4 @@
-"""The store is unreachable: the one retry policy, in a thread and in a loop."""
+"""The retry policy for an unreachable store, in a thread and in the event loop."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def bucket_store(s3_server: S3Server, prefix: str) -> ObjectStore:
 
 @pytest.fixture
 def impatient(s3_server: S3Server, prefix: str) -> ObjectStore:
-    """A store that waits a second for an answer."""
+    """A store with a timeout of one second."""
     return open_store(
         f"s3://{BUCKET}/{prefix}",
         **s3_server.storage_options,
@@ -87,7 +87,7 @@ def test_a_silent_server_is_unavailable_within_the_time_out(
         began = time.monotonic()
         with pytest.raises(StoreUnavailable):
             call(impatient)
-        # One second, plus the time that 3 MB may take; check_store cleans up with two calls more.
+        # One second, plus the time for 3 MB; check_store makes two more calls for its cleanup.
         assert time.monotonic() - began < 15
     finally:
         s3_server.clear_faults()
@@ -166,7 +166,7 @@ def test_a_bad_request_means_exists_only_if_the_object_exists(
 
 
 class RepeatingClient(S3Client):
-    """Sends every PUT twice, as an HTTP client or proxy does whose connection broke."""
+    """Sends every PUT twice, as an HTTP client or proxy does after a broken connection."""
 
     def call(self, method: str, sends_bytes: int = 0, **arguments: Any) -> dict[str, Any]:
         if method == "put_object":
@@ -237,7 +237,7 @@ def test_one_column_is_read_without_fetching_the_file(
         group = pq.ParquetFile(file).read_row_group(2, columns=["c"])
     assert group == table.select(["c"]).slice(rows // 2, rows // 4)
     fetched = sum(s["sent_bytes"] for s in seen_of(s3_server, prefix) if s["method"] == "GET")
-    # One of sixteen chunks, the footer, and what was read ahead.
+    # One of sixteen chunks, the footer, and the read-ahead.
     assert fetched < file_bytes / 16 + 2 * 256 * 1024
     assert fetched > rows / 4 * 8
 

@@ -1,4 +1,4 @@
-"""Whether the store is reachable, judged by the outcomes of its requests."""
+"""Whether the store is reachable, according to the outcomes of its requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.drivers.memory_store import MemoryStore
 
 
 class Watched:
-    """A watch with a clock of the test's own."""
+    """A watch with the test's own clock."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -52,7 +52,7 @@ def test_a_store_is_unknown_then_ok_and_one_failure_is_no_outage() -> None:
     assert (store.state, store.heard, store.watch.doubted()) == ("ok", 1, frozenset({"get"}))
     store.answer()
     assert (store.state, store.watch.doubted()) == ("ok", frozenset())
-    # Two that are apart, with an answer between them, are none either.
+    # Two failures with an answer between them are no outage either.
     store.fail()
     store.answer()
     store.fail()
@@ -74,7 +74,7 @@ def test_a_second_failure_or_a_second_without_an_answer_is_an_outage_until_it_an
     assert twice.watch.status().since == 1e9 + 100
     twice.answer()
     assert (twice.state, twice.watch.status().since) == ("ok", 1e9 + 160)
-    # What has passed can still be read.
+    # The last error remains readable after the outage.
     assert twice.watch.status().last_error == "second"
 
 
@@ -124,7 +124,7 @@ def test_a_request_under_way_for_long_is_doubted_until_it_is_answered() -> None:
         store.now += SLOW_S
         assert store.watch.doubted() == frozenset()
         store.now += 1
-        # Doubted, and not away: it may be large.
+        # Doubted, but not unreachable: the request may be large.
         assert (store.watch.doubted(), store.state) == (frozenset({"write", "get"}), "ok")
     assert store.watch.doubted() == frozenset()
 

@@ -31,12 +31,11 @@ Table = tuple[str, str]
 
 @pytest.fixture
 def store() -> ObjectStore:
-    """An empty store."""
     return MemoryStore()
 
 
 def made(store: ObjectStore, number: int) -> Table:
-    """A table with a second version that does not count yet."""
+    """A table with a second version that is not current yet."""
     table = ("ns", f"t{number}")
     commit(Manifest(store, *table, 1), None, Proposal([*DEFINITION, *persist(1)]), ME)
     commit(Manifest(store, *table, 2), None, Proposal(DEFINITION), OTHER)
@@ -44,7 +43,7 @@ def made(store: ObjectStore, number: int) -> Table:
 
 
 def counts(store: ObjectStore, table: Table, version: int = 2) -> bool:
-    """Whether a version counts, and takes rows: so no seal is left, whatever was paused."""
+    """Whether a version is current. It accepts rows, so no seal is left by the paused process."""
     manifest = Manifest(store, *table)
     done = finish_switch(store, *table)
     assert done.table_version == manifest.table_version, "nothing was half done"
@@ -57,7 +56,7 @@ def counts(store: ObjectStore, table: Table, version: int = 2) -> bool:
 
 
 def check_forbidden(store: ObjectStore, table: Table) -> None:
-    """Version 2 counts not, and no switch goes there."""
+    """Version 2 is not current, and no switch to it is possible."""
     assert not counts(store, table)
     with pytest.raises(TableVersionNotKept):
         switch_version(store, *table, 2)
@@ -66,7 +65,7 @@ def check_forbidden(store: ObjectStore, table: Table) -> None:
 
 
 def check_counts(store: ObjectStore, table: Table) -> None:
-    """Version 2 counts as any other, can be left, and be forbidden then."""
+    """Version 2 is current and works like any other; it can be left and then be forbidden."""
     assert counts(store, table) and forbid_switch(store, *table, 2)
     assert all(each.kept for each in list_versions(store, *table))
     roll_back(store, *table, 2)
@@ -75,7 +74,7 @@ def check_counts(store: ObjectStore, table: Table) -> None:
 
 
 def switched(store: Any, table: Table) -> bool:
-    """Whether a switch says that it is done."""
+    """Whether a switch reports success."""
     try:
         switch_version(store, *table, 2, push_id="push")
     except (TableVersionNotKept, SwitchRefused, SwitchedMeanwhile, VersionSealed):
@@ -89,7 +88,7 @@ def paused_everywhere(
     meanwhile: Callable[[Any, Table], object],
     first: int,
 ) -> Iterator[tuple[Table, object, object]]:
-    """Tables on which a work was paused at each of its calls; what both said."""
+    """Tables on which ``work`` was paused at each of its calls, with both results."""
     for at in count():
         table, said = made(store, first + at), list[object]()
 
@@ -104,12 +103,12 @@ def paused_everywhere(
 
 
 def forbidden(store: Any, table: Table) -> bool:
-    """What forbidding says: whether version 2 counts."""
+    """The result of forbidding: whether version 2 is current."""
     return forbid_switch(store, *table, 2)
 
 
 def killed_at(at: int, done: bool) -> Callable[[Any, Table], bool]:
-    """To forbid with a process that ends at some change, and then with another."""
+    """Forbid the version with a process that is killed at some change, and then with another."""
 
     def forbidden_again(store: Any, table: Table) -> bool:
         with suppress(Killed):
@@ -120,14 +119,14 @@ def killed_at(at: int, done: bool) -> Callable[[Any, Table], bool]:
 
 
 def there_and_back(store: Any, table: Table) -> bool:
-    """A switch that is over before anybody looks again, where there can be one."""
+    """A switch that is rolled back before any other process looks, if it is possible at all."""
     if switched(store, table):
         roll_back(store, *table, 2)
     return False
 
 
 def test_no_switch_takes_effect_after_its_version_was_forbidden(store: ObjectStore) -> None:
-    """Paused at each call; whoever forbids it may end at any change, and does it again."""
+    """Paused at each call; the forbidding process may be killed at any change, and is repeated."""
     ways = [forbidden, *(killed_at(at, done) for at in (1, 2, 3) for done in (False, True))]
     for number, way in enumerate(ways):
         seen = set()
@@ -147,7 +146,7 @@ def test_a_switch_made_while_its_version_is_being_forbidden_is_reported(
         (check_counts if it_counts else check_forbidden)(store, table)
         seen.add(it_counts)
     assert seen == {True, False}
-    # Behind a word that holds, there is no switch; before it, one that is over makes it void.
+    # No switch is possible after a valid mark; a switch completed before the mark makes it void.
     for table, it_counts, _ in paused_everywhere(store, forbidden, there_and_back, 1000):
         assert not it_counts
         check_forbidden(store, table)

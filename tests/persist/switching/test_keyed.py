@@ -1,4 +1,6 @@
-"""Changes of a keyed table are carried over by a switch, and back, each once."""
+"""A switch carries the changes of a keyed table over, and a rollback carries them back, each
+once.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ from tests.persist.manifest.samples import ME, OTHER
 
 WHOLE: PartitionKey = (1, ())
 LONG = "x" * 70
-"""Too long for a bound of a file."""
+"""Longer than the bounds that a file's statistics keep."""
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "int": (pa.int64(), st.integers(-20, 20)),
     "text": (pa.string(), st.text("ab", max_size=3) | st.just(LONG)),
@@ -58,12 +60,12 @@ Content = dict[Key, tuple[Any, ...]]
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two values are the same; NaN is itself."""
+    """Whether two values are the same; NaN equals itself."""
     return repr(one) == repr(other)
 
 
 def applied_to(content: Mapping[Key, Any], before: Content, after: Content) -> Content:
-    """The rows after the changes between two states of others."""
+    """The rows after the changes between two other states are applied to them."""
     made = {key: row for key, row in content.items() if key in after or key not in before}
     written = {k: row for k, row in after.items() if k not in before or not same(before[k], row)}
     return made | written
@@ -110,7 +112,7 @@ def made(
     keys: st.SearchStrategy[Key],
     kind: str = "persist",
 ) -> TableState:
-    """A state with some files, that have each key once."""
+    """A state with some files, in which each key occurs once."""
     state, there = apply(EMPTY, definition.actions()), set[Key]()
     for drawn in data.draw(st.lists(st.dictionaries(keys, VALUES, max_size=6), max_size=4)):
         rows = {key: row for key, row in drawn.items() if key not in there}
@@ -121,7 +123,7 @@ def made(
 
 
 def compacted(manifest: Manifest, definition: TableDefinition, state: TableState) -> list[Action]:
-    """All files made into one."""
+    """All files compacted into one."""
     files = [*state.files.values()]
     if not files:
         return []
@@ -143,7 +145,7 @@ STEPS = 12
 
 
 class World:
-    """A keyed table of two partitions, and what its versions have to have."""
+    """A keyed table of two partitions, and the expected rows of its versions."""
 
     def __init__(self, random: Random) -> None:
         self.store = MemoryStore()
@@ -152,7 +154,7 @@ class World:
         self.stack = [1]
         self.rows: dict[int, Content] = {1: {}}
         self.past: dict[int, list[tuple[int, Content]]] = {1: [(0, {})]}
-        """The rows of a version as of each version of its manifest since it counts."""
+        """The rows of a table version at each version of its manifest since it became current."""
         self.pushes = 1
         self.value = 0
         commit(self.manifest(1), None, Proposal(DEFINITION.actions()), ME)
@@ -160,7 +162,7 @@ class World:
 
     @property
     def current(self) -> int:
-        """The version that counts."""
+        """The current version."""
         return self.stack[-1]
 
     def manifest(self, version: int) -> Manifest:
@@ -168,12 +170,12 @@ class World:
         return Manifest(self.store, *TABLE, version)
 
     def note(self, version: int) -> None:
-        """Remember the rows that a version has now."""
+        """Record the current rows of a version."""
         head = self.manifest(version).head()
         self.past[version].append((head, dict(self.rows[version])))
 
     def write(self) -> None:
-        """A flush of new rows, old rows again, and deletes, into the version that counts."""
+        """Flush new rows, changed rows and deletes into the current version."""
         manifest, rows = self.manifest(self.current), self.rows[self.current]
         state = manifest.load()
         for values in ("a", "b"):
@@ -193,7 +195,7 @@ class World:
         self.note(self.current)
 
     def compact(self) -> None:
-        """All files of a partition become one."""
+        """Compact all files of a partition into one."""
         manifest = self.manifest(self.current)
         state = manifest.load()
         for key in state.partitions:
@@ -204,7 +206,7 @@ class World:
         self.note(self.current)
 
     def widen(self) -> None:
-        """The table gets a column."""
+        """Add a column to the table."""
         if self.definition is DEFINITION:
             self.definition = WIDER
             action = WIDER.schema_action()
@@ -217,7 +219,7 @@ class World:
             self.note(self.current)
 
     def swap(self) -> None:
-        """A push of other rows, that is swapped in with what came meanwhile, or without."""
+        """Push other rows and swap them in, with or without the changes made meanwhile."""
         self.pushes += 1
         version, old = self.pushes, self.current
         manifest, definition = self.manifest(version), self.definition
@@ -253,7 +255,7 @@ class World:
         self.note(version)
 
     def back(self) -> None:
-        """A rollback; what changed since the version counts goes along."""
+        """Roll back; changes made since the version became current are carried over."""
         if len(self.stack) == 1:
             return
         left = self.current
@@ -264,7 +266,9 @@ class World:
         self.note(self.current)
 
     def until_done(self, move: Callable[[Any], object]) -> None:
-        """Make a move with processes that end at some change, the others beside it or after it."""
+        """Run a move in processes that are killed at some change, with other moves during or
+        after it.
+        """
         while True:
             store: Any = PausingStore(self.store, self.random.randint(1, 150), self.write_beside)
             killing: Any = KillingStore(
@@ -279,12 +283,12 @@ class World:
                 return
 
     def write_beside(self) -> None:
-        """A flush while a move is under way, before its seal."""
+        """Flush during a move, before its seal."""
         with suppress(VersionSealed):
             self.write()
 
     def check(self) -> None:
-        """The version that counts has the rows that it has to have, each key once."""
+        """The current version has exactly the expected rows, each key once."""
         manifest = Manifest(self.store, *TABLE)
         assert manifest.table_version == self.current
         state = manifest.load()
@@ -321,7 +325,7 @@ def test_a_damaged_file_is_found_before_anything_is_sealed() -> None:
 
 
 def test_rows_held_by_a_switch_are_counted() -> None:
-    """A daemon that finishes one has them in its memory."""
+    """A daemon that completes a switch holds them in its memory."""
     world = World(Random(1))
     for _ in range(3):
         world.write()
@@ -332,7 +336,7 @@ def test_rows_held_by_a_switch_are_counted() -> None:
     held: list[int] = []
 
     class Watched(PausingStore):
-        """Sees what is held while files are read."""
+        """Records the held bytes while files are read."""
 
         def open(self, path: str) -> Any:
             held.append(held_bytes())

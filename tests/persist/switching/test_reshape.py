@@ -1,6 +1,6 @@
-"""A version that makes the table anew: its definition is its own, what is known of writers goes on.
+"""A version that replaces the table has its own definition, and keeps the state of the writers.
 
-Whoever finishes the switch does the same, wherever the one who began it was left.
+Any process that completes an interrupted switch gets the same result.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ OLD_STATE, NEW_STATE = (
 
 
 def commit_to(store: Any, version: int, *actions: Action) -> None:
-    """Commit to a version as it is."""
+    """Commit to a version without a base state."""
     commit(Manifest(store, *TABLE, version), None, Proposal(actions), OTHER)
 
 
 def made() -> tuple[ObjectStore, int]:
-    """A table of ours with rows and what is known of their writers; a version to make it anew."""
+    """A table with rows and the state of their writers, and a version that will replace it."""
     store: Any = MemoryStore()
     origin = OriginAction("o", "me", 1, 40, (OriginAhead(1, DAY, 44),))
     key = Properties(values={"primary_key": ["time"], "timestamp_unit": "us"})
@@ -70,7 +70,7 @@ def made() -> tuple[ObjectStore, int]:
 
 
 def check_made_anew(store: ObjectStore, version: int) -> None:
-    """The version counts, with its own definition, rows and state, and knows the writers."""
+    """The version is current, with its own definition, rows and state, and knows the writers."""
     old, new = Manifest(store, *TABLE, 1).load(), load_current(store, *TABLE)
     assert new.table_version == version
     assert [*new.schemas, *new.specs] == [101, 101]
@@ -122,7 +122,8 @@ def test_only_the_owner_redefines_a_table() -> None:
     store, version = made()
     with pytest.raises(SwitchRefused, match="'me' in epoch 1 owns the table's writes"):
         switch_version(store, *TABLE, version, reshape=OTHER)
-    # One that was replaced while it slept is fenced, though the table is still its own by name.
+    # A writer that was replaced while it was paused is fenced, although it still owns the table's
+    # name.
     commit_to(store, 1, WriterAction("me", "second", 2, "open"))
     with pytest.raises(Fenced):
         switch_version(store, *TABLE, version, reshape=ME)

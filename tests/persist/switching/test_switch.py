@@ -1,4 +1,4 @@
-"""Table versions: numbers, and switches and rollbacks that may end at any step."""
+"""Table versions: numbers, and switches and rollbacks that are interrupted at any step."""
 
 from __future__ import annotations
 
@@ -57,33 +57,33 @@ from tests.persist.manifest.samples import DEFINITION, ME, OTHER, add, applied
 
 TABLE = ("ns", "flights")
 FILE_BYTES = 1000
-"""The size that a sample says that it has."""
+"""The size that the sample files claim to have."""
 CURRENT = "ns/flights/_current/"
 
 
 def manifest_of(store: ObjectStore, version: int | None = None) -> Manifest:
-    """The table's manifest, as a process that starts now has it."""
+    """The table's manifest, as a newly started process opens it."""
     return Manifest(store, *TABLE, version)
 
 
 def commit_to(store: ObjectStore, version: int | None, *actions: Action, writer: Any = ME) -> None:
-    """Commit to a table version, the one that counts by default."""
+    """Commit to a table version, by default to the current one."""
     commit(manifest_of(store, version), None, Proposal(actions), writer)
 
 
 def file_of(store: ObjectStore, version: int, path: str) -> None:
-    """Put a data file where a table version has it."""
+    """Put a data file into the folder of a table version."""
     store.put(manifest_of(store, version).object_path(path), path.encode().ljust(FILE_BYTES))
 
 
 def stream(store: ObjectStore, version: int, path: str, seq: int) -> None:
-    """A flush of one file into a version."""
+    """Flush one file into a version."""
     file_of(store, version, path)
     commit_to(store, version, add(path, seq), applied(seq))
 
 
 def make_table(store: ObjectStore) -> int:
-    """Version 1 with streamed rows and what is known of their writers; a pushed version 2."""
+    """Version 1 with streamed rows and the state of their writers; a pushed version 2."""
     commit_to(store, 1, *DEFINITION)
     commit_to(store, 1, WriterAction("me", "first", 1, "open"))
     stream(store, 1, "data/a.parquet", 7)
@@ -101,7 +101,7 @@ def make_table(store: ObjectStore) -> int:
 
 
 def push(store: ObjectStore, version: int) -> None:
-    """What a push commits: the table's definition, and one file."""
+    """Commit the same as a push: the table's definition, and one file."""
     path = f"data/pushed-{version}.parquet"
     commit_to(store, version, *DEFINITION, writer=OTHER)
     file_of(store, version, path)
@@ -109,7 +109,7 @@ def push(store: ObjectStore, version: int) -> None:
 
 
 def paths(store: ObjectStore, version: int | None = None) -> set[str]:
-    """The files of a version, each of which is there."""
+    """The files of a version, all of which exist."""
     manifest = manifest_of(store, version)
     found = set(manifest.load().files)
     assert all(store.exists(manifest.object_path(path)) for path in found)
@@ -117,7 +117,7 @@ def paths(store: ObjectStore, version: int | None = None) -> set[str]:
 
 
 def known_of_writers(store: ObjectStore, version: int) -> tuple[object, ...]:
-    """What a version knows of its writers."""
+    """The state of the writers that a version records."""
     state = manifest_of(store, version).load()
     return (
         dict(state.writers),
@@ -209,7 +209,7 @@ def test_a_switch_shows_the_new_version_and_keeps_the_knowledge_of_writers(
 
 @IN_MEMORY
 def test_push_marks_stay_with_their_version(real_store: ObjectStore) -> None:
-    """Else each version has the marks of all pushes before it, for ever."""
+    """Otherwise each version would keep the marks of all earlier pushes."""
     commit_to(real_store, 1, *DEFINITION)
     commit_to(real_store, 1, Txn("spark", 3))
     for number in range(2, 6):
@@ -238,7 +238,7 @@ def test_a_sealed_version_accepts_only_a_horizon(real_store: ObjectStore) -> Non
         with pytest.raises(VersionSealed, match="table version 2 replaces it"):
             commit_to(real_store, 1, *actions)
     commit_to(real_store, 1, Horizon("2026-11-21T00:00:00+00:00"))
-    # What is in already is no news: a flush whose answer was lost is known as done.
+    # A commit of known rows succeeds: a flush whose answer was lost learns that it is done.
     commit_to(real_store, 1, add("data/a.parquet", 7), applied(7))
     assert paths(real_store, 1) == {"data/a.parquet"}
 
@@ -307,7 +307,7 @@ def test_a_rollback_carries_over_rows_streamed_meanwhile(
     assert rollback_target(real_store, *TABLE) == 1
     stream(real_store, 2, "data/b.parquet", 8)
     stream(real_store, 2, "data/c.parquet", 9)
-    # A compaction of what was pushed and what was streamed: nobody can tell them apart any more.
+    # A compaction of pushed and streamed rows into one file, which cannot be separated again.
     file_of(real_store, 2, "data/one.parquet")
     old = ("data/pushed-2.parquet", "data/b.parquet")
     removes = [Remove(path, "compaction") for path in old]
@@ -331,7 +331,7 @@ def test_rows_since_a_version_are_carried_over_once_and_not_back(
     since = manifest_of(real_store).head()
     stream(real_store, 1, "data/b.parquet", 8)
     stream(real_store, 1, "data/c.parquet", 9)
-    # A compaction of what was there and what came since.
+    # A compaction of earlier rows with rows streamed since.
     file_of(real_store, 1, "data/one.parquet")
     removes = [Remove(path, "compaction") for path in ("data/a.parquet", "data/b.parquet")]
     commit_to(real_store, 1, *removes, add("data/one.parquet", 0, kind="rewrite"))
@@ -339,7 +339,7 @@ def test_rows_since_a_version_are_carried_over_once_and_not_back(
     came = {"data/b.parquet", "data/c.parquet"}
     assert paths(real_store) == {"data/pushed-2.parquet", *came}
     assert known_of_writers(real_store, 1) == known_of_writers(real_store, 2)
-    # A push into the version that counts, as Spark appends, is as good as a flush.
+    # An append to the current version, as by Spark, counts like a flush.
     file_of(real_store, 2, "data/d.parquet")
     appended = add("data/d.parquet", 0, kind="push", writer=OTHER)
     commit_to(real_store, 2, appended, Txn("spark", 4), writer=OTHER)
@@ -379,7 +379,7 @@ def test_since_is_refused_if_the_rows_are_no_longer_known(real_store: ObjectStor
 
 
 def test_garbage_collection_keeps_versions_that_a_switch_needs(real_store: ObjectStore) -> None:
-    """Planned before the seal, and behind it."""
+    """One garbage collection is planned before the seal, and another runs after it."""
     version = make_table(real_store)
     since = manifest_of(real_store).head()
     for seq in (8, 9):
@@ -397,7 +397,7 @@ def test_garbage_collection_keeps_versions_that_a_switch_needs(real_store: Objec
 
 
 def test_a_copy_that_may_be_deleted_is_made_again(real_store: ObjectStore) -> None:
-    """It was put before the seal, and whoever put it slept."""
+    """The copy was made before the seal by a process that then paused."""
     version = make_table(real_store)
     since = manifest_of(real_store).head()
     stream(real_store, 1, "data/b.parquet", 8)
@@ -419,7 +419,7 @@ def test_rows_can_be_left_behind_and_come_back_with_their_version(
     stream(real_store, 2, "data/b.parquet", 8)
     roll_back(real_store, *TABLE, carry=False)
     assert paths(real_store) == {"data/a.parquet"}
-    # It was current before, and can be again.
+    # The version was current before, and can become current again.
     switch_version(real_store, *TABLE, 2)
     assert paths(real_store) == {"data/pushed-2.parquet", "data/b.parquet"}
 
@@ -454,7 +454,7 @@ def test_rollbacks_go_back_one_after_another(real_store: ObjectStore) -> None:
 
 
 def test_columns_added_before_a_rollback_stay(real_store: ObjectStore) -> None:
-    """As a rollback of Iceberg's leaves the newest schema: here the rows that have it go along."""
+    """A rollback keeps the newest schema, as in Iceberg, and carries over the rows that have it."""
     switch_version(real_store, *TABLE, make_table(real_store))
     wider = Schema(schema_id=2, arrow="BBBB")
     commit_to(real_store, 2, wider)
@@ -467,7 +467,7 @@ def test_columns_added_before_a_rollback_stay(real_store: ObjectStore) -> None:
 
 
 def test_a_rollback_or_a_swap_that_is_repeated_is_done_once(real_store: ObjectStore) -> None:
-    """A controller that was killed before it could write down that it is done."""
+    """A controller was killed before it could record that the move is done."""
     make_table(real_store)
     push(real_store, 3)
     for version in (2, 3):
@@ -483,10 +483,10 @@ def test_a_rollback_or_a_swap_that_is_repeated_is_done_once(real_store: ObjectSt
     switch_version(real_store, *TABLE, 3)
 
 
-# Ending at any step
+# Interrupted at any step
 
 
-# Every change that a switch or a rollback makes, before it and after it.
+# Every change of a switch or a rollback, interrupted before and after it.
 KILLS = [(at, done) for at in range(1, 8) for done in (False, True)]
 
 
@@ -529,7 +529,7 @@ def test_a_switch_and_a_rollback_that_end_anywhere_are_finished_once(
 
 
 def move_again(store: ObjectStore, move: Callable[[ObjectStore], None], target: int) -> None:
-    """The same process, or its successor, tries again what it cannot know to be done."""
+    """The same process, or its successor, repeats a move whose outcome it does not know."""
     if manifest_of(store).table_version != target:
         move(store)
 
@@ -537,7 +537,7 @@ def move_again(store: ObjectStore, move: Callable[[ObjectStore], None], target: 
 def test_a_process_that_slept_through_a_switch_and_its_rollback_does_nothing(
     real_store: ObjectStore,
 ) -> None:
-    """Asleep before each of its changes, until the switch is over and was taken back."""
+    """Paused before each of its changes, until the switch is complete and rolled back."""
     for at in range(1, 6):
         store = SleepingStore(real_store, at)
         table = ("ns", f"flights-{at}")
@@ -562,7 +562,7 @@ def test_a_process_that_slept_through_a_switch_and_its_rollback_does_nothing(
 
 
 class SleepingStore(KillingStore):
-    """Lets others do something before its n-th change."""
+    """Runs a callback before its n-th change."""
 
     def __init__(self, inner: ObjectStore, at: int) -> None:
         super().__init__(inner, at, done=False)

@@ -1,7 +1,8 @@
-"""Swaps, rollbacks and writes in any order, ended at any change, beside a model of the table.
+"""Swaps, rollbacks and writes in any order, interrupted at any change, against a model of the
+table.
 
-A file has the names of its rows as its bytes, as many as the samples' files have, so that rows are
-told apart also when a compaction has made others of their files.
+A file's content is the names of its rows, padded to the size of the sample files, so that rows
+can be told apart even after a compaction of their files.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ STEPS = 40
 
 
 class World:
-    """A table, and what it has to be."""
+    """A table, and its expected rows."""
 
     def __init__(self, random: Random) -> None:
         self.store = MemoryStore()
         self.random = random
         self.rows: dict[int, list[str]] = {1: []}
         self.came: dict[int, list[str]] = {1: []}
-        """The rows that were streamed into a version since it was switched to first."""
+        """The rows that were streamed into a version since it first became current."""
         self.log: dict[int, list[tuple[int, str]]] = {1: []}
-        """Which came with which version of its manifest, as a ``since`` counts."""
+        """The same rows with their manifest version, as ``since`` counts."""
         self.began = {1: 0}
         self.stack = [1]
         self.sequence = 0
@@ -57,7 +58,7 @@ class World:
 
     @property
     def current(self) -> int:
-        """The version that counts."""
+        """The current version."""
         return self.stack[-1]
 
     def manifest(self, version: int) -> Manifest:
@@ -65,7 +66,7 @@ class World:
         return Manifest(self.store, *TABLE, version)
 
     def write(self) -> None:
-        """A flush into the version that counts."""
+        """Flush into the current version."""
         sequence = self.sequence + 1
         row = f"row-{sequence}"
         path = self._file(self.current, [row])
@@ -77,7 +78,7 @@ class World:
         self.log[self.current].append((state.version, row))
 
     def compact(self) -> None:
-        """Some files of the version that counts become one."""
+        """Compact some files of the current version into one."""
         manifest = self.manifest(self.current)
         files = sorted(manifest.load().files)
         some = self.random.sample(files, min(len(files), 3))
@@ -87,7 +88,7 @@ class World:
             commit(manifest, None, Proposal([*removes, add(path, 0, kind="rewrite")]), ME)
 
     def swap(self) -> None:
-        """A push that is made and swapped in, by whoever lives long enough."""
+        """Make a push and swap it in, with retries by other processes."""
         push_id, old = f"push-{self.sequence}-{len(self.rows)}", self.current
         version = claim_version(self.store, *TABLE, push_id)
         assert version not in self.rows, "a number of its own"
@@ -116,7 +117,7 @@ class World:
         self.stack.append(version)
 
     def back(self) -> None:
-        """A rollback; refused where nothing counted before."""
+        """Roll back; refused if no version was current before."""
         left = self.current
         if len(self.stack) == 1:
             with pytest.raises(SwitchRefused, match="no version was current before"):
@@ -131,12 +132,12 @@ class World:
         assert forbid_switch(self.store, *TABLE, left) is False
 
     def clean(self) -> None:
-        """Clean-up of what no rollback of this world goes back to: nothing."""
+        """Garbage collection of versions that no rollback of this model needs: none."""
         done = clean_up_versions(self.store, *TABLE, VersionRetention(keep=1000))
         assert not done.marked and not done.deleted
 
     def check(self) -> None:
-        """The version that counts has what it has to have."""
+        """The current version has exactly the expected rows."""
         manifest = Manifest(self.store, *TABLE)
         assert manifest.table_version == self.current
         state = manifest.load()
@@ -159,7 +160,9 @@ class World:
         return [row for text in data for row in text.split()]
 
     def _until_done(self, move: Any) -> None:
-        """Make a move with processes that end at some change, the others beside it or after it."""
+        """Run a move in processes that are killed at some change, with other moves during or
+        after it.
+        """
         while True:
             store: Any = PausingStore(self.store, self.random.randint(1, 150), self._write_beside)
             killing: Any = KillingStore(
@@ -176,7 +179,7 @@ class World:
                 return
 
     def _write_beside(self) -> None:
-        """A flush while a move is under way, before its seal."""
+        """Flush during a move, before its seal."""
         with suppress(VersionSealed):
             self.write()
 

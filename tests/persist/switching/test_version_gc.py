@@ -1,5 +1,5 @@
-"""Garbage collection of table versions: the last current ones stay, and readers' versions for a
-while.
+"""Garbage collection of table versions: the latest ones are kept, and versions with readers are
+kept for a while.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def make(store: ObjectStore, version: int) -> None:
 
 
 def clean(store: ObjectStore, retention: VersionRetention = RETENTION) -> VersionsCleaned:
-    """One run, which does what a dry one says."""
+    """One run; a dry run reports the same beforehand."""
     dry = clean_up_versions(store, *TABLE, retention, dry_run=True)
     done = clean_up_versions(store, *TABLE, retention)
     assert (dry.marked, dry.deleted, dry.objects) == (done.marked, done.deleted, done.objects)
