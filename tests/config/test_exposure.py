@@ -1,4 +1,4 @@
-"""Which listeners other machines reach, and that those need TLS and tokens, or to be told so."""
+"""Listeners reachable from other machines need TLS and tokens, or an explicit `insecure`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOKENS = {"auth.tokens": "tokens.json"}
 
 
 def settings(**flags: object) -> Settings:
-    """Those of flags alone; two underscores stand for a dot."""
+    """Settings from flags alone; two underscores stand for a dot."""
     return load({key.replace("__", "."): value for key, value in flags.items()}, {}).settings
 
 
@@ -34,7 +34,7 @@ def settings(**flags: object) -> Settings:
         ("10.0.0.1", False),
         ("::ffff:10.0.0.1", False),
         ("ingester.example", False),
-        # A name that begins like an address of the loopback is anybody's.
+        # A name may begin like a loopback address and still belong to another machine.
         ("127.0.0.1.example", False),
         ("localhost.example", False),
     ],

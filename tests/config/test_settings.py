@@ -1,4 +1,4 @@
-"""Settings: which source wins, what is refused, and by which name."""
+"""Settings: the precedence of sources, refused values, and the names in messages."""
 
 from pathlib import Path
 

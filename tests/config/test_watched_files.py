@@ -1,4 +1,4 @@
-"""Files that others replace: none of them makes a daemon wait, and what cannot be read is told."""
+"""Watched files that are replaced: no file blocks the daemon, and unreadable ones are reported."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from tests.server.auth.provider import RSA, public, write_keys
 from tests.server.auth.test_jwt_tokens import settings
 from tests.server.tls.test_held import START
 
-# A look that waits for a writer fails soon.
+# A read that blocks on a writer fails within seconds.
 pytestmark = pytest.mark.timeout(20)
 
 
 def becomes_a_fifo(path: Path) -> None:
-    """A FIFO that nobody writes, in the place of the file."""
+    """Replace the file by a FIFO without a writer."""
     new = path.with_name("fifo")
     os.mkfifo(new, 0o600)
     new.rename(path)
 
 
 def becomes_a_device(path: Path) -> None:
-    """A link to what never ends."""
+    """Replace the file by a link to an endless device."""
     path.unlink()
     path.symlink_to("/dev/zero")
 
 
 def becomes_large(path: Path) -> None:
-    """More than anything here can be, of which no byte is on the disk."""
+    """Extend the file beyond every size limit, without using disk space."""
     os.truncate(path, 1 << 40)
 
 
@@ -49,11 +49,11 @@ SPOILED = {
     "is larger than": becomes_large,
 }
 Look = Callable[[], str]
-"""Looks at the file; gives what is told."""
+"""Checks the file; returns the reported problem."""
 
 
 def tokens(path: Path) -> Look:
-    """The daemon's look at ``auth.tokens``."""
+    """The daemon's check of ``auth.tokens``."""
     change_tokens(path, lambda kept: kept)
     watched = WatchedTokens(path)
 
@@ -66,7 +66,7 @@ def tokens(path: Path) -> Look:
 
 
 def keys(path: Path) -> Look:
-    """The daemon's look at ``auth.jwks``."""
+    """The daemon's check of ``auth.jwks``."""
     write_keys(path, public(RSA, "r1", "RS256"))
     known = JwtTokens(settings(str(path)), lambda: None)
 
@@ -79,7 +79,7 @@ def keys(path: Path) -> Look:
 
 
 def certificate(path: Path) -> Look:
-    """The daemon's look at ``tls.cert``, ``tls.key`` and ``tls.client_ca``."""
+    """The daemon's check of ``tls.cert``, ``tls.key`` and ``tls.client_ca``."""
     authority = Authority(path.parent / "pki")
     pair = authority.issue("one")
     pair.cert.rename(path)

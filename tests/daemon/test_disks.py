@@ -1,4 +1,4 @@
-"""The looks at the disks: a file system that takes no files, or no writes, is known as such."""
+"""Disk checks: a file system without free inodes, or without write access, is detected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.crash.worlds import mount, no_small_disk
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own."""
+    """A mounted file system for this test."""
     if (why := no_small_disk(tmp_path)) is not None:
         pytest.skip(why)
     at = tmp_path / "disk"
@@ -35,7 +35,7 @@ def test_a_disk_without_an_inode_lacks_room_for_what_is_not_reserved(disk: Path)
         return DiskRoom(disk, 4096, lambda: reserved_bytes).lacks(1)
 
     assert not lacks(0)
-    # One inode is the root's own.
+    # The root directory uses the only inode.
     subprocess.run(["mount", "-o", "remount,nr_inodes=1", disk], check=True)
     assert [lacks(100_000), lacks(0)] == [False, True]
 
@@ -77,13 +77,13 @@ def test_a_volume_that_is_taken_away_is_known_and_one_that_is_not_there_yet_is_n
     clock = trio.testing.MockClock(autojump_threshold=0.05)
     gone = ("No such file or directory", False)
     assert trio.run(main, clock=clock) == [(None, True), (None, True), gone]
-    # Batches that need a file there are refused; nothing fails that would end the daemon.
+    # Batches that need a new file are refused; the daemon keeps running.
     assert DiskRoom(folder, 1, lambda: 0).lacks(1)
     assert not DiskRoom(folder, 1, lambda: 100_000).lacks(1)
 
 
 def test_a_volume_that_cannot_be_looked_at_any_more_ends_no_look(tmp_path: Path) -> None:
-    """As one that has failed: each question is answered by an error."""
+    """A failed volume answers every call with an error, as the renamed folder does here."""
     data = tmp_path / "d"
     (data / "wal").mkdir(parents=True)
 

@@ -1,4 +1,4 @@
-"""A drained daemon answers queries, takes no writes, and has nothing that could be lost."""
+"""A drained daemon answers queries, refuses writes, and holds no data that could be lost."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _get(url: str) -> tuple[int, dict[str, Any]]:
 
 
 def _many_at_once(daemon: Daemon) -> None:
-    """Drains and undos that come together."""
+    """Drain and undo concurrently."""
 
     def ask(number: int) -> str:
         with fl.connect(daemon.flight) as client:
@@ -94,7 +94,7 @@ def test_what_a_drained_daemon_had_is_in_files_and_free_for_others(tmp_path: Pat
             assert (told["state"], told["buffers"], told["bytes"], told["tables"]) == (
                 "drained", 0, 0, 0,
             )  # fmt: skip
-            # It says so everywhere, answers queries, and sends writers away.
+            # Every interface reports the drain, queries are answered, and writers are turned away.
             assert _get(f"{first.http}/health/ready")[0] == 503
             assert _get(f"{first.http}/health/ready")[1]["reasons"] == ["drained"]
             assert _get(f"{first.http}/health/live")[0] == 200
@@ -107,7 +107,7 @@ def test_what_a_drained_daemon_had_is_in_files_and_free_for_others(tmp_path: Pat
             assert rows(client, PLAIN) == before
             refused = _refusal(client, PLAIN, events(0, 1))
             assert (refused["code"], refused["leaving"]) == ("stopping", True)
-            # The other one has the keyed table and the origin at once.
+            # The second daemon can write the keyed table and the origin at once.
             put(other, KEYED, _keyed(5, 1))
             put_sequences(other, PLAIN, "source", 3, 4)
         first.kill()
@@ -144,7 +144,7 @@ def test_after_an_undo_streams_and_tables_are_opened_anew(tmp_path: Path) -> Non
             put(other, KEYED, _keyed(5, 1))
             assert _drain(first, "--undo")["state"] == "none"
             assert _get(f"{first.http}/health/ready?for=write")[0] == 200
-            # Of the stream of before the manifest has said that it is over.
+            # The manifest records that the writer of this stream was closed by the drain.
             with pytest.raises(fl.FlightUnavailableError) as refused:
                 stream.write(numbers(1, 1))
             assert extra(refused.value)["code"] == "stopping"
@@ -159,7 +159,7 @@ def test_after_an_undo_streams_and_tables_are_opened_anew(tmp_path: Path) -> Non
         first.kill()
         with first.again() as first, fl.connect(first.flight) as client:
             assert rows(client, PLAIN) == [0, 1, 2]
-            # A stop while it drains is a stop: all is in files, and the exit code says so.
+            # A stop during a drain is a normal stop: all rows are in files, and the exit code is 0.
             put(client, PLAIN, numbers(3, 1))
             act(client, "drain")
             assert first.terminate() == 0

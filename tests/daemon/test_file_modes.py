@@ -1,4 +1,4 @@
-"""What the daemon leaves on a disk is its own, and read by its group at most, under any umask."""
+"""Permissions of the daemon's files: private to its user, at most readable by its group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wal.disk import Disk
 
 @contextmanager
 def umask(mask: int) -> Iterator[None]:
-    """Makes files under this mask inside the block, in this process and those that it starts."""
+    """Set this umask inside the block, for this process and the processes that it starts."""
     before = os.umask(mask)
     try:
         yield
@@ -32,13 +32,13 @@ def umask(mask: int) -> Iterator[None]:
 
 
 def modes(folder: Path) -> dict[str, int]:
-    """The permissions of all that is there, by path."""
+    """The permissions of everything in the folder, by path."""
     paths = [folder, *folder.rglob("*")]
     return {str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode) for path in paths}
 
 
 def too_open(folder: Path) -> dict[str, str]:
-    """What more may be done with than reading it in the group."""
+    """Paths that others can access, or that the group can write, with their modes."""
     return {path: oct(mode) for path, mode in modes(folder).items() if mode & 0o027}
 
 

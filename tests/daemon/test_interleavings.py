@@ -1,4 +1,4 @@
-"""Faults that needed two things at once; each test is named after what must hold."""
+"""Regression tests of races between two parts; each is named after the property that must hold."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_replay_that_persists_everything_on_its_way_keeps_what_it_has_not_read
         put(client, ("n", "t"), *(events(2000 * n, 2000) for n in range(30)))
     daemon.kill()
     for settings in (TINY, {}):
-        # Twice: what a replay has lost shows at the next one.
+        # Twice: rows lost by one replay are missed only in the next.
         daemon = Daemon.start(tmp_path / "data", **quiet, **settings)
         daemon.kill()
     with Daemon.start(tmp_path / "data") as daemon, fl.connect(daemon.flight) as client:
@@ -48,7 +48,7 @@ def test_a_replay_larger_than_memory_persists_as_it_goes(tmp_path: Path) -> None
     with fl.connect(daemon.flight) as client:
         put(client, ("n", "t"), *(events(20_000 * n, 20_000, days=20) for n in range(20)))
     daemon.kill()
-    # Ready at all is the point: nothing else would freeze these buffers for an hour.
+    # Without flushing, the daemon would not be ready: nothing else freezes these buffers.
     with daemon.again(memory__limit="2MiB") as daemon, fl.connect(daemon.flight) as client:
         assert query(client, ("n", "t"), columns=["i"]).num_rows == 400_000
 
@@ -138,7 +138,7 @@ def test_a_daemon_whose_identity_was_taken_over_stops_at_its_next_commit(tmp_pat
 
 
 def test_a_stop_before_the_start_is_over_is_obeyed(tmp_path: Path) -> None:
-    # Nothing listens there: the daemon waits for its store, which never comes.
+    # Nothing listens at this address, so the daemon waits for its store forever.
     store = {"ENDPOINT_URL": "http://127.0.0.1:9", "KEY": "k", "SECRET": "s"}
     environment = {f"INGESTER_STORE_OPTIONS__{name}": value for name, value in store.items()}
     addresses = ["--flight", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store", "s3://no/where"]

@@ -1,4 +1,4 @@
-"""A daemon whose store is an S3 server: from write to restart, and while the store is away."""
+"""A daemon on an S3 store, from write to restart, and while the store is unreachable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.s3
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
-    """A store that can be sent away."""
+    """An S3 server whose requests can be made to fail."""
     with S3Server.start() as server:
         server.make_bucket("lake")
         yield server
@@ -43,7 +43,7 @@ def server() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="module")
 def daemon(server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon on that store."""
+    """A daemon whose files are on that server."""
     folder = tmp_path_factory.mktemp("on-s3")
     with _start(folder, server, "shared") as daemon:
         yield daemon
@@ -112,7 +112,7 @@ def test_while_the_store_refuses_known_tables_are_written_and_their_buffers_read
                 put(client, table, events(first, 10, days=2))
             assert rows(client, table) == list(range(100))
             assert rows(client, table, scope="buffered") == list(range(100))
-            # What needs the store says so.
+            # Requests that need the store are refused with its error.
             more = events(0, 1).append_column("more", numbers(0, 1)["i"])
             for where, batch in (((table[0], table[1] + "-new"), numbers(0, 1)), (table, more)):
                 with pytest.raises(fl.FlightUnavailableError) as error:
@@ -229,12 +229,12 @@ def test_errors_of_the_store_show_no_secret(daemon: Daemon, server: S3Server, ta
 def test_an_origin_outlives_the_disk_and_moves_to_another_daemon(
     tmp_path: Path, server: S3Server, table: Table
 ) -> None:
-    """What an origin has written is in the manifest, on this store as on local files."""
+    """An origin's position is in the manifest, on S3 as on local files."""
     for life, (folder, sequences) in enumerate(
         [("first", range(1, 6)), ("first", range(3, 9)), ("second", range(1, 12))]
     ):
         shutil.rmtree(tmp_path / folder, ignore_errors=True)
-        # The answer to a commit is lost: it must not be made twice.
+        # The answer to a commit is lost; the commit must not be repeated.
         server.fault("lose_answer", method="PUT", contains=".commit", times=life)
         settings = {"id": folder, "recovery__accept_lost_log": "true"}
         with (
@@ -272,7 +272,7 @@ def test_who_asks_twice_at_a_terminal_does_not_wait_for_the_store(
         server.fault("unavailable", method="PUT", contains="twice", times=10_000)
         daemon.process.send_signal(signal.SIGINT)
         asked_at = time.monotonic()
-        # One key may come twice: that is no second wish.
+        # One key press may send the signal twice, which does not count as a second request.
         while daemon.process.poll() is None:
             daemon.process.send_signal(signal.SIGINT)
             time.sleep(0.05)
@@ -291,7 +291,7 @@ def test_a_drain_waits_for_the_store_and_can_be_taken_back_meanwhile(
         fl.connect(daemon.flight) as client,
     ):
         put(client, table, numbers(0, 5))
-        # Nothing of it gets into files, ...
+        # No file of the buffer can be written, ...
         server.fault("unavailable", method="PUT", contains="drained", times=10_000)
         (told,) = act(client, "drain", wait_s=0.5)
         assert (told["state"], told["buffers"], told["tables"]) == ("draining", 1, 1)
@@ -300,7 +300,7 @@ def test_a_drain_waits_for_the_store_and_can_be_taken_back_meanwhile(
         put(client, table, numbers(5, 5))
         server.clear_faults()
         persist(client, table)
-        # ... or the manifest does not hear that it is done.
+        # ... or the last commit fails.
         server.fault("unavailable", method="PUT", contains=".commit", times=10_000)
         (told,) = act(client, "drain", wait_s=1.0)
         assert (told["state"], told["buffers"], told["tables"]) == ("draining", 0, 1)

@@ -1,4 +1,4 @@
-"""A message wakes the thread that waits for it, and no other thread of gRPC before that."""
+"""A message wakes only the thread that waits for it, and no other gRPC thread first."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.drivers.wire import Stream, path
 
 WRITES = 300
 WAKES = 2 * WRITES
-"""Three a write are needed where other threads read; timers wake some now and then."""
+"""Other reading threads would cost three wakes per write; timers cause a few."""
 
 
 def _wakes(pid: int) -> int:
-    """How often threads of gRPC's event engine have slept and been woken."""
+    """The number of times that threads of gRPC's event engine slept and were woken."""
     count = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         facts = dict(
@@ -28,7 +28,7 @@ def _wakes(pid: int) -> int:
 
 
 def _wakes_for_writes(daemon: Daemon) -> int:
-    """How often, for writes of a client that waits for each answer."""
+    """The number of wakes for the writes of a client that waits for each answer."""
     with fl.connect(daemon.flight) as client, Stream(client, path(("n", "t")), SCHEMA) as stream:
         stream.send(row(0))
         assert stream.answer()
@@ -42,7 +42,7 @@ def _wakes_for_writes(daemon: Daemon) -> int:
 def test_threads_that_wait_for_messages_read_them(tmp_path: Path) -> None:
     with Daemon.start(tmp_path / "d", environment={"GRPC_VERBOSITY": "INFO"}) as daemon:
         assert _wakes_for_writes(daemon) < WAKES
-        # What gRPC does not know it says here, where it may.
+        # gRPC would log an experiment that it does not know.
         assert "experiment" not in daemon.stderr_file.read_text()
 
 

@@ -1,4 +1,4 @@
-"""The pushes that a daemon shows: the newest, read once each, whatever else lies beside them."""
+"""The pushes that a daemon shows: the newest, each read once, whatever else is in the folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 
 class CountingStore:
-    """Passes everything on; counts what is read, and is away when it is told to be."""
+    """A store that counts requests, and fails to list while ``away`` is set."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
@@ -70,7 +70,7 @@ def a_push(push_id: str, **changed: Any) -> PushStatus:
 
 
 def tell(store: Any, status: PushStatus, folder: Path, age_s: float = 60.0) -> None:
-    """Put a status into a store as it would be there if it had been put some time ago."""
+    """Write a status with a modification time ``age_s`` ago."""
     store.put(status_path(status.push_id), encode_push_status(status))
     at = time.time() - age_s
     os.utime(folder / status_path(status.push_id), (at, at))
@@ -100,7 +100,7 @@ def test_the_newest_are_read_and_each_again_only_when_it_has_changed(
 
 
 def test_a_look_at_nothing_new_is_one_request(store: CountingStore, tmp_path: Path) -> None:
-    """A daemon looks for ever; to tell the time, some stores write a file and delete it."""
+    """The daemon polls forever, and some stores write and delete a file to tell the time."""
     reader = PushReader(store)
     reader.look()
     assert store.asked == {"list": 1}
@@ -188,7 +188,7 @@ def test_a_daemon_shows_the_pushes_of_its_store(shared: Daemon, tmp_path: Path) 
 
 
 def test_a_name_that_is_no_unicode_is_told_readable(tmp_path: Path) -> None:
-    """The daemon's status is JSON, which cannot have such a name."""
+    """The daemon's status is JSON, which cannot hold such a name."""
     (tmp_path / "_push_status").mkdir()
     (tmp_path / "_push_status" / os.fsdecode(b"\xff")).write_text("{}")
     (told,) = PushReader(open_store(f"file://{tmp_path}")).look().told

@@ -1,4 +1,4 @@
-"""A start that cannot be says which setting is wrong and why, and leaves nothing half done."""
+"""A refused start names the wrong setting and the reason, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_store_that_is_a_file_is_said_to_be_one(tmp_path: Path) -> None:
 def test_a_port_in_use_is_found_before_anything_is_done(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        # The last one of an option counts.
+        # The last occurrence of an option wins.
         arguments = ["--flight", f"127.0.0.1:{port}"]
         with pytest.raises(DaemonEnded) as error:
             Daemon.start(tmp_path / "data", arguments=arguments).kill()
@@ -49,7 +49,7 @@ def test_a_port_in_use_is_found_before_anything_is_done(tmp_path: Path) -> None:
     assert not (tmp_path / "data" / "store").exists()
     check_address("127.0.0.1", port)
     with pytest.raises(ListenError, match=r"192\.0\.2\.1:1"):
-        check_address("192.0.2.1", 1)  # none of this machine's
+        check_address("192.0.2.1", 1)  # no address of this machine
 
 
 def test_a_data_directory_that_cannot_be_one_is_named_with_its_setting(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_data_directory_that_cannot_be_one_is_named_with_its_setting(tmp_path:
             pass
         assert str(folder) in str(error.value)
     if os.getuid() == 0:
-        return  # whom no mode keeps out
+        return  # root ignores permissions
     (tmp_path / "closed").mkdir(0o500)
     with pytest.raises(ConfigError, match="ermission"), locked(tmp_path / "closed"):
         pass

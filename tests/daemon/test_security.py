@@ -1,4 +1,4 @@
-"""A daemon that other machines would reach: refused before it makes anything, or told of."""
+"""A daemon reachable from other machines is refused before it creates anything, or warned about."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPEN = {"flight.listen": "0.0.0.0:0", "http.listen": "[::]:0"}
 
 def test_a_start_that_would_let_everybody_in_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     command = ["serve", "--data-dir", "data", "--flight", "0.0.0.0:0", "--http", "127.0.0.1:0"]
-    for _ in range(2):  # the first refusal lets no second start through
+    for _ in range(2):  # a refusal must not make a second start succeed
         refused = run_command(*command, cwd=tmp_path)
         check_refused(refused, 2, "flight.listen: 0.0.0.0:0 can be reached from other machines")
         assert b"--insecure" in refused.stderr

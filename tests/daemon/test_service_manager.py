@@ -1,4 +1,4 @@
-"""What systemd hears of a daemon over a real notification socket, in order."""
+"""Messages that systemd gets from a daemon over a real notification socket, in order."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PATIENCE_S = 30.0
 
 
 class Heard:
-    """The socket of a service manager, and all that was told it."""
+    """A service manager's socket, and the messages received."""
 
     def __init__(self, listening: socket.socket) -> None:
         self._socket = listening
         self.messages: list[dict[str, str]] = []
 
     def until(self, name: str, value: str | None = None) -> dict[str, str]:
-        """The next message that has this field, and this value of it if one is given."""
+        """The next message with this field, and with this value if one is given."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             self._socket.settimeout(PATIENCE_S)
@@ -40,12 +40,12 @@ class Heard:
         raise AssertionError(f"no {name} in {self.messages}")
 
     def drop_what_waits(self) -> None:
-        """Forget what was told and not read yet."""
+        """Discard the messages received but not yet read."""
         while self.hears_within(0.0):
             pass
 
     def hears_within(self, seconds: float) -> bool:
-        """Whether anything is told in this time; it is read."""
+        """Whether a message arrives within this time; reads it."""
         readable, _, _ = select.select([self._socket], [], [], seconds)
         if readable:
             self._socket.recv(4096)
@@ -65,11 +65,11 @@ def test_a_manager_hears_of_start_life_reload_and_stop(tmp_path: Path) -> None:
     with _manager(path) as heard, Daemon.start(tmp_path / "data", environment=told) as daemon:
         ready = heard.until("READY")
         assert ready["STATUS"].startswith("ready: 0 rows")
-        # A long start has asked for its time, as often as it has said that it lives.
+        # A slow start extends its timeout with every message.
         starting = [m for m in heard.messages if m.get("STATUS", "").startswith("starting")]
         assert starting
         assert all(int(m["EXTEND_TIMEOUT_USEC"]) >= 10_000_000 for m in starting)
-        # Alive: three times within what the watchdog allows.
+        # Alive: three watchdog messages well within the timeout.
         began = time.monotonic()
         for _ in range(3):
             heard.until("WATCHDOG", "1")
@@ -83,7 +83,7 @@ def test_a_manager_hears_of_start_life_reload_and_stop(tmp_path: Path) -> None:
         reloading = heard.until("RELOADING", "1")
         assert before <= int(reloading["MONOTONIC_USEC"]) <= time.monotonic_ns() // 1000
         heard.until("READY", "1")
-        # One that stands still says nothing: systemd ends it.
+        # A frozen daemon sends nothing, so systemd would kill it.
         os.kill(daemon.pid, signal.SIGSTOP)
         try:
             heard.drop_what_waits()

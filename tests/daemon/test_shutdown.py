@@ -1,4 +1,4 @@
-"""How a daemon ends, and what a daemon that follows it finds: stops, kills, and exit codes."""
+"""Stops, kills and exit codes of a daemon, and the state that the next start finds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.drivers.wire import (
 
 
 class _Writers:
-    """Four writers that write until their daemon ends; what was acknowledged, and what was sent."""
+    """Four threads that write until their daemon ends, and the batches acknowledged and sent."""
 
     def __init__(self, daemon: Daemon, table: Table, first: int) -> None:
         self.acknowledged: list[int] = []
@@ -70,7 +70,9 @@ class _Writers:
 
 
 def _check(found: list[int], writers: list[_Writers]) -> None:
-    """Every acknowledged batch is there once and whole; of the others, all or nothing."""
+    """Every acknowledged batch is stored once and completely; any other batch is stored whole or
+    not.
+    """
     assert len(found) == len(set(found)), "rows stand twice"
     there = set(found)
     for each in writers:
@@ -88,7 +90,7 @@ def test_a_start_lets_go_of_segments_whose_rows_are_all_in_files(
         put(client, table, events(0, 6, days=3))
         persist(client, table)
         daemon.kill()
-    # Nothing of them comes into a buffer again, so no release of a buffer lets go of them either.
+    # None of their rows enters a buffer again, so no release of a buffer would delete the segments.
     with Daemon.start(tmp_path) as daemon, fl.connect(daemon.flight) as client:
         (segment,) = (tmp_path / "wal").glob("*.wal")
         assert int(segment.stem) > 1
@@ -106,7 +108,7 @@ def test_a_stop_under_writers_loses_nothing_and_leaves_an_empty_log(
     assert writers.codes <= {"stopping", "gone"}
     with daemon.again() as restarted, fl.connect(restarted.flight) as client:
         _check(rows(client, table), [writers])
-        # All of it is in files: nothing had to be replayed.
+        # All rows are in files: nothing had to be replayed.
         assert query(client, table, scope="buffered").num_rows == 0
 
 
@@ -137,7 +139,7 @@ def test_a_daemon_that_is_killed_while_it_replays_still_has_everything(
         daemon.kill()
         for _ in range(3):
             process = daemon.launch.spawn()
-            with suppress(OSError):  # it has claimed its epoch, and replays
+            with suppress(OSError):  # the daemon has claimed its epoch and is replaying
                 while b"epoch claimed" not in daemon.stderr_file.read_bytes().split(b"\n")[-2]:
                     assert process.poll() is None
             process.kill()
@@ -168,7 +170,7 @@ def test_a_stop_waits_for_a_query_and_refuses_writes_meanwhile(
         reader = client.do_get(ticket(table))
         found = reader.read_chunk().data.num_rows
         daemon.process.terminate()
-        # The daemon says so as soon as it stops.
+        # The daemon refuses writes as soon as it stops.
         while True:
             try:
                 put(client, table, numbers(0, 1))
@@ -186,7 +188,7 @@ def _streams(daemon: Daemon) -> int:
 
 
 def test_a_stop_ends_also_if_there_is_a_query_at_all_times(tmp_path: Path, table: Table) -> None:
-    """Clients that ask again and again, each before another's answer ends."""
+    """Clients query in a loop, each starting before the others' answers end."""
     ended: list[str] = []
 
     def ask(flight: str) -> None:
@@ -230,7 +232,7 @@ def test_a_client_that_reads_no_further_keeps_no_stop_from_being_clean(
 ) -> None:
     with Daemon.start(tmp_path / "data", stop_deadline="2s") as daemon:
         with fl.connect(daemon.flight) as client:
-            # The first flush imports pandas, where it is installed: a second that the stop has not.
+            # The first flush may import pandas, which takes a second that the stop does not have.
             put(client, ("n", "t"), numbers(0, 1))
             persist(client, ("n", "t"))
             wide = numbers(0, 2000, s=pa.array(["x" * 20_000] * 2000))
@@ -291,14 +293,14 @@ def test_a_damaged_log_exits_with_5_and_names_file_and_offset(tmp_path: Path, ta
     (segment,) = (daemon.data_dir / "wal").glob("*.wal")
     content = bytearray(segment.read_bytes())
     end = len(content.rstrip(b"\0"))
-    content[end // 2] ^= 0xFF  # long before the last group: this was acknowledged
+    content[end // 2] ^= 0xFF  # well before the last group, so in an acknowledged record
     segment.write_bytes(content)
     with pytest.raises(DaemonEnded) as error:
         daemon.again()
     assert error.value.code == 5
     for part in (segment.name, "offset", "repair"):
         assert part in error.value.stderr
-    assert segment.read_bytes() == content  # nothing was touched
+    assert segment.read_bytes() == content  # nothing was changed
 
 
 def test_a_torn_tail_is_cut_and_everything_acknowledged_is_there(
@@ -312,7 +314,7 @@ def test_a_torn_tail_is_cut_and_everything_acknowledged_is_there(
     (segment,) = (daemon.data_dir / "wal").glob("*.wal")
     content = bytearray(segment.read_bytes())
     end = (len(content.rstrip(b"\0")) + 7) // 8 * 8
-    content[end : end + 100] = b"\x5a" * 100  # a record that never became whole
+    content[end : end + 100] = b"\x5a" * 100  # an incomplete record
     segment.write_bytes(content)
     with daemon.again() as restarted, fl.connect(restarted.flight) as client:
         assert rows(client, table) == list(range(50))
@@ -332,7 +334,7 @@ def test_a_store_without_the_logs_tables_is_not_served(tmp_path: Path, table: Ta
     with daemon.again() as restarted, fl.connect(restarted.flight) as client:
         assert rows(client, table) == [0]
         restarted.kill()
-    # What the message says that helps.
+    # Follow the advice in the message.
     with Daemon.start(tmp_path / "maker", id="maker", store=meant["store"]) as maker:
         with fl.connect(maker.flight) as client:
             put(client, table, numbers(0, 0))

@@ -1,4 +1,4 @@
-"""What a daemon says of itself while its store or its disk fails, and where its loop stands."""
+"""A daemon's reports of its store, disk and event loop while they fail."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 TABLE: Table = ("watched", "t")
 BATCH = numbers(0, 8, s=pa.array(["x" * 100_000] * 8))
-"""0.8 MB, of which a segment holds some."""
+"""0.8 MB; a segment holds several batches."""
 
 
 def health(daemon: Daemon, purpose: str = "any") -> int:
@@ -51,7 +51,7 @@ def told(daemon: Daemon, path: str = "/api/status") -> Any:
 
 
 def alarms(daemon: Daemon) -> dict[str, str]:
-    """The alarms that are raised, with their severities."""
+    """The raised alarms, with their severities."""
     return {each["name"]: each["severity"] for each in told(daemon)["alarms"]}
 
 
@@ -66,7 +66,7 @@ def metrics(daemon: Daemon) -> dict[tuple[str, ...], float]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
-    """A store that can be sent away."""
+    """An S3 server whose requests can be made to fail."""
     with S3Server.start() as server:
         server.make_bucket("lake")
         yield server
@@ -95,7 +95,7 @@ def test_a_store_that_is_away_is_said_everywhere_and_so_is_one_that_takes_no_wri
         server.fault("unavailable", times=1_000_000)
         until(lambda: health(daemon, "query") == 503, "a query that would fail", 10)
         assert [health(daemon), health(daemon, "write")] == [200, 200]
-        # As it says: a table that is open goes on, one that is not ends with `store`.
+        # As reported: an open table still takes writes, any other is refused with `store`.
         assert "not opened since the start" in told(daemon, "/health/ready?for=write")["limited"][0]
         put(client, TABLE, numbers(0, 1, s=pa.array(["x"])))
         with pytest.raises(fl.FlightError, match="the object store cannot be reached"):
@@ -123,7 +123,7 @@ def test_a_store_that_is_away_is_said_everywhere_and_so_is_one_that_takes_no_wri
 
         server.clear_faults()
         until(lambda: health(daemon, "query") == 200, "the store's return", 10)
-        # Also where nobody has anything to write: then the probe does.
+        # Without writers, the probe's own write detects the recovery.
         until(lambda: told(daemon)["store_state"]["state"] == "ok", "a write", 10)
         assert metrics(daemon)["ingester_store_up",] == 1
         assert "alarm raised" in {each["event"] for each in told(daemon)["errors"]}
@@ -184,7 +184,7 @@ def test_a_store_that_swallows_requests_is_away_after_the_probes_own_time() -> N
         probe = StoreProbe(timeout_s=0.05)
         probe.watched(Hanging())
         try:
-            for _ in range(3):  # more than there are threads for
+            for _ in range(3):  # more than there are threads
                 await probe.probe()
             return probe.watch.status()
         finally:
@@ -213,7 +213,7 @@ def test_writes_that_hang_are_found_out_beside_reads_that_work() -> None:
             nursery.start_soon(trio.to_thread.run_sync, store.put, "file", b"")
             await trio.testing.wait_all_tasks_blocked()
             for late_s[0] in (0.0, SLOW_S + 1):
-                for _ in range(3):  # more than there are threads for
+                for _ in range(3):  # more than there are threads
                     await probe.probe()
                 found.append(probe.watch.status())
             let_go.set()
@@ -250,7 +250,7 @@ def test_a_store_that_takes_no_writes_any_more_is_found_out_while_nobody_writes(
             assert (lake.puts, probe.watch.status().state) == (puts, "ok")
         lake.refuses = True
         now_s[0] += WRITES_EVERY_S + 1
-        for _ in range(2):  # a single failure is no outage
+        for _ in range(2):  # a single failure is not an outage
             await probe.probe()
         standing = probe.watch.status()
         assert (standing.state, standing.reads, standing.writes) == ("away", True, False)
@@ -290,7 +290,7 @@ def _fill_and_clear(daemon: Daemon, ballast: Path) -> None:
             except fl.FlightUnavailableError as exc:
                 refused = exc
         assert b"disk_full" in refused.extra_info
-        # A small one may be taken still; those that come are not.
+        # A small batch may still be accepted; later ones are refused.
         assert (health(daemon, "write"), health(daemon, "query")) == (503, 200)
         assert alarms(daemon)["disk-full"] == "critical"
         assert told(daemon)["disk"]["full"]
@@ -354,7 +354,7 @@ def test_a_row_is_as_old_after_a_restart_as_its_segment_of_the_log(tmp_path: Pat
         with fl.connect(daemon.flight) as client:
             put(client, TABLE, BATCH)
         daemon.kill()
-    # As if it had been written an hour ago.
+    # Make the segment look one hour old.
     (segment,) = (daemon.data_dir / "wal").glob("*.wal")
     at = segment.stat().st_mtime - 3600
     os.utime(segment, (at, at))

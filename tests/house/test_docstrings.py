@@ -1,4 +1,4 @@
-"""Docstrings are about a thing in the code: none is a fragment that leaves it out."""
+"""Every docstring names its subject: none is a fragment."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAGMENTS = {"For", "Its", "Of", "That", "Their", "Those", "Whose"}
-"""Words that a docstring does not begin with: the thing that it is about is left out."""
+"""First words of docstrings that are fragments without a subject."""
 
 
 def _docstrings(path: Path) -> list[tuple[int, str]]:
-    """Line and text of the docstrings of classes, functions and attributes, not of the module."""
+    """Line and text of the docstrings of classes, functions and attributes, except the module's."""
     found = []
     module = ast.parse(path.read_text())
     for node in ast.walk(module):

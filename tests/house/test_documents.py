@@ -1,4 +1,4 @@
-"""What the documents promise about names: links lead somewhere, warnings have their entry."""
+"""References in the documents: links lead somewhere, and every warning has a runbook entry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCUMENTS = sorted(
 
 
 def anchors(document: Path) -> set[str]:
-    """The anchors of a Markdown file's headings, as GitHub makes them."""
+    """The anchors of a Markdown file's headings, as GitHub generates them."""
     headings = re.findall(r"^#+ +(.*?)\s*$", document.read_text(), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -52,7 +52,7 @@ def test_every_warning_names_an_entry_of_the_runbook() -> None:
     strays = []
     for where, call in calls:
         named = [keyword.value for keyword in call.keywords if keyword.arg == "runbook"]
-        # A name that is computed is for the reader of the code to judge.
+        # Computed names cannot be checked here.
         wrong = [v.value for v in named if isinstance(v, ast.Constant) and v.value not in entries]
         if wrong or not named:
             strays.append(f"{where}: {wrong or 'no runbook='}")
@@ -60,7 +60,7 @@ def test_every_warning_names_an_entry_of_the_runbook() -> None:
 
 
 def test_every_entry_of_the_runbook_says_what_it_means_what_to_look_at_and_what_to_do() -> None:
-    # Before the entries: where to look first, exit codes, procedures.
+    # Sections before the entries: where to look first, exit codes, procedures.
     sections = re.split(r"^## ", RUNBOOK.read_text(), flags=re.MULTILINE)[4:]
     assert len(sections) >= 15
     for section in sections:
@@ -147,7 +147,7 @@ def test_the_replicators_unit_and_pod_start_the_command_as_it_is() -> None:
     (started,) = re.findall(r"^ExecStart=\S+/ingester (.*)$", unit, re.M)
     assert started.split() == ["replicate", "postgres", "${DSN}", "${NAMESPACE}", "$OPTIONS"]
     pod = yaml.safe_load((MANIFESTS / "replicator" / "replicator.yaml").read_text())["spec"]
-    # Two readers of a slot wait for each other.
+    # Two readers of one replication slot would block each other.
     assert (pod["replicas"], pod["strategy"]) == (1, {"type": "Recreate"})
     (container,) = pod["template"]["spec"]["containers"]
     assert container["args"][:2] == started.split()[:2]

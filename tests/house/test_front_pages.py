@@ -1,4 +1,4 @@
-"""Each room's front page: the docstring of its ``__init__`` names every module of the room."""
+"""The docstring of each package's ``__init__`` names every module of the package."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The map in ``tests/README.md``: every folder of tests is on it, and every promise has its tests.
+"""The map in ``tests/README.md`` lists every folder of tests, and tests for every guarantee.
 
-That its links lead somewhere is tried with those of all documents.
+Its links are checked together with those of all documents.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is installed is what was locked, and the wheel has everything that the packages have."""
+"""Installed versions are the locked ones, and the wheel has every file of the packages."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ RUNTIME_LOCK = ROOT / "deploy" / "requirements.lock"
 
 
 def pins(lock: Path) -> dict[str, str]:
-    """Name to version of everything in a lock file."""
+    """The versions in a lock file, by package name."""
     found = re.findall(r"^([\w.-]+)(?:\[[\w,]+\])?==([^\s;\\]+)", lock.read_text(), re.MULTILINE)
     return {canonicalize_name(name): version for name, version in found}
 
 
 def requirements() -> Iterator[Requirement]:
-    """Every requirement of the project, those of its extras included."""
+    """Every requirement of the project, including those of its extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for listed in [project["dependencies"], *project["optional-dependencies"].values()]:
         yield from (Requirement(text) for text in listed if not text.startswith("ingester["))

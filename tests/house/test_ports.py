@@ -1,4 +1,4 @@
-"""The ports that tests choose: nobody else has them, and no test chooses one in another way."""
+"""Ports that tests use: exclusive to one test, and always chosen by the same function."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_ports_are_outside_of_the_range_where_one_is(
 
 
 def test_no_test_takes_a_port_from_the_kernel_and_lets_go_of_it() -> None:
-    """A daemon's own port is not given to it again either: it may have been taken meanwhile."""
+    """A restarted daemon does not reuse its old port, which may be taken by then."""
     chosen = re.compile(r"getsockname\(\)|\"--(?:flight|http)\", \w+\.(?:flight|http)\b")
     found = {
         str(file.relative_to(TESTS))

@@ -1,4 +1,4 @@
-"""The alarms: each rule by itself, when they come and go, and that each is written down."""
+"""The alarms: each rule alone, when they are raised and cleared, and that each is documented."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
 
 
 def with_trouble(changed: dict[str, object]) -> Facts:
-    """A daemon that is well but for this."""
+    """A healthy daemon with only these facts changed."""
     return replace(WELL, **changed)
 
 
@@ -207,7 +207,7 @@ def test_every_alarm_is_tried_and_has_its_entry_its_row_and_its_metric() -> None
     found = re.findall(
         r'^ingester_alarm{alarm="(.+)"} (.+)$', generate_latest(registry).decode(), re.M
     )
-    # What nobody knows yet is no figure: the log has rows that are not replayed.
+    # An unknown age has no sample: the log may have rows that are not replayed yet.
     assert "\ningester_oldest_unpersisted_seconds " not in generate_latest(registry).decode()
     assert dict(found) == {name: "1.0" if name == "fenced" else "0.0" for name in ALARMS}
 
@@ -216,7 +216,7 @@ def test_an_alarm_is_held_for_a_while_and_keeps_the_time_of_its_beginning() -> N
     alarms, bad = Alarms(), with_trouble({"store": AWAY})
     alarms.judge(bad, 0.0, 1e9)
     for now in (1.0, HOLD_S, 2 * HOLD_S - 1):
-        # It comes and goes, and stays one alarm.
+        # A trouble that comes and goes remains one alarm.
         assert alarms.judge(WELL, now, 1e9 + now) == ([], [])
         assert alarms.judge(bad, now + 0.5, 1e9 + now) == ([], [])
     end = 2 * HOLD_S - 0.5

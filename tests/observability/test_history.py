@@ -1,4 +1,4 @@
-"""The last minutes: what is kept, and how rates and latencies are made of what is counted."""
+"""The history of the last minutes: what is kept, and how rates and latencies are computed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_ring_keeps_the_newest_moments_and_null_for_what_is_not_known() -> Non
 
 def test_a_clock_that_was_set_moves_all_moments_along() -> None:
     ring = HistoryRing()
-    for now in (10.0, 15.0, 75.0):  # it stood still for a minute
+    for now in (10.0, 15.0, 75.0):  # a pause of one minute
         ring.add(now, {})
     for wall in (1e9, 1e9 + 3600):
         at = [datetime.fromisoformat(each).timestamp() for each in ring.history(80.0, wall).at]

@@ -1,4 +1,4 @@
-"""Levels of the log that change while the process runs."""
+"""Log levels changed at runtime."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _restored_logging() -> Iterator[None]:
 
 
 def events(out: io.StringIO) -> list[str]:
-    """What the log has said since it was asked last, but for what it says of itself."""
+    """Events logged since the last call, except for changes of the log level."""
     said = [json.loads(line)["event"] for line in out.getvalue().splitlines()]
     out.seek(0)
     out.truncate()
@@ -54,7 +54,7 @@ def test_the_longest_name_counts_at_once_and_of_loggers_that_were_made_before() 
     assert talk() == ["wal debug", "wal info"]
     levels.set("debug", "ingester.flush.flusher")
     assert talk() == ["flush debug", "flush info", "wal debug", "wal info"]
-    levels.set(None, "ingester.flush")  # and what is below it
+    levels.set(None, "ingester.flush")  # and the loggers below it
     assert [each.logger for each in levels.status().set] == [""]
     levels.set(None)
     assert (talk(), levels.status()) == (["flush info", "wal info"], LogLevelStatus(level="info"))

@@ -1,4 +1,4 @@
-"""The log, read as an operator's collector reads it."""
+"""The log as an operator's collector reads it."""
 
 import io
 import json
@@ -28,7 +28,7 @@ def _restored_logging() -> Iterator[None]:
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -181,7 +181,7 @@ def test_what_a_terminal_would_obey_is_shown_by_its_number_and_an_event_is_one_l
         structlog.get_logger().warning(evil, partition=evil, rows=(evil,))
         logging.getLogger("a library").warning("%s", evil)
         structlog.get_logger().error("failed", exc_info=ValueError(evil))
-        text = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())  # the renderer's own colours
+        text = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())  # colours added by the renderer
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
         assert len(text.splitlines()) == (3 if style == "json" else 5)
         assert not any("\x1b" in each.message for each in recent.newest_first())

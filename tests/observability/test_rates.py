@@ -1,4 +1,4 @@
-"""Rates with a clock that the test turns."""
+"""Rates, computed with a fake clock."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +8,7 @@ from ingester.observability.status import Rates, RateSpans
 
 
 class Clock:
-    """Seconds that the test sets."""
+    """A clock that the test sets, in seconds."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now

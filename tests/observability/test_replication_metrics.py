@@ -1,4 +1,4 @@
-"""What a scrape tells of replications: lags that are true of now, few series."""
+"""Metrics of replications: up-to-date lags and a bounded number of series."""
 
 from __future__ import annotations
 

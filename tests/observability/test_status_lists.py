@@ -1,4 +1,4 @@
-"""A status is bounded, and everything is there by pages."""
+"""The status is bounded in size; complete lists are available in pages."""
 
 from __future__ import annotations
 

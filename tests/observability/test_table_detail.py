@@ -1,4 +1,6 @@
-"""One table by its partitions and files, over HTTP, of a real daemon; and who may see it."""
+"""Partitions and files of one table over HTTP, from a real daemon, and the permission to see
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ SCHEMA = pa.schema({"day": pa.string(), "v": pa.int64()})
 
 
 def get(daemon: Daemon, table: Table, path: str = "", **query: str | int) -> tuple[int, Any]:
-    """Status and JSON of a route of this table."""
+    """Status code and JSON of a route of this table."""
     where = "/".join(quote(part, safe="") for part in table)
     found = http(f"{daemon.http}/api/tables/{where}{path}?{urlencode(query)}")
     return found[0], json.loads(found[2])
 
 
 def pages(daemon: Daemon, table: Table, name: str, **query: str | int) -> Iterator[dict[str, Any]]:
-    """All items of a list, three on a page."""
+    """All items of a list, requested in pages of three."""
     after: str | None = ""
     while after is not None:
         status, page = get(daemon, table, f"/{name}", after=after, limit=3, **query)

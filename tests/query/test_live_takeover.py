@@ -49,7 +49,7 @@ def test_an_origin_that_stays_here_takes_nothing_along(manifest: Manifest) -> No
 def test_an_origin_that_went_elsewhere_may_have(manifest: Manifest) -> None:
     gone = version(manifest, THERE, owned("a", THERE))
     assert may_have_moved(manifest, "here", 2, gone)
-    # A follower that was told later already knows.
+    # A follower whose answer came after that version already knows.
     newest = version(manifest, THERE, owned("b", THERE))
     assert not may_have_moved(manifest, "here", gone, newest)
 

@@ -1,1 +1,1 @@
-"""What a namespace may take of a daemon: the rule by itself, and two tenants of a real one."""
+"""Quotas of namespaces: the rules alone, and two tenants of a real daemon."""

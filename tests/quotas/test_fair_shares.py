@@ -1,4 +1,4 @@
-"""The rule of shares: who has more than an equal one is refused first, and who has less goes on."""
+"""Fair shares: a tenant above its equal share is refused first, one below it continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ asks = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 40)), max_size=300)
 
 
 def taken(limit: int, asked: list[tuple[int, int]]) -> tuple[dict[int, int], list[int]]:
-    """Let each ask for parts of 1/200 of the limit; give what each has, and who was refused."""
+    """Let tenants ask for parts of 1/200 of the limit; returns the holdings and refusals."""
     held, refused = dict[int, int](), list[int]()
     for who, parts in asked:
         amount, own, sharers = limit * parts // 200, held.get(who, 0), len({*held, who})
@@ -21,7 +21,7 @@ def taken(limit: int, asked: list[tuple[int, int]]) -> tuple[dict[int, int], lis
             refused.append(who)
             continue
         held[who] = own + amount
-        # Whoever had something, and has more than its share now, is not in the reserve.
+        # A tenant that already held something and now exceeds its share stays out of the reserve.
         fair = not own or (held[who] * sharers <= limit and held[who] * 2 <= limit)
         assert fair or before + amount <= limit - reserve(limit)
     return held, refused
@@ -33,7 +33,7 @@ def test_nobody_gets_more_than_the_limit_or_into_the_reserve_with_more_than_a_sh
 ) -> None:
     held, refused = taken(limit, asked)
     assert sum(held.values()) <= limit
-    # Nobody is refused while there is more than the reserve, and the largest piece.
+    # No tenant is refused while more than the reserve and the largest piece is free.
     assert not refused or sum(held.values()) > limit - reserve(limit) - limit * 40 // 200
 
 
@@ -42,7 +42,7 @@ def test_one_that_takes_all_it_can_leaves_another_the_reserve(limit: int, parts:
     held, refused = taken(limit, [(0, each) for each in parts])
     assert refused, "it asked for more than there is"
     assert held[0] <= limit - reserve(limit)
-    # A newcomer gets anything up to the reserve, at once.
+    # A newcomer immediately gets anything up to the reserve.
     assert held[0] + reserve(limit) <= bound(limit, 0, 2)
 
 

@@ -1,4 +1,4 @@
-"""All namespaces together: who shares, what is forgotten, and other quotas from now on."""
+"""All namespaces together: shares, which namespaces are forgotten, and changed quotas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingester.quotas.namespaces import MAX_KNOWN, WANTED_S, Namespaces
 
 
 class Clock:
-    """A clock that stands still until it is moved."""
+    """A clock that stands still until the test moves it."""
 
     def __init__(self) -> None:
         self.now = 0.0

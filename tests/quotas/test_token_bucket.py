@@ -1,4 +1,4 @@
-"""A bucket that may owe: the mean holds, any piece passes, and nobody waits longer than told."""
+"""A token bucket that may go into debt: the mean rate holds, any piece passes, waits are exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two tenants of a real daemon: what one of them has too much of is refused to it alone."""
+"""Two tenants of a real daemon: a tenant over its quota is refused, the other is not affected."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ partitions = 3
 
 
 def _large(i: int, count: int = 10) -> pa.RecordBatch:
-    """A megabyte."""
+    """A batch of ten rows, about 1 MB."""
     return numbers(i, count, s=pa.array([TEXT] * count))
 
 
@@ -67,7 +67,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory, settings: Path) -> Iterator[Daemon]:
-    """A daemon with quotas, which persists nothing by itself."""
+    """A daemon with quotas, which flushes only on request."""
     with Daemon.start(
         tmp_path_factory.mktemp("quotas") / "data",
         environment={"INGESTER_CONFIG": str(settings)},
@@ -83,7 +83,7 @@ def client(daemon: Daemon) -> Iterator[fl.FlightClient]:
 
 
 def _refused(error: fl.FlightError, quota: str, namespace: str, code: str = "limit") -> Json:
-    """Hold that a refusal names its quota, by its setting, and the namespace."""
+    """Assert that a refusal names the quota's setting and the namespace; returns its JSON."""
     said = extra(error)
     assert (said["code"], said["quota"], said["namespace"]) == (code, quota, namespace)
     assert f'quotas."{namespace}".{quota} is' in said["message"]
@@ -92,7 +92,7 @@ def _refused(error: fl.FlightError, quota: str, namespace: str, code: str = "lim
 
 
 def _first_refusal(ask: Callable[[], object]) -> fl.FlightError:
-    """Ask until it is refused."""
+    """Repeat a call until it is refused; returns the refusal."""
     for _ in range(200):
         try:
             ask()
@@ -107,7 +107,7 @@ def _namespaces(daemon: Daemon) -> dict[str, Json]:
 
 
 def _others_go_on(client: fl.FlightClient) -> None:
-    """Hold that another namespace may do all of it."""
+    """Assert that another namespace can still write and query."""
     put(client, ("other", "t"), *(_large(i) for i in range(3)))
     assert query(client, ("other", "t"), columns=[]).num_rows > 0
 
@@ -116,7 +116,7 @@ def test_bytes_in_a_second_are_owed_and_the_mean_holds(
     daemon: Daemon, client: fl.FlightClient
 ) -> None:
     table = ("rates", "t")
-    put(client, table, _large(0))  # ten seconds' worth passes in one batch
+    put(client, table, _large(0))  # a burst of ten seconds passes in one batch
     with pytest.raises(fl.FlightUnavailableError) as refused:
         put(client, table, numbers(10, 1))
     waits = _refused(refused.value, "bytes_per_s", "rates")["retry_after_s"]
@@ -194,7 +194,7 @@ def test_thousands_of_buffers_of_one_hold_up_anothers_persist_for_a_moment(
     try:
         until(lambda: _namespaces(daemon)["many"]["queued_bytes"] > 0, "they are queued")
         persist(client, ("other", "t"))
-        # In order of coming it would have been served with the last of them.
+        # In order of arrival, it would have been flushed with the last of the other partitions.
         assert _namespaces(daemon)["many"]["partitions"] > count // 10
     finally:
         behind.join()
@@ -292,7 +292,7 @@ def _away(folder: Path, server: S3Server) -> Daemon:
 
 
 def _fill(client: fl.FlightClient, table: Table) -> tuple[int, Json]:
-    """Write megabytes until one is refused: (rows acknowledged, what the refusal says)."""
+    """Write 1 MB batches until one is refused: (acknowledged rows, the refusal)."""
     for acknowledged in range(0, 2_000, 10):
         try:
             put(client, table, _large(acknowledged))

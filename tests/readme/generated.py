@@ -1,9 +1,9 @@
-"""``python -m tests.readme.generated``: settings, error codes and metrics into their pages.
+"""``python -m tests.readme.generated``: write tables of settings, errors and metrics into the docs.
 
-A page holds prose of its own, and between two marks the table that is made here: from the structs
-of :mod:`ingester.config.settings` with the sentence below each field, from the classes of
-:mod:`ingester.errors` with their first paragraph (what it means) and their second (what to do), and
-from what registers metrics.
+Each page has hand-written text, and a generated table between two marks. The sources are the
+structs of :mod:`ingester.config.settings` with the docstring below each field, the classes of
+:mod:`ingester.errors` with their first paragraph (meaning) and second paragraph (what to do),
+and the code that registers metrics.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ RAM = 8 * 1024**3
 
 
 def with_table(page: str, table: str) -> str:
-    """A page with this table in the place of the one that is between its marks."""
+    """The page with the table between its marks replaced."""
     written, count = MARKED.subn(lambda _: f"\n{table}\n", page)
     assert count == 1, f"{count} tables that are made from the code"
     return written
 
 
 def settings_table() -> str:
-    """All settings: key, default, what values it takes, what it does."""
+    """All settings: key, default, permitted values, meaning."""
     meanings = dict(_meanings())
     rows = [
         (f"`{key}`", default, _values(kind), meanings[key])
@@ -50,7 +50,7 @@ def settings_table() -> str:
 
 
 def errors_table() -> str:
-    """All codes: their status, the command line's exit code, what they mean, what to do."""
+    """All codes: status, the command line's exit code, meaning, what to do."""
     rows = []
     for error, kind in ERRORS.items():
         if error is IngesterError:
@@ -61,7 +61,7 @@ def errors_table() -> str:
 
 
 def pages() -> Iterator[tuple[Path, str]]:
-    """Each page with what it should be."""
+    """Each page's path and up-to-date text."""
     made = (
         ("settings.md", settings_table()),
         ("errors.md", errors_table()),
@@ -76,7 +76,7 @@ def _defaults() -> list[str]:
     values = shown_values(Settings(id="host-name", memory=MemorySettings(limit=RAM // 2)))
     shown = {key: f"`{_text(value)}`" if value != "" else "" for key, value in values.items()}
     assert values["memory.low"] == "2GiB"
-    # What the daemon finds out by itself.
+    # Defaults that the daemon determines itself.
     shown["id"] = "host name"
     shown["store"] = "`file://<data_dir>/store`"
     shown["memory.limit"] = "half of RAM"
@@ -86,7 +86,7 @@ def _defaults() -> list[str]:
 
 
 def _values(kind: object) -> str:
-    """The range or the choice in a setting's type; nothing where any value will do."""
+    """The range or the choices of a setting's type; empty if any value is permitted."""
     if (allowed := range_of(kind)) is not None and math.isfinite(allowed.high):
         return f"{allowed.show(allowed.low)} to {allowed.show(allowed.high)}"
     if get_origin(kind) is Literal:
@@ -99,7 +99,7 @@ def _text(value: object) -> str:
 
 
 def _meanings() -> Iterator[tuple[str, str]]:
-    """Each dotted key with the sentence that stands below its field."""
+    """Each dotted key with the docstring below its field."""
     below = {
         node.name: dict(_below_fields(node))
         for node in ast.parse(inspect.getsource(settings_module)).body
@@ -125,7 +125,7 @@ def _below_fields(struct: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def _plain(docstring: str) -> str:
-    """Markdown of a docstring: a line a paragraph."""
+    """A docstring as Markdown, with each paragraph on one line."""
     paragraphs = docstring.replace("``", "`").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 

@@ -1,7 +1,7 @@
-"""The tables of ``docs/metrics.md``, from what registers the metrics.
+"""The tables of ``docs/metrics.md``, generated from the code that registers the metrics.
 
-A metric is a row: its name as a scrape has it, type, unit, labels, and its help text. What values a
-label takes, and how many, is said once a label: :data:`LABELS`, with the bounds of the code.
+Each metric has a row: name as scraped, type, unit, labels, and help text. The values of a label
+and their number are described once per label, in :data:`LABELS`, with the limits of the code.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ LABELS: dict[str, tuple[str, str]] = {
     "version": ("the version of the program", "1"),
     "disk": ("what lies on it", "3"),
 }
-"""What each label says, and the number of its values."""
+"""The meaning of each label, and the number of its values."""
 ORIGIN_TABLES = f"""
 Of `ingester_replication_table_phase` at most {MAX_TABLE_PHASES:,} series are shown.
 """
@@ -75,7 +75,7 @@ UNITS = {"_seconds": "seconds", "_bytes": "bytes"}
 
 
 class MetricRow(NamedTuple):
-    """A metric as the page has it."""
+    """A metric's row of the page."""
 
     name: str
     kind: str
@@ -84,7 +84,7 @@ class MetricRow(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """The unit, which the name says."""
+        """The unit, taken from the name."""
         name = self.name.removesuffix("_total")
         if name.endswith("_timestamp_seconds"):
             return "seconds since 1970"
@@ -92,7 +92,7 @@ class MetricRow(NamedTuple):
 
 
 def daemon_metrics() -> list[MetricRow]:
-    """Those of ``ingester serve``."""
+    """The metrics of ``ingester serve``."""
     registry = CollectorRegistry()
     Metrics(registry)
     registry.register(GaugeCollector(_never))
@@ -100,25 +100,25 @@ def daemon_metrics() -> list[MetricRow]:
 
 
 def follower_metrics() -> list[MetricRow]:
-    """Those of ``ingester follow --http``."""
+    """The metrics of ``ingester follow --http``."""
     metrics = FollowMetrics()
     metrics.tell_of(list)
     return sorted(_rows(metrics.registry))
 
 
 def controller_metrics() -> list[MetricRow]:
-    """Those of ``ingester controller --metrics``."""
+    """The metrics of ``ingester controller --metrics``."""
     registry = CollectorRegistry()
     idle: Any = _Idle()
     registry.register(HookMetrics(idle))
     registry.register(PushMetrics(idle))
-    # Its own children say what labels it has, and a scrape of one that is idle has them all.
+    # Redundant today: the idle controller's metric reports the same label.
     named = {"ingester_pushes": ("status",)}
     return sorted(row._replace(labels=named.get(row.name, row.labels)) for row in _rows(registry))
 
 
 class _Idle:
-    """What has nothing to tell: no hook was called, and no push is kept."""
+    """Statistics of an idle controller: no hook was called, and no push is retained."""
 
     def statistics(self) -> Any:
         return _IdleStatistics({}, 0, 0, 0, 0, 0, 0, 0.0)
@@ -134,7 +134,7 @@ def _never() -> Any:
 
 
 def _rows(registry: CollectorRegistry) -> Iterator[MetricRow]:
-    # Private: a registry tells its collectors to nobody, and families alone do not know labels.
+    # Private attribute: a registry has no public list of collectors, and families lack labels.
     for collector in list(registry._collector_to_names):
         of_collector = getattr(collector, "_labelnames", None)
         if isinstance(collector, GaugeCollector):
@@ -179,6 +179,6 @@ def _metric_table(rows: Sequence[MetricRow]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join("|" + "|".join(f" {cell} " for cell in line) + "|\n" for line in lines)

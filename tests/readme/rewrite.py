@@ -1,4 +1,4 @@
-"""``python -m tests.readme.rewrite``: run the commands of pages, write what they print."""
+"""``python -m tests.readme.rewrite``: run the commands of pages and update their outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGES = (
 
 
 def rewritten(page: str) -> str:
-    """The page with each output replaced that is not :func:`alike` its own (``--all``: each)."""
+    """The page with outputs updated unless :func:`alike` (with ``--all``: all of them)."""
     with tempfile.TemporaryDirectory() as folder:
         shell = Shell(Path(folder))
         try:
@@ -32,7 +32,7 @@ def rewritten(page: str) -> str:
                 command = f"$ {step.text}\n"
                 at = page.index(command + step.expected, at) + len(command)
                 if "--all" in sys.argv or alike(printed) != alike(step.expected):
-                    # What bash says of a job that was killed is not the command's.
+                    # Remove bash's message about a killed job, which the command did not print.
                     shown = re.sub(r"^.* line \d+: +\d+ Killed.*\n| +$", "", printed, flags=re.M)
                     rest = page[at + len(step.expected) :]
                     gap = "" if rest.startswith("```") else "\n"
@@ -45,7 +45,7 @@ def rewritten(page: str) -> str:
 
 
 def main() -> None:
-    """Rewrite all pages that have commands."""
+    """Update all pages that have commands."""
     for path in PAGES:
         path.write_text(rewritten(path.read_text()))
 

@@ -1,4 +1,4 @@
-"""What pages name of the code is there, under that name: modules, classes, imports, settings."""
+"""Names in the docs match the code: modules, classes, imports, settings."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PAGES = [
     ROOT / "docs" / "formats.md",
 ]
 EVERY = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "deploy" / "RUNBOOK.md"]
-# A room or a module, seen from the root or from `ingester/`, as `write/stream` or `wal/format.py`.
+# A package or module relative to the root or to `ingester/`: `write/stream`, `wal/format.py`.
 PATH = re.compile(r"[a-z_]+(?:/[a-z_0-9]+)+(?:\.(?:py|html))?/?")
 LINKED_ROW = re.compile(r"^\|.*\]\(((?:\.\./)+[a-z_/0-9]+\.py)\).*\|$", re.M)
 NAME = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)*(?:\(\))?")
 
 
 def spans(text: str) -> list[str]:
-    """The code spans of a page, outside of its fences."""
+    """The code spans of a page, except inside fences."""
     return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
 
 
@@ -40,7 +40,7 @@ def is_there(path: str) -> bool:
 
 
 def names_of(module: Path) -> set[str]:
-    """What is defined in a module, with its methods and attributes as ``Class.name``."""
+    """The definitions of a module, with methods and attributes as ``Class.name``."""
     found = set()
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

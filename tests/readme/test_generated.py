@@ -1,4 +1,4 @@
-"""Pages against the code: settings, error codes, formats, the demo's totals."""
+"""Pages match the code: settings, error codes, formats, the demo's totals."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The examples of ``docs/protocol.md``, sent to a real daemon with plain pyarrow.
 
-Each heading's JSON is what is sent, what comes back, or both in this order. An answer must have the
-same fields with values of the same types, and the same values where they cannot differ.
+Each heading has the JSON that is sent, the answer, or both in this order. An answer must have
+the same fields with values of the same types, and equal values where these are deterministic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXAMPLES: dict[str, list[Any]] = {
     ]
     for section in re.split(r"^### ", PAGE, flags=re.M)[1:]
 }
-# Differ from daemon to daemon, or from moment to moment.
+# Values that differ between daemons or over time.
 VOLATILE = re.compile(
     r"incarnation|pid|version|flight|http|store|ingester_id|.*_at|at|since|.*bytes|.*_s|sequence|"
     r"until|.*_files|snapshot_sequence|position|manifest_version|segments|syncs|state|operations_.*"
@@ -41,7 +41,7 @@ VOLATILE = re.compile(
 
 
 def unlike(shown: Any, real: Any, where: str = "") -> list[str]:
-    """Where an answer is not as the page shows it."""
+    """The differences between an answer and the page's example."""
     if isinstance(shown, dict) and isinstance(real, dict):
         wrong = [f"{where}: fields {sorted(shown)}, really {sorted(real)}"] * (
             set(shown) != set(real)
@@ -54,7 +54,7 @@ def unlike(shown: Any, real: Any, where: str = "") -> list[str]:
         pairs = enumerate(zip(shown, real, strict=True))
         return [line for at, pair in pairs for line in unlike(*pair, f"{where}[{at}]")]
     numbers = isinstance(shown, int | float) and isinstance(real, int | float)
-    # Bytes by what holds them, and rates.
+    # Memory by kind, and rates, vary.
     if numbers and (".by_kind." in where or ".rates." in where):
         return []
     return [] if shown == real else [f"{where}: {shown!r}, really {real!r}"]
@@ -102,7 +102,7 @@ def rows() -> pa.RecordBatch:
     )
 
 
-# One test from create to status: the page tells one story, and numbers follow from each other.
+# One test from create to status: the page tells one story, with consistent numbers.
 def test_the_story_of_the_page_is_what_a_daemon_says(
     daemon: Daemon, client: fl.FlightClient
 ) -> None:
@@ -198,7 +198,7 @@ def test_the_log_level_of_the_page_is_set_and_taken_back(client: fl.FlightClient
 
 
 def test_a_follower_that_is_too_far_behind_hears_what_to_do(tmp_path: Path) -> None:
-    # Nothing is kept for followers: what is in files is too old for them at once.
+    # Without retention for followers, a flushed row is too old for them at once.
     with Daemon.start(tmp_path / "d", query__tail_retain=0) as daemon:
         client = fl.connect(daemon.flight)
         act(client, "create_table", EXAMPLES["create_table"][0])
@@ -266,7 +266,7 @@ def test_a_replication_message_of_the_page_is_taken(client: fl.FlightClient) -> 
         said = json.loads(reader.read().to_pybytes())
     taken = {"accepted": True, "memory_sequence": 17, "first": True}
     assert taken.items() <= said.items()
-    # One that is not taken has all of that, and why.
+    # A refusal has all of these fields, and the reason.
     later = one("The answer to a replication message that is not taken now")
     assert later.keys() - said.keys() == {"code", "message", "retry_after_s"}
     found = get(client, {"namespace": "shop", "table": "stock"}).read_all().to_pylist()
@@ -320,11 +320,11 @@ def test_http_answers_as_the_page_shows(daemon: Daemon, heading: str) -> None:
         return
     real, shown = fetch(daemon, heading.removeprefix("GET ")), one(heading)
     if heading == "GET /api/history":
-        # It may have moments by now: as many figures of each series.
+        # There may be samples by now: check that the series have equal lengths, then empty them.
         assert {len(figures) for figures in real["series"].values()} == {len(real["at"])}
         real = real | {"at": [], "series": {name: [] for name in real["series"]}}
     if "/health/ready" in heading:
-        # A report that was sent here before may have raised one.
+        # An earlier test may have raised an alarm.
         real = real | {"alarms": [] if isinstance(real["alarms"], list) else real["alarms"]}
     assert real == shown
 

@@ -1,4 +1,4 @@
-"""Each row of the threat model links to tests, and these are run."""
+"""Each row of the threat model links to tests that are run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOUNDARIES = ["Network", "Tenant", "Operator", "Store", "Supply chain"]
 
 
 def sections() -> dict[str, list[str]]:
-    """The lines of each boundary's section, by its name."""
+    """The lines of each boundary's section, by name."""
     found = (part.splitlines() for part in PAGE.read_text().split("\n## ")[1:])
     return {lines[0].partition(":")[0]: lines for lines in found}
 

@@ -1,4 +1,4 @@
-"""Pages with commands, one after the other, against a real daemon and Spark: they cannot rot."""
+"""The commands of the docs run in order against a real daemon and Spark."""
 
 from __future__ import annotations
 

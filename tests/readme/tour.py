@@ -1,9 +1,9 @@
-"""A Markdown file's tour as steps that can be run.
+"""A Markdown tour as executable steps.
 
-A fence of ``console`` holds commands (``$ …``) with what they print; a line such as
-`` `name.py`: `` just before a fence of any other language makes the fence that file. Commands run
-in one bash in one empty folder, in the order of the page. Ports and the folder are the test's own;
-everything else that differs from run to run is made alike on both sides by :func:`alike`.
+A ``console`` fence holds commands (``$ …``) with their output. A line such as `` `name.py`: ``
+directly above a fence of any other language makes the fence a file. The commands run in one bash
+in an empty folder, in the order of the page. Ports and the folder are the test's own;
+:func:`alike` removes everything else that differs between runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FENCE = re.compile(
 
 @dataclass(frozen=True)
 class Step:
-    """A file to be written (``file``), or a command with what the page says that it prints."""
+    """A file to write (``file``), or a command with its expected output."""
 
     text: str
     file: str | None = None
@@ -45,7 +45,7 @@ class Step:
 
 
 def steps(page: str) -> list[Step]:
-    """All steps of a page, in its order."""
+    """All steps of a page, in order."""
     found: list[Step] = []
     for fence in _FENCE.finditer(page):
         if fence["language"] == "console":
@@ -65,7 +65,7 @@ _VOLATILE = (
     (r"\b[\d.,]+ rows/s", "N rows/s"),
     (r"\b[\d.,]+ (ms|s|per second)\b", r"N s"),
     (r"\b[\d.,]+ (B|KiB|MiB|GiB)(?!\w)", "N KiB"),
-    # Partitions that are persisted at once may share a commit, and so a version.
+    # Partitions flushed together may share a commit, and so a version.
     (r"^(sensors +readings +)\d+", r"\1V"),
     (r"\S+ line \d+: +\d+ Killed.*", ""),
     (r" +$", ""),
@@ -74,7 +74,7 @@ _VOLATILE = (
 
 
 def alike(output: str) -> str:
-    """``output`` with ids, times, sizes and the widths of columns taken out."""
+    """``output`` without ids, times, sizes and the widths of columns."""
     for pattern, replacement in _VOLATILE:
         output = re.sub(pattern, replacement, output, flags=re.M)
     return "\n".join(line for line in output.splitlines() if line.strip())
@@ -84,12 +84,12 @@ _END = ":end-of-step:"
 
 
 class Shell:
-    """One bash in one folder, with ``ingester`` and ``python`` of this environment on its path.
+    """A bash in one folder, with ``ingester`` and ``python`` of this environment on its path.
 
     Args:
-        ports: What pages call the ports; each is a free one, or the one that it is named with.
-        places: Folders of a page, with those that they stand for.
-        environment: Further variables, which name ports as pages do.
+        ports: The page's port numbers, each mapped to a free port or to the given one.
+        places: Folders named on a page, with the folders used instead.
+        environment: Further variables, with ports as the page names them.
     """
 
     def __init__(
@@ -121,14 +121,14 @@ class Shell:
         )
 
     def run(self, step: Step) -> str:
-        """What a command prints, as the page would show it; nothing for a file."""
+        """The output of a command, with ports and folders as on the page; empty for a file."""
         text = self._with(self._ports, step.text)
         for shown, place in self._places.items():
             text = text.replace(shown, str(place))
         if step.file is not None:
             (self._folder / step.file).write_text(text)
             return ""
-        # A daemon in the background is ready when it says so.
+        # A daemon in the background prints its ready line.
         awaited = '"ready"' if text.rstrip().endswith("&") else None
         printed = "".join(self._lines(text, awaited))
         printed = self._with({port: shown for shown, port in self._ports.items()}, printed)
@@ -137,12 +137,12 @@ class Shell:
         return printed.replace(str(self._folder), FOLDER)
 
     def run_text(self, text: str) -> None:
-        """Have bash read lines as they are, such as functions."""
+        """Let bash read lines literally, for example function definitions."""
         for _ in self._lines(text, None):
             pass
 
     def close(self) -> None:
-        """End bash and everything that it started."""
+        """Kill bash and everything that it started."""
         os.killpg(self._bash.pid, signal.SIGKILL)
         self._bash.communicate()
 
@@ -152,7 +152,7 @@ class Shell:
         self._bash.stdin.write(f"{command}\necho {_END} $?\n")
         self._bash.stdin.flush()
         ended = False
-        # A command that hangs must end the tour with what it printed so far.
+        # A command that hangs must end the tour with the output so far.
         watch = threading.Timer(SILENT_FOR_S, os.killpg, (self._bash.pid, signal.SIGKILL))
         watch.start()
         try:

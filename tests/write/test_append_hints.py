@@ -1,4 +1,6 @@
-"""Hints that accompany a small batch to the log: whether its client waits, and who may write it."""
+"""Hints given to the log with a small batch: whether its client waits, and which thread may
+write.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An open stream ends within seconds when its token ends, and its client is told why."""
+"""An open stream ends within seconds of its token's end, and the client gets the reason."""
 
 from __future__ import annotations
 

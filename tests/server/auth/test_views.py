@@ -1,4 +1,4 @@
-"""Fields of the status that callers see who may not see all namespaces."""
+"""Fields of the status as shown to a caller without permission for all namespaces."""
 
 from __future__ import annotations
 
