@@ -1,8 +1,8 @@
 """``python -m tests.bench``; see :mod:`tests.bench.command`.
 
-Law of this file: nothing is imported where it is imported itself. Each child process does that anew
-(:mod:`multiprocessing`, "spawn"), and would load every table and what draws pictures: a second of
-processor time for each of some eighty.
+Imports are deferred to the main program. :mod:`multiprocessing` with "spawn" imports this module
+in each of some eighty child processes, which would otherwise load every table and the plotting
+libraries: a second of processor time each.
 """
 
 if __name__ == "__main__":

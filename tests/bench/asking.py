@@ -1,6 +1,6 @@
-"""What tables ask of a daemon besides writing and scanning: actions, numbers, filled tables.
+"""Requests to a daemon other than writes and scans: actions, metrics, filled tables.
 
-Law of this file: plain Flight and HTTP, the daemon's answers as they are; nothing is measured here.
+Plain Flight and HTTP with the daemon's unmodified answers; this module measures nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PERSIST_WITHIN_S = 280
 
 
 def ask(flight: str, action: str, table: str, **body: Any) -> dict[str, Any]:
-    """The answer to an action about a table of :data:`NAMESPACE`."""
+    """Return the answer to an action about a table of :data:`NAMESPACE`."""
     request = json.dumps({"namespace": NAMESPACE, "table": table, **body}).encode()
     with fl.connect(flight) as client:
         (answer,) = client.do_action(fl.Action(action, request))
@@ -39,7 +39,7 @@ def create_table(
     partition_by: Sequence[str] = (),
     primary_key: Sequence[str] = (),
 ) -> None:
-    """A table that is partitioned as said, where there is none yet."""
+    """Create a table with these partitions unless it exists."""
     ask(
         flight,
         "create_table",
@@ -51,17 +51,17 @@ def create_table(
 
 
 def persist(daemon: Daemon, table: str) -> dict[str, Any]:
-    """Return when the table's rows are committed, with what the daemon says of it."""
+    """Flush the table, return when its rows are committed, with the daemon's report."""
     return ask(daemon.flight, "persist", table, timeout_s=_PERSIST_WITHIN_S)
 
 
 def fill(daemon: Daemon, table: str, rows: int, batch_rows: int) -> int:
-    """Write the rows in batches down one stream; how many there are."""
+    """Write the rows in batches down one stream and return their number."""
     return send(daemon.flight, table, batches_of(rows, batch_rows, seed=0))
 
 
 def send(flight: str, table: str, batches: Sequence[pa.RecordBatch]) -> int:
-    """Write the batches down one stream, each after the last one's answer; their rows."""
+    """Write the batches down one stream, each after the previous answer; return their rows."""
     with fl.connect(flight) as client:
         path = fl.FlightDescriptor.for_path(NAMESPACE, table)
         writer, answers = client.do_put(path, batches[0].schema)
@@ -76,12 +76,12 @@ def send(flight: str, table: str, batches: Sequence[pa.RecordBatch]) -> int:
 
 
 def ticket(table: str, **wanted: Any) -> bytes:
-    """The ticket of a query: ``columns``, ``filter``, ``scope`` as in docs/protocol.md."""
+    """Return the ticket of a query: ``columns``, ``filter``, ``scope`` as in docs/protocol.md."""
     return json.dumps({"namespace": NAMESPACE, "table": table, **wanted}).encode()
 
 
 def metric(daemon: Daemon, name: str) -> float:
-    """The sum of a metric over its labels, from ``/metrics``; 0 if nothing was counted yet."""
+    """Return the sum of a metric over its labels, from ``/metrics``; 0 if it does not exist yet."""
     with urlopen(f"{daemon.http}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     values = re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)

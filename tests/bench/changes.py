@@ -1,6 +1,7 @@
-"""Changes of a keyed table, made from a seed, for whoever applies them.
+"""Changes of a keyed table, generated from a seed.
 
-A table has the keys 0 to n - 1. A message changes some of them; the same message for everyone.
+A table has the keys 0 to n - 1. Each message changes some of them and is the same for all
+parties.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Keys = npt.NDArray[np.int64]
 
 
 class Message(NamedTuple):
-    """Old keys and new ones, -1 for none; and the values that the rows have afterwards."""
+    """Old keys and new ones, -1 for none, and the rows' values after the change."""
 
     old: Keys
     new: Keys
@@ -24,12 +25,12 @@ class Message(NamedTuple):
 
 
 def base_rows(rows: int, seed: int = 1) -> pa.Table:
-    """What the table has before: a key, a tag, two numbers and a text."""
+    """The table's rows before the changes: a key, a tag, two numbers and a text."""
     return pa.table({"id": np.arange(rows, dtype=np.int64), **_values(rows, seed)})
 
 
 def messages(kind: str, table_rows: int, count: int, rows: int) -> list[Message]:
-    """``count`` messages of ``rows`` changes each; no key is touched twice."""
+    """``count`` messages of ``rows`` changes each; each key changes at most once."""
     random = np.random.default_rng(7)
     touched = random.permutation(table_rows)[: count * rows].astype(np.int64)
     made = []

@@ -1,7 +1,7 @@
-"""Processes of this program's own, ended when it ends, however it ends.
+"""Child processes that end when this program ends for any reason.
 
-Law of this file: a child speaks through one pipe and leaves when the pipe closes; it is started
-anew and not forked, because gRPC does not survive a fork.
+A child communicates through one pipe and exits when the pipe closes. It is spawned, not forked,
+because gRPC does not survive a fork.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 class ChildFailed(Exception):
-    """What went wrong in a child."""
+    """Raised when a child fails."""
 
 
 class Child:
-    """A process that runs ``main(pipe, *args)``; ``main`` is a module's function."""
+    """A process that runs ``main(pipe, *args)``; ``main`` is a module-level function."""
 
     def __init__(self, main: Callable[..., None], *args: object) -> None:
         self._pipe, its_end = _SPAWN.Pipe()
@@ -37,14 +37,14 @@ class Child:
         return pid
 
     def send(self, message: object) -> None:
-        """Give it something to do."""
+        """Send a command."""
         self._pipe.send(message)
 
     def receive(self) -> Any:
-        """Its next answer.
+        """Wait for the next answer.
 
         Raises:
-            ChildFailed: it answered with an exception, or is gone.
+            ChildFailed: The child answered with an exception, or is gone.
         """
         try:
             answer = self._pipe.recv()
@@ -63,7 +63,7 @@ class Child:
 
 
 def answer_commands(pipe: Connection, act: Callable[[Any], Any]) -> None:
-    """In a child: answer each message with what ``act`` returns or raises, to the pipe's end."""
+    """In a child: answer each message with what ``act`` returns or raises."""
     while True:
         try:
             message = pipe.recv()
@@ -72,7 +72,7 @@ def answer_commands(pipe: Connection, act: Callable[[Any], Any]) -> None:
         try:
             answer = act(message)
         except Exception as exc:
-            # As text: an exception of a C++ extension may not survive the way through the pipe.
+            # As text: an exception of a C++ extension may not survive pickling.
             answer = RuntimeError(f"{type(exc).__name__}: {exc}")
         pipe.send(answer)
 

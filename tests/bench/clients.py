@@ -1,7 +1,7 @@
-"""A few client processes that write or read at the same time, and what they did together.
+"""A few client processes that write or read concurrently, and their combined result.
 
-Law of this file: all of them are ready before any of them begins, and a rate is everything that was
-acknowledged, divided by the time from the first one's beginning to the last one's end.
+All processes are ready before any of them begins. A rate is all acknowledged rows, divided by
+the time from the first process's start to the last one's end.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ PROCESSES = 4
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What all writers did."""
+    """The combined result of all writers."""
 
     rows: int
     batches: int
     seconds: float
     latencies: npt.NDArray[np.float64]
-    """Seconds per batch; empty for writers that send ahead without a pace."""
+    """Seconds per batch; empty for pipelined writers without a pace."""
     answered: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """When answers came, seconds of the monotonic clock; empty for writers that wait for each."""
+    """Arrival times (monotonic clock) of answers; empty for writers that wait for each answer."""
 
     @property
     def rows_per_s(self) -> float:
@@ -45,7 +45,7 @@ class Written:
 
     @classmethod
     def together(cls, parts: Sequence[Written]) -> Written:
-        """What was written one after another, at least one of them."""
+        """Combine the results of consecutive jobs, at least one."""
         return cls(
             rows=sum(part.rows for part in parts),
             batches=sum(part.batches for part in parts),
@@ -56,13 +56,13 @@ class Written:
 
 
 class _Client:
-    """In the child: a job is prepared by the first message and done by the second."""
+    """The child's side: one message prepares a job, the second starts it."""
 
     def __init__(self) -> None:
         self._prepared: tuple[PutJob, list[WritingStream]] | None = None
 
     def act(self, message: PutJob | ScanJob | None) -> object:
-        """A job is prepared; ``None`` starts it. Scans start at once."""
+        """Prepare a job; ``None`` starts it. Scans start at once."""
         if isinstance(message, ScanJob):
             return scan(message)
         if message is not None:
@@ -91,13 +91,13 @@ class Clients:
             child.end()
 
     def write(self, job: PutJob, meanwhile: Callable[[], object] = lambda: None) -> Written:
-        """Do a job with its streams spread over the processes.
+        """Run a job with its streams spread over the processes.
 
         Args:
-            meanwhile: called here as soon as they write.
+            meanwhile: Called in this process once they write.
 
         Raises:
-            ChildFailed: a batch was refused, or an answer is missing.
+            ChildFailed: A batch was refused, or an answer is missing.
         """
         chosen = self._children[: job.streams]
         share, more = divmod(job.streams, len(chosen))

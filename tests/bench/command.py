@@ -19,7 +19,7 @@ from tests.bench.running import QUICK, TABLES, run_tables
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the program; its exit code."""
+    """Run the program and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument(
         "tables",

@@ -1,6 +1,6 @@
-"""A reader of a copy, in a process of its own: it opens the file, counts, closes, again and again.
+"""A reader of a copy in its own process: it repeatedly opens the file, counts and closes.
 
-``python -m tests.bench.copy_reader FILE SECONDS`` prints as JSON how long each opening took.
+``python -m tests.bench.copy_reader FILE SECONDS`` prints the duration of each opening as JSON.
 """
 
 from __future__ import annotations

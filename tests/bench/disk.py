@@ -1,7 +1,7 @@
-"""The plain loop that bounds every log: append to a preallocated file, fdatasync, again.
+"""The plain loop that bounds every log: append to a preallocated file, fdatasync, repeat.
 
-Law of this file: the file is written in full before the clock starts, as the log's segments are,
-and the same bytes go out as the writers send: the Arrow messages of their batches.
+The file is written in full before the clock starts, as the log's segments are. The bytes are
+those that the writers send: the Arrow messages of their batches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BLOCK = 1 << 20
 
 
 class AppendFile:
-    """A file of zeros that are on the disk, to be overwritten from its start to its end, again."""
+    """A file of zeros on the disk that is overwritten from start to end, repeatedly."""
 
     def __init__(self, folder: Path, file_bytes: int) -> None:
         self._path = folder / "append"
@@ -42,7 +42,7 @@ class AppendFile:
     def append(
         self, batches: Sequence[pa.RecordBatch], *, together: int, seconds: float
     ) -> Written:
-        """Append batches in turn, ``together`` of them with one sync, for some seconds.
+        """Append batches in turn for some seconds, ``together`` of them with one sync.
 
         Each sync answers ``together`` writers, so the latencies are those of the rounds.
         """
@@ -54,7 +54,7 @@ class AppendFile:
 
 
 class _Rounds:
-    """What is written in each round: some messages, taken in turn, at the next place."""
+    """The content of each round: some messages in turn, at the next offset."""
 
     def __init__(self, messages: Sequence[memoryview], together: int, file_bytes: int) -> None:
         self._messages = itertools.cycle(messages)
@@ -63,18 +63,18 @@ class _Rounds:
         self._offset = 0
 
     def next_round(self) -> tuple[list[memoryview], int, int]:
-        """(pieces, their bytes, where they go)"""
+        """Return (pieces, their bytes, their offset)."""
         pieces = list(itertools.islice(self._messages, self._together))
         size = sum(piece.nbytes for piece in pieces)
         if self._offset + size > self._file_bytes:
-            # The next segment, so to speak: as preallocated as this one was.
+            # Wrap around to overwrite: this stands for the next preallocated segment.
             self._offset = 0
         offset, self._offset = self._offset, self._offset + size
         return pieces, size, offset
 
 
 def _loop(descriptor: int, rounds: _Rounds, seconds: float) -> list[float]:
-    """Seconds of each round."""
+    """Return the seconds of each round."""
     latencies = []
     first = began = time.monotonic()
     while began - first < seconds:

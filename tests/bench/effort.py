@@ -1,6 +1,6 @@
-"""How much a run does, and what every table is given to do it.
+"""The amount of work of a run, and the resources that every table gets.
 
-Law of this file: the forms differ in amounts only; what is measured is the same in each.
+The forms differ in amounts only; each measures the same things.
 """
 
 from __future__ import annotations
@@ -19,54 +19,54 @@ from tests.drivers.daemon import Daemon, Launch
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Amounts of one form of the program."""
+    """The amounts of one form of the program."""
 
     touched_bytes: int
-    """Memory that is touched once before; what the servers of a table fill at the same time."""
+    """Memory that is touched once beforehand: what the servers of a table fill at the same time."""
     repeats: int
     heavy_repeats: int
-    """Where a repeat starts daemons and fills tables."""
+    """Repeats of measurements that start daemons and fill tables."""
     cell_s: float
     """How long writers write for one number."""
     cell_bytes: int
-    """They stop earlier when all of them together have sent this much: servers keep it."""
+    """A combined limit that ends writing earlier, since servers keep the rows."""
     batch_rows: tuple[int, ...]
     writers: tuple[int, ...]
     partitions: int
-    """Of the table that has most of them; a multiple of 100."""
+    """Partitions of the table with the most; a multiple of 100."""
     sustained_s: float
-    """How long writers write while persists keep up."""
+    """How long writers write while flushes keep up."""
     sustained_peers_s: float
-    """And each of the peers; 0 in a form that has no time for them."""
+    """The same for each of the peers; 0 in a form without time for them."""
     append_file_bytes: int
-    """The preallocated file of the plain append loop."""
+    """The size of the preallocated file of the plain append loop."""
     scan_rows: int
     scan_repeats: int
     point_file_rows: int
-    """Of each of the files over which a point is looked up."""
+    """Rows of each file that a point lookup searches."""
     readers: tuple[int, ...]
     reader_rows: int
     persist_rows: int
     beside_rows: int
-    """Of a persist beside writers: long enough for a p99 of theirs."""
+    """Rows of a flush next to writers: long enough for a p99 of theirs."""
     replay_rows: tuple[int, ...]
-    """Scaled down to what memory and disk have room for."""
+    """Scaled down to the available memory and disk."""
     replay_repeats: int
     memory_batch_rows: tuple[int, ...]
     memory_bytes: int
     memory_fill_s: float
-    """Filling ends earlier than by bytes where batches are small."""
+    """A limit that ends filling before the byte limit where batches are small."""
     idle_s: float
     spark_rows: int
-    """None, and no table, in a form that has no time to start Spark."""
+    """0, and no table, in a form without time to start Spark."""
     spark_small_files: int
     push_rows: int
-    """None, and no such table, in a form that has no time to start Spark."""
+    """0, and no such table, in a form without time to start Spark."""
     push_layouts: tuple[tuple[str, tuple[str, ...]], ...]
-    """Each a name and a partition spec."""
+    """Pairs of a name and a partition spec."""
     push_swaps: int
     growth: tuple[int, ...]
-    """Times of the smallest size; no tables where there are none."""
+    """Multiples of the smallest size; empty for no tables."""
     round_trips: int
     manifest_files: tuple[int, ...]
     manifest_versions: tuple[int, ...]
@@ -74,32 +74,33 @@ class Effort:
     replication_repeats: int
     replication_kinds: tuple[str, ...]
     replication_rows: int
-    """Of a transaction; and how many of them."""
+    """Rows of a transaction, and the number of transactions."""
     replication_messages: int
     replication_tables: tuple[int, ...]
-    """Rows of the tables that a flush goes into."""
+    """Rows of the tables that a flush replaces rows in."""
     postgres_scale: int
-    """Of pgbench: 100,000 rows each."""
+    """pgbench scale: 100,000 rows each."""
     follower_rows: int
-    """Of a first fill."""
+    """Rows of a first fill."""
     follower_repeats: int
     follower_live_s: float
     postgres_load_scale: int
-    """Of pgbench beside a replicator."""
+    """Seconds of pgbench next to a replicator."""
     postgres_load_s: float
     peer_repeats: int
     peer_touched_bytes: int
-    """Memory that is touched once more: by then the peers' files have what was touched before."""
+    """Memory that is touched again: by then the peers' files have taken the pages touched
+    before."""
     peer_turns: int
-    """How often each of them measures every cell: a disk that stands still once spoils one turn."""
+    """How often each party measures every cell: one disk stall spoils only one turn."""
     peer_rows: tuple[int, ...]
     peer_writers: tuple[int, ...]
     peer_waits: tuple[tuple[int, int], ...]
-    """Rows and writers for which the time to an acknowledgement is measured beside the peers'."""
+    """Rows and writers whose acknowledgement latency is compared with the peers'."""
     peer_cell_s: float
     peer_cell_bytes: int
     peer_installs: bool
-    """Else only what the running Python has takes part."""
+    """Whether peers may be installed; otherwise only those of the running Python take part."""
 
 
 FORMS = {
@@ -282,16 +283,16 @@ BURST = {
     "wal__segment_age": "1d",
     "log__format": "json",
 }
-"""Settings under which nothing is persisted unless it is asked for."""
+"""Settings under which rows are flushed only on request."""
 
 
 class Bench:
-    """One run: its amounts, its folder on the disk, and where it tells what it does."""
+    """One run: its amounts, its folder on the disk, and its progress output."""
 
     def __init__(
         self, effort: Effort, folder: Path, kept: Path, say: Callable[[str], None]
     ) -> None:
-        """``folder`` is deleted after the run, ``kept`` is there for the next one."""
+        """``folder`` is deleted after the run, ``kept`` remains for the next one."""
         self.effort = effort
         self.folder = folder
         self.kept = kept
@@ -300,7 +301,7 @@ class Bench:
         self._numbers = count(1)
 
     def new_folder(self) -> Path:
-        """A folder that nobody has used."""
+        """Return a new, unused folder."""
         folder = self.folder / f"data-{next(self._numbers)}"
         folder.mkdir(parents=True)
         return folder
@@ -309,9 +310,9 @@ class Bench:
     def daemon(
         self, environment: dict[str, str] | None = None, /, **settings: object
     ) -> Iterator[Daemon]:
-        """A fresh daemon for bursts; its data is deleted afterwards.
+        """Start a new daemon for bursts; its data is deleted afterwards.
 
-        Restarts with ``again`` are the caller's to end.
+        The caller ends restarts made with ``again``.
         """
         folder = self.new_folder()
         try:
@@ -323,6 +324,6 @@ class Bench:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far, user and system."""
+    """Return the processor time of a process so far, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

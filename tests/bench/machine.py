@@ -1,4 +1,4 @@
-"""What a run's numbers depend on and a reader cannot see in them."""
+"""The environment of a run, which its numbers depend on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 
 def describe_machine(folder: Path) -> dict[str, Any]:
-    """Processors, load, disk and versions, with the time; ``folder`` is on the disk meant."""
+    """Processors, load, disk and versions, with the time; ``folder`` selects the disk."""
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "cpus": len(os.sched_getaffinity(0)),
@@ -25,7 +25,7 @@ def describe_machine(folder: Path) -> dict[str, Any]:
 
 
 def _file_system(folder: Path) -> str:
-    """The type of the file system that a folder is on: a sync of tmpfs says nothing."""
+    """Return the type of the file system that a folder is on: a sync of tmpfs means nothing."""
     best, kind = "", "unknown"
     for line in Path("/proc/mounts").read_text().splitlines():
         _, mounted, found, *_ = line.split()

@@ -1,8 +1,8 @@
 """A table as a picture: bars of medians with their spread, one panel for each unit.
 
-Law of this file: a picture shows what the table says and no more; rows are named by their cells
-that are no measurements. Ratios, times and rates never share a panel; what spans more than two
-orders of magnitude is drawn on a logarithmic axis.
+A picture shows only what the table contains; rows are labelled by their cells without
+measurements. Ratios, times and rates never share a panel. Values that span more than two orders
+of magnitude get a logarithmic axis.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOGARITHMIC_FROM = 100.0
 
 
 def draw(table: Table, path: Path) -> bool:
-    """Write a PNG of the table; False, and no file, where nothing in it was measured."""
+    """Write a PNG of the table; return False, without a file, if it has no measurements."""
     panels = _panels(table)
     if not panels:
         return False
@@ -35,7 +35,7 @@ def draw(table: Table, path: Path) -> bool:
     labels = [_label(table, row) for row in table.rows]
     for panel, (unit, columns) in zip(axes, panels.items(), strict=True):
         _draw_panel(panel, table, unit, columns, labels)
-    # Not the figure's title, which lies on the first panel of a tall picture.
+    # Not the figure's title, which overlaps the first panel of a tall picture.
     axes[0].set_title(table.title, fontsize=10)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
@@ -43,7 +43,7 @@ def draw(table: Table, path: Path) -> bool:
 
 
 def _panels(table: Table) -> dict[str, list[str]]:
-    """The columns of each unit, in the table's order."""
+    """Return the columns of each unit, in the table's order."""
     panels: dict[str, list[str]] = {}
     for column in table.columns:
         units = {cell.unit for row in table.rows if isinstance(cell := row.get(column), Samples)}

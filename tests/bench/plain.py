@@ -1,7 +1,7 @@
-"""What a user would write without an ingester: sort a buffer's rows with pyarrow, write a file.
+"""A baseline without an ingester: sort a buffer's rows with pyarrow and write a file.
 
-Law of this file: pyarrow's own calls with the settings of the daemon's files, the same columns
-sorted, the same amount of rows in a file. Rows are in memory before the clock starts.
+pyarrow's own calls with the settings of the daemon's files: the same columns sorted, the same
+number of rows in a file. Rows are in memory before the clock starts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _BATCH_ROWS = 10_000
 
 
 def write_sorted(arrived: pa.Table, path: Path) -> int:
-    """Sort and write; the file's bytes."""
+    """Sort and write; return the file's bytes."""
     pq.write_table(
-        # In one chunk, which pyarrow sorts nearly twice as fast as two hundred.
+        # pyarrow sorts one chunk nearly twice as fast as two hundred.
         arrived.combine_chunks().sort_by(_ORDER),
         path,
         compression="zstd",
@@ -44,7 +44,7 @@ class _Writer:
         self._path = Path(path)
 
     def act(self, seconds: float) -> tuple[int, float]:
-        """Files written one over the other for so long; rows and seconds."""
+        """Rewrite one file for this long; return rows and seconds."""
         began = time.monotonic()
         rows = 0
         while time.monotonic() - began < seconds:
@@ -54,21 +54,21 @@ class _Writer:
 
 
 def _main(pipe: Connection, rows: int, path: str) -> None:
-    # One processor each: what two such processes do is what two processors can.
+    # One processor each, so two processes show the rate of two processors.
     pa.set_cpu_count(1)
     writer = _Writer(rows, path)
     answer_commands(pipe, writer.act)
 
 
 def plain_rate(folder: Path, file_rows: int, seconds: float, processes: int) -> float:
-    """Rows a second that so many processes sort and write together."""
+    """Return the rows a second that this many processes sort and write together."""
     children = [
         Child(_main, file_rows, str(folder / f"plain-{number}.parquet"))
         for number in range(processes)
     ]
     try:
         for child in children:
-            # Warms up, and has all of them ready.
+            # Warms up, and makes all processes ready.
             child.send(0.1)
         for child in children:
             child.receive()

@@ -1,7 +1,7 @@
-"""A data source that reads nothing: what Spark itself takes for rows that come from Python.
+"""A data source that reads nothing: Spark's own cost for rows that come from Python.
 
-Law of this file: as many rows as the table has, in the same types, tasks and batches as the real
-one gives, from the first batch of each task over and over. Nobody's data source can be faster.
+It yields as many rows as the table has, with the types, tasks and batches of the real source, by
+repeating the first batch of each task. No Python data source can be faster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORMAT = "ready-rows"
 
 
 def register_ready_rows(spark: SparkSession) -> None:
-    """Make the format known to a session; it takes the options of the real one."""
+    """Register the format with a session; it takes the options of the real one."""
 
     class ReadyReader(DataSourceReader):
         def __init__(self, real: DataSourceReader) -> None:

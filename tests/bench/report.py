@@ -1,6 +1,6 @@
-"""Tables and targets, as text for a reader and as JSON for a machine.
+"""Tables and targets, as text for people and as JSON for programs.
 
-Law of this file: pure. Text shows medians and spreads, JSON has every value.
+Pure functions. The text shows medians and spreads, the JSON has every value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Cell = Samples | str | int | None
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a number has to reach: at least ``wanted``, or below it where less is better."""
+    """A target for a number: at least ``wanted``, or below it where less is better."""
 
     what: str
     wanted: float
@@ -24,7 +24,7 @@ class Target:
 
     @property
     def met(self) -> bool:
-        """Whether the median reaches it."""
+        """Whether the median meets the target."""
         middle = self.measured.median
         return middle < self.wanted if self.below else middle >= self.wanted
 
@@ -36,12 +36,12 @@ class Target:
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Target:
-        """What :meth:`as_json` gave."""
+        """Parse the output of :meth:`as_json`."""
         measured = Samples(tuple(body["values"]), body["unit"])
         return cls(body["what"], body["wanted"], measured, body["below"])
 
     def as_json(self) -> dict[str, Any]:
-        """The target with every repeat's value."""
+        """Return the target with every repeat's value."""
         return {
             "what": self.what,
             "wanted": self.wanted,
@@ -63,7 +63,7 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
     def add(self, **cells: Cell) -> None:
-        """One more row; underscores in names stand for spaces, two of them for a slash."""
+        """Add one row; underscores in names become spaces, double underscores a slash."""
         named = {key.replace("__", "/").replace("_", " "): value for key, value in cells.items()}
         unknown = named.keys() - set(self.columns)
         if unknown:
@@ -71,14 +71,14 @@ class Table:
         self.rows.append(named)
 
     def text(self) -> str:
-        """The table for a reader, of any width."""
+        """Return the table as text of any width."""
         cells = [[_text(row.get(column)) for column in self.columns] for row in self.rows]
         lines = [self.title, *aligned([self.columns, *cells])]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Table:
-        """What :meth:`as_json` gave."""
+        """Parse the output of :meth:`as_json`."""
         return cls(
             body["name"],
             body["title"],
@@ -89,7 +89,7 @@ class Table:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The table with every repeat's value."""
+        """Return the table with every repeat's value."""
         return {
             "name": self.name,
             "title": self.title,
@@ -101,7 +101,7 @@ class Table:
 
 
 def targets_text(tables: list[Table]) -> str:
-    """All targets with their verdicts."""
+    """Return all targets with their verdicts."""
     targets = [target.texts() for table in tables for target in table.targets]
     if not targets:
         return "no targets in these tables"
@@ -109,7 +109,7 @@ def targets_text(tables: list[Table]) -> str:
 
 
 def aligned(rows: list[list[str]]) -> list[str]:
-    """Rows as lines: the first column to the left, others to the right, a rule under the head."""
+    """Format rows as lines: the first column left, others right, a rule under the head."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(

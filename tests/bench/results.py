@@ -1,8 +1,8 @@
-"""What a run leaves: a JSON file with every repeat's value, and a picture of each table.
+"""The output of a run: a JSON file with every repeat's value, and a picture of each table.
 
-Law of this file: a file is one run, and a run is one machine at one time. Nothing here puts the
-numbers of two runs side by side, and who asks for it is refused: machines differ from hour to hour
-by more than what is looked for, so a ratio of numbers that were not taken in turns says nothing.
+A file holds one run: one machine at one time. Numbers of two runs are never compared, and an
+attempt is refused. Machines vary from hour to hour by more than the effects of interest, so a
+ratio of numbers that were not measured in turns is meaningless.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from tests.bench.report import Table
 
 
 class MadeApart(Exception):
-    """Two runs were to be compared."""
+    """Raised when two runs are to be compared."""
 
 
 @dataclass(slots=True)
 class Run:
-    """One run, as far as it has come, as written and read."""
+    """One run, possibly unfinished, as written and read."""
 
     form: str
     seconds: float
     took: dict[str, float]
-    """Seconds of each section: a name that the program takes, with one table or more."""
+    """Seconds of each section: a name that the program accepts, with one table or more."""
     machine: dict[str, Any]
     tables: list[Table]
 
     def write(self, folder: Path) -> Path:
-        """The JSON file in ``folder``; new pictures go into a folder of the same name."""
+        """Write the JSON file to ``folder``; new pictures go to a folder of the same name."""
         path = folder / f"bench-{self.machine['at'].replace(':', '')}.json"
         body = {
             "form": self.form,
@@ -53,11 +53,11 @@ class Run:
 
 
 def read_run(paths: Sequence[Path]) -> Run:
-    """The run that all of these files are of.
+    """Read the run that all of these files belong to.
 
     Raises:
-        MadeApart: they are of different runs.
-        ValueError: a file is not of this program.
+        MadeApart: They belong to different runs.
+        ValueError: A file was not written by this program.
     """
     runs = {}
     for path in paths:

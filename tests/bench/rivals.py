@@ -1,13 +1,13 @@
-"""Flight servers that do the least: what bounds a server that also logs, sorts and answers queries.
+"""Minimal Flight servers: upper bounds of a server that also logs, sorts and answers queries.
 
-    discard   reads a batch, answers, forgets it        the limit of Flight itself
-    keep      the same, and appends it to a list        the limit of whatever buffers
-    log       the same, and one plain append + sync      what a log costs that does nothing clever
-    stream    sends the same batches over and over      the limit of whatever is queried
-    dataset   sends what pyarrow.dataset reads           the same files by the same way
+    discard   reads a batch, answers, discards it       the limit of Flight itself
+    keep      the same, and appends it to a list        the limit of a server that buffers
+    log       the same, and one plain append + sync     the cost of a simple log
+    stream    sends the same batches repeatedly         the limit of a query
+    dataset   sends what pyarrow.dataset reads          the same files read the same way
 
-Law of this file: batches are answered one by one, in order, after they were taken, as the daemon
-does, so that the same client can drive each of them. Only "log" is durable.
+Like the daemon, each server answers batches one by one, in order, after taking them, so that the
+same client can drive all of them. Only "log" is durable.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Reads(fl.FlightServerBase):  # type: ignore[misc]
         self._batches = batches
 
     def do_get(self, context: Any, ticket: Any) -> fl.RecordBatchStream:
-        """Send everything, without a step of Python per batch."""
+        """Send everything, without Python code per batch."""
         return fl.RecordBatchStream(pa.RecordBatchReader.from_batches(SCHEMA, self._batches))
 
 
@@ -73,7 +73,7 @@ class _Files(fl.FlightServerBase):  # type: ignore[misc]
         self._folder = Path(folder)
 
     def do_get(self, context: Any, ticket: Any) -> fl.RecordBatchStream:
-        """Send all rows of the files that are there."""
+        """Send all rows of the existing files."""
         files = sorted(str(path) for path in self._folder.rglob("*.parquet"))
         return fl.RecordBatchStream(ds.dataset(files).scanner().to_reader())
 
@@ -100,7 +100,7 @@ def _serve(
 
 
 class Rival:
-    """One of the servers above, in a process of its own."""
+    """One of the servers above, in its own process."""
 
     def __init__(
         self,
@@ -111,10 +111,10 @@ class Rival:
         folder: str = "",
         certificate: tuple[Path, Path] | None = None,
     ) -> None:
-        """It starts; it serves when it is entered.
+        """Start the server; it serves once entered.
 
-        ``rows`` and ``batch_rows`` say what "stream" has, ``folder`` where files are or go. With
-        the files of a certificate and its key, one that takes writes speaks TLS.
+        ``rows`` and ``batch_rows`` define the data of "stream", ``folder`` the place of files.
+        With the files of a certificate and its key, a server that accepts writes uses TLS.
         """
         self._child = Child(_serve, kind, rows, batch_rows, folder, certificate)
         self.pid = self._child.pid

@@ -1,7 +1,7 @@
 """The rows that every party gets: a time, two tags, two numbers.
 
-Law of this file: the same seed gives the same rows, here and in every client process, so that
-nothing has to be sent around. All times lie in one day: one partition of a default table.
+The same seed gives the same rows, here and in every client process, so that rows need not be
+sent between processes. All times lie in one day: one partition of a default table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOSTS = pa.array([f"host-{number:02d}" for number in range(100)])
 REGIONS = pa.array(["ams", "fra", "iad", "nrt", "sfo"])
 SEED = 20261121
 ROW_BYTES = 42
-"""Arrow bytes of a row in a batch that is not tiny, for amounts; numbers are measured."""
+"""Approximate Arrow bytes of a row in a batch that is not tiny; results use measured numbers."""
 _DAY_START_US = 1_795_219_200_000_000  # 2026-11-21 00:00 UTC
 DAY_US = 86_400_000_000
 HOUR_US = 3_600_000_000
@@ -32,10 +32,10 @@ HOUR_US = 3_600_000_000
 def make_batches(
     rows: int, count: int, seed: int, *, within_us: int = DAY_US
 ) -> list[pa.RecordBatch]:
-    """``count`` batches of ``rows`` rows, different ones, times rising within and across them.
+    """``count`` different batches of ``rows`` rows, with times rising within and across them.
 
-    All times lie in the first ``within_us`` microseconds of the day. Each batch is in memory of
-    its own, as a client that builds its batches has them.
+    All times lie in the first ``within_us`` microseconds of the day. Each batch has its own
+    memory, as in a client that builds its batches.
     """
     random = np.random.default_rng([SEED, seed])
     step = max(1, within_us // (rows * count))
@@ -60,7 +60,7 @@ def make_batches(
 
 def in_hour(batch: pa.RecordBatch, hour: int) -> pa.RecordBatch:
     """The same rows, some hours later."""
-    # A plain addition to numbers: the time of day survives, and no time zone is looked up.
+    # Integer addition keeps the time of day and needs no time zone lookup.
     times = pc.add(batch.column(0).view(pa.int64()), hour * HOUR_US).view(SCHEMA.field(0).type)
     return pa.RecordBatch.from_arrays([times, *batch.columns[1:]], schema=SCHEMA)
 

@@ -23,10 +23,10 @@ from tests.bench.touched_memory import TouchedMemory
 Measure = Callable[[Bench], Iterable[Table]]
 
 TABLES: dict[str, Measure] = {module.NAME: module.run for module in IN_ORDER}
-"""In the order in which they are measured."""
+"""The tables in the order in which they are measured."""
 
 QUICK = ("limits", "ingest", "durability", "visible", "query", "persist", "replay", "replication")
-"""The tables of a quick run that names none: the main paths, in less than four minutes."""
+"""The tables of a quick run without names: the main paths, in less than four minutes."""
 
 
 def run_tables(
@@ -40,16 +40,16 @@ def run_tables(
     """Measure, show each table as text, and write all of it as JSON.
 
     Args:
-        names: keys of :data:`TABLES`.
-        form: a key of :data:`FORMS`.
-        folder: gets the JSON file, the pictures and, meanwhile, the servers' data: it is this
-            disk that counts.
-        show: gets what is the program's result.
-        say: gets what it is doing.
+        names: Keys of :data:`TABLES`.
+        form: A key of :data:`FORMS`.
+        folder: Gets the JSON file, the pictures and, during the run, the servers' data; its disk is
+            the one measured.
+        show: Gets the program's result.
+        say: Gets the progress.
 
     Returns:
-        The JSON file, ``bench-<time>.json``; the pictures are in a folder of the same name. Both
-        have the tables that were done before an error, too.
+        The JSON file, ``bench-<time>.json``; the pictures are in a folder of the same name.
+        After an error, both contain the tables that were done before it.
     """
     work = folder.resolve() / f"work-{os.getpid()}"
     work.mkdir(parents=True)
@@ -65,7 +65,7 @@ def run_tables(
         run = Run(form, 0.0, {}, machine, [])
         path = run.write(folder)
         for name in names:
-            # What one table leaves to be written must not weigh on the next one's syncs.
+            # Unwritten data of one table must not slow the next one's syncs.
             os.sync()
             started = time.monotonic()
             bench = Bench(FORMS[form], work / name, folder, partial(_say_of, name, say))

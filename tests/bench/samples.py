@@ -1,6 +1,6 @@
-"""Repeated measurements of one thing, and what may be said of them.
+"""Repeated measurements of one quantity, and their statistics.
 
-Law of this file: pure. A median is shown with its spread; a ratio is taken within each repeat.
+Pure functions. A median is shown with its spread; a ratio is taken within each repeat.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ class Samples:
 
     @property
     def median(self) -> float:
-        """The middle value."""
         return median(self.values)
 
     @property
     def spread(self) -> float:
-        """Largest less smallest, as a share of the median; 0 for a single value."""
+        """Largest minus smallest, as a share of the median; 0 for a single value."""
         middle = self.median
         return (max(self.values) - min(self.values)) / middle if middle else 0.0
 
@@ -47,7 +46,7 @@ class Samples:
 
 
 def formatted(value: float, unit: str) -> str:
-    """A number with its unit, three digits of it: ``9.31 M/s``, ``0.412``, ``1.27 ms``."""
+    """Format a number with its unit and three digits: ``9.31 M/s``, ``0.412``, ``1.27 ms``."""
     if unit == "x":
         return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
     if unit == "s":
@@ -59,5 +58,5 @@ def formatted(value: float, unit: str) -> str:
 
 
 def percentile(seconds: npt.NDArray[np.float64], share: float) -> float:
-    """The duration that ``share`` of all do not exceed, a measured one and not interpolated."""
+    """Return the measured duration that ``share`` of all do not exceed, without interpolation."""
     return float(np.percentile(seconds, share * 100, method="higher"))

@@ -1,7 +1,7 @@
-"""Watches a process, and a folder's data files, while a client writes for minutes.
+"""Samples a process, and deletes a folder's old data files, while a client writes for minutes.
 
-Law of this file: one thread that wakes at an interval and is ended by its ``with``; it reads
-``/proc`` and the daemon's metrics, and what it deletes are data files that a running load has left.
+One thread wakes at an interval and ends with its ``with`` block. It reads ``/proc`` and the
+daemon's metrics, and deletes data files that a running load has left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PIECE_PAUSE_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A daemon at a moment: ``at`` in seconds of the monotonic clock, the rest since its start."""
+    """A daemon's state: ``at`` in seconds of the monotonic clock, the rest since its start."""
 
     at: float
     resident_bytes: int
@@ -34,7 +34,7 @@ class Sample:
 
 
 class Every:
-    """Calls something at an interval, from the ``with`` to its end, and at both."""
+    """Calls a function at an interval, and at the start and the end of the ``with`` block."""
 
     def __init__(self, seconds: float, call: Callable[[], None]) -> None:
         self._seconds = seconds
@@ -70,14 +70,13 @@ class Every:
 
 
 class Watch:
-    """Samples of a daemon; ``take`` one more."""
+    """Samples of a daemon; ``take`` adds one."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self.samples: list[Sample] = []
 
     def take(self) -> None:
-        """One more sample."""
         daemon = self._daemon
         sample = Sample(
             at=time.monotonic(),
@@ -90,10 +89,10 @@ class Watch:
 
 
 def delete_data_files(folder: Path, older_than_s: float) -> None:
-    """Let go of Parquet files that nobody will read: minutes of load may be more than a disk.
+    """Delete Parquet files that are no longer read: minutes of load may exceed the disk.
 
-    In pieces: on file systems that give freed blocks back at once, a large file that goes in one
-    piece would hold up everybody's writes, and that would be measured.
+    Files are truncated in pieces. On file systems that return freed blocks immediately, deleting
+    a large file at once would block all writes and distort the measurement.
     """
     limit = time.time() - older_than_s
     for path in folder.rglob("*.parquet"):
@@ -110,7 +109,7 @@ def delete_data_files(folder: Path, older_than_s: float) -> None:
 
 
 class PeakMemory:
-    """The most memory that a process has had in RAM since this was made."""
+    """The peak resident memory of a process since this object was created."""
 
     def __init__(self, pid: int) -> None:
         self._proc = Path(f"/proc/{pid}")
@@ -119,7 +118,6 @@ class PeakMemory:
 
     @property
     def bytes(self) -> int:
-        """The peak so far."""
         status = (self._proc / "status").read_text()
         (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024

@@ -1,6 +1,6 @@
-"""What a client process does that reads: an answer to its end, again and again if asked to.
+"""The reading part of a client process: it reads an answer to its end, repeatedly if asked.
 
-Law of this file: batches are counted and forgotten; the connection is made before the clock starts.
+Batches are counted and discarded; the connection is made before the clock starts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.flight as fl
 
 @dataclass(frozen=True, slots=True)
 class ScanJob:
-    """An answer, read to its end by ``readers`` threads with connections of their own."""
+    """An answer, read to its end by ``readers`` threads with their own connections."""
 
     flight: str
     ticket: bytes
@@ -26,9 +26,9 @@ class ScanJob:
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """What came to all readers, and the seconds to the slowest one's first batch and to the end.
+    """Totals of all readers, the seconds to the slowest one's first batch, and to the end.
 
-    ``began`` and ``ended`` are of the machine's monotonic clock.
+    ``began`` and ``ended`` are times of the machine's monotonic clock.
     """
 
     rows: int
@@ -38,15 +38,15 @@ class ScanResult:
 
     @property
     def seconds(self) -> float:
-        """From the first reader's question to the last one's end."""
+        """From the first reader's request to the last one's end."""
         return self.ended - self.began
 
 
 def scan(job: ScanJob) -> ScanResult:
-    """Read an answer and forget it batch by batch, in as many threads as there are readers.
+    """Read an answer and discard it batch by batch, in one thread per reader.
 
     Raises:
-        BaseException: of the first reader that failed.
+        BaseException: The error of the first reader that failed.
     """
     readers = [_Reader(job) for _ in range(job.readers)]
     threads = [threading.Thread(target=reader.run) for reader in readers]

@@ -1,14 +1,13 @@
-"""What a client process does that writes: batches down streams, by one kind of writer of three.
+"""The writing part of a client process: batches down streams, by one of three kinds of writers.
 
     waits for each answer      ``pipelined=False``               latencies of single writes
     sends ahead                ``pipelined=True``                the highest rate
     sends ahead at a pace      ``pipelined=True, per_s=200``     latencies under a given load
 
-Law of this file: the same plain Flight calls for every server, one thread per stream and one more
-for the answers of a pipelined one. Connections, tables and first batches come before the clock
-starts. Times are of the machine's monotonic clock, so that those of several processes compare. A
-paced writer's latencies count from the moment at which the batch was due, so that a server that
-stalls is charged for all that would have been written meanwhile.
+Every server gets the same plain Flight calls. Each stream has one thread, and a pipelined stream
+one more for its answers. Connections, tables and first batches precede the clock. Times are from
+the machine's monotonic clock and are comparable between processes. A paced writer's latencies
+count from the time the batch was due, so that a stall is charged for all batches due meanwhile.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from tests.bench.rows import HOUR_US, SCHEMA, in_hour, make_batches
 
 _WINDOW = 512
 _WINDOW_BYTES = 24 << 20
-"""Batches of one stream that may wait for their answers: enough to keep any server busy."""
+"""Unacknowledged batches of one stream: enough to keep any server busy."""
 _FULL_S = 0.25
-"""What a server that is full asks for."""
+"""The retry delay that a full server asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +45,29 @@ class PutJob:
     streams: int
     seconds: float
     max_rows: int = 1 << 50
-    """Per stream; whatever ends first."""
+    """Per stream; the first limit that is reached ends it."""
     pipelined: bool = True
     seed: int = 0
     per_s: float = 0.0
-    """Batches a second and stream that are due; 0 for as many as the server takes."""
+    """Batches due per second and stream; 0 for as many as the server accepts."""
     hours: int = 0
-    """Each batch lies within the next one of so many hours; 0 for all within one day."""
+    """Successive batches lie in successive hours, this many in turn; 0 for all within one day."""
     origin: str = ""
-    """Batches have sequences of origins of this name, the seed and the stream's number."""
+    """Batches carry sequences of origins named after this, the seed and the stream's number."""
     state_bytes: int = 0
     """With an origin: the size of the state that each batch carries; 0 for none."""
     tls_ca: str = ""
-    """The file of who signed the server's certificate, where it speaks TLS."""
+    """The certificate of the server's CA, for TLS."""
     token: str = ""
-    """What each call says, where the server asks for it."""
+    """The token of each call, where the server requires one."""
     patient: bool = False
-    """Where the server is full, go on with another stream when it may have room, as the client
-    library does; else that is a failure. Only for ``pipelined``."""
+    """Whether a full server is retried with a new stream after the requested delay, as by the
+    client library; otherwise it is a failure. Only for ``pipelined``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What all streams of a process did; ``latencies`` (s) unless sent ahead without a pace."""
+    """The result of all streams of a process; ``latencies`` (s) unless pipelined without a pace."""
 
     rows: int
     batches: int
@@ -76,11 +75,11 @@ class PutResult:
     ended: float
     latencies: npt.NDArray[np.float64]
     answered: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """When answers came, one per batch and in no order; empty where writers waited for each."""
+    """Unordered arrival times of all answers; empty where writers wait for each answer."""
 
 
 class WritingStream:
-    """One open DoPut stream whose table exists and whose first batch is answered."""
+    """One open DoPut stream whose table exists and whose first batch is acknowledged."""
 
     def __init__(self, job: PutJob, number: int) -> None:
         self._job = job
@@ -116,13 +115,13 @@ class WritingStream:
         self._full = False
 
     def run(self) -> None:
-        """Write until the time or the rows are used up and everything is answered."""
+        """Write until the time or the rows are used up and every batch is acknowledged."""
         try:
             if self._job.pipelined:
                 began = time.monotonic()
                 self._pipeline(began)
                 while self._full:
-                    # What was not answered was not taken, and is due again.
+                    # Unacknowledged batches were not accepted and are due again.
                     self.sent = len(self.answered)
                     del self.due[self.sent :]
                     time.sleep(_FULL_S)
@@ -171,14 +170,14 @@ class WritingStream:
                 self.sent += 1
             self._writer.done_writing()
         except fl.FlightError:
-            # What the server said of it comes with the answers.
+            # The answers carry the server's error.
             if not self._job.patient:
                 raise
         finally:
             answers.join()
             self.ended = time.monotonic()
         try:
-            # Raises what the server refused, if it did.
+            # Raises the server's error, if any.
             self._writer.close()
         except fl.FlightUnavailableError:
             if not self._job.patient:
@@ -194,7 +193,7 @@ class WritingStream:
         if self._job.state_bytes:
             state = base64.b64encode(b"%0*d" % (self._job.state_bytes, self._sequence)).decode()
             checkpoint = f',"checkpoint":{{"partition":"{self._origin}","state":"{state}"}}'
-        said = f'{{"sequence":{self._sequence}{checkpoint}}}'  # json.dumps would show in the rate
+        said = f'{{"sequence":{self._sequence}{checkpoint}}}'  # json.dumps would lower the rate
         self._writer.write_with_metadata(batch, said.encode())
 
     def _wait_until(self, due: float) -> None:
@@ -209,32 +208,32 @@ class WritingStream:
                 answered.append(now())
                 self._room.release()
         except fl.FlightError:
-            pass  # it comes out of the writer, too
+            pass  # the writer raises it, too
         finally:
             self._over = True
             self._room.release()
 
     def _answer(self) -> None:
         if self._reader.read() is None:
-            # Raises the reason, if the server gave one.
+            # Raises the server's reason, if it gave one.
             self._writer.close()
             raise AssertionError("the server ended the stream")
 
 
 def _batches(job: PutJob, number: int) -> Iterator[pa.RecordBatch]:
-    """What a stream sends: a few batches that were made before, over and over."""
+    """The batches of a stream: a few prepared ones, repeated."""
     count = max(2, min(64, 100_000 // job.rows))
     seed = job.seed * 1_000 + number
     if not job.hours:
         return itertools.cycle(make_batches(job.rows, count, seed))
     made = make_batches(job.rows, count, seed, within_us=HOUR_US)
-    # Streams begin at different hours, and each comes through all of them.
+    # Streams begin at different hours, and each passes through all of them.
     begin = seed * 7_919 % job.hours
     return (in_hour(made[n % count], (begin + n) % job.hours) for n in itertools.count())
 
 
 def prepare(job: PutJob) -> list[WritingStream]:
-    """The open streams of a job."""
+    """Open the streams of a job."""
     return [WritingStream(job, number) for number in range(job.streams)]
 
 

@@ -1,4 +1,4 @@
-"""The benchmark program runs to its end and writes every table; its numbers mean nothing here."""
+"""The benchmark program completes and writes every table; its numbers mean nothing here."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.bench.tables import growth
 def test_every_table_is_measured_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Those that start much are tried by themselves, or by whoever measures.
+    # Tables that start many processes have their own tests or run only by hand.
     names = TABLES.keys() - {"growth", "postgres_load", "spark", "sustained", "durability"}
     assert main(["--form", "smoke", "--out", str(tmp_path), *names]) == 0
-    # The servers' data is gone.
+    # The servers' data is deleted.
     [path] = (path for path in tmp_path.iterdir() if path.suffix == ".json")
     [pictures] = (path for path in tmp_path.iterdir() if path.is_dir())
     tables = json.loads(path.read_text())["tables"]
@@ -39,7 +39,7 @@ def test_every_table_is_measured_and_written(
     assert "replay of 20,000 rows, rows/s" in shown
     drawn = list(pictures.iterdir())
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in drawn)
-    # What a peer promises is no number.
+    # A peer's promise is not a number.
     assert {p.stem for p in drawn} == {t["name"] for t in tables} - {"peers-promises"}
     assert main(["--show", str(path)]) == 0
     again = capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""Peers keep what they acknowledge; one that is missing or fails is named, and the others go on."""
+"""Peers keep what they acknowledge; a missing or failing peer is reported and the others
+continue.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def test_what_a_peer_acknowledged_is_there_after_it_was_killed(
         written = running.write(_JOB)
     assert written.rows == written.batches * _JOB.rows
     assert len(written.latencies) == written.batches > 0
-    # The first batch of each writer comes before the clock.
+    # The first batch of each writer precedes the clock.
     rows, load = sums(tmp_path / "data")
     assert rows == written.rows + _JOB.writers * _JOB.rows
     assert load / rows == pytest.approx(0.5, abs=0.1)
@@ -87,7 +89,7 @@ def test_a_job_ends_with_its_rows(tmp_path: Path) -> None:
 
 
 class Refusing(sqlite.Database):
-    """A store whose writers are refused after their first batch, before anything was measured."""
+    """A store that refuses each writer after its first batch, before any measurement."""
 
     def writer(self, table: str) -> sqlite.Inserts:
         """A writer to a table that takes 100 rows."""
@@ -124,7 +126,7 @@ def test_a_peer_that_fails_is_named_with_its_reason_and_the_others_go_on(tmp_pat
         assert row["best durable"] == "SQLite"
         assert row.keys().isdisjoint({"ending", "missing"})
     assert [row["version"] for row in promises.rows][2:4] == ["-", "-"]
-    assert not list((tmp_path / "work").iterdir())  # The peers' data is gone.
+    assert not list((tmp_path / "work").iterdir())  # The peers' data is deleted.
 
 
 def test_a_peer_that_failed_is_not_started_again(tmp_path: Path) -> None:
@@ -144,7 +146,7 @@ def test_a_copy_stream_has_the_rows_in_the_binary_format() -> None:
     stream = postgresql.copy_stream(batch)
     assert stream.startswith(b"PGCOPY\n\xff\r\n\0" + bytes(8))
     assert stream.endswith(b"\xff\xff")
-    # Each row: how many columns, then each column's length and value.
+    # Each row: the number of columns, then each column's length and value.
     rows = list(struct.iter_unpack(">hiqi7si3sidid", stream[19:-2]))
     times, hosts, regions, loads, temperatures = (column.to_pylist() for column in batch.columns)
     start, us = datetime(2000, 1, 1, tzinfo=UTC), timedelta(microseconds=1)

@@ -1,13 +1,13 @@
-"""Memory that was touched once before the servers of a run use it.
+"""Touches memory once before the servers of a run use it.
 
-A virtual machine's host may take free memory back, in blocks of 2 MiB, and brings it again page by
-page: the first touch of such a page takes ten times as long as another one. Who fills memory is
-then measured by how much of it happens to be free in such blocks, and two servers that stand beside
-each other by their luck.
+The host of a virtual machine may reclaim free memory in blocks of 2 MiB and return it page by
+page. The first touch of such a page takes ten times as long as that of another. A measurement of
+a program that fills memory then depends on how much memory happens to be in such blocks, and two
+servers would be compared by luck.
 
-Law of this file: pages are touched, then given back all but one of each block, which keeps the
-block from being whole; the kernel hands them out before blocks that are. Every server of a run gets
-of them in the same way, as long as files that are written meanwhile do not take them all.
+All pages are touched, then all but one of each block are freed. The retained page keeps the
+block from being whole, and the kernel hands out partial blocks first. Every server of a run gets
+such pages in the same way, unless files that are written meanwhile take them all.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _SAMPLE_BYTES = 64 << 20
 
 
 class TouchedMemory:
-    """Holds a page of each block while the ``with`` lasts.
+    """Holds one page of each block for the duration of the ``with`` block.
 
     Args:
-        nbytes: how much there is to be had by others, at most half of what may be used.
+        nbytes: The memory that others can get, at most half of the available memory.
     """
 
     def __init__(self, nbytes: int) -> None:
         self._size = min(nbytes, usable_bytes() // 2) // _BLOCK_BYTES * _BLOCK_BYTES
         self._memory: mmap.mmap | None = None
         self.first_touch_us = 0.0
-        """Of a page, on average over all."""
+        """Mean time to touch a page for the first time."""
         self.touch_us = 0.0
-        """Of a page that was touched before."""
+        """Mean time to touch a page that was touched before."""
 
     def __enter__(self) -> TouchedMemory:
         memory = self._memory = _anonymous(self._size)
@@ -56,7 +56,7 @@ class TouchedMemory:
 
 
 def _anonymous(size: int) -> mmap.mmap:
-    # Private: shared memory is another kind of page.
+    # Private: shared memory uses another kind of page.
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 

@@ -3,10 +3,11 @@
     bench ──▶ started(peer) ─┬─▶ its server, if it has one      (InfluxDB, PostgreSQL)
                              └─▶ writing processes ─▶ Store ─▶ a Writer per thread
 
-Law of this package: same rows, same batches, same writers as the ingester, each batch acknowledged
-by itself, and of every choice that the durability leaves open the one that is fastest here. What a
-peer cannot do faster is no reason to leave it out; what is missing here is named.
+A peer gets the same rows, batches and writers as the ingester and acknowledges each batch by
+itself. Every setting that does not affect durability has the value that is fastest here. A slow
+peer is not left out; a missing one is reported.
 
-One module per peer, each with ``PEER``; :mod:`peer` says what that is, :mod:`processes` runs it,
-:mod:`writing` is what its processes do, :mod:`installing` gets what it needs.
+One module per peer, each with ``PEER``; :mod:`peer` defines the interface, :mod:`processes` runs
+a peer, :mod:`writing` is the program of its processes, :mod:`installing` installs its
+requirements.
 """

@@ -1,7 +1,7 @@
 """The main program of a writing process: ``python -m tests.bench.peers.child DESCRIPTOR``.
 
-Law of this file: what to do comes down the pipe of this descriptor, first the name of a function,
-then its arguments, because only after the first the module of the second is known.
+Commands arrive through the pipe of this descriptor. A function's name comes first and its
+arguments second, because unpickling the arguments needs the module that the name leads to.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from multiprocessing.connection import Connection
 
 
 class _NoPandas:
-    """Finds that there is no pandas."""
+    """Makes pandas appear to be missing."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        """No module is found here; this one nowhere."""
+        """Find no module: this finder is only used for pandas."""
         if name == "pandas":
             raise ModuleNotFoundError(name)
 
 
 @contextmanager
 def _without_pandas() -> Iterator[None]:
-    """While pyarrow looks for it once, and would import it: a second of every process."""
+    """Hide pandas while pyarrow looks for it once: importing it takes each process a second."""
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:

@@ -1,8 +1,8 @@
 """ClickHouse through ``chdb``: an ``INSERT`` of an Arrow stream per batch, every part synced.
 
-Law of this file: an insert returns when its part of the ``MergeTree`` table is renamed into place,
-files (``fsync_after_insert``) and folder (``fsync_part_directory``) synced before. There is no log.
-One process holds the database, with a session per writer.
+An insert returns when its part of the ``MergeTree`` table is renamed into place, after a sync of
+its files (``fsync_after_insert``) and folder (``fsync_part_directory``). There is no log. One
+process opens the database, with a session per writer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COLUMNS = (
 _SETTINGS = {
     "fsync_after_insert": 1,
     "fsync_part_directory": 1,
-    # Parts that wait to be merged slow no insert down and refuse none.
+    # Parts that wait to be merged neither slow down nor refuse inserts.
     "parts_to_delay_insert": 1_000_000,
     "parts_to_throw_insert": 1_000_000,
     "max_parts_in_total": 10_000_000,
@@ -42,7 +42,7 @@ class Database:
         return Session(self._path)
 
     def create(self, table: str) -> None:
-        """Make a ``MergeTree`` without an order: nothing is sorted."""
+        """Create a ``MergeTree`` table without an order: nothing is sorted."""
         settings = ", ".join(f"{name} = {value}" for name, value in _SETTINGS.items())
         self._session.query(
             f"CREATE TABLE IF NOT EXISTS bench.{table} ({_COLUMNS})"
@@ -51,15 +51,15 @@ class Database:
         self._session.query(f"SYSTEM START MERGES bench.{table}")
 
     def settle(self) -> None:
-        """There is no log."""
+        """No-op: ClickHouse has no log here."""
 
     def writer(self, table: str) -> Inserts:
-        """A session of its own."""
+        """Return a new session."""
         return Inserts(self._connect(), table)
 
 
 class Inserts:
-    """``INSERT … FORMAT ArrowStream``."""
+    """Writes with ``INSERT … FORMAT ArrowStream``."""
 
     def __init__(self, session: Any, table: str) -> None:
         self._session = session
@@ -67,7 +67,7 @@ class Inserts:
         self._insert = f"INSERT INTO {self._table}"
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
-        """The batch as an Arrow IPC stream."""
+        """Return the batch as an Arrow IPC stream."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)
@@ -75,13 +75,12 @@ class Inserts:
         return encoded
 
     def write(self, encoded: bytes) -> None:
-        """One insert."""
         insert = self._session.send_insert(self._insert, "ArrowStream")
         insert.append(encoded)
         insert.finish()
 
     def close(self) -> None:
-        """Close the session; merges stop, because what is measured next is not this peer."""
+        """Close the session; merges stop, so that they do not disturb the next measurement."""
         self._session.query(f"SYSTEM STOP MERGES {self._table}")
         self._session.close()
 

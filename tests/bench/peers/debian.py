@@ -1,10 +1,10 @@
-"""Programs of Debian packages: found where they are installed, or unpacked beside, without root.
+"""Programs of Debian packages: found where installed, or unpacked into a folder without root.
 
-    <folder>/lists, <folder>/cache    what the package client keeps, its own locks and no others
+    <folder>/lists, <folder>/cache    the package client's state, with its own locks
     <folder>/root                     the packages as they would lie under /
 
-Law of this file: only packages that are missing here are fetched, and none is installed: no script
-of theirs runs, nothing is started, nothing outside the folder changes.
+Only packages that are missing on this machine are fetched. None is installed: no package script
+runs, no service starts, and nothing outside the folder changes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ROOT = "root"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """An executable, and what its environment needs for it to find its libraries."""
+    """An executable, and the environment in which it finds its libraries."""
 
     path: Path
     environment: dict[str, str] = field(default_factory=dict)
 
 
 def find_installed(program: str, pattern: str) -> Program | None:
-    """The newest that fits a pattern under ``/``, or the one on ``PATH``."""
+    """Return the newest file that fits a pattern under ``/``, or the program on ``PATH``."""
     if path := _newest(Path("/"), pattern):
         return Program(path)
     on_path = shutil.which(program)
@@ -38,7 +38,7 @@ def find_installed(program: str, pattern: str) -> Program | None:
 
 
 def find_unpacked(folder: Path, pattern: str) -> Program | None:
-    """The newest in a folder of :func:`unpack`."""
+    """Return the newest file in a folder of :func:`unpack`."""
     root = folder / _ROOT
     if not (path := _newest(root, pattern)):
         return None
@@ -49,11 +49,11 @@ def find_unpacked(folder: Path, pattern: str) -> Program | None:
 
 
 def unpack(package: str, folder: Path) -> None:
-    """Fetch a package and those that it needs and that are missing here, and unpack them.
+    """Fetch a package and its missing dependencies, and unpack them.
 
     Raises:
-        OSError: there is no such package client here.
-        subprocess.SubprocessError: it does not find the package, or fails.
+        OSError: This machine has no such package client.
+        subprocess.SubprocessError: The client does not find the package, or fails.
     """
     rmtree(folder, ignore_errors=True)
     for part in ("lists/partial", "cache/archives/partial", "unpacked"):
@@ -66,7 +66,7 @@ def unpack(package: str, folder: Path) -> None:
         "--option=Debug::NoLocking=1",
     ]
     if os.geteuid() == 0:
-        # Else it becomes a user that may not write here.
+        # Otherwise apt changes to a user that may not write here.
         client.append("--option=APT::Sandbox::User=root")
     _run([*client, "update"])
     _run([*client, "--yes", "--no-install-recommends", "--download-only", "install", package])
@@ -74,7 +74,7 @@ def unpack(package: str, folder: Path) -> None:
         _run(["dpkg-deb", "--extract", str(archive), str(folder / "unpacked")])
     rmtree(folder / "lists")
     rmtree(folder / "cache")
-    (folder / "unpacked").rename(folder / _ROOT)  # Only what is complete has this name.
+    (folder / "unpacked").rename(folder / _ROOT)  # Only a complete unpacking has this name.
 
 
 def _run(command: list[str]) -> None:

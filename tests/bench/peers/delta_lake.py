@@ -1,8 +1,8 @@
 """Delta Lake through ``deltalake``: an append, so one file and one log entry, per batch.
 
-Law of this file: an append returns when its log entry has its name. Neither the file nor the entry
-is synced: the rows outlive the process, not a power cut. Writers take turns within their process
-and share a handle: of two at once, one would have to try again, at half the rate.
+An append returns when its log entry has its name. Neither the file nor the entry is synced: the
+rows survive a process crash, but not a power cut. The writers of a process take turns and share
+a handle: of two concurrent appends one would have to be retried, which halves the rate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Tables:
         self._turns = Turns()
 
     def create(self, table: str) -> None:
-        """Make an empty table."""
+        """Create an empty table."""
         from deltalake import DeltaTable
 
         if table not in self._tables:
@@ -38,15 +38,15 @@ class Tables:
             )
 
     def settle(self) -> None:
-        """There is no log."""
+        """No-op: Delta Lake has no log to flush."""
 
     def writer(self, table: str) -> Appends:
-        """All writers have one handle, which knows the newest version."""
+        """Return a writer; all writers share one handle, which knows the newest version."""
         return Appends(self._tables[table], self._turns)
 
 
 class Appends:
-    """``write_deltalake(mode="append")``."""
+    """Writes with ``write_deltalake(mode="append")``."""
 
     def __init__(self, table: Any, turns: Turns) -> None:
         from deltalake import write_deltalake
@@ -56,16 +56,15 @@ class Appends:
         self._append = write_deltalake
 
     def encode(self, batch: pa.RecordBatch) -> Any:
-        """A table: what the library takes without copying."""
+        """Return a pyarrow table, which the library takes without copying."""
         return pa.Table.from_batches([batch])
 
     def write(self, encoded: Any) -> None:
-        """One append."""
         with self._turns:
             self._append(self._table, encoded, mode="append")
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """No-op: there is nothing to close."""
 
 
 PEER = Peer(

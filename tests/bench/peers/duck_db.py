@@ -1,7 +1,7 @@
 """DuckDB: ``INSERT`` from a registered Arrow table and commit, one cursor per writer.
 
-Law of this file: a commit returns when DuckDB's write-ahead log is synced. The log is written into
-the database file seldom: not within a burst.
+A commit returns when DuckDB's write-ahead log is synced. Checkpoints into the database file are
+rare and do not occur within a burst.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class Database:
         self._numbers = itertools.count()
 
     def create(self, table: str) -> None:
-        """Make the table."""
+        """Create the table."""
         self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({_COLUMNS})")
 
     def settle(self) -> None:
-        """Bring the log into the database file."""
+        """Checkpoint the log into the database file."""
         self._connection.execute("CHECKPOINT")
 
     def writer(self, table: str) -> Inserts:
-        """A cursor: a connection of its own to the same database."""
+        """Return a cursor: a separate connection to the same database."""
         return Inserts(self._connection.cursor(), table, f"writer_{next(self._numbers)}")
 
 
 class Inserts:
-    """``INSERT INTO … FROM`` an Arrow table, committed by itself."""
+    """Writes with ``INSERT INTO … FROM`` an Arrow table and commits each batch by itself."""
 
     def __init__(self, cursor: object, table: str, name: str) -> None:
         import duckdb
@@ -53,17 +53,15 @@ class Inserts:
         self._batches = itertools.count()
 
     def encode(self, batch: pa.RecordBatch) -> str:
-        """The statement that inserts it; the batch is registered with DuckDB."""
+        """Register the batch with DuckDB and return the statement that inserts it."""
         name = f"{self._name}_{next(self._batches)}"
         self._cursor.register(name, pa.Table.from_batches([batch]))
         return f"INSERT INTO {self._table} FROM {name}"
 
     def write(self, encoded: str) -> None:
-        """One transaction."""
         self._cursor.execute(encoded)
 
     def close(self) -> None:
-        """Close the cursor."""
         self._cursor.close()
 
 

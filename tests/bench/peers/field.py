@@ -1,7 +1,7 @@
-"""All peers of one repeat, fresh, less those that failed: each of these is named with its reason.
+"""All peers of one repeat, newly started, except failed ones, whose reasons are kept.
 
-Law of this file: a peer's failure is its own. Whatever it is, at its installation, its start or a
-write, the peer is ended there and then and takes no part in what follows; the others go on.
+A peer's failure does not affect the others. A peer that fails at its installation, its start or
+a write is ended immediately and takes no further part; the others continue.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _FAILURES = (Missing, ChildFailed, OSError, subprocess.SubprocessError)
 
 
 class Field:
-    """The peers of a run: which of them run now, and why others do not."""
+    """The peers of a run: the running ones, and the reasons why others do not run."""
 
     def __init__(self, peers: Sequence[Peer], installation: Installation) -> None:
         self.peers = tuple(peers)
         self.versions: dict[str, str] = {}
         self.reasons: dict[str, str] = {}
-        """Of those that were missing or failed, by name."""
+        """Reasons of the missing and failed peers, by name."""
         self._installation = installation
         self._running: dict[str, tuple[RunningPeer, ExitStack]] = {}
 
     @contextmanager
     def started(self, folder: Path) -> Iterator[None]:
-        """All that have not failed so far, with fresh data, which is deleted afterwards."""
+        """Start all peers that have not failed so far; their data is new and deleted afterwards."""
         folder.mkdir(parents=True, exist_ok=True)
         try:
             for peer in self.peers:
@@ -68,7 +68,7 @@ class Field:
             self.versions[name] = running.version
 
     def write(self, name: str, job: WriteJob) -> Written | None:
-        """What a peer did; ``None`` if it does not run, or failed at this."""
+        """Return a peer's result; ``None`` if it does not run or fails at this."""
         if name not in self._running:
             return None
         try:
@@ -78,7 +78,7 @@ class Field:
             return None
 
     def settle(self, name: str) -> float | None:
-        """The seconds in which a peer brought its log into its files; ``None`` as with `write`."""
+        """Return a peer's seconds to flush its log to its files; ``None`` as with `write`."""
         if name not in self._running:
             return None
         try:

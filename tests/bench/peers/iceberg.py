@@ -1,8 +1,8 @@
 """Iceberg through ``pyiceberg`` with the SQLite catalog: an append, so one snapshot, per batch.
 
-Law of this file: an append returns when the catalog points to the new metadata. SQLite syncs its
-pointer; the files that it points to are not synced, so the rows outlive the process, not a power
-cut. Writers take turns within their process: of two at once, one would be refused.
+An append returns when the catalog points to the new metadata. SQLite syncs this pointer. The
+files that it points to are not synced, so the rows survive a process crash, but not a power cut.
+The writers of a process take turns: of two concurrent appends one would be refused.
 """
 
 from __future__ import annotations
@@ -34,37 +34,36 @@ class Catalog:
         self._turns = Turns()
 
     def create(self, table: str) -> None:
-        """Make an empty table, without partitions or order."""
+        """Create an empty table, without partitions or order."""
         self._tables[table] = self._catalog.create_table_if_not_exists(
             f"bench.{table}", schema=SCHEMA
         )
 
     def settle(self) -> None:
-        """There is no log."""
+        """No-op: Iceberg has no log to flush."""
 
     def writer(self, table: str) -> Appends:
-        """All writers have one table, which knows the newest metadata."""
+        """Return a writer; all writers share one table, which knows the newest metadata."""
         return Appends(self._tables[table], self._turns)
 
 
 class Appends:
-    """``Table.append``."""
+    """Writes with ``Table.append``."""
 
     def __init__(self, table: Any, turns: Turns) -> None:
         self._table = table
         self._turns = turns
 
     def encode(self, batch: pa.RecordBatch) -> Any:
-        """A table: what the library takes."""
+        """Return a pyarrow table, which the library takes."""
         return pa.Table.from_batches([batch])
 
     def write(self, encoded: Any) -> None:
-        """One append."""
         with self._turns:
             self._table.append(encoded)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """No-op: there is nothing to close."""
 
 
 PEER = Peer(

@@ -1,9 +1,9 @@
 """InfluxDB 1.x: line protocol over HTTP, a request per batch, an fsync of the log per write.
 
-Law of this file: the server answers 204 when the batch is in its write-ahead log, synced
-(``wal-fsync-delay = "0s"``), and in its cache. Requests are made before the clock starts and go
-down one connection per writer. A point of the same time and tags as one before takes its place, so
-the server keeps fewer rows than it acknowledged once a writer's batches come round again.
+The server answers 204 when the batch is in its write-ahead log, synced (``wal-fsync-delay =
+"0s"``), and in its cache. Requests are encoded before the clock starts and use one connection
+per writer. A point replaces an earlier one with the same time and tags, so the server has fewer
+rows than it acknowledged once a writer repeats its batches.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ bind-address = "127.0.0.1:0"
 
 @contextmanager
 def serve(folder: Path, installation: Installation) -> Iterator[str]:
-    """A server; yields ``host:port``."""
+    """Run a server; yields ``host:port``."""
     program = installation.debian("influxdb", "influxd", "usr/bin/influxd")
     configuration = folder / "influxdb.conf"
     configuration.write_text(_CONFIGURATION.format(folder=folder.resolve()))
@@ -91,18 +91,18 @@ class Endpoint:
         connection.close()
 
     def create(self, table: str) -> None:
-        """Measurements are made by the first write."""
+        """No-op: the first write creates the measurement."""
 
     def settle(self) -> None:
-        """It writes its files by itself meanwhile."""
+        """No-op: the server writes its files in the background."""
 
     def writer(self, table: str) -> Requests:
-        """A connection that is kept open."""
+        """Return a writer with a persistent connection."""
         return Requests(self._address, table)
 
 
 class Requests:
-    """Requests that are ready to be sent, and just enough HTTP to read their answers."""
+    """Sends prepared requests, with just enough HTTP to read the answers."""
 
     def __init__(self, address: str, table: str) -> None:
         self._address = address
@@ -112,7 +112,7 @@ class Requests:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
-        """The whole request: head and lines, times in microseconds."""
+        """Return the whole request: head and lines, times in microseconds."""
         times, *others = batch.columns
         columns = [times.view(pa.int64()).to_pylist(), *(each.to_pylist() for each in others)]
         body = "\n".join(
@@ -127,7 +127,7 @@ class Requests:
         return head.encode() + body
 
     def write(self, encoded: bytes) -> None:
-        """One request; only 204, which has no body, acknowledges it."""
+        """Send one request; only status 204, which has no body, acknowledges it."""
         self._socket.sendall(encoded)
         answer = b""
         while not answer.endswith(b"\r\n\r\n"):
@@ -137,7 +137,6 @@ class Requests:
                 raise RuntimeError(f"InfluxDB answered {answer.decode(errors='replace')!r}")
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
 

@@ -1,11 +1,11 @@
-"""What the peers need, installed by this program and for it alone.
+"""The peers' requirements, installed by this program and only for its own use.
 
     <out>/peers/venv       packages from PyPI, pinned in requirements.txt; the running Python's
     <out>/peers/debian     programs of Debian packages, unpacked, not installed
 
-Law of this file: the user's system and the project's own environment stay as they are. What is
-there is used and what was installed once is found again; what cannot be had is one peer's reason to
-be skipped, in one line, and tried once in a run.
+The user's system and the project's own environment are not changed. Installed software is used,
+and earlier installations are reused. A requirement that cannot be installed is tried once per
+run; its one-line error is the reason for skipping the peer.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from tests.bench.peers.debian import Program, find_installed, find_unpacked, unp
 
 _PINS = Path(__file__).with_name("requirements.txt")
 _EVERYWHERE = ("numpy", "pyarrow")
-"""What the writing processes themselves need."""
+"""Requirements of the writing processes themselves."""
 _WITHIN_S = 600
 
 
 class Missing(Exception):
-    """Why a peer cannot take part, in one line."""
+    """Raised with the reason, in one line, why a peer cannot take part."""
 
 
 class Installation:
-    """What is installed in a folder that outlives the run, or found without it."""
+    """Software in a folder that outlives the run, or on this machine."""
 
     def __init__(self, folder: Path, *, installs: bool, say: Callable[[str], None]) -> None:
-        """Without ``installs`` nothing is: only what the running Python has takes part."""
+        """``installs``: if false, only peers that the running Python provides take part."""
         self._folder = folder.resolve()
         self._installs = installs
         self._say = say
         self._failed: dict[str, str] = {}
 
     def python_with(self, packages: Sequence[str]) -> Path:
-        """An interpreter that imports these packages.
+        """Return an interpreter that imports these packages.
 
         Args:
-            packages: requirements without a version, such as ``psycopg[binary]``.
+            packages: Requirements without a version, such as ``psycopg[binary]``.
 
         Raises:
-            Missing: one of them cannot be had.
+            Missing: One of them cannot be installed.
         """
         if not self._installs or not packages:
             for name in packages:
@@ -63,14 +63,14 @@ class Installation:
         return python
 
     def debian(self, package: str, program: str, pattern: str) -> Program:
-        """A program: the one on ``PATH``, the newest that is installed, or an unpacked one.
+        """Return a program: the one on ``PATH``, the newest installed version, or an unpacked one.
 
         Args:
-            package: what has it in Debian.
-            pattern: where it is, from the root of the file system; may have wildcards.
+            package: The Debian package that contains it.
+            pattern: Its path from the root of the file system; may have wildcards.
 
         Raises:
-            Missing: it cannot be had.
+            Missing: The program cannot be obtained.
         """
         if not self._installs:
             raise Missing(f"{package} is not looked for here")
@@ -96,7 +96,7 @@ class Installation:
 
 
 def _install(python: Path, requirement: str) -> None:
-    """Install one requirement and what it needs into the environment of an interpreter."""
+    """Install one requirement and its dependencies into the environment of an interpreter."""
     faster = find_spec("uv") is not None
     folder = python.parent.parent
     wanted = ["--constraint", str(_PINS), *_EVERYWHERE, requirement]
@@ -122,6 +122,6 @@ def _run(command: list[str]) -> None:
 
 
 def reason_of(exc: Exception) -> str:
-    """An error in one line: what a program said, if one failed."""
+    """Format an error in one line: the output of a failed program, if any."""
     said = getattr(exc, "stderr", None) or str(exc) or type(exc).__name__
     return " ".join(str(said).split())[:300]

@@ -3,7 +3,7 @@
     python -m tests.bench.peers.merging FOLDER KIND TABLE_ROWS MESSAGES ROWS
 
 prints JSON: the seconds of each merge, and the bytes that each has written. ``touch`` as kind is
-one merge that updates so many keys, spread over the table.
+one merge that updates this many keys, spread over the table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.bench.changes import Message, base_rows, messages, some_keys, updates
 
 
 def merged(folder: Path, base: pa.Table, changes: list[Message]) -> dict[str, Any]:
-    """The seconds and the bytes written of a merge per message."""
+    """Return the seconds and the bytes written of one merge per message."""
     from deltalake import DeltaTable, write_deltalake
 
     write_deltalake(str(folder), base)
@@ -42,7 +42,7 @@ def merged(folder: Path, base: pa.Table, changes: list[Message]) -> dict[str, An
 
 
 def _rows_of(message: Message) -> pa.Table:
-    """What Delta's merge takes: a row per key, and whether it is gone."""
+    """Return the input of Delta's merge: a row per key, and whether the key is deleted."""
     stays = message.new >= 0
     left = (message.old >= 0) & (message.old != message.new)
     kept = pa.Table.from_batches([message.values]).filter(pa.array(stays))
@@ -53,7 +53,6 @@ def _rows_of(message: Message) -> pa.Table:
 
 
 def main(arguments: list[str]) -> None:
-    """See the module."""
     folder, kind, numbers = Path(arguments[0]), arguments[1], [int(n) for n in arguments[2:]]
     table_rows, count, rows = numbers
     changes = (

@@ -1,8 +1,8 @@
-"""What a peer is: a system that users would pick instead, as this program drives it.
+"""The interface of a peer: a system that users would pick instead of the ingester.
 
-Law of this file: a peer says what it promises where it is driven, so that no number is read without
-it. A batch counts when the peer has acknowledged it, each batch by itself: one transaction, one
-commit or one request per batch. What a peer's client sends is encoded before the clock starts.
+A peer states its durability promise next to the code that drives it, so that no number is read
+without it. A batch counts when the peer has acknowledged it, each batch by itself: one
+transaction, one commit or one request per batch. Batches are encoded before the clock starts.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class WriteJob:
     """
 
     table: str
-    """A name of letters, digits and underscores; made if it is not there."""
+    """A name of letters, digits and underscores; the table is created if it does not exist."""
     rows: int
     writers: int
     seconds: float
     max_rows: int
-    """Of all writers together; whatever ends first."""
+    """Of all writers together; the first limit that is reached ends the job."""
 
 
 class Settle:
@@ -40,27 +40,27 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What holds when a batch is acknowledged."""
+    """The guarantees of an acknowledged batch."""
 
     holds: str
-    """In one line, as the table shows it."""
+    """One line for the table."""
     durable: bool
-    """Whether the batch outlives a power cut: synced, not only handed to the operating system."""
+    """Whether the batch survives a power cut: synced, not only handed to the operating system."""
     visible: str
-    """When others read the rows."""
+    """When other clients can read the rows."""
 
 
 class Writer(Protocol):
     """One writer's connection to one table; used by one thread."""
 
     def encode(self, batch: pa.RecordBatch) -> Any:
-        """The batch as the peer's client takes it; before the clock starts."""
+        """Encode the batch for the peer's client, before the clock starts."""
 
     def write(self, encoded: Any) -> None:
-        """Write a batch that was encoded; returns when the peer has acknowledged it."""
+        """Write an encoded batch; return when the peer has acknowledged it."""
 
     def close(self) -> None:
-        """Leave; what was acknowledged stays."""
+        """Disconnect; acknowledged batches remain."""
 
 
 class Store(Protocol):
@@ -69,27 +69,27 @@ class Store(Protocol):
     version: str
 
     def create(self, table: str) -> None:
-        """Make a table of the columns of :data:`tests.bench.rows.SCHEMA`, if it is not there."""
+        """Create a table with the columns of :data:`tests.bench.rows.SCHEMA`, unless it exists."""
 
     def writer(self, table: str) -> Writer:
-        """One more writer."""
+        """Return a new writer."""
 
     def settle(self) -> None:
-        """Bring what only its log has into its files, as it must be done some time."""
+        """Flush the peer's log to its files, which every peer must do at some time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One peer: what it promises, what it needs, how it is started and written to."""
+    """One peer: its promise, its requirements, and how it is started and written to."""
 
     name: str
     promise: Promise
     open: Callable[[str], Store]
-    """The store at an address; a module's class, because another process calls it."""
+    """Opens the store at an address; a module-level class, because another process calls it."""
     packages: tuple[str, ...] = ()
-    """From PyPI, pinned in ``requirements.txt``."""
+    """Packages from PyPI, pinned in ``requirements.txt``."""
     serve: Callable[[Path, Installation], AbstractContextManager[str]] | None = None
-    """Starts the server with its data in a folder and yields its address. Without one the store is
-    opened by the writing process itself, and the folder is its address."""
+    """Starts the server with its data in a folder and yields its address. Without a server the
+    writing process opens the store itself, and the folder is its address."""
     processes: int = 1
-    """That write at most."""
+    """Upper bound of the writing processes."""

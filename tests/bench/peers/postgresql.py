@@ -1,7 +1,7 @@
 """PostgreSQL: binary ``COPY`` into a plain logged table, a transaction per batch.
 
-Law of this file: a ``COPY`` returns when its commit record is synced (``synchronous_commit = on``,
-``fsync = on``). No checkpoint falls within a burst, and nothing is archived or replicated.
+A ``COPY`` returns when its commit record is synced (``synchronous_commit = on``, ``fsync =
+on``). No checkpoint occurs within a burst, and nothing is archived or replicated.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _SETTINGS = {
 }
 _SEGMENT_MIB = 64
 _SEGMENTS = 8
-"""Of the log that are there before the first batch, as at a server that has run for a while."""
+"""Log segments that exist before the first batch, as at a server that has run for a while."""
 _EPOCH_US = 946_684_800_000_000
-"""2000-01-01, from which PostgreSQL counts, in microseconds of Unix time."""
+"""2000-01-01, PostgreSQL's epoch, in microseconds of Unix time."""
 _HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TAIL = b"\xff\xff"
 _COLUMNS = (
@@ -57,10 +57,10 @@ _COLUMNS = (
 
 @contextmanager
 def serve(folder: Path, installation: Installation) -> Iterator[str]:
-    """A cluster of its own; yields how to connect."""
+    """Run a new cluster; yields its connection string."""
     program = installation.debian("postgresql", "postgres", "usr/lib/postgresql/*/bin/postgres")
     user = unprivileged_user()
-    sockets = Path(tempfile.mkdtemp(prefix="pg-"))  # Their paths may have 107 bytes.
+    sockets = Path(tempfile.mkdtemp(prefix="pg-"))  # Socket paths have at most 107 bytes.
     try:
         for each in (folder, sockets):
             if user is not None:
@@ -108,7 +108,7 @@ class Cluster:
             self.version = str(connection.execute("SHOW server_version").fetchone()[0]).split()[0]
 
     def create(self, table: str) -> None:
-        """Make a plain, logged table without an index."""
+        """Create a plain, logged table without an index."""
         import psycopg
 
         if not self._warm:
@@ -117,7 +117,7 @@ class Cluster:
             connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({_COLUMNS})")
 
     def _warm_up(self) -> None:
-        """Fill segments of the log and free them, so that they are overwritten and not made."""
+        """Fill segments of the log and free them, so that later writes reuse them."""
         import psycopg
 
         with psycopg.connect(self._address, autocommit=True) as connection:
@@ -129,36 +129,36 @@ class Cluster:
         self._warm = True
 
     def settle(self) -> None:
-        """Write the pages that only the log has."""
+        """Run a checkpoint: write the pages that only the log has."""
         import psycopg
 
         with psycopg.connect(self._address, autocommit=True) as connection:
             connection.execute("CHECKPOINT")
 
     def writer(self, table: str) -> Copies:
-        """A connection of its own."""
+        """Return a new connection."""
         return Copies(self._address, table)
 
 
 class Copies:
-    """``COPY … FROM STDIN``, binary, each a transaction."""
+    """Writes with binary ``COPY … FROM STDIN``, a transaction each."""
 
     def __init__(self, address: str, table: str) -> None:
         import psycopg
 
         self._connection = psycopg.connect(address, autocommit=True)
         self._libpq = self._connection.pgconn
-        # Else another writer of this process waits while this one sends.
+        # Otherwise another writer of this process waits while this one sends.
         self._libpq.nonblocking = 1
         self._copy = f"COPY {table} FROM STDIN (FORMAT BINARY)".encode()
         self._done = psycopg.pq.ExecStatus.COMMAND_OK
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
-        """All of the stream that ``COPY`` reads."""
+        """Return the whole input stream of ``COPY``."""
         return copy_stream(batch)
 
     def write(self, encoded: bytes) -> None:
-        """One ``COPY``, by the calls of libpq: for small batches the cursor's costs a tenth."""
+        """Run one ``COPY`` with libpq calls: for small batches the cursor's cost is a tenth."""
         libpq = self._libpq
         libpq.exec_(self._copy)
         libpq.put_copy_data(encoded)
@@ -170,15 +170,14 @@ class Copies:
             pass
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
 
 def copy_stream(batch: pa.RecordBatch) -> bytes:
     """A batch in the binary format of ``COPY``: a head, rows as (count, (length, bytes)…), a tail.
 
-    Source: the manual of ``COPY``, "Binary Format". All of it is big-endian. The strings of one
-    column have one length here, so that rows are records of one size.
+    Source: the manual of ``COPY``, "Binary Format". All numbers are big-endian. The strings of
+    one column have one length here, so that rows are records of one size.
     """
     fields = [("columns", ">i2")]
     arrays: list[npt.NDArray[Any]] = []

@@ -1,9 +1,9 @@
-"""A peer that runs: its server, if it has one, and the processes that write to it.
+"""A running peer: its server, if it has one, and the processes that write to it.
 
-Law of this file: what starts here ends with the ``with``, killed and not shut down: whoever reads
-the peer's data afterwards finds what was acknowledged, with no more help than that. The processes
-run the interpreter of the peers' own environment, which the ``spawn`` of :mod:`multiprocessing`
-cannot do (it hands the parent's ``sys.path`` on).
+The end of the ``with`` block kills everything, without a clean shutdown, so that a later reader
+of the peer's data sees only what was acknowledged. The processes run the interpreter of the
+peers' own environment. The ``spawn`` method of :mod:`multiprocessing` cannot do that, as it
+passes the parent's ``sys.path`` on.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tests.bench.streams import PutResult
 from tests.drivers.daemon import ROOT
 
 _PATIENCE_S = 120.0
-"""For whatever comes before and after the clock."""
+"""Time limit of everything before and after the measured time."""
 _SETTLING_S = 600.0
-"""A checkpoint of minutes of writing."""
+"""Time limit of a checkpoint after minutes of writing."""
 
 
 class _Process:
-    """A process of another interpreter that runs ``main(pipe, *args)``, a module's function."""
+    """A process of another interpreter that runs ``main(pipe, *args)``, a module-level function."""
 
     def __init__(self, python: Path, main: Callable[..., None], *args: object) -> None:
         self._pipe, its_end = Pipe()
@@ -49,14 +49,14 @@ class _Process:
         self._pipe.send(args)
 
     def send(self, message: object) -> None:
-        """Give it something to do."""
+        """Send a command."""
         self._pipe.send(message)
 
     def receive(self, after_s: float = 0.0) -> Any:
-        """Its next answer, to something that itself takes ``after_s`` seconds.
+        """Wait for the next answer, to a command that itself takes ``after_s`` seconds.
 
         Raises:
-            ChildFailed: it answered with an exception, not at all, or is gone.
+            ChildFailed: The process answered with an exception, not at all, or is gone.
         """
         try:
             if not self._pipe.poll(after_s + _PATIENCE_S):
@@ -76,7 +76,7 @@ class _Process:
 
 
 class RunningPeer:
-    """A peer that takes writes once it was waited for; made by :func:`started`."""
+    """A peer that accepts writes after :meth:`wait`; made by :func:`started`."""
 
     def __init__(self, peer: Peer, python: Path, address: str, stack: ExitStack) -> None:
         self.peer = peer
@@ -93,19 +93,20 @@ class RunningPeer:
         """Wait until all processes are ready; the version is known then.
 
         Raises:
-            ChildFailed: one of them could not open the store.
+            ChildFailed: One of them could not open the store.
         """
         for process in self._processes:
             self.version = str(process.receive())
 
     def write(self, job: WriteJob) -> Written:
-        """Do a job with its writers spread over the processes.
+        """Run a job with its writers spread over the processes.
 
         Returns:
-            What was acknowledged while the clock ran: less one batch of each writer before it.
+            The batches acknowledged within the measured time; each writer's first batch precedes
+            it.
 
         Raises:
-            ChildFailed: the peer refused a batch, or an answer is missing.
+            ChildFailed: The peer refused a batch, or an answer is missing.
         """
         chosen = self._processes[: job.writers]
         self._ask(chosen[:1], job.table)
@@ -126,10 +127,10 @@ class RunningPeer:
         )
 
     def settle(self) -> float:
-        """Bring what only its log has into its files; the seconds that it took.
+        """Flush the peer's log to its files; return the seconds that it took.
 
         Raises:
-            ChildFailed: it could not.
+            ChildFailed: The flush failed.
         """
         [seconds] = self._ask(self._processes[:1], Settle(), _SETTLING_S)
         return float(seconds)
@@ -143,10 +144,10 @@ class RunningPeer:
 
 @contextmanager
 def started(peer: Peer, folder: Path, installation: Installation) -> Iterator[RunningPeer]:
-    """A peer with its data in a folder that it has for itself, killed when the ``with`` ends.
+    """Start a peer with its data in a folder of its own; it is killed when the ``with`` block ends.
 
     Raises:
-        Missing: something that it needs is not there.
+        Missing: A requirement of the peer is missing.
     """
     with ExitStack() as stack:
         python = installation.python_with(peer.packages)

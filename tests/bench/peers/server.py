@@ -1,7 +1,7 @@
 """A peer's server: started in the foreground, ready when its log says so, killed at the end.
 
-Law of this file: a server dies with this program, however this ends: the kernel kills it. What it
-logs is read all the time, and its last lines are the reason if it does not start.
+The kernel kills the server when this program ends for any reason. The server's log is read all
+the time; its last lines are the reason if the server does not start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LIBC = ctypes.CDLL(None)
 
 
 def unprivileged_user() -> str | None:
-    """Whom to run a server as that refuses to be root's; ``None``: as whoever runs this."""
+    """The user for a server that refuses to run as root; ``None`` for the current user."""
     return "nobody" if os.geteuid() == 0 else None
 
 
@@ -40,10 +40,13 @@ class Server:
         environment: Mapping[str, str] | None = None,
         user: str | None = None,
     ) -> None:
-        """Returns when a line of its log matches the regular expression ``ready``.
+        """Start the server and return when a line of its log matches the regular expression.
+
+        Args:
+            ready: The regular expression.
 
         Raises:
-            Missing: it ended before, or took too long; with its last lines.
+            Missing: The server ended before, or took too long; with its last lines.
         """
         self._pattern = re.compile(ready)
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
@@ -87,7 +90,7 @@ class Server:
         self.end()
 
     def end(self) -> None:
-        """Kill it and wait until it is gone, with the processes that hold its log open."""
+        """Kill it, and wait until the server and all processes that hold its log open are gone."""
         self._process.send_signal(signal.SIGQUIT)
         try:
             self._process.wait(10)
@@ -106,5 +109,5 @@ def _group_of(user: str) -> int:
 
 
 def _die_with_parent() -> None:
-    # After the user was changed, which would clear it.
+    # After the change of user, which would clear it.
     _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)

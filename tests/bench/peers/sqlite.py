@@ -1,8 +1,8 @@
 """SQLite, from Python's standard library: WAL and ``synchronous = FULL``, a transaction per batch.
 
-Law of this file: a commit returns when the log's pages are synced. Writers take turns within their
-process, because SQLite's own way of waiting for another writer is to sleep and try again. The log
-is copied into the database file seldom, as with the other peers: not within a burst.
+A commit returns when the log's pages are synced. The writers of a process take turns, because
+SQLite itself waits for another writer by sleeping and retrying. As with the other peers,
+checkpoints of the log into the database file are rare and do not occur within a burst.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tests.bench.peers.turns import Turns
 _CHECKPOINT_PAGES = 262_144
 """1 GiB."""
 _LOG_MIB = 128
-"""Of the log that are there before the first batch: to overwrite is cheaper than to append."""
+"""Log pages that exist before the first batch: overwriting is cheaper than appending."""
 _TOGETHER = 50
-"""Rows of one ``INSERT``: twice as fast as one by one; more are no faster."""
+"""Rows of one ``INSERT``: twice as fast as single rows; more are no faster."""
 _Statements = list[tuple[str, list[object]]]
 
 
 class Database:
-    """The database of a folder, and the turn of its writers."""
+    """The database of a folder, and the lock of its writers."""
 
     version = f"{sqlite3.sqlite_version}"
 
@@ -37,7 +37,7 @@ class Database:
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """Write the log once and copy it, as a database that was used before has it."""
+        """Write the log once and checkpoint it, as in a database that was used before."""
         execute = self._connection.execute
         execute("CREATE TABLE warm_up (zeros BLOB)")
         execute("BEGIN")
@@ -48,23 +48,23 @@ class Database:
         execute("PRAGMA wal_checkpoint(RESTART)")
 
     def create(self, table: str) -> None:
-        """Make the table; times are microseconds."""
+        """Create the table; times are microseconds."""
         self._connection.execute(
             f"CREATE TABLE IF NOT EXISTS {table}"
             " (time INTEGER, host TEXT, region TEXT, load REAL, temperature REAL)"
         )
 
     def settle(self) -> None:
-        """Bring the log into the database file."""
+        """Checkpoint the log into the database file."""
         self._connection.execute("PRAGMA wal_checkpoint(RESTART)")
 
     def writer(self, table: str) -> Inserts:
-        """A connection of its own."""
+        """Return a new connection."""
         return Inserts(connect(self.path), table, self._turns)
 
 
 class Inserts:
-    """``INSERT`` of some rows at a time within a transaction."""
+    """Writes with ``INSERT`` of several rows at a time within a transaction."""
 
     def __init__(self, connection: sqlite3.Connection, table: str, turns: Turns) -> None:
         self._connection = connection
@@ -72,7 +72,7 @@ class Inserts:
         self._turns = turns
 
     def encode(self, batch: pa.RecordBatch) -> _Statements:
-        """Statements, and the Python objects that are their values."""
+        """Return statements with their values as Python objects."""
         times, *others = batch.columns
         columns = [times.view(pa.int64()), *others]
         rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
@@ -85,7 +85,6 @@ class Inserts:
         return statements
 
     def write(self, encoded: _Statements) -> None:
-        """One transaction."""
         execute = self._connection.execute
         with self._turns:
             execute("BEGIN IMMEDIATE")
@@ -94,13 +93,12 @@ class Inserts:
             execute("COMMIT")
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that syncs with every commit."""
-    # Transactions are begun and ended by hand; the connection goes from one thread to another.
+    """Return a connection that syncs with every commit."""
+    # Transactions are explicit; the connection is used by several threads in turn.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     for pragma in (
         "journal_mode = WAL",

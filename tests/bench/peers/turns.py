@@ -1,6 +1,6 @@
-"""Whose turn it is among the writers of one process, where a peer lets one in at a time.
+"""A fair lock for the writers of one process, for peers that admit one at a time.
 
-Law of this file: first come, first served. A plain lock goes to whoever runs, which may keep
+The order is first come, first served. A plain lock favours the running thread, which may keep
 another writer waiting for seconds.
 """
 
@@ -11,7 +11,7 @@ from collections import deque
 
 
 class Turns:
-    """A lock that is handed to whoever has waited longest."""
+    """A lock that passes to the thread that has waited longest."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -20,7 +20,7 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waiting threads."""
         return len(self._waiting)
 
     def __enter__(self) -> None:
@@ -36,7 +36,7 @@ class Turns:
     def __exit__(self, *_: object) -> None:
         with self._guard:
             if self._waiting:
-                # Invariant: it stays taken, by the one who is let in.
+                # Invariant: the lock stays taken, by the thread that is admitted.
                 self._waiting.popleft().release()
             else:
                 self._taken = False

@@ -1,8 +1,8 @@
-"""What a writing process does: open the store, prepare some writers, and run them at once.
+"""The program of a writing process: open the store, prepare some writers, and run them at once.
 
-Law of this file: connections, tables, encoded batches and each writer's first batch come before the
-clock starts, as with the ingester's own clients (:mod:`tests.bench.streams`). The first batch is
-acknowledged but not counted.
+Connections, tables, encoded batches and each writer's first batch precede the clock, as with the
+ingester's own clients (:mod:`tests.bench.streams`). The first batch is acknowledged but not
+counted.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tests.bench.streams import PutResult
 
 _BATCHES = 64
 _ROWS = 40_000
-"""At most so many different batches and rows of one writer, in memory at once."""
+"""Upper bounds of one writer's different batches and rows in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one process does of a job; its writers are ``first_writer`` and those after it."""
+    """The part of a job for one process; its writers are numbered from ``first_writer``."""
 
     job: WriteJob
     writers: int
@@ -35,7 +35,7 @@ class Share:
 
 
 def main(pipe: Connection, open_store: Callable[[str], Store], address: str) -> None:
-    """Answer with the store's version, then do what is asked until the pipe closes."""
+    """Reply with the store's version, then handle commands until the pipe closes."""
     process: _Process | None = None
 
     def act(message: Share | Settle | str | None) -> object:
@@ -49,7 +49,7 @@ def main(pipe: Connection, open_store: Callable[[str], Store], address: str) -> 
 
 
 class _Process:
-    """A share is prepared by one message and done by the next, which is ``None``."""
+    """One message prepares a share, the next, ``None``, starts it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class _Process:
         self.version = store.version
 
     def act(self, message: Share | Settle | str | None) -> object:
-        """A name makes a table, a share is prepared, ``None`` starts what was prepared."""
+        """Handle a command: a name creates a table, a share is prepared, ``None`` starts it."""
         if isinstance(message, Settle):
             began = time.monotonic()
             self._store.settle()
@@ -73,7 +73,7 @@ class _Process:
 
 
 class _Turns:
-    """One writer: batch after batch, each when the one before it is acknowledged."""
+    """One writer, which sends each batch when the one before it is acknowledged."""
 
     def __init__(self, writer: Writer, job: WriteJob, seed: int) -> None:
         self._writer = writer

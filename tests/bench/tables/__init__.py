@@ -1,6 +1,6 @@
 """One module per table, each with ``NAME`` and ``run(bench) -> list[Table]``.
 
-Law of this package: a module measures, and says beside what; what it measures with is outside.
+A module states what it measures and what it compares with; the measuring tools are outside.
 """
 
 from __future__ import annotations
@@ -60,5 +60,4 @@ IN_ORDER = (
     spark,
     pushes,
 )
-"""As they are measured and shown.
-"""
+"""The tables in the order in which they are measured and shown."""

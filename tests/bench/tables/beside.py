@@ -1,8 +1,8 @@
-"""Table "beside": what a persist costs those who write meanwhile.
+"""Table "beside": what a flush costs concurrent writers.
 
-Law of this file: writers at a pace that leaves room, to one table, while another table of many rows
-is persisted; and the same writers, about as many batches of them, while nothing else runs. What was
-answered after the persist does not count. Latencies count from the moment at which a batch was due.
+Writers with spare capacity write to one table while another, large table is flushed. The
+baseline is the same writers with about as many batches while nothing else runs. Batches answered
+after the flush do not count. Latencies count from the time a batch was due.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ NAME = "beside"
 _WRITERS = 8
 _ROWS = 1_000
 _PER_S = 25.0
-"""Batches of each writer: 200,000 rows/s together, a tenth of what two processors can persist."""
+"""Batches of each writer: 200,000 rows/s together, a tenth of what two processors can flush."""
 _PERSISTED_PER_S = 2_500_000
-"""About what a persist takes in: writers write for as long without one."""
+"""About the rate of a flush: the baseline runs for as long."""
 
 Seconds = npt.NDArray[np.float64]
 Act = Callable[[], object]
 
 
 def run(bench: Bench) -> list[Table]:
-    """Latencies without and with a persist, and their ratio."""
+    """Measure latencies without and with a flush, and their ratio."""
     rows = bench.effort.beside_rows
     table = Table(
         NAME,
@@ -53,7 +53,7 @@ def run(bench: Bench) -> list[Table]:
             persist_s = rows / _PERSISTED_PER_S
             acts: dict[str, tuple[float, Act]] = {
                 "nothing": (persist_s, partial(time.sleep, persist_s)),
-                # It may take longer than is thought; not much of it is missed then.
+                # The flush may take longer than estimated; little of it is missed then.
                 "a persist": (2 * persist_s, partial(persist, daemon, name)),
             }
             for beside, (writing_s, act) in acts.items():
@@ -80,7 +80,7 @@ def run(bench: Bench) -> list[Table]:
 
 
 def _latencies(daemon: Daemon, clients: Clients, writing_s: float, act: Act) -> Seconds:
-    """Of the batches that were answered from the beginning of an act to its end."""
+    """Return the latencies of batches answered between the start and the end of an act."""
     job = PutJob(
         flight=daemon.flight,
         table="written",
@@ -94,7 +94,7 @@ def _latencies(daemon: Daemon, clients: Clients, writing_s: float, act: Act) -> 
     def timed() -> None:
         times.append(time.monotonic())
         act()
-        # Of the smallest form's persist there may be no batch else.
+        # The smallest form's flush may be too short for any batch.
         times.append(max(time.monotonic(), times[0] + 2 / _PER_S))
 
     written = clients.write(job, timed)

@@ -1,8 +1,8 @@
-"""Table "checkpoints": writes with a source's state in every batch, beside writes without one.
+"""Table "checkpoints": writes with a source's state in every batch, and writes without one.
 
-Law of this file: both are sent by the same code to one daemon, in turns, in an order that turns
-from cell to cell. Batches have sequences in both: a source that keeps a state numbers what it
-sends. The state has the size of what a Kafka or file source keeps.
+The same code sends both to one daemon in turns, in an order that rotates from cell to cell.
+Batches have sequences in both, because a source that keeps a state numbers its batches. The
+state has the size of a Kafka or file source's state.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tests.bench.streams import PutJob
 NAME = "checkpoints"
 STATE_BYTES = 100
 _WANTED = 0.9
-"""Of the rate without states, for batches of at least so many rows."""
+"""The target share of the rate without states, for batches of at least this many rows."""
 _FROM_ROWS = 1_000
 
 
 def run(bench: Bench) -> list[Table]:
-    """Rates with and without states, and the one as a part of the other."""
+    """Measure rates with and without states, and their ratio."""
     effort, results = bench.effort, defaultdict[tuple[int, int, int], list[float]](list)
     cells = [(rows, writers) for rows in effort.batch_rows for writers in effort.writers]
     with Clients() as clients:

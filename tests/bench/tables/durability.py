@@ -1,7 +1,7 @@
-"""Table "durability": what each promise of the log costs.
+"""Table "durability": the cost of each durability promise of the log.
 
-Law of this file: three daemons that differ in ``wal.fsync`` alone, cell by cell in turns. Only
-"commit" says "acknowledged" of rows that a power cut cannot take.
+Three daemons that differ only in ``wal.fsync``, cell by cell in turns. Only with "commit" does
+an acknowledged row survive a power cut.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CELLS = (("rate", 10_000, 8, True), ("each waits", 1, 8, False), ("one waits", 
 
 
 def run(bench: Bench) -> list[Table]:
-    """Rates of large batches and latencies of small ones, for each mode."""
+    """Measure rates of large batches and latencies of small ones for each mode."""
     effort = bench.effort
     found: dict[tuple[str, str], list[Written]] = defaultdict(list)
     with Clients() as clients, ExitStack() as stack:

@@ -1,7 +1,7 @@
-"""Tables "filters-…": parts of a table, from buffers, files and both; what a point lookup reads.
+"""Tables "filters-…": partial queries over buffers, files and both; bytes per point lookup.
 
-Law of this file: what is asked for is known to be there, and how many rows of it, by counting the
-rows that were written; an answer with another number of rows is an error of the daemon.
+The expected number of rows is counted in the rows that were written. An answer with another
+number of rows is an error of the daemon.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Condition = tuple[str, str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A part of a table, and its rows."""
+    """A query of a part of a table, and its expected rows."""
 
     what: str
     columns: Sequence[str] | None
@@ -40,7 +40,7 @@ class _Question:
     rows: int
 
     def ticket(self, table: str) -> bytes:
-        """As a ticket of the protocol."""
+        """The query as a protocol ticket."""
         wanted: dict[str, Any] = {}
         if self.columns is not None:
             wanted["columns"] = list(self.columns)
@@ -50,7 +50,7 @@ class _Question:
 
 
 def run(bench: Bench) -> list[Table]:
-    """Seconds by question and source, then bytes by a point lookup over many files."""
+    """Measure seconds by query and source, then bytes per point lookup over many files."""
     with Clients(1) as clients, bench.daemon() as daemon:
         return [_parts(bench, daemon, clients), _point(bench, daemon, clients)]
 
@@ -67,7 +67,7 @@ def _questions(rows: pa.Table) -> list[_Question]:
 
 
 def _point_of(rows: pa.Table, host: str, region: str) -> _Question:
-    """One row by the whole sort key."""
+    """A query of one row by the whole sort key."""
     here = pc.and_(pc.equal(rows["host"], host), pc.equal(rows["region"], region))
     found = rows.filter(here)
     at = found["time"][found.num_rows // 2]
@@ -130,7 +130,7 @@ def _asked(
 
 
 def _point(bench: Bench, daemon: Daemon, clients: Clients) -> Table:
-    """One file after another, of one hour each; then a point of one of them, by a new daemon."""
+    """Write files of one hour each, then look up a point in one of them with a new daemon."""
     file_rows = bench.effort.point_file_rows
     table = Table(
         "filters-point",

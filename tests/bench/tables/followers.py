@@ -1,8 +1,8 @@
-"""Tables "followers…": a first fill of a DuckDB file, and how far a follower is behind.
+"""Tables "followers…": a first fill of a DuckDB file, and the lag of a follower.
 
-Law of this file: the fill is beside DuckDB's own ``CREATE TABLE AS`` from the same Parquet files,
-in turns, each into a file that is not there and is checkpointed and closed at the end. The lag is
-that of batches at a given pace: from the call that writes one until a reader could find it.
+The fill is compared with DuckDB's own ``CREATE TABLE AS`` from the same Parquet files, in turns,
+each into a new file that is checkpointed and closed at the end. The lag is measured for batches
+at a given pace: from the call that writes one until a reader can find it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OPTIONS = FollowOptions(wait_s=1.0)
 
 
 def run(bench: Bench) -> list[Table]:
-    """The rates of the first fill, and the lag of a live copy."""
+    """Measure the rates of the first fill and the lag of a live copy."""
     return [_fills(bench), _lags(bench)]
 
 
@@ -72,7 +72,7 @@ def _fills(bench: Bench) -> Table:
 
 
 def _created(files: Path, path: Path, rows: int) -> float:
-    """The seconds that DuckDB takes by itself."""
+    """Return the seconds that DuckDB alone takes."""
     began = time.perf_counter()
     with duckdb.connect(str(path)) as connection:
         source = f"read_parquet('{files}/**/*.parquet', hive_partitioning = false)"
@@ -84,7 +84,7 @@ def _created(files: Path, path: Path, rows: int) -> float:
 
 
 def _followed(daemon: Daemon, path: Path, rows: int) -> float:
-    """The seconds until a follower has all of the table."""
+    """Return the seconds until a follower has the whole table."""
     began = time.perf_counter()
     database = DuckDBDatabase(path)
     follower = Follower(daemon.flight, database.sink, options=_OPTIONS)
@@ -99,7 +99,7 @@ def _followed(daemon: Daemon, path: Path, rows: int) -> float:
 
 
 class _Timed(DuckDBSink):
-    """Says when each batch was in the copy: when the transaction that has it was over."""
+    """Records when each batch was in the copy: when its transaction had committed."""
 
     def __init__(
         self, database: DuckDBDatabase, table: FollowedTable, arrived: dict[int, float]
@@ -109,13 +109,13 @@ class _Timed(DuckDBSink):
         self._put: set[int] = set()
 
     def put(self, rows: Rows) -> None:
-        """Put the rows, and remember their batches."""
+        """Put the rows and record their batches."""
         super().put(rows)
         self._put.update(rows.batch["batch"].unique().to_pylist())
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Note the time afterwards."""
+        """Record the time after the transaction."""
         with super().transaction():
             yield
         self._arrived.update(dict.fromkeys(self._put, time.perf_counter()))
@@ -149,7 +149,7 @@ def _lags(bench: Bench) -> Table:
 
 
 def _waits(bench: Bench, keyed: bool, read: bool) -> tuple[np.ndarray, np.ndarray]:
-    """How long each batch took to be in the copy, and a reader to open it meanwhile."""
+    """Return each batch's lag, and how long a reader waited meanwhile to open the copy."""
     arrived: dict[int, float] = {}
     openings: list[float] = []
     seconds = bench.effort.follower_live_s
@@ -168,7 +168,7 @@ def _waits(bench: Bench, keyed: bool, read: bool) -> tuple[np.ndarray, np.ndarra
             reader = _reader(path, seconds) if read else None
             sent = _write(client, max(2, int(seconds * _PACE)))
             while len(arrived) < len(sent):
-                # Another thread's doing: there is nothing to wait on.
+                # Another thread does this: there is no event to wait for.
                 time.sleep(0.05)
                 follower.wait_current(60)
             if reader is not None:
@@ -184,7 +184,7 @@ def _reader(path: Path, seconds: float) -> subprocess.Popen[bytes]:
 
 
 def _write(client: Client, batches: int) -> dict[int, float]:
-    """Write so many batches at the pace; when each was begun."""
+    """Write batches at the pace and return the start time of each."""
     random = np.random.default_rng(1)
     sent: dict[int, float] = {}
     with client.writer(_NAMESPACE, "t", _LIVE) as writer:

@@ -1,8 +1,8 @@
-"""Tables "growth-…": what one thing costs at 1, 10 and 100 times one dimension, with the exponent.
+"""Tables "growth-…": costs at 1, 10 and 100 times one dimension, with the exponent.
 
-Law of this file: each dimension has a daemon of its own, which grows from one size to the next; at
-each size the same few things are timed. The exponent is the slope of the logarithm of the cost over
-that of the size: 0 for what does not depend on it, 1 for what grows as it does.
+Each dimension has its own daemon, which grows from one size to the next; the same operations are
+timed at each size. The exponent is the slope of the logarithm of the cost over the logarithm of
+the size: 0 for a cost that does not depend on the size, 1 for one that grows in proportion.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Grow = Callable[["_Subject", int, int], None]
 
 @dataclass(slots=True)
 class _Subject:
-    """A daemon that grows, and what is held open in it."""
+    """A daemon that grows, and the resources that are held open in it."""
 
     daemon: Daemon
     clients: Clients
@@ -48,7 +48,7 @@ class _Subject:
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """What grows, from how many, and how it gets from one size to the next."""
+    """What grows, its smallest size, and the step from one size to the next."""
 
     what: str
     base: int
@@ -57,13 +57,13 @@ class Dimension:
 
 
 def run(bench: Bench) -> Iterator[Table]:
-    """One table for each dimension, as each is done."""
+    """Yield one table for each dimension as it is done."""
     dimensions = DIMENSIONS if bench.effort.growth else ()
     return (measure(bench, dimension) for dimension in dimensions)
 
 
 def measure(bench: Bench, dimension: Dimension) -> Table:
-    """The costs at each size of one dimension."""
+    """Measure the costs at each size of one dimension."""
     name = dimension.what.replace(" ", "-")
     table = Table(
         f"growth-{name}",
@@ -93,7 +93,7 @@ def measure(bench: Bench, dimension: Dimension) -> Table:
 
 
 def _costs(bench: Bench, subject: _Subject, dimension: Dimension) -> dict[str, float]:
-    """Seconds of an acknowledgement, of queries, and of a start."""
+    """Return the seconds of an acknowledgement, of queries, and of a start."""
     flight = subject.daemon.flight
     job = PutJob(flight, "grown", _BATCH_ROWS, 1, bench.effort.cell_s, 1 << 40, False, seed=1)
     latencies = subject.clients.write(job).latencies
@@ -166,7 +166,7 @@ def _origins(subject: _Subject, before: int, size: int) -> None:
 def _open_queries(subject: _Subject, before: int, size: int) -> None:
     _both_tables(subject, before)
     if not before:
-        # More than a client's connection holds, so that answers stay open.
+        # Larger than a client connection's buffers, so that answers stay open.
         send(subject.daemon.flight, "read", batches_of(200_000, 10_000, seed=7))
     for _ in range(before, size):
         client = subject.held.enter_context(fl.connect(subject.daemon.flight))

@@ -1,8 +1,8 @@
-"""Tables "ingest": rows a second, and the time to an acknowledgement, in a burst without persists.
+"""Tables "ingest": rows a second, and acknowledgement latency, in a burst without flushes.
 
-Law of this file: within a repeat every cell is measured at each party before the next cell, in an
-order that turns from cell to cell. Servers are fresh in each repeat: memory that was used before is
-faster than new one. Rates are pipelined; for latencies each writer waits for each answer.
+Within a repeat every cell is measured at each party before the next cell, in an order that
+rotates from cell to cell. Servers are new in each repeat, as memory that was used before is
+faster than new memory. Rates are pipelined; for latencies each writer waits for each answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAME = "ingest"
 PARTIES = ("ingester", "keep", "discard", "log", "append")
 _SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 _OF_KEEP = {(10_000, 8): 0.45, (1_000, 8): 0.35}
-"""Wanted of the keeping server, by rows and writers."""
+"""The target share of the rate of the server that keeps batches, by rows and writers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Cell:
 
     @property
     def table(self) -> str:
-        """A table of its own at the daemon."""
+        """The name of a table that the daemon uses for this cell only."""
         return f"r{self.rows}-w{self.writers}-{'p' if self.pipelined else 'l'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one party did in one cell of one repeat; the last three of a Flight server only."""
+    """One party's result in a cell of a repeat; only Flight servers fill the last three."""
 
     written: Written
     cpu_s: float = 0.0
@@ -60,7 +60,7 @@ Drive = Callable[[Cell], Measured]
 
 
 def run(bench: Bench) -> list[Table]:
-    """Rates beside the rivals, and acknowledgement latencies."""
+    """Measure rates next to the rivals', and acknowledgement latencies."""
     effort = bench.effort
     cells = [
         Cell(rows, writers, pipelined)
@@ -84,7 +84,7 @@ def run(bench: Bench) -> list[Table]:
 
 
 def _parties(bench: Bench, clients: Clients, stack: ExitStack) -> dict[str, Drive]:
-    """Fresh servers, and how each party does a cell."""
+    """Start new servers; return how each party measures a cell."""
     kinds: tuple[Kind, ...] = ("keep", "discard", "log")
     starting = {kind: Rival(kind, folder=str(bench.new_folder())) for kind in kinds}
     rivals = {kind: stack.enter_context(rival) for kind, rival in starting.items()}
@@ -130,7 +130,7 @@ def _drive(bench: Bench, clients: Clients, flight: str, pid: int, cell: Cell) ->
 
 
 def _log_counts(daemon: Daemon) -> tuple[float, float]:
-    """(bytes, syncs) of the log so far."""
+    """Return (bytes, syncs) of the log so far."""
     return (
         metric(daemon, "ingester_log_written_bytes_total"),
         metric(daemon, "ingester_sync_seconds_count"),
@@ -138,9 +138,9 @@ def _log_counts(daemon: Daemon) -> tuple[float, float]:
 
 
 def _seconds(bench: Bench, cell: Cell) -> float:
-    # A median is known sooner than a rate; but who waits for each answer, with a row each time,
-    # needs longer than all else until threads and groups have found their pace. And in a short cell
-    # much of what eight streams do is to begin and to drain.
+    # A median settles sooner than a rate. But writers that wait for each answer with one row need
+    # the longest until threads and groups have settled, and in a short cell eight streams mostly
+    # start and drain.
     if cell.rows == 1 or (cell.pipelined and (cell.rows, cell.writers) in _OF_KEEP):
         return bench.effort.cell_s * 2
     return bench.effort.cell_s / (1 if cell.pipelined else 2)
@@ -241,7 +241,7 @@ def _latencies(cells: list[Cell], results: Results) -> Table:
                 )
             )
         if (cell.rows, cell.writers) == (1, 1):
-            # A Flight round trip is what the server that drops the batch takes.
+            # A Flight round trip is the latency of the server that drops the batch.
             least = zip(named["discard_p50"].values, named["append_p50"].values, strict=True)
             both = Samples(tuple(flight + disk for flight, disk in least), "s")
             table.targets.append(

@@ -1,7 +1,7 @@
-"""Table "limits": what this machine does at best with the same rows, one step at a time.
+"""Table "limits": this machine's maximum with the same rows, one step at a time.
 
-Law of this file: one thread, nothing of the ingester. These are the numbers that the others can be
-explained with, so they are measured in the same run.
+One thread, without any code of the ingester. These numbers explain the other tables, so they are
+measured in the same run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BATCHES = 50
 
 
 def run(bench: Bench) -> list[Table]:
-    """Rates of single steps, and the two latencies that a write cannot go below."""
+    """Measure the rates of single steps, and the two latencies that bound a write from below."""
     batches = make_batches(_ROWS, _BATCHES, seed=0)
     messages = [batch.serialize() for batch in batches]
     table = Table(

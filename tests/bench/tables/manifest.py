@@ -1,7 +1,7 @@
-"""Tables "manifest-…": what a table's size costs those who commit to it, open it and follow it.
+"""Tables "manifest-…": the cost of a table's size for commits, for opening it and for following it.
 
-Law of this file: one process, local disk, the manifest's own calls; requests and bytes are counted
-where they go into the store. Each number stands beside that of the smallest table of the same run.
+One process with a local disk and the manifest's own calls; requests and bytes are counted at the
+store. Each number is shown relative to the smallest table of the same run.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _PARTITIONED = pa.schema([("part", pa.int64()), ("value", pa.float64())])
 
 
 def run(bench: Bench) -> list[Table]:
-    """Commits and opening by live files; the head by kept versions; commits by partitions."""
+    """Measure commits and opening by files, finding the head by versions, commits by partitions."""
     return [_files(bench), _versions(bench), _together(bench)]
 
 
 def wide_files(first_seq: int, files: int = 1) -> list[Action]:
-    """So many files of one operation each, with bounds of twenty columns, and how far that goes.
+    """Actions that add files of one operation and bounds of twenty columns; their watermark last.
 
-    All are in one partition, which is the dearer case.
+    All are in one partition, which is the more expensive case.
     """
     stats = {f"column_{n:02d}": ColumnStats(min=n, max=n + 0.5, nulls=0) for n in range(20)}
     adds: list[Action] = [
@@ -77,7 +77,7 @@ def wide_files(first_seq: int, files: int = 1) -> list[Action]:
 
 
 def table_of(store: FaultyStore, name: str, live_files: int) -> tuple[Manifest, TableState]:
-    """A table with so many files and a snapshot of them."""
+    """Make a table with this many files and a snapshot of them."""
     manifest = Manifest(store, "bench", name)
     state = commit(manifest, None, Proposal(_DEFINITION), WRITER)
     state = commit(manifest, state, Proposal(wide_files(1, live_files)), WRITER)
@@ -165,14 +165,14 @@ def _versions(bench: Bench) -> Table:
 
 
 def plant_commits(folder: Path, manifest: Manifest, versions: int) -> None:
-    """Names of so many commits; what they say is not looked at."""
+    """Create commit objects of these versions; their contents are never read."""
     (folder / manifest.folder).mkdir(parents=True)
     for version in range(1, versions + 1):
         (folder / commit_path(manifest.folder, version)).touch()
 
 
 def find_head(manifest: Manifest, hint: int, expected: int) -> None:
-    """Find it as a process does that has last seen ``hint``, 0 for none."""
+    """Find the head as a process does that last saw ``hint``, 0 for none."""
     reader = Manifest(manifest.store, manifest.namespace, manifest.table)
     reader.note(hint)
     assert reader.head() == expected
@@ -205,9 +205,9 @@ def _together(bench: Bench) -> Table:
 
 
 def persist_together(flight: str, partitions: int, key: Sequence[str] = ()) -> int:
-    """Write one row to each of so many partitions, persist all; the commits that it took.
+    """Write one row to each partition, flush all, and return the number of commits.
 
-    Again where the table is there: its files are replaced if it has a key.
+    An existing table is reused; if it has a key, its files are replaced.
     """
     table = "together"
     create_table(

@@ -1,7 +1,7 @@
-"""Tables "memory-…": resident memory of buffered rows, of a persist, and of a daemon at rest.
+"""Tables "memory-…": resident memory of buffered rows, of a flush, and of an idle daemon.
 
-Law of this file: memory is what the kernel says of the process (VmRSS, VmHWM), buffered bytes are
-those of the Arrow batches that were sent. Each number is of a daemon that did nothing else before.
+Memory is what the kernel reports for the process (VmRSS, VmHWM); buffered bytes are those of the
+Arrow batches that were sent. Each number is from a daemon that did nothing else before.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tests.drivers.daemon import Daemon
 
 NAME = "memory"
 _PLUS = 250e6
-"""What a daemon may take besides a multiple of the rows: itself."""
+"""The daemon's own allowance, in addition to a multiple of the rows."""
 
 
 def run(bench: Bench) -> list[Table]:
-    """Buffered rows by the size of their batches, then a persist of them; a daemon at rest."""
+    """Measure buffered rows by the size of their batches, then their flush, then an idle daemon."""
     buffered = Table(
         "memory-buffered",
         "Memory: rows in buffers, and a persist of all of them",
@@ -85,7 +85,7 @@ def _add_buffered(bench: Bench, table: Table, batch_rows: int) -> None:
 
 
 def _settled(daemon: Daemon) -> float:
-    """Resident memory when freed memory has gone back: the daemon keeps it for a moment."""
+    """Return resident memory once freed memory is returned: the daemon keeps it for a moment."""
     time.sleep(1.0)
     return float(daemon.resident_bytes)
 
@@ -95,7 +95,7 @@ def _idle(bench: Bench) -> Table:
     seconds = bench.effort.idle_s
     bench.say(f"{seconds:g} s at rest")
     with bench.daemon() as daemon:
-        time.sleep(min(1.0, seconds))  # Imports that come after the ready line.
+        time.sleep(min(1.0, seconds))  # Some imports follow the ready line.
         before = cpu_seconds(daemon.pid)
         time.sleep(seconds)
         share = Samples(((cpu_seconds(daemon.pid) - before) / seconds,), "x")

@@ -1,9 +1,9 @@
-"""Table "partitions": rows a second where tables have many partitions, and batches touch many.
+"""Table "partitions": rows a second for tables with many partitions and batches that span many.
 
-Law of this file: every table has all its partitions, each with rows, before the clock starts, and
-is written to by the same streams, one cell of a repeat after another. "Inside one": each batch lies
-in one partition, the next one in the next; the batches of a table with one partition are made in
-the same way. "Over 100": each batch has rows of a hundred partitions.
+Every table has rows in all its partitions before the clock starts. The same streams write to
+each table, one cell of a repeat after another. "Inside one": each batch lies in one partition,
+the next batch in the next; the batches for a table with one partition are made the same way.
+"Over 100": each batch has rows of a hundred partitions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WRITERS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A table, its live partitions, and how many of them a batch touches."""
+    """A table, its live partitions, and how many of them a batch spans."""
 
     table: str
     partition_by: tuple[str, ...]
@@ -51,7 +51,7 @@ def _cases(most: int) -> list[_Case]:
 
 
 def run(bench: Bench) -> list[Table]:
-    """Rates by partitions, in a burst without persists, of one partition's."""
+    """Measure burst rates without flushes by partitions, relative to one partition."""
     effort = bench.effort
     cases = _cases(effort.partitions)
     found: dict[_Case, list[float]] = defaultdict(list)
@@ -81,7 +81,7 @@ def _job(bench: Bench, flight: str, case: _Case) -> PutJob:
 
 
 def _a_row_in_each(case: _Case) -> Iterator[pa.RecordBatch]:
-    """Rows such that each partition of the case has one."""
+    """Rows that put one row into each partition of the case."""
     hosts = len(HOSTS)
     one_hour = pa.RecordBatch.from_arrays(
         [

@@ -1,10 +1,10 @@
-"""Tables "peers": the ingester beside the systems that users would pick instead, in a burst.
+"""Tables "peers": the ingester compared with the systems that users would pick instead, in a burst.
 
-Law of this file: same rows, same batches, same writers. Within a repeat every cell is measured at
-each party before the next cell, in an order that turns from cell to cell, once or several times;
-servers are fresh in each repeat. The ingester's writers pipeline; a peer's write batch after batch,
-which is all that their clients can. For latencies every writer waits for every answer. No party
-compacts within a burst.
+All parties get the same rows, batches and writers. Within a repeat every cell is measured at
+each party before the next cell, in an order that rotates from cell to cell, once or several
+times; servers are new in each repeat. The ingester's writers pipeline; a peer's writers send
+batch after batch, as that is all their clients support. For latencies every writer waits for
+every answer. No party compacts within a burst.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _PROMISE = Promise("in its log, fdatasynced by group", True, "to all, at acknowl
 _ROW_BYTES = 42
 _BURST = (10_000, 8)
 _OF_BEST = {_BURST: 2.5}
-"""Wanted of the best durable peer, by rows and writers; elsewhere to be ahead."""
+"""The target ratio to the best durable peer, by rows and writers; elsewhere the target is to
+lead."""
 _P99_OF_BEST = 1 / 3
 _NOTES = (
     "durability of a peer is that of its row in the table of promises; of best: of durable ones",
@@ -66,7 +67,7 @@ class Cell:
 
     @property
     def table(self) -> str:
-        """A table of its own at each party."""
+        """The name of a table that each party uses for this cell only."""
         return f"r{self.rows}_w{self.writers}_{'p' if self.pipelined else 'l'}"
 
 
@@ -74,7 +75,7 @@ Results = dict[tuple[Cell, str], list[Written]]
 
 
 def run(bench: Bench, peers: Sequence[Peer] = PEERS) -> list[Table]:
-    """Rates and latencies beside the peers, and what each of them promises."""
+    """Measure rates and latencies next to the peers', and state what each peer promises."""
     effort = bench.effort
     installs = Installation(bench.kept / "peers", installs=effort.peer_installs, say=bench.say)
     field = Field(peers, installs)
@@ -88,7 +89,7 @@ def run(bench: Bench, peers: Sequence[Peer] = PEERS) -> list[Table]:
                 TouchedMemory(effort.peer_touched_bytes),
             ):
                 _measure(bench, repeat, _Parties(effort, clients, daemon, field), results)
-    # A peer that failed at some time has no ratio to take within each repeat.
+    # A peer that failed once has no ratio within each repeat.
     times = effort.peer_repeats * effort.peer_turns
     whole = {each: found for each, found in results.items() if len(found) == times}
     cells = _cells(effort)
@@ -101,7 +102,7 @@ def run(bench: Bench, peers: Sequence[Peer] = PEERS) -> list[Table]:
 
 @dataclass(frozen=True, slots=True)
 class _Parties:
-    """Who takes part in a repeat."""
+    """The parties of a repeat."""
 
     effort: Effort
     clients: Clients
@@ -110,12 +111,12 @@ class _Parties:
 
     @property
     def names(self) -> list[str]:
-        """The ingester and every peer, also those that failed."""
+        """The ingester and every peer, including failed ones."""
         return [_MINE, *(peer.name for peer in self.field.peers)]
 
     def write(self, party: str, cell: Cell) -> Written | None:
-        """What a party does in a cell; ``None`` of a peer that failed."""
-        # Who waits for each answer writes less; a p99 is one of many batches.
+        """Measure a party in a cell; ``None`` for a peer that failed."""
+        # Writers that wait for each answer write less, and a p99 needs many batches.
         seconds = self.effort.peer_cell_s * (1 if cell.pipelined else 2)
         max_rows = self.effort.peer_cell_bytes // _ROW_BYTES
         if party != _MINE:

@@ -1,8 +1,8 @@
 """Table "persist": rows a second from a buffer to a committed, sorted file.
 
-Law of this file: beside plain pyarrow, which sorts the same rows by the same columns and writes
-them with the same settings in one process that does nothing else. "Encode" is what the daemon's
-workers do in their threads; "daemon" is all of it, from the request to the committed version.
+The baseline is plain pyarrow, which sorts the same rows by the same columns and writes them with
+the same settings in an otherwise idle process. "Encode" is the work of the daemon's worker
+threads; "daemon" is the time from the request to the committed version.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BATCH_ROWS = 10_000
 
 
 def run(bench: Bench) -> list[Table]:
-    """Rates of the three, and bytes per row of the files."""
+    """Measure the three rates, and the bytes per row of the files."""
     rows = bench.effort.persist_rows
     table = Table(
         NAME,

@@ -1,7 +1,7 @@
-"""Table "postgres_copy": a first copy of a PostgreSQL table beside ``COPY`` of it to a file.
+"""Table "postgres_copy": a first copy of a PostgreSQL table, compared with ``COPY`` to a file.
 
-Law of this file: all parties read the same rows of one server in turns. What stands between the
-file and the copy is measured too: rows that are read and dropped, and rows made record batches of.
+All parties read the same rows of one server in turns. Two steps between the file and the copy
+are measured too: reading and dropping the rows, and converting them to record batches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WANTED = 0.5
 
 
 def run(bench: Bench) -> list[Table]:
-    """Seconds of a copy, of its parts, and of what can be had at most."""
+    """Measure the seconds of a copy, of its parts, and of its upper bound."""
     rows = bench.effort.postgres_scale * _ROWS_OF_SCALE
     table = Table(NAME, f"PostgreSQL: the first copy of {rows:,} rows of pgbench", _COLUMNS)
     try:
@@ -63,7 +63,7 @@ def _measure(bench: Bench, cluster: Cluster, table: Table, rows: int) -> None:
             _COPIED: lambda: _copied(cluster.dsn, client),
         }
         found: dict[str, list[float]] = {what: [] for what in parties}
-        for repeat in range(bench.effort.heavy_repeats + 1):  # the first of each is to warm up
+        for repeat in range(bench.effort.heavy_repeats + 1):  # the first of each warms up
             for what, act in parties.items():
                 bench.say(f"{what}, repeat {repeat} of {bench.effort.heavy_repeats}")
                 began = time.perf_counter()

@@ -1,8 +1,8 @@
-"""Table "postgres_load": how far a copy of PostgreSQL's tables is behind them.
+"""Table "postgres_load": the lag of a copy of PostgreSQL's tables.
 
-Law of this file: the load is pgbench at a share of what the same server gave just before without a
-replicator; the lag is from the commit of a row at the source until a query of the daemon has it,
-and so with the pause between two queries.
+The load is pgbench at a share of the rate that the same server reached just before without a
+replicator. The lag is the time from the commit of a row at the source until a query of the
+daemon returns it, and so includes the pause between two queries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SLOT = (
 
 
 def run(bench: Bench) -> list[Table]:
-    """The lag under load, and what the slot holds."""
+    """Measure the lag under load, and the log that the slot retains."""
     with serve(bench.new_folder(), settings=_SERVER) as cluster:
         return [_load(bench, cluster)]
 
@@ -107,7 +107,7 @@ def _load(bench: Bench, cluster: Cluster) -> Table:
 
 
 class _Probe:
-    """Commits a row now and then, sees when the daemon has it, and what the slot holds."""
+    """Commits a row now and then, detects when the daemon has it, and samples the slot."""
 
     def __init__(self, cluster: Cluster, endpoint: str) -> None:
         self.lags: list[float] = []
@@ -121,7 +121,7 @@ class _Probe:
         self._threads = [threading.Thread(target=each) for each in (self._commit, self._see)]
 
     def slot(self) -> int:
-        """Bytes of the log that the slot holds."""
+        """Bytes of the log that the slot retains."""
         with self._connection.cursor() as cursor:
             cursor.execute(_SLOT)
             [(held,)] = cursor.fetchall()
@@ -137,7 +137,7 @@ class _Probe:
         return False
 
     def caught_up(self) -> bool:
-        """Whether the daemon has as many rows of history as the source."""
+        """Whether the daemon has as many history rows as the source."""
         [(rows,)] = self._cluster.run("SELECT count(*) FROM pgbench_history")
         found = query(self._client, (_NAMESPACE, "pgbench_history"), columns=["hid"])
         return bool(found.num_rows == rows)
@@ -157,7 +157,7 @@ class _Probe:
             newest = query(self._client, (_NAMESPACE, "probe"))["id"].to_pylist()
             now = time.perf_counter()
             for number in range(seen + 1, max(newest, default=0) + 1):
-                # It may be seen before its own commit has been told here.
+                # A query may return the row before its own commit has been reported here.
                 self.lags.append(max(0.0, now - self._committed.get(number, now)))
                 seen = number
             self._over.wait(0.01)

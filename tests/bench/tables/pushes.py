@@ -1,8 +1,8 @@
-"""Tables "pushes": a push to three regions beside Spark's own writer, and what swaps cost.
+"""Tables "pushes": a push to three regions compared with Spark's own writer, and the cost of swaps.
 
-Law of this file: Spark writes the same frame to the same three places, in turns with the push that
-does all else as well: versions, checks, swaps. Writers write at a pace that leaves room, and
-queries come one after another, while nothing happens and while versions are switched.
+Spark's own writer writes the same frame to the same three places, in turns with the push, which
+also makes versions, checks and swaps. For the swaps, writers with spare capacity and a sequence
+of queries run while nothing happens and while versions are switched.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ SWAPPING = ["beside", "batches", "p50", "p99", "longest", "queries", "failed"]
 _REGIONS = ("a", "b", "c")
 _WRITERS, _ROWS, _PER_S = 8, 1_000, 25.0
 _BASE_ROWS = 200_000
-"""In files of the table that is switched, so that each version has some."""
+"""Rows in files of the table that is switched, so that each version has some."""
 _FIRST_S, _BETWEEN_S = 0.5, 0.5
 P99_S = 0.2
 
 
 def run(bench: Bench) -> list[Table]:
-    """Seconds of pushes beside Spark's writer, and latencies of writers beside swaps."""
+    """Measure the seconds of pushes next to Spark's writer, and writers' latencies during swaps."""
     tables = [measure_swaps(bench)]
     if bench.effort.push_rows:
         try:
@@ -60,7 +60,7 @@ def run(bench: Bench) -> list[Table]:
 
 
 def measure_pushes(bench: Bench, session: Any) -> Table:
-    """Seconds of a push to three regions, and of Spark's own writer to three places."""
+    """Measure a push to three regions, and Spark's own writer to three places."""
     rows = bench.effort.push_rows
     table = Table("pushes-spark", f"Spark: {rows:,} rows pushed to three regions", PUSHING)
     frame = session.range(rows).selectExpr(
@@ -72,7 +72,7 @@ def measure_pushes(bench: Bench, session: Any) -> Table:
     )
     for layout, spec in bench.effort.push_layouts:
         found: dict[str, tuple[float, ...]] = {"df.write.parquet, 3 times": (), "push": ()}
-        for repeat in range(bench.effort.repeats + 1):  # the first of each is to warm up
+        for repeat in range(bench.effort.repeats + 1):  # the first of each warms up
             bench.say(f"push, {layout}, repeat {repeat} of {bench.effort.repeats}")
             folder = bench.new_folder()
             work = (partial(_plain, frame, folder, spec), partial(_pushed, frame, folder, spec))
@@ -122,7 +122,7 @@ def _pushed(frame: Any, folder: Path, spec: tuple[str, ...]) -> None:
 
 
 def measure_swaps(bench: Bench) -> Table:
-    """Latencies of writers and failures of queries, while versions of their table are switched."""
+    """Measure writers' latencies and failed queries while versions of their table are switched."""
     swaps = bench.effort.push_swaps
     table = Table("pushes-swaps", f"{swaps} swaps under writers and queries", SWAPPING)
     p99: dict[str, Samples] = {}
@@ -168,7 +168,7 @@ def measure_swaps(bench: Bench) -> Table:
 
 
 def _swap(daemon: Daemon, swaps: int) -> None:
-    """A version of the table's files so far, and a switch to it, one after another."""
+    """Make versions of the table's current files and switch to them, one after another."""
     store = open_store(f"file://{daemon.data_dir / 'store'}")
     table = (NAMESPACE, "swapped")
     time.sleep(_FIRST_S)
@@ -180,7 +180,7 @@ def _swap(daemon: Daemon, swaps: int) -> None:
 
 
 class _Asked:
-    """The queries of one stretch of time."""
+    """The queries of one period."""
 
     def __init__(self) -> None:
         self.answered = 0
@@ -189,7 +189,7 @@ class _Asked:
 
 @contextmanager
 def _asking(daemon: Daemon) -> Iterator[_Asked]:
-    """Queries one after another within the ``with`` block; each has all rows of some version."""
+    """Query repeatedly within the ``with`` block; each answer has all rows of one version."""
     import pyarrow.flight as fl
 
     asked, over = _Asked(), threading.Event()

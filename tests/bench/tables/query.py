@@ -1,7 +1,7 @@
 """Table "query": rows a second of a full scan, from buffers and from files.
 
-Law of this file: the same rows, one reader, beside a server that sends them from memory without a
-step of Python per batch. Every answer has to have every row.
+The same rows and one reader; the baseline is a server that sends the rows from memory without
+Python code per batch. Every answer must contain every row.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _add(
     limit: tuple[str, Rival],
     total: int,
 ) -> Samples:
-    """A row of the table; the ratio."""
+    """Add a row to the table and return the ratio."""
     (source, daemon), (name, rival) = mine, limit
     jobs = (ScanJob(daemon.flight, _TICKET), ScanJob(rival.flight, b""))
     found: tuple[list[ScanResult], list[ScanResult]] = ([], [])

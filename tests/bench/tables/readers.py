@@ -1,7 +1,7 @@
-"""Table "readers": many readers of the same buffers at once, quiet and beside writers.
+"""Table "readers": many concurrent readers of the same buffers, with and without writers.
 
-Law of this file: every reader gets every row that was there when it asked; the writers beside them
-write to another table at a given pace, so that what the readers read stays the same.
+Every reader gets every row that existed when it asked. The writers write to another table at a
+given pace, so that the readers' table stays the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WRITES_PER_S = 10.0
 
 
 def run(bench: Bench) -> list[Table]:
-    """Rates of all readers together, the slowest one's first batch, and memory."""
+    """Measure the rate of all readers together, the slowest reader's first batch, and memory."""
     rows = bench.effort.reader_rows
     table = Table(
         NAME,
@@ -77,7 +77,7 @@ def run(bench: Bench) -> list[Table]:
 def _beside(
     daemon: Daemon, reading: Clients, writing: Clients, job: ScanJob
 ) -> tuple[ScanResult, Written]:
-    """The readers' result and the writers', who begin before and end after them."""
+    """Return both results; the writers begin before the readers and end after them."""
     over = threading.Event()
     written: list[Written] = []
 

@@ -1,9 +1,10 @@
-"""Table "replay": how fast a killed daemon has its buffers back.
+"""Table "replay": how fast a killed daemon recovers its buffers.
 
-Law of this file: kill -9 with everything in the log and nothing in files, then a start; the rows
-are counted afterwards. Beside it: reading the log's bytes, checking them, having them in memory
-that is as fresh as a started daemon's: in a process of its own each time, and in small pages, as a
-whole block of memory is had tenfold faster or slower, by who has just left it.
+The daemon is killed with SIGKILL while all rows are in the log and none in files, and is started
+again; the rows are counted afterwards. The baseline reads the log's bytes and verifies their
+checksums into memory that is as cold as that of a started daemon. It runs in a new process each
+time and uses small pages, because a huge page is tenfold faster or slower depending on its
+previous user.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _PR_SET_THP_DISABLE = 41
 
 
 def run(bench: Bench) -> list[Table]:
-    """For each amount of log: the rate of replay as the daemon logs it, and of the whole start."""
+    """Measure the logged replay rate and the rate of the whole start, by log size."""
     table = Table(
         NAME,
         "Replay: rows in the log and nothing in files, kill -9, start",
@@ -59,7 +60,7 @@ def run(bench: Bench) -> list[Table]:
 
 
 def _room(folder: Path) -> int:
-    """Rows of which buffers, log and its pages in the page cache are there at once."""
+    """The number of rows whose buffers, log and page cache fit in memory together."""
     least = min(usable_bytes(), disk_usage(folder).free)
     return least // 3 // ROW_BYTES // _BATCH_ROWS * _BATCH_ROWS
 
@@ -73,14 +74,14 @@ def _add(bench: Bench, table: Table, clients: Clients, rows: int) -> None:
             found.start_empty.append(_start(first)[1])
         with first.again() as filled:
             bench.say(f"writing {rows:,} rows")
-            # In parts: this process has those that it sends in its own memory.
+            # In parts: this process also holds the rows that it sends.
             parts = [min(_PART_ROWS, rows - sent) for sent in range(0, rows, _PART_ROWS)]
             total = sum(fill(filled, "log", part, _BATCH_ROWS) for part in parts)
         log_bytes = sum(path.stat().st_size for path in (first.data_dir / "wal").glob("*.wal"))
         _read_afresh(first)  # The log was written around the page cache.
         for repeat in repeats:
             bench.say(f"{rows:,} rows, repeat {repeat + 1} of {bench.effort.replay_repeats}")
-            # By turns: who fills memory may leave pages for the next one.
+            # In turns: a party that fills memory may leave pages for the next one.
             if repeat % 2 == 0:
                 found.read.append(_read_afresh(first))
             replay_s, ready_s = _start(first, clients, total)
@@ -136,7 +137,7 @@ def _rate(rows: int, seconds: list[float]) -> Samples:
 
 
 def _start(daemon: Daemon, clients: Clients | None = None, total: int = 0) -> tuple[float, float]:
-    """Seconds of the replay by the daemon's own word, and from the start to the ready line."""
+    """Return the replay's duration as logged and the time from the start to the ready line."""
     began = time.monotonic()
     with daemon.again() as again:
         ready_s = time.monotonic() - began
@@ -148,10 +149,10 @@ def _start(daemon: Daemon, clients: Clients | None = None, total: int = 0) -> tu
 
 
 def _logged(stderr_file: Path) -> float:
-    """The seconds of the newest "log replayed"."""
+    """Return the seconds of the newest "log replayed" event."""
     lines = [json.loads(line) for line in stderr_file.read_text().splitlines() if line[:1] == "{"]
     replays = [line for line in lines if line.get("event") == "log replayed"]
-    # Logged in milliseconds: a tiny log takes none.
+    # Logged in milliseconds: the replay of a tiny log takes 0.
     return max(0.001, float(replays[-1]["seconds"]))
 
 
@@ -161,7 +162,7 @@ def _read_afresh(daemon: Daemon) -> float:
 
 
 def _read_log(folder: Path) -> float:
-    """Seconds to have all segments' bytes in fresh Arrow buffers, checked, by one thread."""
+    """Return one thread's seconds to read and verify all segments into new Arrow buffers."""
     ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
     began = time.perf_counter()
     held = []

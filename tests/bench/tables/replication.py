@@ -1,8 +1,8 @@
-"""Tables "replication…": changes of rows, their folding, and what a flush of them writes.
+"""Tables "replication…": row changes, folding them, and the bytes that a flush of them writes.
 
-Law of this file: beside Delta Lake's merge of the same changes into the same table, in a process of
-its own, where it can be had. A merge is in files when it returns; so is a transaction here after
-the flush, and before that it is acknowledged, durable and readable.
+The baseline is Delta Lake's merge of the same changes into the same table, in its own process,
+if installed. When a merge returns, its changes are in files. A transaction of the daemon is in
+files after the flush; before that it is acknowledged, durable and readable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOUCHED = 0.01
 
 
 def run(bench: Bench) -> list[Table]:
-    """Rates by kind, the rate of folding, and flushes by the size of the table."""
+    """Measure rates by kind, the rate of folding, and flushes by the size of the table."""
     return [_kinds(bench), _folding(bench), _flushes(bench)]
 
 
@@ -140,7 +140,7 @@ def _flushes(bench: Bench) -> Table:
 
 
 def _filled(client: Client, daemon: Daemon, base: pa.Table) -> SyncStream:
-    """A table with these rows in files, and who changes it."""
+    """A table with these rows in files, and its client."""
     client.create_table(_NAMESPACE, "t", base.schema, primary_key=["id"], partition_by=[])
     client.write(_NAMESPACE, "t", base)
     persist_now(daemon, "t")
@@ -160,13 +160,13 @@ def _send(stream: SyncStream, message: Message, sequence: int) -> None:
 
 
 def _written(daemon: Daemon) -> int:
-    """Bytes of data files that the daemon has made."""
+    """Return the bytes of data files that the daemon has written."""
     folder = daemon.data_dir / "store" / _NAMESPACE / "t" / "v1" / "data"
     return sum(path.stat().st_size for path in folder.rglob("*.parquet"))
 
 
 def _merged(bench: Bench, kind: str, table_rows: int, count: int, rows: int) -> Any:
-    """What a merge of the same takes; None where it cannot be had."""
+    """Measure a merge of the same changes; None if Delta Lake is not installed."""
     installation = Installation(
         bench.kept / "peers", installs=bench.effort.peer_installs, say=bench.say
     )

@@ -1,7 +1,7 @@
-"""Table "security": writes through TLS and with a token, beside writes without either.
+"""Table "security": writes over TLS and with a token, compared with plain writes.
 
-Law of this file: both are sent by the same code in turns, to two daemons that are alike but for
-their listeners, in an order that turns from cell to cell.
+The same code sends the same batches in turns to two daemons that differ only in their listeners,
+in an order that rotates from cell to cell.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME = "security"
 
 
 class Cell(NamedTuple):
-    """What is written, and which part of the plain rate is wanted."""
+    """A kind of write, and the target share of the plain rate."""
 
     rows: int
     writers: int
@@ -43,7 +43,7 @@ PARTIES = ("plain", "secure", "keep_plain", "keep_tls")
 
 
 def run(bench: Bench) -> list[Table]:
-    """Rates and latencies of both, and the one as a part of the other."""
+    """Measure rates and latencies of both, and their ratio."""
     effort = bench.effort
     secured = Secured(bench.new_folder(), {"bench": "bench:read,write"})
     results = defaultdict[tuple[Cell, str], list[Written]](list)

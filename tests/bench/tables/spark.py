@@ -1,7 +1,7 @@
-"""Tables "spark": reading, writing and compacting a table on Spark, beside Spark's own files.
+"""Tables "spark": reads, writes and compaction with Spark, compared with Spark's own files.
 
-Law of this file: one session, one folder of files, the same job over all. In turns, after one of
-each to warm up. What Spark itself takes for a job with its own reader and writer is the measure.
+All parties run the same job in one session over the same files, in turns, after one warm-up
+each. The baseline is Spark's own reader and writer.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ WANTED = {
     ("one column", 'format("ingester")'): 1.5,
     ("count", 'format("ingester")'): 1.5,
 }
-"""Of the seconds of ``spark.read.parquet``."""
+"""In multiples of the seconds of ``spark.read.parquet``."""
 
 
 def run(bench: Bench) -> list[Table]:
-    """Seconds by job and by who does it; nothing but a note where Spark is missing."""
+    """Measure seconds by job and party; the result is only a note if Spark is missing."""
     rows = bench.effort.spark_rows
     if not rows:
         return []
@@ -65,7 +65,7 @@ def run(bench: Bench) -> list[Table]:
 
 
 def measure_reading(bench: Bench, table: Table, session: Any, daemon: Daemon, rows: int) -> None:
-    """Fill the table in: seconds by job and reader of a table ``lake`` that is in files."""
+    """Fill the table in: seconds by job and reader for a table ``lake`` that is in files."""
     from ingester.spark import read_table, register
     from tests.bench.ready_rows import FORMAT as READY
     from tests.bench.ready_rows import register_ready_rows
@@ -87,7 +87,7 @@ def measure_reading(bench: Bench, table: Table, session: Any, daemon: Daemon, ro
         counted = job == "count"
         source = session.read.format("ingester").options(**{"count": "true"} if counted else named)
         ready = session.read.format(READY).options(**named)
-        # Both of Spark's own readers know the day from the files' folder.
+        # Both of Spark's own readers derive the day from the files' folder.
         plain = session.read.option("basePath", f"{url}/{_LAKE}/v1/data")
         readers: dict[str, Callable[[], Any]] = {
             "spark.read.parquet": partial(plain.parquet, *files),
@@ -126,7 +126,7 @@ def measure_reading(bench: Bench, table: Table, session: Any, daemon: Daemon, ro
 
 
 def measure_writing(bench: Bench, table: Table, session: Any, daemon: Daemon, rows: int) -> None:
-    """Fill the table in: a copy of ``lake`` through the sink, and all of its files anew."""
+    """Fill the table in: a copy of ``lake`` through the sink, and a rewrite of all its files."""
     from ingester.spark import read_table, rewrite
 
     url, own = _url(daemon), str(bench.new_folder() / "own")
@@ -159,14 +159,14 @@ def measure_writing(bench: Bench, table: Table, session: Any, daemon: Daemon, ro
 
 
 def measure_small_files(bench: Bench, table: Table, session: Any, daemon: Daemon) -> None:
-    """Fill the table in: a scan of many small files, and of what becomes of them."""
+    """Fill the table in: a scan of many small files, before and after compaction."""
     from ingester.spark import compact, read_table
 
     url, number = _url(daemon), bench.effort.spark_small_files
     fill(daemon, "small", 1, 1)
     persist(daemon, "small")
     rows = read_table(session, url, "bench", "lake").drop("time_day").limit(number * 10)
-    # Cut behind the tenth row, which is more than nine: a task for each file would take minutes.
+    # Stop after the tenth row, which is more than nine: a task per file would take minutes.
     nine = next(iter(batches_of(9, 9, seed=0))).nbytes
     writer = rows.repartition(2).write.format("ingester").option("target_file_bytes", nine)
     writer.mode("append").save(f"{url}/bench/small")
@@ -194,7 +194,7 @@ def _files(daemon: Daemon, table: str) -> list[Path]:
 
 
 def _asked(reader: Callable[[], Any], asked: list[str], rows: int) -> None:
-    """From the first call on: which files there are is a part of reading a table."""
+    """Time a query from the first call: listing the files is part of reading a table."""
     found = reader().selectExpr(*asked).collect()[0]
     if found[0] != rows:
         raise AssertionError(f"{found[0]} rows, {rows} are there")
@@ -209,7 +209,7 @@ def _seconds(work: Callable[[], object]) -> tuple[float, ...]:
 def _in_turns(
     bench: Bench, what: str, work: Mapping[str, Callable[[], object]]
 ) -> dict[str, tuple[float, ...]]:
-    """Seconds of each, after one of each to warm up."""
+    """Return the seconds of each party, after one warm-up each."""
     seconds: dict[str, tuple[float, ...]] = dict.fromkeys(work, ())
     for repeat in range(bench.effort.repeats + 1):
         bench.say(f"{what}, repeat {repeat} of {bench.effort.repeats}")
@@ -223,7 +223,7 @@ def _in_turns(
 def _add(
     table: Table, job: str, seconds: Mapping[str, tuple[float, ...]], rows: int, nbytes: int
 ) -> None:
-    """Rows of a job; the first who did it is Spark itself."""
+    """Add the rows of a job; the first party is Spark itself."""
     own = Samples(next(iter(seconds.values())), "s")
     for name, taken in seconds.items():
         mine = Samples(taken, "s")

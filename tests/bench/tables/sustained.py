@@ -1,13 +1,13 @@
-"""Tables "sustained-…": minutes of writing while persists keep up, then the same at 80 % of it.
+"""Tables "sustained-…": minutes of writing while flushes keep up, then at 80 % of that rate.
 
-Law of this file: settings as they come, so that persists start by size, workers sort and encode,
-and backpressure alone slows writers down. The rate is that of rows in files: of everything that was
-acknowledged, divided by the time until the last of it is committed. Plain pyarrow, which sorts and
-writes the same rows in as many processes as there are processors, goes before and after. Data files
-are deleted some seconds after their commit: the disk of a machine that measures is not a lake.
-Durable peers then write for as long, each alone: where the disk has no room for so much of theirs,
-anew on empty data, as often as the minutes ask for, within reason. At the end of each time their
-log is brought into their files, on the clock, as the ingester's rows are.
+Settings are the defaults, so flushes start by size, workers sort and encode, and only
+backpressure slows writers down. The rate is that of rows in files: all acknowledged rows,
+divided by the time until the last of them is committed. Plain pyarrow, which sorts and writes
+the same rows in as many processes as there are processors, runs before and after. Data files are
+deleted some seconds after their commit, because the disk of a benchmark machine is small. Then
+each durable peer writes alone for as long. Where the disk is too small for that, the peer
+restarts on empty data as often as needed, up to a limit. At the end of each period its log is
+flushed to its files within the measured time, as the ingester's rows are.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ _ROWS = 10_000
 _WRITERS = 8
 _SLICES = 10
 _STRETCHES = 3
-"""At 80 %: a disk that stands still once spoils one of them."""
+"""Repeats at 80 %: one disk stall spoils only one of them."""
 _STRETCH_LEAST_S = 1.25
 _FILLED = 5
-"""Slices in which buffers fill for the first time, and the first persists end."""
+"""Slices in which buffers fill for the first time and the first flushes end."""
 _FILE_ROWS = (64 << 20) // ROW_BYTES
-"""At most: a partition is persisted when it has 64 MiB, as by default."""
+"""Upper bound: a partition is flushed when it has 64 MiB, as by default."""
 _KEEP_FILES_S = 10.0
 _PEER_ROW_BYTES = 250
-"""What a row takes at a peer at most, its log and indexes included."""
+"""Upper bound of a row's bytes at a peer, including its log and indexes."""
 _TIMES = 20
-"""How often a peer begins anew at most: a disk with hardly any room must not take for ever."""
+"""Upper bound of a peer's restarts: a nearly full disk must not prolong the run indefinitely."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """One stretch of writing and everything seen meanwhile."""
+    """One period of writing and its samples."""
 
     written: Written
     samples: list[Sample]
-    """The last one when everything is in files."""
+    """The last sample, taken when everything is in files."""
 
     @property
     def in_files_per_s(self) -> float:
@@ -69,7 +69,7 @@ class _Load:
 
 
 def run(bench: Bench) -> list[Table]:
-    """Rates over slices of time, beside pyarrow's, and latencies at 80 % of the rate."""
+    """Measure rates over slices of time, next to pyarrow's, and latencies at 80 % of the rate."""
     effort = bench.effort
     folder = bench.new_folder()
     processes = len(os.sched_getaffinity(0))
@@ -85,7 +85,7 @@ def run(bench: Bench) -> list[Table]:
         bench.say(f"{effort.sustained_s:g} s of writing")
         full = _load(bench, daemon, clients, per_s=0.0)
         after = plain()
-        # Per stream; a batch is due when it is due, whatever the server does.
+        # Per stream; a batch's due time does not depend on the server.
         per_s = 0.8 * full.in_files_per_s / _ROWS / _WRITERS
         paced = []
         for stretch in range(_STRETCHES):
@@ -154,7 +154,7 @@ def _rates(load: _Load, before: float, after: float) -> Table:
 
 
 def _add_peers(bench: Bench, table: Table, load: _Load) -> None:
-    """Each durable peer alone, for as long, if its disk is large enough for that."""
+    """Run each durable peer alone for as long, if the disk is large enough."""
     installation = Installation(
         bench.kept / "peers", installs=bench.effort.peer_installs, say=bench.say
     )
@@ -184,7 +184,7 @@ def _add_peers(bench: Bench, table: Table, load: _Load) -> None:
 def _write_for_long(
     bench: Bench, field: Field, peer: str, most_rows: int
 ) -> tuple[int, float, int] | None:
-    """(rows, seconds, how often on empty data); ``None`` of a peer that failed."""
+    """Return (rows, seconds, runs on empty data); ``None`` for a peer that failed."""
     rows, took_s, times = 0, 0.0, 0
     while took_s < bench.effort.sustained_peers_s and times < _TIMES:
         job = WriteJob(
@@ -235,7 +235,7 @@ def _drift(load: _Load) -> Table:
         )
     middle = max(1.0, float(np.median(resident[2:_FILLED])))
     growth = Samples((max(resident[-3:]) / middle,), "x")
-    if soon:  # else it ended while buffers filled for the first time
+    if soon:  # otherwise it ended while buffers filled for the first time
         table.targets.append(
             Target("sustained, memory of the last slices, of the third to fifth", 1.2, growth, True)
         )

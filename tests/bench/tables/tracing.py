@@ -1,7 +1,7 @@
-"""Table "tracing": the processor time that a daemon spends on a batch, by how much is traced.
+"""Table "tracing": processor time of a daemon per batch, by tracing level.
 
-Law of this file: all are sent the same by the same code, in an order that turns from repeat to
-repeat. The receiver of spans stands in this process, so that its time is not the daemon's.
+All parties receive the same batches from the same code, in an order that rotates from repeat to
+repeat. The receiver of spans runs in this process, so that its time is not the daemon's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARTIES = {"off": None, "one of 100": "0.01", "each": "1"}
 
 
 class Cell(NamedTuple):
-    """What is written."""
+    """One combination of batch size and writers."""
 
     rows: int
     writers: int
@@ -37,7 +37,7 @@ CELLS = (Cell(1, 8, True), Cell(1, 1, False), Cell(10_000, 8, True))
 
 
 def run(bench: Bench) -> list[Table]:
-    """Measure each party, and what it spends beside the one that traces nothing."""
+    """Measure each party and its cost compared with the party that traces nothing."""
     effort = bench.effort
     spent = defaultdict[tuple[Cell, str], list[float]](list)
     with Clients() as clients, otlp_receiver() as receiver:
@@ -87,7 +87,7 @@ def _daemon(bench: Bench, stack: ExitStack, party: str, endpoint: str) -> Daemon
 
 
 def _await_quiet(receiver: Receiver) -> None:
-    """Return when no span has come for a while: to send them is a part of what they cost."""
+    """Return when no span has arrived for a while: sending spans is part of their cost."""
     came = -1
     while came != len(receiver.spans):
         came = len(receiver.spans)

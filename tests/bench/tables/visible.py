@@ -1,7 +1,7 @@
-"""Table "visible": from a row's writing to its reading by somebody else.
+"""Table "visible": the time from a row's write until another client has read it.
 
-Law of this file: the reader begins after the acknowledgement and asks for exactly the new row; a
-row that it does not find is an error of the daemon, not a slow one.
+The reader begins after the acknowledgement and queries exactly the new row. A missing row is an
+error of the daemon, not a slow result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME = "visible"
 
 
 def run(bench: Bench) -> list[Table]:
-    """Seconds to the acknowledgement, and to the row in a second client's hands."""
+    """Measure the seconds to the acknowledgement, and until a second client has the row."""
     table = Table(
         NAME,
         "One row, written by one client, then read by another",
@@ -72,7 +72,7 @@ def _round_trips(flight: str, table: str, count: int) -> tuple[np.ndarray, np.nd
 
 
 def _numbered(count: int) -> list[pa.RecordBatch]:
-    """One row each, with its number in the column ``load``."""
+    """Batches of one row, with its number in the column ``load``."""
     index = SCHEMA.get_field_index("load")
     return [
         batch.set_column(index, SCHEMA.field(index), pa.array([float(number)]))
