@@ -70,9 +70,7 @@ class _Writers:
 
 
 def _check(found: list[int], writers: list[_Writers]) -> None:
-    """Every acknowledged batch is stored once and completely; any other batch is stored whole or
-    not.
-    """
+    """Every acknowledged batch is stored once, and no other batch is stored in part."""
     assert len(found) == len(set(found)), "rows stand twice"
     there = set(found)
     for each in writers:

@@ -1,6 +1,4 @@
-"""Partitions and files of one table over HTTP, from a real daemon, and the permission to see
-them.
-"""
+"""Partitions and files of one table over HTTP, from a real daemon, and permission to see them."""
 
 from __future__ import annotations
 

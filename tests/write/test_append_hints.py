@@ -1,6 +1,4 @@
-"""Hints given to the log with a small batch: whether its client waits, and which thread may
-write.
-"""
+"""Hints given to the log with a small batch: a waiting client, and the thread that may write."""
 
 from __future__ import annotations
 

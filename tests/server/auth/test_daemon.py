@@ -100,9 +100,7 @@ def test_who_has_no_token_is_told_so_in_json_whatever_the_method(
     if method in ("DoGet", "DoAction"):
         assert json.loads(answered.binary("ingester-error-bin")) == told
     else:
-        assert (
-            "ingester-error-bin" not in answered.trailers
-        )  # this difference is documented in docs/protocol.md
+        assert "ingester-error-bin" not in answered.trailers  # as docs/protocol.md says
 
 
 def test_a_request_by_another_name_is_not_answered(secured: Secured) -> None:

@@ -140,9 +140,7 @@ def calls() -> dict[str, Call]:
         body |= {"namespace": namespace} if "namespace" in fields else {}
         body |= {"table": table} if "table" in fields else {}
         body |= {"list": "tables"} if "list" in fields else {}
-        body |= (
-            {"undo": True} if name == "drain" else {}
-        )  # undone at once: other tests use the daemon too
+        body |= {"undo": True} if name == "drain" else {}  # other tests use the daemon
         found[f"action {name}"] = partial(act, name=name, **body)
     return found
 

@@ -244,9 +244,7 @@ def test_a_new_key_is_loaded_when_it_is_seen_and_unknown_ones_do_not_load_it_aga
 def test_known_keys_stay_in_use_while_the_provider_is_unreachable_and_strangers_hold_up_nobody(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression: PyJWT dropped its keys (issue 1162) and refetched them for each made-up key
-    id.
-    """
+    """Regression: PyJWT dropped its keys (issue 1162), and refetched them for every unknown id."""
     known = JwtTokens(settings(provider.url), lambda: None)
     provider.close()
     with pytest.raises(JwksUnreachable, match="cannot be loaded"):

@@ -107,9 +107,7 @@ def test_a_batch_that_claims_more_memory_than_there_is_is_refused(
     daemon: Daemon, client: fl.FlightClient, table: Table
 ) -> None:
     schema, (head, body) = ipc_stream(_zeros(8000), compression="zstd")[:2]
-    claims = (
-        struct.pack("<q", 1 << 60) + body[8:]
-    )  # a compressed buffer starts with its decompressed size
+    claims = struct.pack("<q", 1 << 60) + body[8:]  # a buffer starts with its full size
     frames = [flight_data(*schema, path_descriptor(*table)), flight_data(head, claims)]
     assert "could not be decoded" in repr(call(daemon.flight, "DoPut", frames))
     _put(client, table, _zeros(8000), codec="zstd")
