@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One daemon for all tests of the command line: each uses a namespace of its own."""
+    """One daemon for all tests of the command line; each test has its own namespace."""
     with Daemon.start(tmp_path_factory.mktemp("cli") / "data") as daemon:
         yield daemon
 
@@ -28,7 +28,7 @@ def run_command(
     stdin: bytes = b"",
     **variables: str,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """The finished command; its exit code is ``returncode``."""
+    """Run a command and return it, with its exit code in ``returncode``."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     if endpoint is not None:
         environment["INGESTER_ENDPOINT"] = endpoint
@@ -36,7 +36,7 @@ def run_command(
 
 
 def check_refused(failed: "subprocess.CompletedProcess[bytes]", code: int, message: str) -> None:
-    """It ended with this code and one line that says so; several where ``message`` is empty."""
+    """Check the exit code and the line on stderr; an empty ``message`` allows several lines."""
     said = failed.stderr.decode()
     assert (failed.returncode, failed.stdout) == (code, b"")
     assert message in said
@@ -62,6 +62,5 @@ def run(served: Daemon, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> str:
-    """A namespace that no other test uses."""
     name: str = request.node.name
     return "".join(c if c.isalnum() else "-" for c in name)[-100:].strip("-")

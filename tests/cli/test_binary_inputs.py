@@ -1,4 +1,4 @@
-"""Damaged Parquet and Arrow files: one clear line, never a traceback."""
+"""Damaged Parquet and Arrow files end in one clear line, never in a traceback."""
 
 import base64
 import io
@@ -23,7 +23,7 @@ TEXTS = text_options(None, None, None, False, None)
 
 
 def as_bytes(kind: str, table: pa.Table = PLAIN, **options: Any) -> bytes:
-    """The table as a file of this kind."""
+    """Return the table as a file of this kind."""
     target = io.BytesIO()
     if kind == "parquet":
         pyarrow.parquet.write_table(table, target, **options)
@@ -35,13 +35,13 @@ def as_bytes(kind: str, table: pa.Table = PLAIN, **options: Any) -> bytes:
 
 
 def renamed(data: bytes) -> bytes:
-    """With a name that is not UTF-8 in place of one that is."""
+    """Replace a name by one that is not UTF-8."""
     assert b"abcd" in data
     return data.replace(b"abcd", b"ab\xff\xfe")
 
 
 def encrypted() -> bytes:
-    """A Parquet file of which even the footer needs a key."""
+    """Return a Parquet file whose footer is encrypted, too."""
 
     class Keys(encryption.KmsClient):  # type: ignore[misc]
         def __init__(self, config: object) -> None:
@@ -122,7 +122,7 @@ def test_a_named_pipe_is_read_as_standard_input_is(tmp_path: Path, kind: str) ->
 
 
 def test_no_more_of_a_parquet_file_is_read_than_its_rows_need(tmp_path: Path) -> None:
-    """Read ahead, the whole file would be in memory by the end."""
+    """With read-ahead the whole file would be in memory by the end."""
     table = pa.table({f"c{n}": pa.array(os.urandom(8) for _ in range(160_000)) for n in range(2)})
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(table, path, row_group_size=2_000, use_dictionary=False)
@@ -133,6 +133,6 @@ def test_no_more_of_a_parquet_file_is_read_than_its_rows_need(tmp_path: Path) ->
 
 
 def bytes_read() -> int:
-    """By all calls of this process so far."""
+    """Return the bytes read by this process so far, by all calls."""
     first = Path("/proc/self/io").read_text().splitlines()[0]
     return int(first.removeprefix("rchar: "))

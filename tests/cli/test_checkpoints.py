@@ -1,4 +1,4 @@
-"""``ingester checkpoints``: list, delete, and unknown partitions."""
+"""``ingester checkpoints``: list and delete checkpoints, and refuse unknown partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = pa.schema([("v", pa.int64())])
 
 @pytest.fixture
 def kept(served: Daemon, namespace: str) -> str:
-    """A namespace with two tables: one with a durable state and one in the log, one without."""
+    """A namespace with two tables: one has a durable and a logged state, the other none."""
     with Client(served.flight) as client:
         for table in ("visits", "empty"):
             client.create_table(namespace, table, SCHEMA)

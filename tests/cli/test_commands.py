@@ -294,7 +294,7 @@ def test_a_file_that_has_grown_is_repeated_exactly_with_other_batches(
 def test_half_a_line_at_the_end_of_a_growing_file_is_left_out_until_it_is_whole(
     run: Run, namespace: str, tmp_path: Path
 ) -> None:
-    """It was taken for a row, and stayed what it was: the second write knew the row's number."""
+    """Half a line once counted as a row; the daemon then ignored the whole row as a duplicate."""
     origin = ["--origin", namespace, "--first-sequence", "1"]
     grown = tmp_path / "grown.csv"
     grown.write_text("id,v\n1,100\n2,200\n3,30")
@@ -312,7 +312,7 @@ def test_half_a_line_at_the_end_of_a_growing_file_is_left_out_until_it_is_whole(
 def test_of_several_files_only_the_last_may_end_in_half_a_line(
     run: Run, namespace: str, tmp_path: Path
 ) -> None:
-    """Ended and sent again, its row took the number of the next file's first, which was known."""
+    """A row completed later would get the number of the next file's first row, a duplicate."""
     write = ["write", namespace, "t", "a.csv", "b.csv", "--origin", namespace]
     (tmp_path / "a.csv").write_text("v\n1\n2\n3")
     (tmp_path / "b.csv").write_text("v\n10\n11\n1")
@@ -338,7 +338,7 @@ def test_without_an_origin_a_last_line_needs_no_end(
 def test_what_breaks_in_the_middle_says_how_to_go_on(
     run: Run, namespace: str, tmp_path: Path
 ) -> None:
-    rows = 600_000  # more than the first block, which decides for a pipe
+    rows = 600_000  # more than the first block, which decides the types of a pipe
     text = "v,w\n" + "1,123456\n" * rows
     pipe = ["write", namespace, "t", "-", "--input-format", "csv"]
     broken = run(*pipe, stdin=f"{text}1.5,2\n1,2\n".encode())

@@ -27,7 +27,7 @@ ONE_BATCH = pa.record_batch({"v": pa.array(range(1000), pa.int64())})
 
 
 class Mute(flight.FlightServerBase):  # type: ignore[misc]
-    """Begins an answer, and then says nothing until it is let."""
+    """Begins an answer, then sends nothing until the test lets it."""
 
     def __init__(self) -> None:
         super().__init__("grpc://127.0.0.1:0")
@@ -57,7 +57,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a command with an interpreter of its own: the end of that is what is looked at."""
+    """Start a command with its own interpreter, whose end is the subject of these tests."""
     started: list[subprocess.Popen[bytes]] = []
 
     def command(*arguments: object, stdout: Any = subprocess.PIPE) -> "subprocess.Popen[bytes]":
@@ -95,7 +95,7 @@ def test_a_signal_ends_a_query_that_waits_and_leaves_no_half_a_file(
     assert list(tmp_path.iterdir()) == []
 
 
-# Between the making of the file and its `with`, the interpreter closes it, which Python tells.
+# Between a file's creation and its `with`, the interpreter closes the file and Python warns.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_at_any_line_leaves_the_whole_file_or_none(tmp_path: Path) -> None:
     path, written, line = tmp_path / "rows.csv", b"1\n" * 100, 0
@@ -103,7 +103,7 @@ def test_a_signal_at_any_line_leaves_the_whole_file_or_none(tmp_path: Path) -> N
     while interrupted:
         line += 1
         interrupted = interrupted_at(line, lambda: write_to(path, written))
-        remove_half_written()  # as the end of the process does
+        remove_half_written()  # as at the end of the process
         assert [each.read_bytes() for each in tmp_path.iterdir()] in ([], [written])
         path.unlink(missing_ok=True)
     assert line > 20
@@ -124,7 +124,7 @@ def test_a_signal_ends_a_write_that_waits_for_a_pipe(served: Daemon, start: Star
         "write", "ending", "pipe", "-", "--input-format", "csv", "--endpoint", served.flight
     )
     assert running.stdin is not None
-    # More than is read of a pipe before anything is sent: it is in the midst of reading.
+    # More than is read of a pipe before the first send: the command is still reading.
     running.stdin.write(b"v\n" + b"1000000\n" * 700_000)
     running.stdin.flush()
     running.send_signal(signal.SIGINT)
@@ -175,7 +175,7 @@ def write_to(path: Path, data: bytes) -> None:
 
 
 def interrupted_at(number: int, call: Callable[[], None]) -> bool:
-    """Whether ``call`` has a line of this number, at which a KeyboardInterrupt comes."""
+    """Interrupt ``call`` at its n-th line; return whether it has that many."""
     lines = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:

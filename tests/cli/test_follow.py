@@ -50,7 +50,7 @@ def write(client: Client, table: str, first: int, count: int = 3) -> None:
 
 
 def seen(path: Path, table: str, columns: str = "id") -> list[Any]:
-    """What a reader finds; it may have to wait for the follower, as any reader does."""
+    """Return what a reader sees; it may have to wait for the follower, as every reader does."""
 
     def opened() -> bool:
         with contextlib.suppress(duckdb.IOException):
@@ -69,7 +69,7 @@ def seen(path: Path, table: str, columns: str = "id") -> list[Any]:
 def following(
     served: Daemon, folder: Path, *arguments: object, command: str = "follow"
 ) -> Iterator[subprocess.Popen[str]]:
-    """A follower that runs until it is told to end."""
+    """Run a follower until it is told to stop."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ingester", command, *map(str, arguments)],
         cwd=folder,
@@ -86,7 +86,7 @@ def following(
 
 
 def says(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
-    """Wait until the process says so on standard error."""
+    """Wait until the process prints the pattern on standard error."""
     assert process.stderr is not None
     said = []
     while line := process.stderr.readline():
@@ -204,7 +204,7 @@ def test_a_reader_that_holds_the_file_is_told_of_and_waited_for(
         let_go.set()
         thread.join()
         until(lambda: len(seen(path, "held")) == 6, "what was written", 10.0)
-        # Also where it waits, it ends at a signal.
+        # It also ends at a signal while it waits.
         with duckdb.connect(str(path), read_only=True):
             write(client, "held", 20)
             says(process, "is open in another process")
@@ -280,7 +280,7 @@ def test_a_copy_begins_where_it_is_told_and_goes_on_with_the_same_command(
     assert run(*asked).returncode == 0
     assert seen(tmp_path / "c.duckdb", "tail") == []
     for first in (10, 20):
-        # The same command, as a unit runs it after each restart: no gap.
+        # The same command again, as a service manager runs it after each restart: no gap.
         write(client, "tail", first)
         assert run(*asked).returncode == 0
         found = seen(tmp_path / "c.duckdb", "tail")
@@ -288,6 +288,6 @@ def test_a_copy_begins_where_it_is_told_and_goes_on_with_the_same_command(
     assert run(*asked[:-3], "--anew", "--once").returncode == 0
     assert len(seen(tmp_path / "c.duckdb", "tail")) == 9
     late = run(*asked[:4], "duckdb:d.duckdb", "--from", "2001-01-01T00:00:00", "--once")
-    # Where it takes long, a line before it says what it is at.
+    # A slow command prints its progress in a line before.
     late.stderr = late.stderr.splitlines(keepends=True)[-1]
     check_refused(late, 1, "seek: ")

@@ -1,8 +1,8 @@
-"""Names and values that are orders to a terminal: every command shows them, and none obeys.
+"""Names and values with terminal escape sequences: each command shows them, escaped.
 
-A table is in the store from before such names were refused; a daemon serves it, a replicator
-reports, a push is aborted with such words. Each command is run on a pipe, and those that a person
-runs on a terminal too.
+The store has a table from before such names were refused; a daemon serves it, a replicator
+reports it, and a push was aborted with such a reason. Each command runs on a pipe; interactive
+commands also run on a terminal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EVIL = "a\x1b]0;owned\x07\x9b2J\u202eb\u200b\nfake row\r\x7f[/red][bold]x"
 SCHEMA = pa.schema([("host", pa.string()), (EVIL, pa.string()), ("l", pa.list_(pa.string()))])
 ROW: dict[str, Any] = {"host": EVIL, EVIL: EVIL, "l": [EVIL]}
 
-# Those that print nothing of others' names and values, or are tried elsewhere with such.
+# Commands that print no foreign names and values, or that other tests cover.
 ELSEWHERE = {
     "serve": "its log: tests/observability/test_logs.py",
     "controller": "its log, as that of serve",
@@ -57,7 +57,7 @@ ELSEWHERE = {
 
 
 class World:
-    """A daemon with a hostile table, a hostile report and hostile files, and a hostile push."""
+    """A daemon with a hostile table, report and files, and a hostile push."""
 
     def __init__(self, folder: Path, daemon: Daemon) -> None:
         self.folder = folder
@@ -68,17 +68,17 @@ class World:
         self.copy = folder / "copy"
 
     def run(self, command: str, *arguments: object) -> subprocess.CompletedProcess[bytes]:
-        """What a command says on pipes."""
+        """Run a command on pipes."""
         given = [*command.split(), *map(str, arguments)]
         return run_command(*given, cwd=self.folder, endpoint=self.daemon.flight)
 
     def shown(self, command: str, *arguments: object) -> str:
-        """What it shows on a terminal."""
+        """Run a command on a terminal and return the text shown."""
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "INGESTER_ENDPOINT": self.daemon.flight,
-            # No colours: every other order is then one of ours, or of theirs.
+            # Without colours each escape sequence is the progress display's or foreign.
             "TERM": "dumb",
         }
         given = [*command.split(), *map(str, arguments)]
@@ -118,7 +118,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def commands(world: World) -> dict[str, list[tuple[object, ...]]]:
-    """What each command is run with."""
+    """Return each command's arguments."""
     config = ("--config", world.push.config)
     old = ("n", "old")
     file = ("--file", world.folder / "tokens.json")
@@ -167,7 +167,7 @@ def commands(world: World) -> dict[str, list[tuple[object, ...]]]:
 
 
 def obeyed(text: str) -> list[str]:
-    """What of a text a terminal would obey, or not show; ends of lines may be."""
+    """Return the characters that a terminal would obey or hide, except ends of lines."""
     hides = ("Cc", "Cf", "Cs", "Zl", "Zp")
     orders = {c for c in text if c != "\n" and unicodedata.category(c) in hides}
     return sorted(map(repr, orders)) + ["a row of its own"] * ("\nfake row" in text)
@@ -195,7 +195,7 @@ def test_no_command_prints_but_by_what_escapes() -> None:
                 called = ast.unparse(node.func)
                 if called == "print" or called.endswith(("stdout.write", "stderr.write", "echo")):
                     bare.append((file.name, ast.unparse(node)))
-    # A version, what the others are made of, and a line that is drawn over itself.
+    # Exceptions: a version, the printing code itself, and a line that redraws itself.
     allowed = {"printing.py", "exits.py", "__init__.py", "replicate_verify.py"}
     assert {(name, text) for name, text in bare if name not in allowed} == {
         ("app.py", "print(__version__)")

@@ -1,4 +1,4 @@
-"""``ingester manifest`` on the store of a real daemon, and on damage."""
+"""``ingester manifest`` on the store of a real daemon, intact and damaged."""
 
 import hashlib
 import json
@@ -25,20 +25,20 @@ class Lake:
         self.store = folder / "data" / "store"
 
     def run(self, command: str, *arguments: object, code: int = 0) -> Any:
-        """What the command prints as JSON; ``None`` where it prints none."""
+        """Return the command's JSON output, or ``None`` if it has none."""
         done = run_command("manifest", command, self.store, *arguments, "--json", cwd=self.folder)
         assert done.returncode == code, done.stderr
         assert b"Traceback" not in done.stderr
         return json.loads(done.stdout) if done.stdout else None
 
     def said(self, command: str, *arguments: object) -> str:
-        """What it prints for people."""
+        """Return its output for people."""
         done = run_command("manifest", command, self.store, *arguments, cwd=self.folder)
         assert done.returncode == 0, done.stderr
         return done.stdout.decode()
 
     def files(self, kind: str, table: str = "t") -> list[Path]:
-        """Files of the table that end so, sorted."""
+        """Return the table's files with this suffix, sorted."""
         return sorted((self.store / "n" / table).rglob(f"*{kind}"))
 
 
@@ -59,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(made: Path, tmp_path: Path) -> Lake:
-    """A copy that the test may break."""
+    """A copy that the test may damage."""
     import shutil
 
     shutil.copytree(made, tmp_path / "copy")
@@ -108,7 +108,7 @@ def test_show_tells_what_a_version_holds(lake: Lake) -> None:
 
 
 def test_show_tells_which_states_of_sources_a_version_has(tmp_path: Path) -> None:
-    """Without a daemon nobody could tell, nor that shared bytes are gone."""
+    """Without a daemon no other command shows this, nor that shared bytes are lost."""
     lake = Lake(tmp_path)
     schema = pa.schema([("v", pa.int64())])
     shared = hashlib.sha256(b"dictionary").hexdigest()

@@ -1,4 +1,4 @@
-"""The port of a follower's metrics, and of a controller's."""
+"""The metrics port of a follower and of a controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every value of a table survives the way through text."""
+"""Every value of a table survives a round trip through text."""
 
 import datetime
 import decimal
@@ -72,7 +72,7 @@ typed = st.recursive(
 
 @st.composite
 def batches(draw: st.DrawFn) -> pa.RecordBatch:
-    """A few rows of columns of any types; times are made from what they count."""
+    """Draw a few rows of columns of any types; times are drawn as integers."""
     rows = draw(st.integers(1, 4))
     columns = [
         pa.array(
@@ -119,7 +119,7 @@ def test_any_batch_is_the_same_after_it_was_text(
     found = pa.Table.from_batches(list(source.batches()), schema=source.schema)
     assert found.num_rows == batch.num_rows
     for name in batch.schema.names:
-        if name not in found.schema.names:  # of nothing but nulls
+        if name not in found.schema.names:  # a column of nulls only
             assert batch.column(name).null_count == batch.num_rows
             continue
         assert found.schema.field(name).type == batch.schema.field(name).type
@@ -131,7 +131,7 @@ def test_a_time_of_any_year_is_the_time_that_its_text_says(
     count: int, unit: str, zone: str | None
 ) -> None:
     if unit in ("s", "ms"):
-        count //= 10**6  # whose years have more than seven digits
+        count //= 10**6  # otherwise years have more than seven digits
     kind = pa.timestamp(unit, zone)
     assert far_count(far_text(count, kind) + ("Z" if zone else ""), kind) == count
 

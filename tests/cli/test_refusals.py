@@ -1,4 +1,4 @@
-"""How refusals look on the command line, from a small daemon that refuses on demand."""
+"""Refusals on the command line, from a small daemon that refuses on demand."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""``ingester replicate status``: by reports, by states where nobody reports, and its exit code."""
+"""``ingester replicate status``: from reports, otherwise from states, and its exit code."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_where_nobody_reports_the_tables_states_are_shown_and_it_ends_with_1(
     assert "no primary key" in next(line for line in lines if line.startswith("notes"))
     assert "this version cannot read" in next(line for line in lines if line.startswith("strange"))
 
-    # A replicator that reports knows better; another origin's states are shown beside it.
+    # A replicator's report takes precedence; another origin's states are shown as well.
     tell(served, namespace, following(1), origin="pg")
     assert run("replicate", "status", namespace, "--origin", "pg").returncode == 0
     tell(served, namespace, following(1), origin="pg", state="ended", reason="the slot is lost")

@@ -23,8 +23,8 @@ TEXTS = [
 ]  # fmt: skip
 DAYS = [-(1 << 31), (1 << 31) - 1, 0, -1, None, -719_529, -719_528, 2_932_896, 2_932_897]
 TIMES = [-I64 - 1, I64, 0, -1, None, 1, 999_999, -62_135_596_800_000_001, 253_402_300_800_000_000]
-BERLIN_1880 = -2_840_140_800_000_000  # when its offset had seconds
-DST = 1_792_889_999_999_999  # within the hour that comes twice
+BERLIN_1880 = -2_840_140_800_000_000  # its offset had seconds then
+DST = 1_792_889_999_999_999  # within the repeated hour
 _SQL = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT"} | {
     "string": "VARCHAR", "bool": "BOOLEAN",
     "UINT8": "UTINYINT", "UINT16": "USMALLINT", "UINT32": "UINTEGER", "UINT64": "UBIGINT",
@@ -35,7 +35,7 @@ STRUCT = pa.struct(
 
 
 def all_types(unit: str) -> pa.Table:
-    """A column per type that tables keep, with the values that are hard to say."""
+    """Return a column per supported type, with the values that are hard to write."""
     columns: dict[str, pa.Array] = {"b": pa.array([True, False, None])}
     for bits in (8, 16, 32, 64):
         signed, unsigned = (1 << bits - 1) - 1, (1 << bits) - 1
@@ -102,7 +102,7 @@ def nested(unit: str) -> dict[str, pa.Array]:
 
 
 def plain(column: pa.Array) -> list[Any]:
-    """Values to compare: bits of numbers, counts of times, whatever Python has none for."""
+    """Return comparable values: floats as bits, times as integers."""
     kind, t = column.type, pa.types
     if t.is_floating(kind):
         bits = pc.if_else(pc.is_nan(column), pa.scalar(nan, kind), column)
@@ -137,7 +137,7 @@ def check_same(found: pa.Table, wanted: pa.Table) -> None:
 
 @pytest.fixture(scope="module", params=["us", "ns"])
 def source(request: pytest.FixtureRequest, served: Daemon) -> tuple[str, pa.Table]:
-    """The unit of a table ``all.UNIT`` and what it holds."""
+    """The unit of a table ``all.UNIT`` and its rows."""
     table = all_types(request.param)
     with Client(served.flight) as client:
         made(client, "all", request.param, table.schema, request.param)
@@ -151,7 +151,7 @@ def made(client: Client, namespace: str, name: str, schema: pa.Schema, unit: str
 
 
 def written(run: Run, unit: str, kind: str, path: Path, target: tuple[str, str]) -> None:
-    """Take the table out in a format, and write that to another table."""
+    """Export the table in a format, and write that to another table."""
     done = run("query", "all", unit, "--format", kind, "--output", path)
     assert done.returncode == 0, done.stderr
     done = run("write", *target, path)
@@ -179,7 +179,7 @@ def test_formats_that_carry_types_make_the_same_table(
     assert done.returncode == 0, done.stderr
     done = run("write", f"new-{kind}", unit, path)
     if unit == "ns":
-        # Nanoseconds that a table of microseconds would cut.
+        # A table of microseconds would truncate nanoseconds.
         check_refused(done, 1, "are not whole microseconds")
         return
     assert done.returncode == 0, done.stderr
@@ -191,7 +191,7 @@ def test_formats_that_carry_types_make_the_same_table(
 def test_texts_alone_make_a_table_that_says_the_same(
     run: Run, served: Daemon, source: tuple[str, pa.Table], tmp_path: Path, kind: str
 ) -> None:
-    """Types that a text does not tell, such as a number's width, become others that hold all."""
+    """Text does not tell some types, such as an integer's width: a wider type holds all values."""
     unit, table = source
     known = ["n", "b", "i64", "s", "day", "i53", "u32", "ls" if kind == "jsonl" else "f64"]
     if unit == "us":
@@ -237,7 +237,7 @@ def test_lines_of_json_are_json_for_every_reader(
 def test_duckdb_reads_the_same_values(
     run: Run, source: tuple[str, pa.Table], tmp_path: Path, kind: str
 ) -> None:
-    """All but times, of which some are beyond its reach, and what it takes as text."""
+    """All but times, some of which are out of DuckDB's range, and types that it reads as text."""
     unit, table = source
     kinds = {
         name: str(table.schema.field(name).type).replace("128", "")

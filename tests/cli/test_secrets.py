@@ -1,4 +1,4 @@
-"""One secret planted wherever a secret may stand, and looked for in everything that is said."""
+"""A secret is planted wherever one may be, and no output contains it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.cli.conftest import run_command
 
 SECRET = "hunter2-S3cr3t"
 GONE = "127.0.0.1:1"
-"""Where nobody listens."""
+"""An address where no process listens."""
 S3 = {
     "INGESTER_STORE": "s3://bucket/prefix",
     "INGESTER_STORE_OPTIONS__ENDPOINT_URL": f"http://{GONE}",
@@ -60,7 +60,7 @@ FILES = {
 
 
 def runs() -> Iterator[tuple[list[str], dict[str, str]]]:
-    """Commands that are given the secret, and what it stands in."""
+    """Commands that receive the secret, and its source."""
     yield ["config"], S3
     yield ["config", "--json"], {"INGESTER_STORE_OPTIONS": json.dumps(OPTIONS)}
     yield ["config"], {"INGESTER_STORE_OPTIONS": SECRET}

@@ -41,7 +41,7 @@ def environment(daemon: Daemon) -> dict[str, str]:
 
 
 def drawn(look: StatusLook, width: int, now: float = 0.0) -> list[str]:
-    """The lines of a screen of this width."""
+    """Return the lines of a screen of this width."""
     output = io.StringIO()
     console = Console(file=output, width=width, highlight=False, color_system=None)
     for each in screen(look, deque([1.0, 4.0, 8.0]), now, width):
@@ -112,7 +112,7 @@ def test_a_terminal_and_a_pipe_see_a_daemon_go_and_it_is_given_back(
         os.close(theirs)
         until(b"tested: ready")
         assert seen.startswith(b"\x1b[?1049h"), "its own screen"
-        # A terminal that cannot go back has one look after another, and nothing that acts on it.
+        # A terminal without cursor movement gets one report after another, without control codes.
         dumb, its_side = pty.openpty()
         asked, without = [*COMMAND, "--endpoint", daemon.flight], {"TERM": "dumb"}
         with subprocess.Popen(asked, stdout=its_side, env=environment(daemon) | without) as plain:
@@ -124,7 +124,7 @@ def test_a_terminal_and_a_pipe_see_a_daemon_go_and_it_is_given_back(
             assert (plain.wait(10), b"\x1b" in text) == (0, False)
         os.close(dumb)
         os.close(its_side)
-        # In a pipe each look is a line of JSON until a signal, also that of a daemon that is away.
+        # On a pipe each report is a line of JSON until a signal, also for an unreachable daemon.
         asked = [*COMMAND, "--json"]
         with subprocess.Popen(asked, stdout=subprocess.PIPE, env=environment(daemon)) as piped:
             assert piped.stdout is not None
@@ -144,7 +144,7 @@ def test_a_terminal_and_a_pipe_see_a_daemon_go_and_it_is_given_back(
     while select.select([ours], [], [], 0)[0]:
         try:
             seen += os.read(ours, 1 << 16)
-        except OSError:  # nobody holds the other side any more
+        except OSError:  # no process has the other side open any more
             break
     os.close(ours)
     assert seen.rstrip().endswith(b"\x1b[?1049l"), "the screen of before, and nothing said"

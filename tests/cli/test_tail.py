@@ -1,4 +1,4 @@
-"""``ingester tail`` and ``ingester log-level`` as a user runs them."""
+"""``ingester tail`` and ``ingester log-level`` as users run them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.drivers.waiting import until
 
 
 def told(process: subprocess.Popen[str], rows: int) -> list[Any]:
-    """The next rows that it prints."""
+    """Return the next rows that it prints."""
     assert process.stdout is not None
     return [json.loads(process.stdout.readline()) for _ in range(rows)]
 
@@ -35,7 +35,7 @@ def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: P
         return number
 
     def asked(daemon: Daemon) -> None:
-        """Wait until the tail has a call open; it misses no daemon that is back before it asks."""
+        """Wait until the tail has a call open, so that it notices the daemon's end."""
         with Client(daemon.flight) as client:
             until(lambda: client.status()["streams"]["waiting"] == 1, "the tail to have asked")
 
@@ -61,7 +61,7 @@ def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: P
                 daemon = daemon.again()
             number = write(daemon)
             assert told(process, 1) == [{"id": number}]
-            # A lost disk: what is taken before the tail asks again is shown, too.
+            # A lost disk: rows taken before the tail asks again are also shown.
             asked(daemon)
             process.send_signal(signal.SIGSTOP)
             daemon.kill()
@@ -121,7 +121,7 @@ def test_what_went_into_files_before_it_was_told_is_said(tmp_path: Path) -> None
             rows = [json.loads(process.stdout.readline())["id"]]
             while rows[-1] != 200_002:
                 rows.append(json.loads(process.stdout.readline())["id"])
-            # Either the answer was under way as a whole, or what it lacks is said.
+            # Either the answer was already complete, or its gap is reported.
             if len(rows) < 200_001 - 1:
                 assert "files of version" in process.stderr.readline()
             assert len(set(rows)) == len(rows)

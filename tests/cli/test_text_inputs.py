@@ -29,7 +29,7 @@ Read = Callable[..., pa.Table]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """What a file of this name with these bytes is read as."""
+    """Return the table read from a file with this name and content."""
 
     def rows(name: str, text: str | bytes, table: Any = None, **options: Any) -> pa.Table:
         path = tmp_path / name
@@ -133,7 +133,7 @@ def test_what_comes_late_in_a_file_counts_from_its_first_row(read: Read) -> None
     assert table.column("late").null_count == rows
     with pytest.raises(CommandFailed, match=rf"row {rows + 1:,}.*changed from number to string"):
         read("a.jsonl", '{"v":1,"w":12}\n' * rows + '{"v":"007"}\n')
-    # The last block has one of the columns alone.
+    # The last block has only one of the columns.
     table = read("a.jsonl", '{"v":1,"w":12}\n' * rows + '{"v":1.5}')
     assert table.schema.types == [pa.float64(), pa.int64()]
     assert table.num_rows == rows + 1

@@ -1,4 +1,4 @@
-"""``ingester tokens``: made, listed, revoked; the file is whole and private whatever happens."""
+"""``ingester tokens``: create, list and revoke; the file stays complete and private in any case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a writer sends, in which order, and when it waits."""
+"""The batches of a writer: content, order, and waits."""
 
 import threading
 

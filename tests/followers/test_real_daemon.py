@@ -22,7 +22,7 @@ OPTIONS = FollowOptions(wait_s=0.5, room=1)
 
 
 def rows_of(client: Client, table: str, **asked: Any) -> Counter[Any]:
-    """Return the table's rows in the form of a sink in memory."""
+    """Return the table's rows in the form of an in-memory sink."""
     found = client.query("n", table, **asked)
     names = found.column_names
     return Counter(

@@ -1,6 +1,6 @@
 """``python -m tests.push``: good and bad pushes to three regions, with Spark and kills; a drawing.
 
-``--picture FILE`` draws the first two pushes, of which nobody is killed.
+``--picture FILE`` draws the first two pushes, which run without kills.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.push.campaign import Campaign, Report
 from tests.push.picture import drawing
 
 DELAY_S = 4.0
-"""Between regions; so long that it is seen in a drawing."""
+"""Between regions; long enough to be visible in a drawing."""
 TITLE = "Two pushes through three regions"
 TEXT = (
     "A good push goes live in three regions one after another, as the delay between them allows."
@@ -22,7 +22,7 @@ TEXT = (
 
 
 def main() -> None:
-    """Push, kill, and print what came out."""
+    """Push, kill, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def tell(report: Report) -> None:
-    """Print what happened."""
+    """Print the counts of pushes, kills and answers."""
     print("pushes:", dict(report.pushes))
     print("killed:", dict(report.kills))
     print("where regions stood then:", dict(sorted(report.stages.items())))

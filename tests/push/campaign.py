@@ -1,9 +1,9 @@
-"""Pushes one after another, good and bad, whose leaders and jobs are killed on the way.
+"""Good and bad pushes one after another, whose leaders and jobs are killed.
 
-    push ─▶ [ job and leader, killed at some change, and begun again ] until it is over ─▶ judge
+    push ─▶ [ job and leader, killed at some change, and restarted ] until it is over ─▶ judge
 
-Law of this file: whoever was killed, a good push is live in every region, and a bad one in none.
-Readers and writers go on all the time, and none of them may fail.
+Whichever process is killed, a good push goes live in every region and a bad one in none. Readers
+and writers run all the time, and none of them may fail.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from tests.push.world import World, three_regions
 
 OVER_WITHIN_S = 90.0
 SPARK_S = 300.0
-"""Spark takes its time to start, and is started again when it was killed."""
+"""Spark starts slowly, and starts again after each kill."""
 KILLS = (3, 8)
-"""So many processes are killed in one push, at least and at most."""
+"""The least and the most kills in one push."""
 
 
 @dataclass
 class Report:
-    """What happened."""
+    """The counts and records of a campaign."""
 
     pushes: Counter[str] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
-    """By who was killed, and before or after which change."""
+    """By process, and by the change before or after the kill."""
     stages: Counter[str] = field(default_factory=Counter)
-    """By where the regions stood when a process was killed."""
+    """By the regions' statuses at the kill."""
     records: dict[str, PushRecord] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     answers: dict[str, Counter[int]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Campaign:
     # ------------------------------------------------------------------------------- pushes
 
     def begin(self, *, spark: bool = False) -> None:
-        """Push the first edition, which makes the table, and begin to read and write."""
+        """Push the first edition, which creates the table, and start readers and writers."""
         self.push(kills=0)
         for stream in self._streams.values():
             stream.begin()
@@ -106,7 +106,7 @@ class Campaign:
             reader.begin()
 
     def push(self, kills: int, *, bad: bool = False, spark: bool = False) -> PushRecord:
-        """Push an edition, and see it end as it should; so many processes are killed on the way."""
+        """Push an edition with ``kills`` kills, and check that it ends correctly."""
         self._edition += 1
         push_id = f"{'bad' if bad else 'good'}-{self._edition}"
         start_job = self._starter.spark_job if spark else self._starter.job
@@ -136,13 +136,13 @@ class Campaign:
         return record
 
     def push_and_kill(self, kills: int, *, spark: bool = False) -> None:
-        """Push good editions and bad ones until so many processes were killed."""
+        """Push good and bad editions until ``kills`` processes were killed."""
         while (left := kills - self.report.kills.total()) > 0:
             some = min(left, self._rng.randint(*KILLS))
             self.push(some, bad=self._rng.random() < 0.4, spark=spark and self._rng.random() < 0.3)
 
     def _look(self, running: dict[str, Running], left: set[str], push_id: str) -> None:
-        """Take those who have ended out; a job that was not killed is not begun again."""
+        """Remove ended processes; a job that ended by itself is not restarted."""
         for who, process in list(running.items()):
             if not process.has_ended():
                 continue
@@ -154,7 +154,7 @@ class Campaign:
             self.report.stages.update(self._standing(push_id))
 
     def finish(self) -> Report:
-        """End readers and writers, and return what happened."""
+        """Stop readers and writers, and return the report."""
         for reader in self._readers:
             reader.end()
             self.report.answers[reader.name] = reader.editions
@@ -189,7 +189,7 @@ class Campaign:
         self._check()
 
     def _compare(self, name: str, endpoint: str, good: int) -> None:
-        """Every row that was acknowledged is there once, in memory and then in files."""
+        """Check that each acknowledged row is present once, in memory and after a flush."""
         must, may = self._streams[name].bounds()
         with Client(endpoint) as client:
             until(
@@ -211,7 +211,7 @@ class Campaign:
             stream.check()
 
     def _stuck(self, push_id: str, running: dict[str, Running]) -> str:
-        """Say where the push stands, and where its leader is."""
+        """Describe the push's state and its leader's stacks."""
         if "leader" in running:
             running["leader"].tell_stacks()
         said = self._starter.log.read_text()[-6000:]
@@ -242,7 +242,7 @@ def _told(record: PushRecord) -> str:
 def _filled(reader: Reader) -> bool:
     try:
         reader.ask()
-    except Exception:  # the first fill is not over
+    except Exception:  # the first fill is not complete
         return False
     reader.editions.clear()
     return True

@@ -1,7 +1,7 @@
-"""A store in which this very process ends by ``kill -9``, before or right after one of its changes.
+"""A store in which this process ends by ``kill -9``, before or right after one of its changes.
 
-All stores that share a :class:`Death` count together, whichever thread uses them. What is put there
-again and again for others to see does not count.
+All stores that share a :class:`Death` count together, across threads. Repeated status writes do
+not count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from persist.store import ObjectStore, PutInfo
 
 
 class Death:
-    """The end of this process, at its n-th change in a store; never where that is 0."""
+    """The end of this process at its n-th change in a store; never for 0."""
 
     def __init__(self, at: int, *, done: bool) -> None:
         self._left = at
@@ -29,7 +29,7 @@ class Death:
         self._lock = threading.Lock()
 
     def change(self, path: str, call: Callable[[], PutInfo]) -> PutInfo:
-        """Make a change, unless it is the one before which the process ends."""
+        """Make a change, unless the process ends before it."""
         if path.startswith(f"{STATUSES}/") or path.endswith(f"/{LEADER}"):
             return call()
         with self._lock:
@@ -44,7 +44,7 @@ class Death:
 
 
 class DyingStore:
-    """Passes everything on, but that a change may be the last one."""
+    """A store that passes every call on; one of the changes may be the last."""
 
     def __init__(self, inner: ObjectStore, death: Death) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""What a push job does, without Spark: it begins the push, and writes its rows when it is time.
+"""A push job without Spark: it begins the push, and writes its rows once the versions exist.
 
 python -m tests.push.job CONFIG PUSH_ID EDITION good|bad DIE_AT before|after
 """
@@ -31,7 +31,7 @@ PARTITIONS = ("bucket(2, host)",)
 
 
 def main(file: str, push_id: str, number: str, how: str, at: str, when: str) -> None:
-    """Begin the push, if it was not, and see to it that its data is there."""
+    """Begin the push unless it has begun, and make sure that its data exists."""
     config = read_push_config(file)
     regions = regions_of(config, Death(int(at), done=when == "after"))
     pushes = PushStore(regions[config.names[0]].home.store)
@@ -55,7 +55,7 @@ def _new(config: PushConfig, push_id: str) -> PushRecord:
 
 
 def _write(record: PushRecord, regions: dict[str, StoreRegion], rows: pa.Table) -> None:
-    """Write into the first region, and put the same files into all others."""
+    """Write to the first region, and copy the same files to all others."""
     first, *others = [regions[name] for name in record.order.regions]
     store, root = first.place(record)
     sink = FileSink(store, root, first.definition(record), "push", "job")

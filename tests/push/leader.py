@@ -1,4 +1,4 @@
-"""A controller in a process of its own, which ends when the push is over, or is killed before.
+"""A controller in its own process, which ends with the push unless it is killed before.
 
 python -m tests.push.leader CONFIG PUSH_ID DIE_AT before|after
 """
@@ -27,7 +27,7 @@ HEARTBEAT = Heartbeat(every=timedelta(seconds=0.2), gone_after=timedelta(seconds
 
 
 def leadership_of(config: PushConfig, death: Death) -> Leadership:
-    """Return what it takes to lead pushes, over stores in which this process may end."""
+    """Return what a leader of pushes needs, over stores in which this process may end."""
     return Leadership(
         store=_dying(RegionStore.open(config.regions[0]), death).store,
         controller=controller_name(),
@@ -40,7 +40,7 @@ def leadership_of(config: PushConfig, death: Death) -> Leadership:
 
 
 def regions_of(config: PushConfig, death: Death) -> dict[str, StoreRegion]:
-    """Return the regions, over such stores."""
+    """Return the regions, over the same kind of stores."""
     found = open_regions(config.regions)
     for region in found.values():
         region.home = _dying(region.home, death)
@@ -53,9 +53,9 @@ def _dying(store: RegionStore, death: Death) -> RegionStore:
 
 
 def main(file: str, push_id: str, at: str, when: str) -> None:
-    """Lead what nobody leads, until the push is over."""
+    """Lead pushes without a leader until this push is over."""
     configure_logs()
-    faulthandler.register(signal.SIGUSR1)  # where it is, for whoever finds it stuck
+    faulthandler.register(signal.SIGUSR1)  # prints the stacks of a stuck leader
     config = read_push_config(file)
     place = leadership_of(config, Death(int(at), done=when == "after"))
     stop = threading.Event()

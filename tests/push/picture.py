@@ -1,6 +1,6 @@
-"""A push as a drawing, from its record: where each region stood over time, and what hooks said.
+"""A push as a drawing from its record: each region's status over time, and the hooks' answers.
 
-Law of this file: pure; the same records give the same drawing, byte by byte.
+The functions are pure: equal records give byte-identical drawings.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ LANE, BAR = 44, 24
 TITLE, AXIS = 66, 34
 _STATUS = re.compile(f"({'|'.join(status.value for status in Status)})\\b")
 _CLASS = re.compile(r"\w+(\.\w+)+:(?=[A-Za-z_])")
-"""The module before a class."""
+"""The module in front of a class name."""
 _SAID = re.compile(r"(?P<method>\w+): (?P<hook>\S+): (?P<decision>wait|abort|rollback)\b")
 _WIDE, _NARROW = 7.2, 5.8
-"""The width of a letter in a bar, and below it."""
+"""The width of a letter within a bar, and below it."""
 _MOMENT = timedelta(milliseconds=1)
 TAIL = 1.15
-"""So much longer than the push is the time that is drawn."""
+"""The drawn time as a multiple of the push's duration."""
 LONGEST = 120
-"""A note has so many letters at most."""
+"""The most letters of a note."""
 STYLE = """
     .card { fill: #ffffff; stroke: #d0d7de; }
     text { fill: #1f2328; font-size: 13px; }
@@ -56,7 +56,7 @@ STYLE = """
 
 
 class Span(NamedTuple):
-    """A status of a region, and from when to when it had it, in seconds from the begin."""
+    """A region's status with its start and end, in seconds since the push began."""
 
     status: str
     begin_s: float
@@ -64,7 +64,7 @@ class Span(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A hook that did not say proceed."""
+    """A hook's answer other than proceed."""
 
     at_s: float
     hook: str
@@ -72,7 +72,7 @@ class Mark(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """What is drawn of one region."""
+    """The drawn data of one region."""
 
     name: str
     spans: tuple[Span, ...]
@@ -80,7 +80,7 @@ class Lane(NamedTuple):
 
 
 def lane(record: PushRecord, name: str, end: datetime) -> Lane:
-    """Return the way of a region through a push that is drawn until ``end``."""
+    """Return a region's statuses through a push that is drawn until ``end``."""
     began = record.began_at
     steps: list[tuple[str, float]] = [(Status.STARTED.value, 0.0)]
     marks = []
@@ -98,7 +98,7 @@ def lane(record: PushRecord, name: str, end: datetime) -> Lane:
 
 
 def drawing(title: str, text: str, pushes: Sequence[tuple[str, PushRecord]]) -> str:
-    """Return an SVG of pushes that are over, one below another, each with a heading."""
+    """Return an SVG of finished pushes, one below another, each with a heading."""
     parts: list[str] = []
     top = 0
     for heading, record in pushes:
@@ -123,7 +123,7 @@ def drawing(title: str, text: str, pushes: Sequence[tuple[str, PushRecord]]) -> 
 
 
 def _push(heading: str, record: PushRecord, top: int) -> tuple[list[str], int]:
-    """The elements of one push, and their height."""
+    """Return the elements of one push, and their height."""
     assert record.ended_at is not None
     end = record.began_at + max(record.ended_at - record.began_at, _MOMENT) * TAIL
     total_s = (end - record.began_at).total_seconds()
@@ -167,7 +167,7 @@ def _lane(drawn: Lane, y: int, scale: float) -> list[str]:
 
 
 def _labels(marks: Sequence[Mark], y: int, scale: float) -> list[str]:
-    """What hooks have said, each once; where there is no room for all, the last ones."""
+    """Return each answer of hooks once; if space is short, only the last ones."""
     first: dict[str, float] = {}
     for mark in marks:
         first.setdefault(f"{mark.hook}: {mark.decision}", LEFT + mark.at_s * scale + 7)
@@ -185,7 +185,7 @@ def _cut(text: str) -> str:
 
 
 def _round_step(total_s: float) -> float:
-    """A pause between two ticks that gives at most a dozen of them."""
+    """Return an interval between ticks that gives at most a dozen of them."""
     for step_s in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0):
         if total_s / step_s <= 12:
             return step_s

@@ -1,10 +1,10 @@
-"""The processes that a push needs, started again and again: its job, and who leads it.
+"""The processes of a push, started again and again: its job and its leader.
 
     job      begins the push and writes its rows: ``tests.push.job``, or Spark's own
     leader   an ``ingester.pushes`` controller: ``tests.push.leader``
 
-One that is to die does so by ``kill -9``: by itself at some change in a store, or, as Spark's does
-not know of that, some time after its start.
+A process ends by ``kill -9``: it kills itself at some change in a store. Spark's job cannot do
+so and is killed some time after its start.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.push.job import PARTITIONS, REPLAY
 from tests.push.rows import NAMESPACE, TABLE, edition
 
 CHANGES = {"leader": 30, "job": 18}
-"""A process that is to die does so at one of its first changes: a push takes about a hundred."""
+"""A process ends at one of its first changes: a push takes about a hundred."""
 SPARK_LIVES_S = (3.0, 25.0)
-"""And a job of Spark's at some time after its start."""
+"""The range of times after which a Spark job is killed."""
 
 
 class Running:
@@ -40,10 +40,10 @@ class Running:
         self._kill_at = kill_at
 
     def has_ended(self) -> bool:
-        """Return whether it has ended; one whose time has come is killed.
+        """Return whether the process has ended; kill it first if its time has come.
 
         Raises:
-            AssertionError: it has failed by itself.
+            AssertionError: the process failed by itself.
         """
         is_due = self._kill_at is not None and time.monotonic() > self._kill_at
         if is_due and self._process.poll() is None:
@@ -61,12 +61,12 @@ class Running:
         return True
 
     def tell_stacks(self) -> None:
-        """Have a leader write into its log where its threads are."""
+        """Let a leader write its threads' stacks to its log."""
         self._process.send_signal(signal.SIGUSR1)
         time.sleep(1.0)
 
     def end(self) -> None:
-        """Kill it, if it is still there."""
+        """Kill the process if it still runs."""
         self._process.kill()
         self._process.wait()
         if self._process.stdout is not None:
@@ -74,7 +74,7 @@ class Running:
 
 
 class Starter:
-    """Starts processes of pushes by one configuration; their logs are in a file of the folder."""
+    """Starts processes of pushes with one configuration; their logs are in a file of the folder."""
 
     def __init__(self, config_file: Path, rng: random.Random) -> None:
         self.log = config_file.with_name("processes.stderr")
@@ -122,7 +122,7 @@ class Starter:
 
 
 def _kind(said: str) -> str:
-    """``killed after <path>`` without what differs from push to push."""
+    """Return ``killed after <path>`` without the parts that differ from push to push."""
     _, when, path = said.splitlines()[0].split(" ", 2)
     parts = path.split("/")
     if parts[0].startswith("_"):

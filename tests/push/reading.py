@@ -1,12 +1,12 @@
-"""Readers that ask all the time, each in its own way, and judge every answer.
+"""Readers that query continuously, each in its own way, and judge every answer.
 
     by daemon   Client.query
-    by store    the files that the manifest of the version that counts lists
+    by store    the files that the current version's manifest lists
     by DuckDB   the file of a follower
-    by Spark    read_table, now and then
+    by Spark    read_table, from time to time
 
-Law of this file: an answer that is not of one version, not whole, or not there at all, ends the
-show. What a reader has seen of an edition does not go away while the edition is there.
+An answer that mixes versions, is incomplete or fails ends the run. Rows of an edition that a
+reader has seen do not disappear while the edition is current.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Read = Callable[[], pa.Table]
 
 
 class Reader:
-    """One reader in a thread of its own; ``read`` gives it an answer."""
+    """One reader in its own thread; ``read`` returns an answer."""
 
     def __init__(self, name: str, read: Read, every_s: float = 0.1) -> None:
         self.name = name
         self.editions: Counter[int] = Counter()
-        """How many answers there were of each edition."""
+        """The number of answers from each edition."""
         self._read = read
         self._every_s = every_s
         self._last: Seen | None = None
@@ -49,23 +49,23 @@ class Reader:
         self._thread = threading.Thread(target=self._run, daemon=True, name=name)
 
     def begin(self) -> None:
-        """Ask from now on."""
+        """Start to query."""
         self._thread.start()
 
     def end(self) -> None:
-        """Ask nothing more, and raise what has gone wrong."""
+        """Stop, and raise any failure."""
         self._end.set()
         if self._thread.is_alive():
             self._thread.join(60)
         self.check()
 
     def check(self) -> None:
-        """Raise what has gone wrong."""
+        """Raise any failure."""
         if self._failure is not None:
             raise AssertionError(f"{self.name}: {self._failure}") from self._failure
 
     def ask(self) -> Seen:
-        """Ask once, and judge the answer."""
+        """Query once, and judge the answer."""
         found = seen(self._read())
         last, self._last = self._last, found
         if last is not None and last.edition == found.edition:
@@ -84,13 +84,13 @@ class Reader:
 
 
 def by_daemon(endpoint: str) -> Read:
-    """Ask a daemon, over one connection."""
+    """Query a daemon over one connection."""
     client = Client(endpoint)
     return lambda: client.query(NAMESPACE, TABLE, COLUMNS)
 
 
 def by_store(store: ObjectStore) -> Read:
-    """Read the files of the version that counts, as they are listed at one moment."""
+    """Read the files of the current version, as its manifest lists them at one moment."""
 
     def read() -> pa.Table:
         manifest = Manifest(store, NAMESPACE, TABLE)
@@ -104,7 +104,7 @@ def by_store(store: ObjectStore) -> Read:
 
 
 def by_duckdb(file: Path) -> Read:
-    """Read the copy of a follower, which is closed again at once."""
+    """Read a follower's copy, and close it at once."""
 
     def read() -> pa.Table:
         with open_copy(file) as reader:
@@ -116,7 +116,7 @@ def by_duckdb(file: Path) -> Read:
 
 
 def by_spark(spark: SparkSession, region: RegionSettings) -> Read:
-    """Read the table of a region with Spark."""
+    """Read a region's table with Spark."""
 
     def read() -> pa.Table:
         frame = read_table(

@@ -1,7 +1,7 @@
-"""The rows of the show: editions that pushes bring, and rows that are streamed between them.
+"""The rows of a run: pushed editions, and rows streamed between them.
 
-An edition has ``PUSHED`` rows, all of one number; streamed rows have the edition 0 and a number of
-their own. So an answer tells by itself which version it is of, and whether it is whole.
+An edition has ``PUSHED`` rows, all with its number; streamed rows have the edition 0 and numbers
+of their own. An answer alone thus shows which version it is from, and whether it is complete.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ NAMESPACE, TABLE = "shop", "visits"
 PUSHED = 1000
 """Rows of an edition."""
 COLUMNS = ["edition", "id"]
-"""What readers ask for."""
+"""The columns that readers query."""
 SCHEMA = pa.schema(
     [("edition", pa.int64()), ("id", pa.int64()), ("host", pa.string()), ("price", pa.float64())]
 )
 
 
 def edition(number: int, *, bad: bool = False) -> pa.Table:
-    """Return the rows of an edition; of a bad one the column ``price`` is null."""
+    """Return the rows of an edition; in a bad one the column ``price`` is null."""
     ids = range(PUSHED)
     columns = {
         "edition": [number] * PUSHED,
@@ -36,7 +36,7 @@ def edition(number: int, *, bad: bool = False) -> pa.Table:
 
 
 def streamed(numbers: range) -> pa.RecordBatch:
-    """Return rows as a client streams them, one of each number."""
+    """Return rows as a client streams them, one per number."""
     columns = {
         "edition": [0] * len(numbers),
         "id": list(numbers),
@@ -47,21 +47,21 @@ def streamed(numbers: range) -> pa.RecordBatch:
 
 
 class Seen(NamedTuple):
-    """What an answer has: one whole edition, and streamed rows."""
+    """The content of an answer: one complete edition, and streamed rows."""
 
     edition: int
     streamed: frozenset[int]
 
 
 class Mixed(AssertionError):
-    """An answer is not of one version, or not whole, or has a row twice."""
+    """An answer mixes versions, is incomplete, or has a row twice."""
 
 
 def seen(answer: pa.Table) -> Seen:
-    """Return what an answer has.
+    """Return the content of an answer.
 
     Raises:
-        Mixed: it has rows of two editions, or some of one only, or one of them twice.
+        Mixed: it has rows of two editions, only part of one, or a row twice.
     """
     editions = answer["edition"].to_numpy()
     ids = answer["id"].to_numpy()

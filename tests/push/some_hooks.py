@@ -1,4 +1,4 @@
-"""The hooks of the show, beside those that ship."""
+"""The hooks of a run, in addition to the shipped ones."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from ingester.pushes.shipped import StatisticsCheck
 
 
 class StatisticsBeforeTheRest(StatisticsCheck):
-    """Lets the first region try a version out, and compares the versions before all others."""
+    """Lets the first region try a version, and compares the versions before all others."""
 
     def pre_version_swap(self, context: HookContext) -> Answer:
-        """Compare, but for the region that goes first."""
+        """Compare, except for the first region."""
         if context.region == context.regions[0].name:
             return PROCEED
         return super().pre_version_swap(context)

@@ -1,8 +1,8 @@
-"""Rows that are streamed into a region all the time, and which of them have to be there.
+"""Rows streamed into a region all the time, and which of them an answer must have.
 
-A version that a push makes has the rows that were streamed since it was begun; a version that
-counts again after a rollback has all that it had, and what was streamed meanwhile. A row that was
-sent while the version was being made may be on either side.
+A pushed version has the rows streamed since the push began; a version that is current again
+after a rollback has all its old rows, and those streamed meanwhile. A row sent while the version
+was being created may be on either side.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BATCH = 3
 
 
 class Sent(NamedTuple):
-    """A batch that was acknowledged."""
+    """An acknowledged batch."""
 
     rows: range
     sent_at: datetime
@@ -30,14 +30,14 @@ class Sent(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Streamed rows that have to be in a region, and those that may be."""
+    """The streamed rows that a region must have, and those that it may have."""
 
     must: frozenset[int]
     may: frozenset[int]
 
 
 class Streaming:
-    """A client that writes into one region, until it is told to pause or to end."""
+    """A client that writes to one region until it is paused or stopped."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
@@ -50,12 +50,12 @@ class Streaming:
         self._thread = threading.Thread(target=self._run, daemon=True, name="streaming")
 
     def begin(self) -> None:
-        """Write from now on."""
+        """Start to write."""
         self._go.set()
         self._thread.start()
 
     def pause(self) -> None:
-        """Return when all that was sent is acknowledged; nothing more is sent."""
+        """Stop sending, and return when all sent rows are acknowledged."""
         self._go.clear()
         assert self._idle.wait(60), "a write was not answered within a minute"
         self.check()
@@ -66,24 +66,24 @@ class Streaming:
         self._go.set()
 
     def end(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         self._end.set()
         self._go.set()
         if self._thread.is_alive():
             self._thread.join(60)
 
     def check(self) -> None:
-        """Raise what has gone wrong; no write may fail."""
+        """Raise any failure; no write may fail."""
         if self._failure is not None:
             raise AssertionError(f"a write failed: {self._failure}") from self._failure
 
     @property
     def rows(self) -> int:
-        """So many rows are acknowledged."""
+        """The number of acknowledged rows."""
         return sum(len(each.rows) for each in self._sent)
 
     def pushed(self, record: PushRecord, region: str) -> None:
-        """Take note of a push that is over: where it is live, its version has what came since."""
+        """Record a finished push: where it is live, it has all rows since its start."""
         if record.region(region).status is not Status.SERVING:
             return
         since = Status.WRITING if record.plan.replay_since else Status.SERVING
@@ -91,7 +91,7 @@ class Streaming:
         self._from = (record.began_at, at[0])
 
     def bounds(self) -> Bounds:
-        """Return what has to be in the region now, and what may be there."""
+        """Return the rows that the region must have now, and those that it may have."""
         sent = list(self._sent)
         if self._from is None:
             everything = frozenset(row for each in sent for row in each.rows)

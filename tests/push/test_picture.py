@@ -1,4 +1,4 @@
-"""The drawing of a push says what its record says."""
+"""The drawing of a push shows what its record says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.pushes.world import Life, ScriptedPanel, World, in_order, quick_store
 
 
 def a_bad_push() -> PushRecord:
-    """One that waits a minute, and is rolled back from its second region."""
+    """Return a push that waits a minute and is rolled back from its second region."""
     panel = ScriptedPanel()
     panel.say("pre_version_swap", wait("soon"), rollback("a & <b>"), region="b")
     with quick_store() as store:

@@ -1,4 +1,4 @@
-"""The judge of the show's answers finds what is planted."""
+"""The judge of answers finds planted faults."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_pushes_end_as_they_should_whoever_is_killed_and_every_answer_is_of_one_
     assert report.pushes == {"SERVING": 2, "ROLLED_BACK": 1}
     assert report.kills.total() >= 4, "some have ended before their time came"
     assert all(report.rows.values())
-    # The first region has served the bad edition, and no other one has.
+    # Only the first region has served the bad edition.
     served = {name: set(editions) for name, editions in report.answers.items()}
     assert served["eu by daemon"] == {1, 2, 3}
     assert served["us by daemon"] == served["asia by daemon"] == {1, 2}

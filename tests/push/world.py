@@ -1,6 +1,6 @@
 """Three regions with real parts: three stores, one of them S3, three daemons, a DuckDB follower.
 
-eu     a folder      goes first: what is bad is found out there
+eu     a folder      goes first: bad editions are found here
 us     S3
 asia   a folder      a follower keeps a copy in DuckDB
 """
@@ -46,7 +46,7 @@ wait_interval = "{wait}s"
 
 
 class RegionParts(NamedTuple):
-    """One region as it runs."""
+    """The running parts of one region."""
 
     name: str
     store: ObjectStore
@@ -54,7 +54,7 @@ class RegionParts(NamedTuple):
 
 
 class World(NamedTuple):
-    """All that runs, and the configuration of pushes to it."""
+    """Everything that runs, and the configuration of pushes to it."""
 
     folder: Path
     regions: tuple[RegionParts, ...]
@@ -62,7 +62,7 @@ class World(NamedTuple):
 
     @property
     def config(self) -> PushConfig:
-        """The configuration, as its file has it."""
+        """The configuration, read from its file."""
         return read_push_config(self.config_file)
 
     @property
@@ -71,7 +71,7 @@ class World(NamedTuple):
         return self.folder / "copy.duckdb"
 
     def follower(self) -> subprocess.Popen[bytes]:
-        """Start the follower of the last region; who calls this kills it."""
+        """Start the follower of the last region; the caller kills it."""
         command = [sys.executable, "-m", "tests.followers.follower_process"]
         endpoint = self.regions[-1].daemon.flight
         with (self.folder / "follower.stderr").open("ab") as stderr:
@@ -85,7 +85,7 @@ class World(NamedTuple):
 
 @contextmanager
 def three_regions(folder: Path, delay_s: float = DELAY_S) -> Iterator[World]:
-    """Run the regions within the ``with`` block; what is left of them is in the folder."""
+    """Run the regions within the ``with`` block; their data stays in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         s3 = stack.enter_context(S3Server.start())
@@ -116,7 +116,7 @@ def three_regions(folder: Path, delay_s: float = DELAY_S) -> Iterator[World]:
 
 
 def _settle(endpoint: str) -> None:
-    """Ask a daemon for followers: its first answer waits for those who have not called yet."""
+    """Ask a daemon for followers: its first answer waits for those that have not called yet."""
     with Client(endpoint) as client:
         client.create_table(NAMESPACE, "settled", SCHEMA)
         client.action("followers", {"namespace": NAMESPACE, "table": "settled"})

@@ -46,7 +46,7 @@ Places = Callable[..., Leadership]
 
 @pytest.fixture
 def place(world: World, store: ObjectStore, panel: ScriptedPanel) -> Places:
-    """Return what a controller needs to lead, under a name."""
+    """Return a function that gives a named controller its leadership."""
 
     def made(name: str = "one", at: ObjectStore = store) -> Leadership:
         return Leadership(

@@ -1,5 +1,4 @@
-"""Several hooks in a step are called in order; the first abort or rollback wins, wait beats
-proceed.
+"""Hooks of a step are called in order; the first abort or rollback wins, wait beats proceed.
 
 Some cases are bugs of similar systems: a failing check did not count while another one was still
 waiting (Argo Rollouts 1411), a check that timed out counted as good (1329), a check was never
