@@ -7,8 +7,8 @@ A segment is one header block, then records back to back, then zeros::
     | segment header | record | record | ... |  seal  |      zeros      |
     +----------------+--------+--------+-----+--------+- - - - - - - - -+
 
-The zeros after a seal are cut once other segments are open. A crash, a full disk or a stop may come
-first, so a sealed segment is whole with any number of them; other bytes there are damage.
+The zeros after a seal are cut off once other segments are open. A crash, a full disk or a stop may
+come first, so any number of zeros is valid after a seal; other bytes there are damage.
 
     segment header (little-endian, one 512-byte sector, so that it is written whole)
       0  magic            8 bytes  "INGSTLOG"
@@ -143,7 +143,7 @@ class Body(NamedTuple):
 
 
 class LogFileName(NamedTuple):
-    """A name in the log's folder that is ours: the segment's number, and the suffix."""
+    """The parsed name of one of the log's files: the segment's number, and the suffix."""
 
     number: int
     suffix: str | None
@@ -176,9 +176,8 @@ def record_bytes(length: int) -> int:
 def make_body(parts: Iterable[Buffer]) -> Body:
     """The payload that `parts` form together.
 
-    Small payloads are copied into one piece, large ones referenced. The checksum releases the
-    interpreter only for very large parts: for smaller ones, getting it back takes longer than the
-    checksum.
+    Small payloads are copied into one piece, large ones referenced. The checksum releases the GIL
+    only for very large parts: for smaller ones, reacquiring it takes longer than the checksum.
     """
     views = [memoryview(part) for part in parts]
     flat = [
@@ -220,7 +219,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
 
 
 def decode_segment_header(block: Buffer) -> SegmentHeader | Mismatch:
-    """The header in the first bytes of a segment, or why there is none."""
+    """The header in the first bytes of a segment, or why they are not a header."""
     data = bytes(block)
     if len(data) < SEGMENT_HEADER_BYTES:
         return Mismatch(f"a header of {SEGMENT_HEADER_BYTES} bytes", f"{len(data)} bytes")
@@ -234,7 +233,7 @@ def decode_segment_header(block: Buffer) -> SegmentHeader | Mismatch:
     body, (stored,) = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])
     if (actual := crc32c(body)) != stored:
         return Mismatch(f"header CRC-32C {stored:08x}", f"{actual:08x}")
-    # The checksum is right, so no crash caused this; it is reported all the same.
+    # The checksum is right, so no crash caused this. It is reported as a mismatch all the same.
     if id_length > MAX_ID_BYTES or incarnation_length > MAX_INCARNATION_BYTES:
         return Mismatch("names of at most 255 and 128 bytes", f"{id_length}, {incarnation_length}")
     middle = _SEGMENT.size + id_length
@@ -257,7 +256,7 @@ def encode_record_header(number: int, offset: int, header: RecordHeader) -> byte
 
 
 def decode_record_header(number: int, offset: int, block: Buffer) -> RecordHeader | None:
-    """The record header in `block`; None if it is none of this segment at this offset."""
+    """The record header in `block`; None if it is not valid for this segment and offset."""
     if memoryview(block).nbytes < RECORD_HEADER_BYTES:
         return None
     magic, kinds, length, first_seq, synced_to, payload_crc, crc = _RECORD.unpack_from(block)
@@ -269,7 +268,7 @@ def decode_record_header(number: int, offset: int, block: Buffer) -> RecordHeade
     if crc32c(placed) != crc:
         return None
     if kinds & _KIND_MASK != RecordKind.OPERATION:
-        # Not split: a newer version may use the upper half of another kind.
+        # Not split: a newer version may use the upper bits of kinds other than OPERATION.
         return RecordHeader(kinds, length, first_seq, synced_to, payload_crc)
     operations = (kinds >> _KIND_BITS) + 1
     return RecordHeader(RecordKind.OPERATION, length, first_seq, synced_to, payload_crc, operations)

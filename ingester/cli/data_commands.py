@@ -94,12 +94,12 @@ def write(
     """Write files to a table and print what was acknowledged.
 
     CSV and JSON lines take their types from the table, if it exists. Otherwise types are inferred
-    such that every value fits: from the whole of a file, or from the first 4 MiB of a pipe.
+    so that every value fits: from a whole file, or from the first 4 MiB of a pipe.
 
-    With --origin and --first-sequence a command can be repeated, with any batch size, and also
-    after the file has grown (of several files, the last): rows that are already in the table are
-    not written again, and a last CSV line without a line end is left out. Sequences are row
-    numbers, so do not use an origin to which another program gives sequences.
+    With --origin and --first-sequence a command can be repeated safely, even with another batch
+    size or after the last file has grown: rows that are already in the table are not written again,
+    and a last CSV line without a line end is left out. Sequences are row numbers, so do not share
+    the origin with a program that numbers differently.
     """
     from .input.source import text_options
     from .write import WriteArguments, write_files
@@ -135,14 +135,16 @@ def create(
     ] = None,
     primary_key: Annotated[
         str | None,
-        typer.Option("--primary-key", help="Key columns: a,b. A row replaces the one of its key."),
+        typer.Option(
+            "--primary-key", help="Key columns: a,b. A row replaces the row with its key."
+        ),
     ] = None,
     partition_by: Annotated[
         str | None,
         typer.Option(
             "--partition-by",
             help="Partitioning, such as 'day(time), bucket(16, host)'; '' for none. Default:"
-            " day(time), if the table has a column time.",
+            " day(time), if there is a timestamp column named time.",
         ),
     ] = None,
     sort_by: Annotated[

@@ -1,4 +1,4 @@
-"""``pushes list | show``: pushes as they are stored; nothing is written."""
+"""``pushes list | show``: prints stored pushes; writes nothing."""
 
 import sys
 import time
@@ -22,7 +22,7 @@ LOOK_EVERY_S = 1.0
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Turn errors of configurations, pushes and stores into failures of the command."""
+    """Translate errors of configurations, pushes and stores into :class:`CommandFailed`."""
     try:
         yield
     except (PushConfigError, HookConfigError) as exc:
@@ -38,7 +38,7 @@ def told() -> Iterator[None]:
 
 
 def print_pushes(config: Path, as_json: bool) -> None:
-    """Print all pushes, newest first, and the unreadable ones."""
+    """Print all pushes, newest first, then the unreadable ones."""
     with told():
         place = ConfiguredPushes.read(config)
         place.check_reachable()
@@ -53,7 +53,7 @@ def print_pushes(config: Path, as_json: bool) -> None:
 
 
 def print_push(config: Path, push_id: str, events: int, watch: bool, as_json: bool) -> None:
-    """Print one push; with ``watch`` again whenever it changes, until it is over."""
+    """Print one push; with ``watch``, print each change until the push is over."""
     with told():
         place = ConfiguredPushes.read(config)
         place.check_reachable()

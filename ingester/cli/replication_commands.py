@@ -35,10 +35,10 @@ def replication_verify(
     namespace: Annotated[str, typer.Argument(help="Target namespace.", show_default=False)],
     tables: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TABLE]...", help="Tables by their names here; default: all."),
+        typer.Argument(metavar="[TABLE]...", help="Target tables. Default: all."),
     ] = None,
     origin: Annotated[
-        str, typer.Option("--origin", help="The replicator's origin; default: the only one.")
+        str, typer.Option("--origin", help="The replicator's origin. Default: the only one.")
     ] = "",
     rename: Annotated[
         list[str] | None,
@@ -49,14 +49,14 @@ def replication_verify(
     ] = "60s",
     ignore_set_aside: Annotated[
         bool,
-        typer.Option("--ignore-set-aside", help="Accept tables that are set aside or have left."),
+        typer.Option("--ignore-set-aside", help="Ignore tables that are set aside or left."),
     ] = False,
     endpoint: Endpoint = ENDPOINT,
     json: Json = False,
 ) -> None:
     """Compare PostgreSQL's tables with their copies row by row, and list differences.
 
-    May run at any time, also beside a replicator: changes in transit are waited for. Exits with 0
+    May run at any time, also while a replicator runs: it waits for changes in transit. Exits with 0
     if all tables are equal, else with 1.
     """
     end_on_signals()

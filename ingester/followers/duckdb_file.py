@@ -30,12 +30,12 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.008
 """The pauses between attempts to attach a file that another process has open. They are shorter than
 :data:`READER_PAUSE_S`, so that readers that open the file in a loop do not starve the follower."""
 READER_PAUSE_S = 0.005
-"""The pause of a reader between attempts: no longer than the follower leaves the file free."""
+"""The pause of a reader between attempts, at most as long as the follower leaves the file free."""
 
 STORAGE_VERSION = "v1.0.0"
 """The oldest DuckDB that can read the file; programs other than Python often have an older one."""
 RENEW_AFTER = 256
-"""The number of attaches of one connection: DuckDB keeps some kilobytes after each detach."""
+"""How often one connection attaches a file: DuckDB keeps some kilobytes after each detach."""
 
 _turns: dict[str, threading.RLock] = {}
 """The lock of each file that this process writes to. POSIX locks belong to the process: opening and
@@ -161,7 +161,8 @@ class DuckDBFile:
             new.unlink(missing_ok=True)  # left by a killed process
             connection.execute(attach)
         connection.execute(f"DETACH {CATALOG}")
-        # Another process was faster; or the file system has no links, and ATTACH creates the file.
+        # Fails if another process was faster, or if the file system has no links; ATTACH then
+        # creates the file.
         with contextlib.suppress(OSError):
             os.link(new, self.path)
         new.unlink(missing_ok=True)

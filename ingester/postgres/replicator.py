@@ -6,7 +6,7 @@
                └──── a connection is lost, or the daemon has restarted
 
 Unsupported tables are skipped and reported; the others continue. The result of a look is applied
-between transactions, after everything read before it was sent.
+between transactions, after all changes read before the look were sent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TOGETHER_S = 60.0
 
 @dataclass
 class ReplicatorProgress:
-    """Counts since the start; positions are of the source's log."""
+    """Counts since the start, and positions in the source's log."""
 
     changes: int = 0
     transactions: int = 0
@@ -55,7 +55,7 @@ class ReplicatorProgress:
 
 @dataclass
 class Running:
-    """What lasts from a start until the slot or the server turns out to be another one."""
+    """The state that several sessions share, until the slot or the server is replaced."""
 
     started: Started
     copier: Copier
@@ -70,7 +70,7 @@ class Running:
 
 @dataclass
 class CurrentSession:
-    """What lasts for one session."""
+    """The state of one session."""
 
     session: Session
     stream: SlotStream
@@ -81,7 +81,7 @@ class CurrentSession:
 
 
 class Replicator:
-    """Replicates until it is told to stop.
+    """Replicates until stopped.
 
     Args:
         say: called with a line for each event.
@@ -113,14 +113,14 @@ class Replicator:
         self._connection: Any = None
         self._current: CurrentSession | None = None
         self._known: dict[str, int] = {}
-        """The positions of tables that the previous session followed to its end."""
+        """The positions of tables that were followed until the previous session ended."""
 
     def run(self) -> None:
         """Replicate until stopped.
 
         Raises:
             SourceFailed: the source must be changed first.
-            BadState, ClientError: no retry helps.
+            BadState, ClientError: a retry would fail again.
         """
         import psycopg2
 
@@ -215,7 +215,7 @@ class Replicator:
             self._current = CurrentSession(session, stream, idle_slot)
             running.watch.look(self._connection, session, self.server_lsn_read)
             self._follow_tables(running.tables, session, known)
-            # The server skips what is older quickly.
+            # The server skips older changes quickly.
             begun = stream.begin(min(session.targets().values(), default=0))
             positions.read_upto = max(positions.read_upto, begun)
             self.reason = ""
@@ -294,8 +294,8 @@ class Replicator:
         running, current, positions = self.running, self._current, self.positions
         assert running is not None and current is not None and positions is not None
         self._note_progress()
-        # Invariant: asked before finished copies are taken. A round that ends after this counts as
-        # busy for this turn, so the slot is held until a new session reads for its tables.
+        # Invariant: `busy` is read before finished copies are taken. A round that ends in between
+        # counts as busy in this turn, so the slot is held until a new session reads for its tables.
         busy = running.copier.busy
         done = running.copier.take_done()
         current.copied += done
@@ -315,7 +315,7 @@ class Replicator:
     def _should_follow(
         self, running: Running, current: CurrentSession, positions: Positions, *, busy: bool
     ) -> bool:
-        """Whether copied tables are followed now: no copy is next, or they waited for long."""
+        """Whether to follow copied tables now: no copy is due, or they have waited long enough."""
         if not (busy or running.tables.due()):
             return True
         long = time.monotonic() - current.began_at > TOGETHER_S
@@ -324,7 +324,7 @@ class Replicator:
     def _begin_copies(
         self, running: Running, current: CurrentSession, positions: Positions
     ) -> None:
-        """Begin a round if a copy is due; none is running."""
+        """Begin a round if a copy is due. No round is running."""
         running.hold.settle()
         if running.tables.due():
             running.hold.begin(positions.confirmed)

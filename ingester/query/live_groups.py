@@ -1,4 +1,4 @@
-"""Positions of a live feed, and choosing the operations of one answer.
+"""Positions of a live feed, and the choice of operations for one answer.
 
 An answer consists of groups: rows of one buffer, all of one epoch. It is cut at one sequence for
 all partitions, so an operation, and a transaction's share of the table, is in an answer
@@ -18,7 +18,7 @@ from ingester.buffer import BufferedRows, BufferHandle
 from ingester.query.parts import chunk_at
 
 MAX_GONE = 64
-"""Limit on recorded facts; older ones are merged, which loses no safety."""
+"""Limit on recorded facts. Merged facts may report more operations as gone, never fewer."""
 
 
 class Position(NamedTuple):
@@ -43,7 +43,7 @@ class GoneOperation(NamedTuple):
 
 
 class GoneOperations:
-    """The gone operations of one table, in few facts."""
+    """The gone operations of one table, as at most ``MAX_GONE`` facts."""
 
     def __init__(self) -> None:
         self._facts: list[GoneOperation] = []
@@ -62,8 +62,8 @@ class GoneOperations:
             self.note(*merged)
 
     def behind(self, position: Position, version: int) -> GoneOperation | None:
-        """Return operations after the position that are neither buffered nor in the version's
-        files.
+        """Return a fact about operations after the position that neither buffers nor the version's
+        files have, or None.
         """
         for fact in self._facts:
             if fact.last > position and fact.version > version:
@@ -81,8 +81,8 @@ class LogPast:
     """Last sequence of each epoch that the log had at the start."""
 
     def knows(self, position: Position) -> bool:
-        """Return whether an operation of an earlier epoch was in the log at the start, or before
-        it.
+        """Return whether an operation of an earlier epoch is known: at the start, the log held it
+        or a later operation of its epoch.
         """
         end = self.ends.get(position.epoch)
         return end is not None and position.sequence <= end
@@ -158,7 +158,7 @@ def groups_after(
 
 
 class _OperationSizes:
-    """Return the sizes of a buffer's operations after a sequence, up to the size of an answer."""
+    """Sizes of a buffer's operations after a sequence. Chunks beyond the limit are not counted."""
 
     def __init__(self, rows: BufferedRows, after_seq: int, last: int, limit: int) -> None:
         self._rows = rows
@@ -177,11 +177,11 @@ class _OperationSizes:
 
     @property
     def nbytes(self) -> float:
-        """Size of all operations, or more than an answer may have."""
+        """Size of all operations, or a size over the limit if they do not fit."""
         return self._bytes[-1]
 
     def upto(self, seq: int) -> float:
-        """Return the size of the operations up to a sequence, with equal rows in a chunk."""
+        """Return the size of the operations up to a sequence; rows of a chunk count as equal."""
         row = self._rows.row_after(seq)
         index = bisect_right(self._starts, row) - 1
         if index < 0:
@@ -193,7 +193,7 @@ class _OperationSizes:
 
 
 def _cut(sizes: Sequence[_OperationSizes], last: int, limit: int) -> int:
-    """Return the last sequence of the answer: as many as fit, at least one."""
+    """Return the last sequence of the answer. It takes all operations that fit, at least one."""
     if sum(each.nbytes for each in sizes) <= limit:
         return last
     least = min(each.first_seq for each in sizes if each.first_seq is not None)

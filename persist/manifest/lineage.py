@@ -1,4 +1,4 @@
-"""Reads one version: from the uid of its commit to its state, by lineage.
+"""Reads the state of one version, along the lineage of its commit.
 
     snapshot of (V, uid)?  that is the state
     else the lineage in V's changelog:  (38,a) (39,b) (40,c) (41,uid)
@@ -6,7 +6,7 @@
          none valid?  the changelog of (38,a) has a lineage too: further back, to version 1
 
 A file is read only under a (version, uid) that the lineage names; other uids of the same version
-are never read (test_reading_cases.py). A damaged snapshot is read around. A damaged or missing
+are never read (test_reading_cases.py). A damaged snapshot is skipped. A damaged or missing
 changelog that no snapshot covers raises ``ManifestDamaged`` (test_reading_damage.py).
 """
 
@@ -29,7 +29,7 @@ from persist.manifest.paths import before_version, changelog_path, parse_entry, 
 from persist.manifest.state import EMPTY, Lineage, TableState
 from persist.store import ObjectNotFound, ObjectStore
 
-# Reading a changelog is mostly waiting for the store. A few are not worth starting threads.
+# Reading a changelog is mostly waiting for the store. For a few, threads cost more than they save.
 _READERS = 8
 _FEW = 4
 
@@ -106,7 +106,7 @@ class VersionLoader:
 
     Attributes:
         base: The snapshot that the load began with; (0, "") for none.
-        replayed: The changelogs read on top of that.
+        replayed: The changelogs read on top of ``base``.
     """
 
     def __init__(self, store: ObjectStore, folder: str) -> None:

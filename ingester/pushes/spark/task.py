@@ -1,4 +1,4 @@
-"""What executors do in a push: the rows of one task become files, which go to all regions at once.
+"""The executors' part of a push: writes the rows of one task as files to all regions at once.
 
     rows ─▶ each key once ─▶ FileSink: encoded once ─▶ RegionStores ─┬▶ a thread ─▶ region a
                                                                      ├▶ a thread ─▶ region b
@@ -6,7 +6,7 @@
 
 Written files belong to no generation until the data of the push is committed: a failed or duplicate
 attempt leaves only garbage for clean-up. Every region gets the same bytes. A region that refuses a
-file is skipped, and receives what it lacks later; it is an error only if every region refuses. The
+file is skipped and receives its missing files later; a task fails only if every region refuses. The
 answer of a task lists each file with the regions that have it, and the number of input rows.
 """
 
@@ -30,13 +30,13 @@ from persist.store import PutInfo, StoreError, StoreRetry, open_store, retry
 from persist.table import TableDefinition
 
 RESULT = pa.schema([pa.field("rows", pa.int64()), pa.field("file", pa.binary())])
-"""One row for each file, with null rows; and one with the number of input rows."""
+"""One row per file, whose ``rows`` is null, and one row with the number of input rows."""
 PATIENCE = StoreRetry(first_s=0.1, cap_s=2.0, for_s=15.0)
 """How long an unreachable region is retried while the other ones wait."""
 
 
 class RegionFolder(NamedTuple):
-    """The folder of a generation in the store of one region; it is pickled."""
+    """The folder of a generation in the store of one region. Pickled for executors."""
 
     region: str
     url: str
@@ -48,7 +48,7 @@ class WrittenFile(msgspec.Struct, frozen=True):
     """A file that a task has written.
 
     Attributes:
-        taken: the regions that have it, each with the file's time by its store.
+        taken: the regions that have it, each with the file's time as its store reports it.
     """
 
     add: Add
@@ -61,7 +61,7 @@ decode_file = msgspec.msgpack.Decoder(WrittenFile).decode
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """The task of executors, without the rows; it is pickled."""
+    """A task without its rows. Pickled for executors."""
 
     places: tuple[RegionFolder, ...]
     definition: TableDefinition
@@ -180,8 +180,8 @@ def each_key_once(
     """Yield the batches unchanged. Rows come sorted by key, so duplicates are neighbours.
 
     Raises:
-        WriteRefused: a duplicate key, or a null in a key. A frame has no order that would decide
-            which of two rows is the later one.
+        WriteRefused: a duplicate key, or a null in a key. Rows of a data frame have no order, so
+            neither of two rows with one key is the later one.
     """
     last: pa.RecordBatch | None = None
     for batch in batches:
