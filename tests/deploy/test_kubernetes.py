@@ -27,7 +27,6 @@ PROXIED = ("exposed",)
 
 @pytest.fixture(params=OVERLAYS)
 def overlay(request: pytest.FixtureRequest) -> str:
-    """The name of an overlay."""
     return str(request.param)
 
 

@@ -61,7 +61,6 @@ class Load:
         assert not self.errors
 
     def end(self) -> None:
-        """Stop all threads."""
         self._ended.set()
         for thread in self._threads:
             thread.join(60)

@@ -34,8 +34,6 @@ SETTINGS = {
 
 
 class Cluster:
-    """A running server."""
-
     def __init__(
         self, dsn: str, programs: Path, environment: dict[str, str], start: Callable[[], Server]
     ) -> None:

@@ -1,4 +1,4 @@
-"""The server that the tests of a module share."""
+"""A PostgreSQL server, shared by the tests of a module."""
 
 from __future__ import annotations
 

@@ -34,7 +34,6 @@ def tuple_data(texts: Sequence[Text]) -> bytes:
 
 
 def inserted(oid: int, new: Sequence[Text]) -> Change:
-    """Return an insert."""
     return Change(oid, b"I" + struct.pack(">I", oid) + b"N" + tuple_data(new))
 
 
@@ -47,7 +46,6 @@ def updated(
 
 
 def deleted(oid: int, old: Sequence[Text], part: bytes = b"K") -> Change:
-    """Return a delete."""
     return Change(oid, b"D" + struct.pack(">I", oid) + part + tuple_data(old))
 
 

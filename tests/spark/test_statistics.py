@@ -70,7 +70,7 @@ def test_queries_of_the_daemon(client: fl.FlightClient, odd: Table) -> None:
     put(client, buffered, ODD)
     for column, _, operator, value in EVERY:
         if "." in column or (isinstance(value, float) and not math.isfinite(value)):
-            continue  # JSON cannot express this condition
+            continue  # a query filter cannot express this
         term = [column, operator, _as_json(value)]
         if operator.endswith("in"):
             term[2] = [term[2]]

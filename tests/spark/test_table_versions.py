@@ -36,7 +36,6 @@ def write(client: fl.FlightClient, table: TableKey, first: int) -> None:
 
 
 def source(url: str, table: TableKey, **options: Any) -> dict[str, str]:
-    """Return the options of the data source."""
     named = {"url": url, "namespace": table[0], "table": table[1]}
     return named | {name: str(value) for name, value in options.items()}
 

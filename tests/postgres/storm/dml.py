@@ -42,7 +42,6 @@ def insert_span(yard: Yard, table: Table, first: int, last: int, *, on_conflict:
 
 
 def insert(yard: Yard, table: Table) -> Statements:
-    """Insert some rows."""
     return [insert_span(yard, table, *_span(yard, table, 40))]
 
 
@@ -68,7 +67,6 @@ def update(yard: Yard, table: Table) -> Statements:
 
 
 def delete(yard: Yard, table: Table) -> Statements:
-    """Delete some rows."""
     first, last = _span(yard, table, 30)
     return [f"DELETE FROM {table.sql} WHERE id BETWEEN {first} AND {last}"]
 

@@ -107,7 +107,6 @@ class Yard:
         return found
 
     def parts(self, table: Table) -> list[Table]:
-        """Return the partitions of a table."""
         return [each for each in self.tables.values() if each.parent == table.uid]
 
     def referring(self, table: Table) -> list[Table]:

@@ -68,7 +68,6 @@ class Session:
             raise self.failed
 
     def end(self) -> None:
-        """End the thread."""
         self._over.set()
         self._going.set()
         self._thread.join(60)
