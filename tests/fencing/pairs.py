@@ -1,7 +1,7 @@
-"""Two daemons with one id and one store, each with its own data directory, and checks of the
-result.
+"""Two daemons with one id and one store, and checks of the result.
 
-A paused daemon cannot answer, so the tests read all its answers before the pause.
+Each daemon has its own data directory. A paused daemon cannot answer, so the tests read all its
+answers before the pause.
 """
 
 from __future__ import annotations
@@ -133,9 +133,7 @@ def adopt(where: Where, name: str) -> dict[Table, dict[str, Any]]:
 
 
 def adopted_rows(where: Where, name: str) -> int:
-    """The number of rows that an adoption in this process adds, over all tables, with no
-    refusal.
-    """
+    """The number of rows that an adoption in this process adds; it refuses no table."""
     place = place_of(where)
     done = adopting.adopt(place.folder / name, place.store())
     assert not done.refused

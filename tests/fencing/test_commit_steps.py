@@ -101,9 +101,7 @@ class Scene:
         return put_in(manifest, self.first, base, operations)  # type: ignore[arg-type]
 
     def second_comes(self, *, touches: bool) -> None:
-        """The second daemon claims an epoch; its first write to the table registers the epoch
-        there.
-        """
+        """The second daemon claims an epoch; its first write to the table registers it there."""
         body = {"incarnation": "second"}
         epoch = claim_epoch(self.store, self.first.ingester_id, 1, body)
         self.second = WriterIdentity(self.first.ingester_id, "second", epoch)

@@ -1,6 +1,4 @@
-"""Which process may commit for an old epoch, and which operations of an old log it still
-commits.
-"""
+"""Which process may commit for an old epoch, and which operations are still to be committed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A newer stream of an origin supersedes the older one in a table, and no batch is written
-twice.
-"""
+"""A newer stream of an origin supersedes the older one, and no batch is written twice."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def cost_s(columns: int) -> float:
 
 
 def test_eight_times_the_columns_cost_some_eight_times_as_much() -> None:
-    """The cost was once quadratic: 27 s for a first batch of 10,000 columns, 15 of them in the
+    """The cost was once quadratic: a first batch of 10,000 columns took 27 s, 15 of them in the
     loop.
     """
     assert cost_s(8_000) < 20 * cost_s(1_000)

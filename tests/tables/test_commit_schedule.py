@@ -21,9 +21,7 @@ from tests.tables.flushes import finished, frozen, job_of
 
 
 class Table(RuleBasedStateMachine):
-    """One table: buffers are frozen, finished or withdrawn, and commits take the flushes that
-    are due.
-    """
+    """One table: buffers are frozen, finished or withdrawn, and commits take all due flushes."""
 
     @initialize(keyed=st.booleans())
     def begin(self, keyed: bool) -> None:

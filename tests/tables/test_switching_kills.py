@@ -104,9 +104,7 @@ class KillingBesideFiles(KillingStore):
 
 
 def killed_at(step: int, move: Callable[[Any], object], store: ObjectStore) -> bool:
-    """Whether the process was killed at this step of a move; even steps take effect, odd ones do
-    not.
-    """
+    """Whether a move was killed at this step: after the change if even, before it if odd."""
     kind = KillingBesideFiles if step < STEPS else KillingStore
     killing: Any = kind(store, step, done=step % 2 == 0)
     try:
@@ -130,9 +128,7 @@ def start(data: Path, **settings: Any) -> Daemon:
 
 
 def check(daemon: Daemon, writing: Writing, *, keyed: bool) -> None:
-    """A query returns every row acknowledged before it exactly once, and no older version of
-    one.
-    """
+    """A query returns every row acknowledged before it exactly once, in its newest version."""
     count = writing.acknowledged
     with fl.connect(daemon.flight) as client:
         columns = query(client, TABLE).to_pydict()

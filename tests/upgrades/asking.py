@@ -158,9 +158,7 @@ def of_the_daemon(client: fl.FlightClient, tables: Sequence[Table]) -> Json:
 
 
 def written_on(client: fl.FlightClient, tables: Sequence[Table]) -> Json:
-    """The answers to a client that resumes after the kill: repeated batches first, then new
-    ones.
-    """
+    """The answers to a client that resumes after the kill, with repeated and new batches."""
     source, other = (Source(client, COPY, name) for name in COPIES)
     written = {
         "plain": put(client, PLAIN, plain_batch(200, 5)),

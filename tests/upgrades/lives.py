@@ -39,9 +39,7 @@ from tests.upgrades.written import (
 
 
 def before_all(data: Path, settings: Json) -> None:
-    """A first life that ends cleanly, with a forgotten origin and a table that pushes will
-    replace.
-    """
+    """A first life that ends cleanly: a forgotten origin, and a table for later pushes."""
     settings = {**settings, "origins__expire_after": "1s"}
     with Daemon.start(data, **settings) as daemon, fl.connect(daemon.flight) as client:
         put(client, EXPIRED, plain_batch(0, 2), origin="long ago", metadata=[{"sequence": 1}])

@@ -1,5 +1,4 @@
-"""Rollback by one release: an earlier release opens what this one wrote, and this one opens it
-again.
+"""Rollback by one release: an earlier release opens what this one wrote, and the reverse.
 
     python -m tests.upgrades.rolling_back REVISION
 

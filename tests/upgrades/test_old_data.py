@@ -192,8 +192,8 @@ def test_an_adoption_brings_the_same_rows_once(data: Path, answers: Json) -> Non
 
 
 def held_then_let_go(adopted: Json) -> Json:
-    """The answers, with one more version of keyed tables: an adoption holds a table until it is
-    done.
+    """The answers, with one more version of keyed tables, as an adoption now holds and releases
+    them.
     """
     tables = dict(adopted["read"])
     for name, answer in tables.items():

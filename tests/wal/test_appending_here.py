@@ -1,5 +1,6 @@
-"""A thread that waits for its answer writes the group itself, and learns the outcome before it is
-applied.
+"""A thread that waits for its answer writes the group itself, and learns the outcome early.
+
+It learns the outcome before the loop applies the group.
 """
 
 from __future__ import annotations

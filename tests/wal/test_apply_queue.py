@@ -1,5 +1,6 @@
-"""The writing thread tells the loop about its groups; about small ones only if a reader or caller
-waits.
+"""The writing thread tells the loop about its groups.
+
+It tells the loop about small groups only if a reader or a caller waits.
 """
 
 from __future__ import annotations

@@ -24,9 +24,7 @@ FOLDER = Path("/log")
 
 
 class Life:
-    """One process: the records that it sent, that were acknowledged, and that it found at its
-    start.
-    """
+    """One process: the records that it sent, that were acknowledged, and that it recovered."""
 
     def __init__(self, disk: CrashDisk, settings: LogSettings, epoch: int) -> None:
         self.disk = disk

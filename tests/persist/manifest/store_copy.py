@@ -24,9 +24,7 @@ class StoreCopy:
 
     @classmethod
     def of(cls, store: ObjectStore, prefix: str, *, without: str) -> StoreCopy:
-        """All objects below ``prefix``; those that end in ``without`` have a name but no
-        content.
-        """
+        """All objects below ``prefix``; only the names of those that end in ``without``."""
         infos = list(store.list(prefix))
         paths = [info.path for info in infos if not info.path.endswith(without)]
         with ThreadPoolExecutor(_READERS) as threads:

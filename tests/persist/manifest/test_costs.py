@@ -105,9 +105,7 @@ def test_opening_takes_as_many_requests_however_many_files_are_live(tmp_path: Pa
 
 
 def test_the_head_costs_the_same_with_many_kept_versions(tmp_path: Path) -> None:
-    """This holds if a recent version is known; otherwise the cost is logarithmic in their
-    number.
-    """
+    """Without a known recent version, the cost is logarithmic in the number of versions."""
     known: dict[int, int] = {}
     unknown: dict[int, int] = {}
     for versions in (10, 20_000):

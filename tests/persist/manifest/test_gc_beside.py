@@ -1,5 +1,6 @@
-"""Garbage collection beside readers and writers: late uploads are repeated, paused writers win no
-version, readers of kept versions continue.
+"""Garbage collection runs concurrently with readers and writers.
+
+Late uploads are repeated, paused writers win no version, and readers of kept versions continue.
 """
 
 from __future__ import annotations
@@ -158,9 +159,7 @@ def test_a_writer_commits_during_garbage_collection(yard: Yard) -> None:
 
 @pytest.mark.parametrize("what", ["persist", "rewrite"])
 def test_a_paused_writer_cannot_create_a_deleted_version_again(yard: Yard, what: str) -> None:
-    """The writer continues right before its create, when the number of its version is free
-    again.
-    """
+    """The writer continues right before its create, when its version's number is free again."""
     yard.live(12)
     asleep = yard.head
     late = upload(yard.manifest, "asleep", 5, kind=what, writer=OTHER)

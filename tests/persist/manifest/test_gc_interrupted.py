@@ -1,5 +1,6 @@
-"""Garbage collection that is interrupted at any step or meets another run: kept versions stay, and
-the next run deletes the rest.
+"""Garbage collection is interrupted at any step, or meets another run.
+
+Kept versions stay, and the next run deletes the rest.
 """
 
 from __future__ import annotations
@@ -51,18 +52,14 @@ def interrupted(yard: Yard, at: int) -> bool:
 
 
 def run_again(yard: Yard, oldest: int) -> dict[str, int]:
-    """A complete run; the number of remaining objects by kind. No version below ``oldest`` is
-    kept.
-    """
+    """A complete run that keeps no version below ``oldest``; the remaining objects by kind."""
     clean_up(fresh(yard.manifest), LAST_FOUR)
     yard.check_kept(oldest)
     return {kind: len(yard.names(kind)) for kind in KINDS}
 
 
 def check_every_step(yard: Yard, stride: int) -> int:
-    """Interrupt a run at every ``stride``-th call, each time from the start; the number of
-    calls.
-    """
+    """Interrupt a run at every ``stride``-th call, each time from the start; its call count."""
     oldest = prepare(yard)
     before = yard.contents()
     step = 0

@@ -1,5 +1,4 @@
-"""Reading a version in each situation that garbage collection, crashes and racing writers can
-leave.
+"""Reading a version in each situation that garbage collection, crashes and races can leave.
 
 The table has eight versions, each with one file more than the one before. In each case a new
 reader and a reader with an older state see the same.

@@ -1,6 +1,4 @@
-"""Damage: a broken snapshot is bypassed; a broken changelog or commit stops reading and is
-named.
-"""
+"""A broken snapshot is bypassed; a broken changelog or commit is reported by name."""
 
 from __future__ import annotations
 
@@ -84,9 +82,7 @@ def test_a_damaged_changelog_stops_unless_a_snapshot_covers_it(
 def committed_by_hand(
     manifest: Manifest, lineage: Lineage, actions: Sequence[Action], parent: str
 ) -> None:
-    """A version whose uid is not derived from its content, so no checksum reveals the wrong
-    changelog.
-    """
+    """Commit a version whose uid is not derived from its content, so its checksum cannot fail."""
     version, uid = lineage[-1]
     store, folder = manifest.store, manifest.folder
     store.put(changelog_path(folder, version, uid), encode_changelog(lineage, actions))

@@ -103,9 +103,7 @@ class Yard:
                 self.states[-1] = write_snapshot(self.manifest, self.head)
 
     def plant_strays(self, uids: tuple[str, ...] = ("00000000", "ffffffff")) -> None:
-        """At every version, the leftovers of writers that lost it: changelog, snapshot, data
-        file.
-        """
+        """Leave a changelog, a snapshot and a data file of losing writers at every version."""
         for state in self.states:
             for uid in uids:
                 lineage = (*state.lineage[:-1], (state.version, uid))

@@ -1,6 +1,4 @@
-"""The row order of a file equals a plain sort by Python or pyarrow, with nulls last and ties
-stable.
-"""
+"""The row order of a file equals a plain sort, with nulls last and ties stable."""
 
 from __future__ import annotations
 

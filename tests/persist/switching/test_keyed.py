@@ -1,6 +1,4 @@
-"""A switch carries the changes of a keyed table over, and a rollback carries them back, each
-once.
-"""
+"""Changes of a keyed table are carried over by a switch, and back by a rollback, each once."""
 
 from __future__ import annotations
 
@@ -266,9 +264,7 @@ class World:
         self.note(self.current)
 
     def until_done(self, move: Callable[[Any], object]) -> None:
-        """Run a move in processes that are killed at some change, with other moves during or
-        after it.
-        """
+        """Run a move in processes that are killed at some change, with concurrent or later ones."""
         while True:
             store: Any = PausingStore(self.store, self.random.randint(1, 150), self.write_beside)
             killing: Any = KillingStore(

@@ -1,5 +1,4 @@
-"""Swaps, rollbacks and writes in any order, interrupted at any change, against a model of the
-table.
+"""Swaps, rollbacks and writes in any order, interrupted at any change, against a model.
 
 A file's content is the names of its rows, padded to the size of the sample files, so that rows
 can be told apart even after a compaction of their files.
@@ -160,9 +159,7 @@ class World:
         return [row for text in data for row in text.split()]
 
     def _until_done(self, move: Any) -> None:
-        """Run a move in processes that are killed at some change, with other moves during or
-        after it.
-        """
+        """Run a move in processes that are killed at some change, with concurrent or later ones."""
         while True:
             store: Any = PausingStore(self.store, self.random.randint(1, 150), self._write_beside)
             killing: Any = KillingStore(

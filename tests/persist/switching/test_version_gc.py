@@ -1,6 +1,4 @@
-"""Garbage collection of table versions: the latest ones are kept, and versions with readers are
-kept for a while.
-"""
+"""Garbage collection of table versions: the latest ones and those with readers are kept."""
 
 from __future__ import annotations
 
