@@ -25,7 +25,7 @@ from tests.origins.senders import (
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_more_moves_than_runs_are_kept_apart_lose_nothing(tmp_path: Path, killed: bool) -> None:
-    """As behind a load balancer, where each connection may reach the other daemon."""
+    """As behind a load balancer, where each connection may lead to the other daemon."""
     with (
         start(tmp_path, "a", id="a", manifest__refresh="10ms") as a,
         start(tmp_path, "b", id="b", manifest__refresh="10ms") as b,

@@ -1,11 +1,11 @@
-"""Two daemons, one origin, one table of two partitions: a model of who commits what.
+"""A model of which daemon commits which rows: two daemons, one origin, a table of two partitions.
 
-    open ──▶ send ──▶ log ──▶ buffers ──persist──▶ files, in versions of the one manifest
-                       └─replay─▲     after a kill; after the loss of a disk there is no log
+    open ──▶ send ──▶ log ──▶ buffers ──flush──▶ files, in versions of the one manifest
+                       └─replay─▲     after a kill; a lost disk has no log
 
-Law of this file: what judges, claims, takes over and leaves out is the daemons' own code, and what
-lies around it is as plain as can be. One thing happens after the other; of the versions that the
-other daemon makes each knows what it has looked at.
+The daemons' own code judges batches, claims sequences, takes origins over and skips rows. All
+other parts are as simple as possible. Everything runs sequentially; a daemon knows the versions
+of the other one only as of its last refresh.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ NAME, TABLE, SOURCE = "w", ("it", "t"), "source"
 DEFINITION = TableDefinition(pa.schema({"p": pa.int64()}), PartitionSpec.parse(["identity(p)"]))
 PARTITIONS: tuple[PartitionKey, ...] = ((DEFINITION.spec_id, (0,)), (DEFINITION.spec_id, (1,)))
 AT_MOST = 8
-"""Nothing that is tried again has to be tried so often."""
+"""An upper bound for retries."""
 
 
 def partitions_of(sequence: int) -> tuple[PartitionKey, ...]:
-    """Where the rows of a batch belong: the first, the second, or both."""
+    """The partitions of a batch's rows: the first, the second, or both."""
     return (PARTITIONS[:1], PARTITIONS[1:], PARTITIONS)[sequence % 3]
 
 
 class Row(NamedTuple):
-    """What a batch has for one partition."""
+    """The row of a batch in one partition."""
 
     sequence: int
     partition: PartitionKey
 
 
 class Carried(NamedTuple):
-    """The head of a segment: up to where the origin was applied in this table."""
+    """The head of a segment, with the sequence up to which the origin was applied in this table."""
 
     epoch: int
     sequence: int
 
 
 class Logged(NamedTuple):
-    """An operation in the log, with the partitions that it has rows of."""
+    """An operation in the log, with the partitions of its rows."""
 
     epoch: int
     seq: int
@@ -87,7 +87,7 @@ class Store:
         return self.state.origins.get(NAME)
 
     def durable_state(self, state: TableState) -> int:
-        """What a version says of the source; -1 for nothing."""
+        """The sequence of the source's state in a version; -1 for none."""
         there = state.checkpoints.get(SOURCE)
         return -1 if there is None or there.state is None else int(b64decode(there.state))
 
@@ -103,7 +103,7 @@ class Daemon:
     def __init__(self, store: Store, ingester_id: str) -> None:
         self.id = ingester_id
         self.disk = 0
-        """Which one it has: how many it has lost."""
+        """The number of the current disk: how many were lost before."""
         self.up = False
         self._store = store
         self._epoch = 0
@@ -112,10 +112,10 @@ class Daemon:
         self._log: dict[int, list[Carried | Logged]] = {}
         self._begin_empty()
 
-    # A life
+    # Lifetime
 
     def start(self) -> None:
-        """Come up, with all that the log has in buffers again."""
+        """Start, and replay the log into buffers."""
         self.up = True
         self._epoch += 1
         self._begin_empty()
@@ -132,11 +132,11 @@ class Daemon:
         self._begin_segment()
 
     def kill(self) -> None:
-        """Leave nothing but the log."""
+        """Lose everything but the log."""
         self.up = False
 
     def lose_disk(self) -> None:
-        """Leave no log either; while it is down."""
+        """Lose the log as well, while the daemon is down."""
         self._log.clear()
         self.disk += 1
 
@@ -152,7 +152,7 @@ class Daemon:
     # The log
 
     def roll(self) -> None:
-        """Begin a segment, and remove those before it that no buffer needs."""
+        """Begin a segment, and delete earlier ones that no buffer needs."""
         self._begin_segment()
         needed = min((handle.first_segment for handle in self.handles()), default=self._segment)
         needed = self._checkpoints.first_needed_segment(needed)
@@ -168,7 +168,7 @@ class Daemon:
             self._log[self._segment].append(Carried(self._epoch, sequence))
 
     def _replay(self, segment: int, record: Logged) -> None:
-        """As `Replay` does."""
+        """Mirrors `Replay`."""
         process = (self.id, record.epoch)
         state, known = self._table.state, self._table.state.origins.get(NAME)
         if known is not None and self._origin_table.owner is None:
@@ -192,11 +192,11 @@ class Daemon:
     # Buffers
 
     def handles(self) -> list[BufferHandle]:
-        """What is in buffers, partition by partition, each in log order."""
+        """The buffers, partition by partition, each in log order."""
         return list(self._table.handles())
 
     def _apply(self, segment: int, record: Logged, *, whole: bool = True) -> None:
-        """As `BufferTree` does."""
+        """Mirrors `BufferTree`."""
         holders = []
         epoch, seq, sequence, keys = record
         for key in keys:
@@ -223,7 +223,9 @@ class Daemon:
     # A stream
 
     def state(self) -> int:
-        """The sequence after which a source goes on, as `CheckpointCalls.get` says; -1: none."""
+        """The sequence after which a source resumes, as `CheckpointCalls.get` reports it; -1 for
+        none.
+        """
         self.refresh()
         newest = self._checkpoints.newest(TABLE, SOURCE, self._table.state)
         if newest is not None and newest.given.state is not None:
@@ -231,7 +233,7 @@ class Daemon:
         return self._store.durable_state(self._table.state)
 
     def open(self, first: int) -> None:
-        """As `OriginTakeover.take` does: all from ``first`` on can be judged from now on."""
+        """Mirrors `OriginTakeover.take`: sequences from ``first`` can be judged after this call."""
         origin_table, process = self._origin_table, (self.id, self._epoch)
         if origin_table.owns(first):
             self.refresh()
@@ -256,7 +258,7 @@ class Daemon:
         raise AssertionError("the origin is never this daemon's")
 
     def send(self, sequence: int) -> OriginVerdict:
-        """Judge a batch, and have it in the log and in buffers if it is new."""
+        """Judge a batch, and add it to the log and to buffers if it is new."""
         origin_table = self._origin_table
         lost = origin_table.state is OriginClaim.LOST
         verdict = OriginVerdict.FOREIGN if lost else origin_table.verdict(sequence)
@@ -276,18 +278,20 @@ class Daemon:
     # Commits, as `Commits` and `VersionOverlap` make them
 
     def persist(self, key: PartitionKey, *, oldest: bool) -> None:
-        """Put a partition's buffers into files, all of them or the oldest alone."""
+        """Flush a partition's buffers, or only the oldest one."""
         found = list(self._table.partition(key).handles())
         if found:
             self._join(found[:1] if oldest else found)
 
     def refresh(self) -> None:
-        """Look for the newest version, and answer from it."""
+        """Read the newest version, and answer from it."""
         if self._store.state.version > self._table.state.version:
             self._show(self._store.state)
 
     def forget_idle(self, for_s: float) -> None:
-        """Forget what was not written to for so long; the log has gone on meanwhile."""
+        """Forget origins without writes for that long, and roll the log as continued writes
+        would.
+        """
         self._origins.forget_idle(for_s)
         self.refresh()
         self.roll()
@@ -314,7 +318,7 @@ class Daemon:
             self._origins.note_released(handle, handle.origins)
 
     def _commit(self, base: TableState, group: list[BufferHandle]) -> TableState:
-        # The second time it is made from the newest version, which nobody replaces meanwhile.
+        # The second attempt is based on the newest version, and no other process commits meanwhile.
         for state in (base, self._store.state):
             not_ours = self._claims.left_out(state, group)
             ready = self._ready.ready(self._table, state, frozenset(group))
@@ -356,6 +360,6 @@ class Daemon:
                 self._table.partitions[handle.partition].freeze(0.0)
 
     def _goes_with(self, handle: BufferHandle, others: Collection[BufferHandle]) -> bool:
-        """Whether it is one of these, or has to go into files before one of them."""
+        """Whether it is one of these buffers, or has to be flushed before one of them."""
         frozen = list(self._table.partitions[handle.partition].frozen)
         return handle.frozen and any(one in others for one in frozen[frozen.index(handle) :])

@@ -1,4 +1,4 @@
-"""The next item is prepared while the current one is used, and no thread or item is left behind."""
+"""The next item is prepared while the current one is used; no thread or item outlives the use."""
 
 from __future__ import annotations
 

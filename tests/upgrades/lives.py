@@ -100,7 +100,7 @@ def first_life(client: fl.FlightClient) -> None:
 
 
 def many_versions(client: fl.FlightClient, data: Path) -> None:
-    """Versions of one table, until one has a snapshot behind the head."""
+    """Versions of one table, until one has a snapshot below the head."""
     folder = data.joinpath("store", *KEYED)
     for number in range(500):
         if list(folder.rglob("*.snapshot")):

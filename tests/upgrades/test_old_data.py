@@ -192,9 +192,7 @@ def test_an_adoption_brings_the_same_rows_once(data: Path, answers: Json) -> Non
 
 
 def held_then_let_go(adopted: Json) -> Json:
-    """The answers, with one more version of keyed tables, as an adoption now holds and releases
-    them.
-    """
+    """The answers, with one more version of keyed tables, as adoption holds and releases them."""
     tables = dict(adopted["read"])
     for name, answer in tables.items():
         if isinstance(answer, dict) and answer.get("description", {}).get("primary_key"):

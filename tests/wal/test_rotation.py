@@ -1,4 +1,4 @@
-"""When a segment ends, what the next one begins with, and what runs beside a rotation."""
+"""When a segment ends, what the next one begins with, and what runs during a rotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that are valid one by one but contradict each other; and fast searching."""
+"""Records that are valid individually but contradict each other, and fast header searches."""
 
 from __future__ import annotations
 
