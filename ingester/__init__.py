@@ -36,8 +36,9 @@ Layers, from the top; a package imports only from lower ones (``.importlinter``)
     ``memory``, ``errors``, ``transform``, ``shown_text``, ``secret_texts``
 
 Beside the daemon, which they never import: ``client``; on it ``followers`` (local copies of
-tables), ``spark`` and ``postgres``; and ``pushes``, which replaces whole tables (``lifecycle`` is
-its former name). ``copies`` loads a whole table into files, without the log. `wal` and `persist`
+tables), ``postgres`` and ``spark``, which reads a version's files from the store and asks daemons
+only for buffered rows; and ``pushes``, which replaces whole tables (``lifecycle`` is its former
+name). ``copies`` loads a whole table into files, without the log. `wal` and `persist`
 are packages of their own and know nothing of the daemon. ``__main__`` is ``python -m ingester``.
 
 Start reading at :mod:`ingester.write`.

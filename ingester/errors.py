@@ -85,9 +85,9 @@ class Refused(IngesterError):
 
 
 class MemoryFull(Refused):
-    """Memory is over the high watermark.
+    """Memory is over the high watermark, or the namespace is over its quota or share of it.
 
-    Retry after `retry_after_s`.
+    Retry after `retry_after_s`; `extra_info` names the `quota` or share, if that is the reason.
     """
 
 
@@ -245,7 +245,8 @@ ERRORS: dict[type[IngesterError], ErrorKind] = {
 def limit_facts(limit: str, most: int, found: int) -> dict[str, object]:
     """Return the details of a limit error: the setting, its value, and the value found.
 
-    Errors with these details are counted in ``ingester_limit_refused_total{limit}``.
+    Errors with these details are counted in ``ingester_limit_refused_total{limit}``. The setting is
+    one of ``ingester.observability.metrics.LIMITS``, with its section: ``query.max_filter_terms``.
     """
     return {"limit": limit, "most": most, "found": found}
 

@@ -19,5 +19,18 @@ To add a setting:
 2. Use it where its room is opened: ``opening.py`` of the room gets the ``Settings``, and passes the
    value to the part that needs it.
 3. Run ``make docs``, which writes ``docs/settings.md``, and add a test of its effect to the room.
-   ``tests/config`` checks the range, the units and the page of every setting.
+   ``tests/readme/test_generated`` checks the page; ``tests/config`` checks ranges and units.
+
+If the setting refuses requests, for example ``query.max_filter_terms``, also:
+
+4. Raise a class of ``ingester.errors`` with ``details=limit_facts(…)``: ``BadRequest`` if the
+   request can never pass, ``LimitReached`` if it can pass later.
+5. Such refusals are counted. Fields of ``[limits]`` need nothing for that. The name of any other
+   setting must be added to ``LIMITS`` in ``ingester.observability.metrics``; without it, the count
+   raises ``KeyError``, which the client gets instead of the refusal. ``make docs`` writes the
+   number of limits to ``docs/metrics.md``; the text beside it is in
+   ``tests/readme/metrics_page.py``.
+6. Add a row to ``docs/limits.md``, and a refused request to
+   ``tests/server/flight/test_request_limits.py``. The runbook has entries for alarms and warnings
+   only, so a refusal needs none.
 """

@@ -5,5 +5,5 @@
     ``heap_settings``  environment variables of glibc and Arrow, set before either is loaded
     ``heap_trim``      returns free memory of the C library's heap to the system
 
-This room refuses nothing: admission does. Start reading at ``ledger``.
+This room refuses nothing: ``ingester.write.admission`` does. Start reading at ``ledger``.
 """

@@ -16,11 +16,17 @@ changes the daemon or imports a part of it. Start reading at ``facts``.
 
 To find out why a batch was refused, for example with ``memory``:
 
-1. ``ingester status`` shows the reason (``writes``) and the alarm; with ``--json``,
-   ``admission.memory.by_kind`` says what uses the memory, and ``namespaces`` who. The refusal's
-   ``details`` name the namespace, if it is over its quota or its share.
+1. ``ingester status`` shows the reason (``writes``), the alarm, and each namespace's use, refusals,
+   quotas and share. With ``--json``, ``admission.memory.by_kind`` says what uses the memory;
+   ``docs/limits.md`` explains the kinds. While other namespaces are admitted, ``writes`` is
+   ``accepted`` and no alarm is raised, although one namespace is refused, over its quota or its
+   share. The JSON that its client gets (``extra_info``, and ``details`` of the client library's
+   errors) then has ``namespace`` and ``quota``.
 2. ``deploy/RUNBOOK.md`` has an entry with the name of the alarm: ``memory-high``.
-3. In the code, ``ingester.errors`` maps the code to its class, ``MemoryFull``. The check is in
-   ``ingester.write.admission``, by the watermarks of ``ingester.memory.ledger`` and the shares and
-   quotas of ``ingester.quotas``.
+3. In the code, ``ingester.errors`` maps the code to its class, ``MemoryFull``. For a batch,
+   ``AdmissionControl.enter`` in ``ingester.write.admission`` decides, by the watermarks of
+   ``ingester.memory.ledger`` and the quotas and shares of ``ingester.quotas.namespaces``. Three
+   other places refuse with this class: a message without memory to decode it
+   (``ingester.server.flight.put_reader``), open transactions (``ingester.replication.service``) and
+   copies of whole tables (``ingester.copies.copy_files``).
 """

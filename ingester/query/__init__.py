@@ -4,6 +4,7 @@
      parsed        opens          a version and    pulled by     reads files,   cut to
                                   pinned buffers   the client    buffers, ...   size
 
+``ticket`` parses a request and refuses it if it is malformed or over a limit of ``[query]``.
 ``queries`` opens an answer once everything acknowledged is applied. It takes a ``snapshot``
 (``version_tail`` for a named version), counts it (``answer_places``) and creates a ``stream``,
 which the client pulls. Each part is made in a turn of ``fair_scheduler``, which limits how many
@@ -22,5 +23,6 @@ which table versions are announced to them.
 
 A reader holds a position and no rows between two parts; the exceptions for keyed tables are
 counted. Nothing here writes, and a client that stops reading blocks no other. ``opening``
-makes the parts of the room. Start reading at ``queries``, then ``reader``.
+makes the parts of the room and passes them their settings. Start reading at ``queries``, then
+``reader``.
 """

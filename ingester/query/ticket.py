@@ -202,8 +202,7 @@ def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
     Raises:
         NotAvailable: a Flight SQL message.
         BadRequest: not JSON, an unknown or missing field, a wrong type, an impossible
-            combination,
-            or a limit exceeded. The message names the field.
+            combination, or a limit exceeded. The message names the field.
     """
     if len(body) > limits.nbytes:
         raise BadRequest(
@@ -289,9 +288,8 @@ def predicate_of(
         pause: called between two alternatives.
 
     Raises:
-        BadRequest: unknown column or operator, a value that does not fit the column's type,
-            or too
-            many terms.
+        BadRequest: unknown column or operator, a value that does not fit the column's type, or
+            too many terms.
     """
     if isinstance(filter_, LongFilter):
         filter_.check(pause)

@@ -137,7 +137,7 @@ def refusals(
         context: the call's; pyarrow's ``ServerCallContext``.
         refused: receives the ``code`` of a refusal.
         gone: called when the client has disconnected.
-        limited: receives the setting of ``[limits]`` that has refused a request.
+        limited: receives the setting of ``[limits]`` or ``[query]`` that has refused a request.
         trace: the call's trace, which the error names.
     """
     try:
