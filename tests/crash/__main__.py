@@ -1,4 +1,4 @@
-"""``python -m tests.crash``: the long campaign, what it did, and what does not add up."""
+"""``python -m tests.crash``: run the long campaign and report its findings."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.crash.run import run
 from tests.crash.worlds import no_small_disk
 
 LONG = "disk,s3,cleaned,s3,disk,cleaned"
-"""A fresh one now and then: what is read after every kill grows with what was written."""
+"""Worlds are renewed, because each check reads everything that was written so far."""
 
 
 def main() -> int:
-    """The exit code: 0 where everything adds up, 1 where something does not."""
+    """Return exit code 0 without findings, 1 otherwise."""
     options = _options()
     folder = Path(tempfile.mkdtemp(prefix="crash-"))
     worlds = tuple(options.worlds.split(","))
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def table_of(report: Report, extent: Extent, lines: str) -> Table:
-    """What a campaign did. ``lines``: of the source."""
+    """Return a table of a campaign's results. ``lines``: of the source."""
     table = Table(title=f"crash campaign, seed {extent.seed}", show_header=False)
     for name, value in (
         ("kills", f"{report.killed} ({_numbers(report.kills)})"),

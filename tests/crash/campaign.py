@@ -1,7 +1,7 @@
-"""One campaign in one world: start, check, write, suffer, kill, and again; at the end, read all.
+"""One campaign in one world: start, check, write, trouble, kill, repeat; at the end, read all.
 
-Law of this file: a check never races with what it checks. After a restart nobody writes until
-everything was read; while writers write, what was noted before a query began is what it must show.
+A check never races with what it checks. After a restart no client writes until everything was
+read. While writers write, a query must show the rows that were acknowledged before it began.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WELL_WITHIN_S = 15.0
 
 
 class Campaign:
-    """Runs in a world; what is left there afterwards tells what happened."""
+    """Runs in a world, whose remains afterwards explain what happened."""
 
     def __init__(self, world: World, extent: Extent, report: Report) -> None:
         self.report = report
@@ -46,10 +46,10 @@ class Campaign:
         self._settings: dict[str, object] = dict(BASE_SETTINGS)
         self._daemon: Daemon | None = None
         self._killed = 0
-        """In this world."""
+        """Counts of this world only."""
 
     def run(self) -> None:
-        """The whole campaign. Ends early, with findings, where the daemon does not run."""
+        """Run the whole campaign. It ends early, with findings, if the daemon does not run."""
         extent, began = self._extent, time.monotonic()
         ledgers = self._world.folder / "ledgers"
         ledgers.mkdir()
@@ -95,12 +95,12 @@ class Campaign:
             self._kill_again(writers, kill)
 
     def _start(self) -> Daemon:
-        """A daemon that serves. A world that still suffers may keep the first from it."""
+        """Start a daemon that serves. An unhealed world may prevent that at first."""
         began = time.monotonic()
         launch, suffered = self._world.launch(self._settings), self._world.suffers
         try:
             if suffered:
-                # It may wait for its store; then that comes back.
+                # The daemon may be waiting for its store, which is healed now.
                 healer = threading.Timer(self._random.uniform(1.0, 4.0), self._world.heal)
                 healer.start()
             self._daemon = launch.start()
@@ -118,7 +118,9 @@ class Campaign:
         return self._daemon
 
     def _live(self, writers: Writers, daemon: Daemon, kill: Kill) -> float:
-        """Let clients work, look on once or twice, let happen what happens, kill; when that was."""
+        """Let clients work, read once or twice, cause troubles, kill; return the time of the
+        kill.
+        """
         began = time.monotonic()
         kill_at = began + kill.after_s
         if kill.trouble is not None:
@@ -162,7 +164,7 @@ class Campaign:
         self.report.kills[kind] += 1
 
     def _state_of_daemon(self) -> str:
-        """Whether the daemon still runs, or how it ended; and the last lines that it logged."""
+        """Return whether the daemon runs or how it ended, with the last lines of its log."""
         assert self._daemon is not None
         code = self._daemon.process.poll()
         last = self._daemon.stderr_file.read_text(errors="replace").splitlines()[-4:]
@@ -209,7 +211,7 @@ class Campaign:
                 time.sleep(0.002)
 
     def _check_all(self, writers: Writers, daemon: Daemon) -> None:
-        """Nobody writes: everything is as it will stay."""
+        """Check all tables while no client writes."""
         began = time.monotonic()
         for table in TABLES:
             check = TableCheck(table.name, writers.ledgers, f"after kill {self._killed}")
@@ -220,7 +222,7 @@ class Campaign:
         self.report.checks_s.append(time.monotonic() - began)
 
     def _check_live(self, writers: Writers, daemon: Daemon) -> None:
-        """One table while writers write."""
+        """Check one table while writers write."""
         table = self._random.choice(TABLES).name
         writers.update()
         check = TableCheck(table, writers.ledgers, f"while writing, kill {self._killed}")
@@ -229,7 +231,7 @@ class Campaign:
         check.check(rows, self.report.findings, settle=False)
 
     def _read(self, daemon: Daemon, table: str) -> pa.Table:
-        """All rows; a store that was sick a moment ago may still refuse a few."""
+        """Read all rows; a store that has just been healed may still refuse a few reads."""
         give_up_at = time.monotonic() + WELL_WITHIN_S
         while True:
             try:

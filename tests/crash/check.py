@@ -1,21 +1,21 @@
-"""``python -m tests.crash.check HISTORY…``: whether it may have happened, from the history alone.
+"""``python -m tests.crash.check HISTORY…``: judges whether a history is possible, from it alone.
 
-Rules, each by the name that an anomaly of it carries:
+Rules, by the name that an anomaly carries:
 
-    never sent        a read has a row that nobody had sent by its end
-    refused           a read has a row whose batch was refused for good
+    never sent        a read has a row that no client had sent by its end
+    refused           a read has a row whose batch was permanently refused
     twice             a read has a row more than once
     torn              a read has a part of a batch
-    read your writes  a client's read lacks what was acknowledged to it before the read was sent
-    lost              a read lacks what was acknowledged to somebody else before it was sent
-    not monotonic     a read lacks what an earlier read of the same client had
-    taken back        a read lacks what an earlier read of somebody else had: that read was dirty
-    not read          acknowledged rows that no whole read was sent for afterwards
-    not a history     events that contradict each other: times that run back, answers to nothing
+    read your writes  a client's read lacks a row acknowledged to it before the read was sent
+    lost              a read lacks a row acknowledged to another client before it was sent
+    not monotonic     a read lacks a row of an earlier read of the same client
+    taken back        a read lacks a row of another client's earlier read: that read was dirty
+    not read          acknowledged rows without a complete read afterwards
+    not a history     contradictory events: times that run back, answers without a request
 
-Law of this file: it knows nothing but the events (:mod:`tests.crash.history`). "Earlier" and
-"before" mean that one had ended before the other began; what overlaps may be seen or not. Of a read
-that broke off only what it had shown counts, never what it lacks.
+The checker knows only the events (:mod:`tests.crash.history`). "Earlier" and "before" mean that
+one ended before the other began; overlapping events may be visible or not. An interrupted read
+counts for the rows it returned, never for missing ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_TOLD = 20
 
 
 class Anomaly(NamedTuple):
-    """A rule that was broken, and where."""
+    """A violated rule and its evidence."""
 
     rule: str
     text: str
@@ -44,11 +44,11 @@ class Anomaly(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found, and in how much."""
+    """The anomalies of a history, and the number of events that were checked."""
 
     anomalies: list[Anomaly] = field(default_factory=list)
     sent: int = 0
-    """Batches."""
+    """Number of batches."""
     kept: int = 0
     kept_rows: int = 0
     refused: int = 0
@@ -57,12 +57,12 @@ class Verdict:
     notes: Counter[str] = field(default_factory=Counter)
 
     def add(self, rule: str, text: str) -> None:
-        """One more anomaly."""
+        """Add an anomaly."""
         self.anomalies.append(Anomaly(rule, text))
 
 
 class Batches:
-    """All batches of one writer into one table, and when what became of them."""
+    """All batches of one writer into one table, with the times of their fates."""
 
     def __init__(self) -> None:
         self.count: dict[int, int] = {}
@@ -72,7 +72,7 @@ class Batches:
         self.sender: dict[int, str] = {}
 
     def settle(self) -> None:
-        """All events are in: make arrays, by batch in the order of their numbers."""
+        """Build arrays, by batch in the order of their numbers, once all events are added."""
         order = sorted(self.count)
         self.starts = np.array(order, np.int64)
         self.ends = np.array([start + self.count[start] for start in order], np.int64)
@@ -84,7 +84,10 @@ class Batches:
         self.seen_by: dict[str, np.ndarray] = {}
 
     def covered(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, int]:
-        """Per batch: all of it in the ranges, any of it; and how many rows are in no batch."""
+        """Return whether all and whether any of each batch is in the ranges.
+
+        The third value is the number of rows that belong to no batch.
+        """
         size = int(self.ends[-1]) if len(self.ends) else 0
         there = np.zeros(size + 1, np.int32)
         outside = 0
@@ -107,7 +110,7 @@ class Checker:
         self._reads: list[Event] = []
 
     def check(self, events: Iterable[Event]) -> Verdict:
-        """Everything that is wrong with these events."""
+        """Return every anomaly of these events."""
         for event in events:
             self._take(event)
         for batches in self._batches.values():
@@ -187,7 +190,7 @@ class Checker:
             self._told_of(
                 "taken back", read, writer, lacks & (batches.seen_at < read["t"]) & ~again
             )
-        # Reads come in the order of their ends: the first that shows a batch is the earliest.
+        # Reads are ordered by their ends: the first that shows a batch is the earliest.
         for seen in (mine, batches.seen_at):
             seen[part & (seen == NEVER)] = read["last"]
 
@@ -227,7 +230,7 @@ def _size(ranges: Ranges) -> int:
 
 
 def main(paths: list[str]) -> int:
-    """Print what each history has and what is wrong; 1 where anything is."""
+    """Print the contents and anomalies of each history; return 1 if any has an anomaly."""
     wrong = 0
     for path in paths:
         verdict = Checker().check(events_of(Path(path)))

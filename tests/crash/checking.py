@@ -1,9 +1,9 @@
-"""What was read, against what the writers noted.
+"""Compares reads with the writers' notes.
 
-Law of this file: a check can only pass if every batch noted as kept is there exactly once, no row
-is there that was not sent, and a batch of unknown fate is there whole and once or not at all. Of
-the unknown batches of one stream only a first part may be there: the log has one order. What one
-query has shown, every later one shows, also after a crash.
+A check passes only if every acknowledged batch is present exactly once, no unsent row is
+present, and each batch of unknown fate is present completely and once, or not at all. Of the
+unknown batches of one stream only a prefix may be present, because the log has one order. Rows
+that one query has shown appear in every later query, also after a crash.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_TOLD = 20
 
 @dataclass(slots=True)
 class Findings:
-    """What does not add up, in words; and how much was looked at."""
+    """Descriptions of the faults, and the number of checks."""
 
     faults: list[str] = field(default_factory=list)
     more: int = 0
@@ -30,7 +30,7 @@ class Findings:
     rows: int = 0
 
     def add(self, fault: str) -> None:
-        """Keep a fault; beyond the first few only their number."""
+        """Keep a fault; beyond the first few only count it."""
         if len(self.faults) < MAX_TOLD:
             self.faults.append(fault)
         else:
@@ -38,14 +38,14 @@ class Findings:
 
 
 def counts_by_writer(rows: pa.Table) -> dict[int, np.ndarray]:
-    """Per writer, how often each of its row numbers is in ``rows``."""
+    """Count, per writer, how often each of its row numbers is in ``rows``."""
     writer = rows["writer"].to_numpy()
     n = rows["n"].to_numpy()
     return {int(w): np.bincount(n[writer == w]) for w in np.unique(writer)}
 
 
 class TableCheck:
-    """One table read once. ``before`` is what was noted before the read began."""
+    """One read of one table. ``before`` is the state of the notes before the read began."""
 
     def __init__(self, table: str, ledgers: Iterable[WriterLedger], where: str) -> None:
         self.table = table
@@ -61,8 +61,9 @@ class TableCheck:
         """Compare. The ledgers must have been updated after the read.
 
         Args:
-            settle: nothing is on the way (the daemon was killed and replayed): what an unknown
-                batch is now, it stays.
+            settle: No write is in progress (the daemon was killed and replayed), so the fate of
+                unknown
+                batches is final.
         """
         findings.checks += 1
         findings.rows += rows.num_rows

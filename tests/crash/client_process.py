@@ -1,10 +1,12 @@
-"""A process of clients, a thread each: ``… FOLDER SEED PACE CLIENT…``, ``3`` a writer, ``r1`` not.
+"""A process of clients, a thread each: ``… FOLDER SEED PACE CLIENT…``.
+
+Client ``3`` is a writer, ``r1`` a reader.
 
     stdin:   {"endpoint": "grpc://…", "round": 3}     go on, there
-             {"pause": 3}                             finish what is on the way, then wait
-    stdout:  {"idle": "writer-7", "round": 3, "at": 12.5, "error": "…"}   waits; since when, and why
+             {"pause": 3}                             finish the pending writes, then wait
+    stdout:  {"idle": "writer-7", "round": 3, "at": 12.5, "error": "…"}   idle; since when, and why
 
-Law of this file: no client does anything between its "idle" and the next round.
+No client sends anything between its "idle" and the next round.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Client = Writer | Onlooker
 
 
 class Turns:
-    """What the campaign wants of all clients of this process: where to go, or nowhere."""
+    """The campaign's order to all clients of this process: the endpoint to use, or a pause."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -35,28 +37,28 @@ class Turns:
         self.ended = False
 
     def go(self, endpoint: str, round_: int) -> None:
-        """Work there."""
+        """Begin a round at this endpoint."""
         with self._changed:
             self.paused.clear()
             self._round, self._endpoint = round_, endpoint
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Work no more."""
+        """End all clients."""
         with self._changed:
             self.ended = True
             self.paused.set()
             self._changed.notify_all()
 
     def after(self, round_: int) -> tuple[int, str] | None:
-        """The next round and its endpoint, when it has begun; ``None`` at the end."""
+        """Wait for the next round and return it with its endpoint; ``None`` at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self.ended or self._round > round_)
             return None if self.ended or self._endpoint is None else (self._round, self._endpoint)
 
 
 def run_client(client: Client, turns: Turns, said: Said) -> None:
-    """A client's thread."""
+    """The thread of one client."""
     round_ = 0
     while (turn := turns.after(round_)) is not None:
         round_, endpoint = turn
@@ -68,7 +70,7 @@ def run_client(client: Client, turns: Turns, said: Said) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Work as told until standard input ends."""
+    """Follow the orders until standard input ends."""
     folder, seed, rows_per_s, names = Path(arguments[0]), *arguments[1:3], arguments[3:]
     turns, said = Turns(), Said()
     threads = []

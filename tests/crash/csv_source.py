@@ -1,10 +1,10 @@
-"""A source of growing CSV files and its daemon, killed again and again: is every line there once?
+"""A source of growing CSV files and its daemon are killed repeatedly; every line must arrive once.
 
     an appender ──▶ FOLDER/*.csv ──▶ deploy/examples/csv_folder.py ──▶ the daemon ──▶ its store
 
-Law of this file: only the files say what must be in the table. Pieces that are appended end
-anywhere, within a line and within quotes. Source and daemon are killed at random, each by itself
-or both; some of the daemon's deaths take its disk along, and the store alone is left.
+The files alone determine the expected rows. Appended pieces end anywhere, within a line and
+within quotes. Source and daemon are killed at random, one or both; some kills of the daemon also
+destroy its disk, so that only the store remains.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ENDS_WITHIN_S = 120.0
 
 
 class Appender:
-    """Lets files grow until it is told to stop; then each ends with a whole line."""
+    """Lets files grow until it is stopped; then each file ends with a complete line."""
 
     def __init__(self, folder: Path, files: int, rows_per_s: float, random: Random) -> None:
         self._paths = [folder / f"orders-{number}.csv" for number in range(files)]
@@ -47,7 +47,7 @@ class Appender:
         self._thread.start()
 
     def stop(self) -> None:
-        """Return when all files are whole."""
+        """Return when all files are complete."""
         self._stopped.set()
         self._thread.join()
 
@@ -78,7 +78,7 @@ def _append(path: Path, piece: bytes) -> None:
 
 
 class Kills:
-    """The campaign: what was killed, and what does not add up afterwards."""
+    """The campaign: its kills, and the final faults."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.counts: Counter[str] = Counter()
@@ -92,18 +92,18 @@ class Kills:
         self._source: subprocess.Popen[bytes] | None = None
         self._daemon = self._start()
         with Client(self._daemon.flight) as client:
-            # Rows of one batch lie in several partitions, and a lost disk takes some of them.
+            # Rows of one batch lie in several partitions, and a lost disk destroys some of them.
             client.create_table(*TABLE, SCHEMA, partition_by=["bucket(4, n)"])
 
     def run(self, kills: int, lost_disks: int = 1, rows_per_s: float = 2000.0) -> list[str]:
-        """Kill so often; ``lost_disks`` of the daemon's deaths take its disk. What is wrong."""
+        """Kill this many times and return the faults; ``lost_disks`` kills destroy the disk."""
         began = time.monotonic()
         losing = set(self._random.sample(range(kills), lost_disks))
         appender = Appender(self._files, 4, rows_per_s, self._random)
         try:
             for number in range(kills):
                 self._run_source()
-                # Python and pyarrow take a moment to start: some deaths come before the first row.
+                # Python and pyarrow take a moment to start: some kills precede the first row.
                 time.sleep(self._random.uniform(0.2, 2.0))
                 self._kill(lose_disk=number in losing)
             appender.stop()
@@ -120,7 +120,7 @@ class Kills:
         self.counts[who] += 1
         if who == "source, daemon stands still":
             self._daemon.process.send_signal(signal.SIGSTOP)
-            # What is on its way is served beside what the next source sends.
+            # Requests in progress are served next to those of the next source.
             time.sleep(self._random.uniform(0, 0.3))
             self._kill_source()
             self._run_source()
@@ -146,7 +146,7 @@ class Kills:
         )
 
     def _run_source(self) -> None:
-        """Start it unless it runs."""
+        """Start the source unless it runs."""
         if self._source is not None and self._source.poll() is None:
             return
         if self._source is not None:
@@ -167,7 +167,7 @@ class Kills:
             self._source = None
 
     def _end(self) -> None:
-        """Let a last source, beside the one that may still run, send the rest."""
+        """Let a last source send the rest, next to one that may still run."""
         self._kill_source()
         done = subprocess.run(
             [*SOURCE, *self._arguments(), "--once"],

@@ -1,7 +1,7 @@
 """The end of a campaign in one world: no kill follows, and everything is read in every way.
 
-Law of this file: the world is well again. What was sent by clients that send again is answered;
-all of it is persisted; daemon, files and clean stop agree with what the writers noted.
+The world is healed. Clients that retry have all their batches acknowledged, and everything is
+flushed. The daemon, the files and a clean restart agree with the writers' notes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PERSIST_TIMEOUT_S = 120
 
 
 class Ending:
-    """Of one campaign."""
+    """The end of one campaign."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Ending:
         self._report = report
 
     def run(self) -> None:
-        """Start, let writers finish, persist, read, stop, read, start, read."""
+        """Start, let writers finish, flush, read, stop, read, start, read."""
         daemon, writers = self._start(), self._writers
         self._read_daemon("after the last kill", daemon)
         writers.go(daemon.flight)

@@ -1,11 +1,11 @@
-"""``python -m tests.crash.faulty serve …``: the daemon, with a clock that jumps or a death.
+"""``python -m tests.crash.faulty serve …``: the daemon with a jumping clock or a planned death.
 
-    CRASH_CLOCK=FILE     wall clocks are off by the seconds that the file holds at that moment
-    CRASH_AT=STEP[:N]    ``kill -9`` at the n-th time (from 1) that the process comes to the step
+    CRASH_CLOCK=FILE     wall clocks are off by the current number of seconds in the file
+    CRASH_AT=STEP[:N]    ``kill -9`` when the process reaches the step for the n-th time (from 1)
 
-Law of this file: nothing of the daemon is changed but its wall clocks and the moment of its death.
-Steps of the store are calls on :class:`tests.fencing.pausing.PausingStore`, as where a daemon is
-made to stand still before each of them; here it ends instead, and its kernel with it.
+Only the daemon's wall clocks and the time of its death are changed. Steps of the store are calls
+on a store such as :class:`tests.fencing.pausing.PausingStore`, which pauses a daemon before each
+call; here the process dies instead.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tests.fencing.pausing import PausingStore
 
 
 class Call(NamedTuple):
-    """A call on the store, by the end of the path; and whether death comes before or after it."""
+    """A call on the store, by the path's suffix, and whether death precedes or follows it."""
 
     name: str
     path: str
     when: str
     after_a_file: bool = False
-    """Only when a data file has been put since the start: a commit of rows, not of a start."""
+    """Whether a data file must have been put since the start: a commit of rows, not of a start."""
 
 
 STORE_STEPS = {
@@ -42,7 +42,7 @@ STORE_STEPS = {
     "commit-deleted": Call("delete", ".commit", "after"),
     "changelog-deleted": Call("delete", ".changelog", "after"),
 }
-"""From a buffer to its commit; the commit of a new epoch in a table; clean-up."""
+"""Steps from a buffer to its commit; of a new epoch's commit in a table; of clean-up."""
 
 FUNCTION_STEPS = {
     "releasing": ("ingester.buffer.tree", "BufferTree", "install", "before"),
@@ -53,17 +53,17 @@ FUNCTION_STEPS = {
     "replayed-some": ("ingester.buffer.tree", "BufferTree", "apply", "after"),
     "replayed-all": ("wal.log", "Log", "start", "before"),
 }
-"""Module, class, function, and when: the release, the removal of a segment, replay."""
+"""Module, class, function and time of steps of the release, of segment removal, and of replay."""
 
 
 class Death:
-    """Comes at the n-th call of :meth:`nears`."""
+    """Kills the process at the n-th call of :meth:`nears`."""
 
     def __init__(self, times: int) -> None:
         self._left = times
 
     def nears(self) -> None:
-        """One step closer."""
+        """Count one occurrence of the step."""
         self._left -= 1
         if self._left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -71,7 +71,7 @@ class Death:
 
 
 class CrashingStore(PausingStore):
-    """Passes everything on; at the n-th of the calls that are meant the process dies."""
+    """Passes everything on; kills the process at the n-th matching call."""
 
     def __init__(self, inner: Any, call: Call, death: Death) -> None:
         super().__init__(inner)
@@ -93,7 +93,7 @@ class CrashingStore(PausingStore):
 
 
 def _names_of_going_segments(disk: Any) -> set[Path]:
-    """The names that segments have from now on between their own and none."""
+    """Return a set that collects the names of segments between their rename and removal."""
     going: set[Path] = set()
     rename = disk.rename
 
@@ -107,7 +107,7 @@ def _names_of_going_segments(disk: Any) -> set[Path]:
 
 
 def die_at(step: str, times: int) -> None:
-    """Let this process, which will be a daemon, die there."""
+    """Make this process, the future daemon, die at the step."""
     import importlib
 
     death = Death(times)
@@ -127,7 +127,7 @@ def die_at(step: str, times: int) -> None:
     going = _names_of_going_segments(place) if name == "unlink" else set()
 
     def stepped(self: Any, *arguments: Any, **named: Any) -> Any:
-        # Of names, only those of segments which go.
+        # Only unlinks of renamed segments count.
         meant = name != "rename" or arguments[0].suffix == ".wal"
         meant = meant and (name != "unlink" or arguments[0] in going)
         if meant and when == "before":
@@ -141,7 +141,7 @@ def die_at(step: str, times: int) -> None:
 
 
 def jump_with(file: Path) -> None:
-    """Let the wall clocks of this process be off by what ``file`` says, in seconds."""
+    """Shift this process's wall clocks by the seconds in ``file``."""
     from persist.store import local
 
     true_time, true_write = time.time, local.write_synced
@@ -153,14 +153,14 @@ def jump_with(file: Path) -> None:
             return 0.0
 
     class Jumping(datetime):
-        """``datetime`` as the local store uses it."""
+        """Replaces ``datetime`` in the local store."""
 
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
             return datetime.now(tz) + timedelta(seconds=offset_s())
 
     def write(target: str, data: Any) -> Any:
-        """Files carry the time of the clock that jumps, as they do where a machine's own jumps."""
+        """Files get the time of the jumping clock, as on a machine whose own clock jumps."""
         put = true_write(target, data)
         off = offset_s()
         if not off:
@@ -175,8 +175,8 @@ def jump_with(file: Path) -> None:
 
 
 def main() -> None:
-    """The command line of ``ingester``, faulty."""
-    # Here, where little is imported: else the program starts anew when all of it is.
+    """Run the command line of ``ingester`` with these faults."""
+    # Called before the imports: otherwise the program re-executes itself after all of them.
     lay_out_heap()
     if clock := os.environ.get("CRASH_CLOCK"):
         jump_with(Path(clock))

@@ -1,4 +1,4 @@
-"""What the campaign's clients did and saw, one JSON object a line, for a checker elsewhere.
+"""The actions and observations of the campaign's clients, one JSON object per line.
 
     {"is": "sent", "t": 1.5, "by": "writer-3", "table": "plain", "writer": 3, "start": 0,
      "count": 9}
@@ -7,12 +7,11 @@
     {"is": "read", "t": 1.7, "first": 1.8, "last": 1.9, "by": "reader-0", "table": "plain",
      "how": "daemon", "whole": true, "only": null, "rows": {"3": [[0, 9]]}, "twice": {}}
 
-Law of this file: a time is one that the client took itself, of the one monotonic clock of the
-machine: before a request leaves, after an answer (or its first part) has come. ``refused`` is
-final: the batch is never sent again. A read that broke off is there, too (``whole`` false), with
-what it had shown by then. ``rows`` are the numbers that were there, per writer, as ranges without
-their end; ``twice`` those that were there more than once. ``only`` names the writer whose rows
-were asked for.
+The client itself takes each time from the machine's monotonic clock: before a request is sent,
+or after an answer (or its first part) has arrived. ``refused`` is final: the batch is never sent
+again. An interrupted read is included (``whole`` false) with the rows it returned. ``rows`` are
+the row numbers per writer as half-open ranges; ``twice`` are those that occurred more than once.
+``only`` names the queried writer.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Ranges = list[list[int]]
 
 
 def now_s() -> float:
-    """The clock of all histories: seconds, the same in every process of this machine."""
+    """Seconds of the clock of all histories, the same in every process of this machine."""
     return time.monotonic()
 
 
@@ -41,27 +40,26 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Appended with one write each, lines of several processes do not mix.
+        # One write per append keeps lines of several processes intact.
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def add(self, *events: Event) -> None:
-        """Append; on return every reader of the file finds them."""
+        """Append an event; on return every reader of the file finds it."""
         text = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
         data = text.encode()
         while data:
             data = data[os.write(self._file, data) :]
 
     def note(self, happened: str, **facts: Any) -> None:
-        """Append something that no rule judges: a kill, a full disk."""
+        """Append an event that no rule judges: a kill, a full disk."""
         self.add({"is": "note", "t": now_s(), "happened": happened, **facts})
 
     def close(self) -> None:
-        """Append no more."""
         os.close(self._file)
 
 
 def events_of(path: Path) -> Iterator[Event]:
-    """What a history says, in the order of the file; half a line at its end is left out."""
+    """Yield the events of a history in file order; an incomplete last line is left out."""
     with path.open("rb") as file:
         for line in file:
             if line.endswith(b"\n"):
@@ -69,7 +67,7 @@ def events_of(path: Path) -> Iterator[Event]:
 
 
 def shown(rows: pa.Table | None) -> dict[str, dict[str, Ranges]]:
-    """``rows`` and ``twice`` of a read's event; of any table with ``writer`` and ``n``."""
+    """Return ``rows`` and ``twice`` of a read's event, from any table with ``writer`` and ``n``."""
     once: dict[str, Ranges] = {}
     twice: dict[str, Ranges] = {}
     if rows is not None and rows.num_rows:

@@ -1,18 +1,18 @@
-"""When and how the next kill comes: drawn from the seed, every kind in turn.
+"""When and how the next kill happens: drawn from the seed, every kind in turn.
 
-    writing   a while after the writers went on
-    persist   shortly after everything was asked to be persisted
-    started   just after it was ready again, before anybody wrote
-    replay    after a kill while writing: again, within 300 ms after the new process claimed its
+    writing   a while after the writers resumed
+    persist   shortly after a flush of everything was requested
+    started   just after the daemon was ready again, before any client wrote
+    replay    after a kill during writes: again, within 300 ms after the new process claimed its
               epoch, which is when it begins to replay
-    twice     the same, two or three times in a row, and once at any moment from the start on
+    twice     the same, two or three times in a row, and once at any moment after the start
 
-While it serves, something may befall it or its world: it stands still (SIGSTOP), for shorter or
-longer than its clients wait; or one of the world's own troubles (:mod:`tests.crash.worlds`), which
-ends before the kill or goes on until the next process serves.
+A trouble may occur while the daemon serves. The daemon is paused (SIGSTOP), for shorter or
+longer than its clients wait, or the world has a trouble (:mod:`tests.crash.worlds`), which ends
+before the kill or lasts until the next process serves.
 
-Law of this file: pure. The same seed gives the same plan; where exactly a kill hits still depends
-on the machine.
+Pure functions. The same seed gives the same plan; the exact point of a kill still depends on the
+machine.
 """
 
 from __future__ import annotations
@@ -44,46 +44,48 @@ BASE_SETTINGS: dict[str, object] = {
 
 SHORT_PAUSE, LONG_PAUSE = "pause", "long pause"
 TROUBLED = 0.6
-"""How many of the lives have a trouble."""
+"""The share of lives with a trouble."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What befalls a daemon that serves."""
+    """A trouble while the daemon serves."""
 
     kind: str
     at_s: float
-    """From when the writers went on."""
+    """From the time the writers resumed."""
     for_s: float
     outlasts: bool
-    """It is still there when the kill comes, and when the next process starts."""
+    """Whether it lasts over the kill and the start of the next process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One kill while the daemon serves, and those that follow before it serves again."""
+    """One kill while the daemon serves, and the kills before it serves again."""
 
     kind: str
     after_s: float
-    """From when the writers went on."""
+    """From the time the writers resumed."""
     persist_before_s: float | None = None
-    """Everything is asked to be persisted so long before the kill."""
+    """The time from the request to flush everything to the kill."""
     again_after_claim_s: tuple[float, ...] = ()
-    """Kills of the next processes, each so long after it claimed its epoch."""
+    """Kills of the next processes, each this long after it claimed its epoch."""
     again_after_start_s: tuple[float, ...] = ()
-    """Then kills of the next processes, each so long after its start."""
+    """Further kills of the next processes, each this long after its start."""
     settings: dict[str, object] = field(default_factory=dict)
-    """Of the process that serves afterwards, and of those that are killed before it does."""
+    """Settings of the process that serves afterwards, and of those killed before it."""
     trouble: Trouble | None = None
 
     @property
     def kills(self) -> int:
-        """How many processes it costs."""
+        """The number of killed processes."""
         return 1 + len(self.again_after_claim_s) + len(self.again_after_start_s)
 
 
 def plan(seed: int, longest_s: float, troubles: tuple[str, ...] = ()) -> Iterator[Kill]:
-    """Kills without end, each at most ``longest_s`` after the writers went on, or a pause later."""
+    """Yield kills endlessly, each at most ``longest_s`` (plus a pause) after the writers
+    resumed.
+    """
     random = Random(seed)
     for index in count():
         kind = KINDS[index % len(KINDS)]
@@ -109,7 +111,7 @@ def plan(seed: int, longest_s: float, troubles: tuple[str, ...] = ()) -> Iterato
 
 
 def _trouble(random: Random, longest_s: float, troubles: tuple[str, ...]) -> Trouble:
-    # Each of the two pauses as often as each other kind of trouble: stores have many.
+    # Each pause is as frequent as each other kind of trouble: stores have many kinds.
     kinds = (SHORT_PAUSE, LONG_PAUSE, *troubles)
     kind = random.choice(kinds)
     for_s = random.uniform(0.3, 1.0)

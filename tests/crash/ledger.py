@@ -1,13 +1,12 @@
-"""What the writers noted: the only truth about what must be in a table.
+"""The writers' notes: the only source of truth about a table's expected rows.
 
-    S table burst start count sequence    about to be sent (noted before it is)
+    S table burst start count sequence    about to be sent (noted beforehand)
     A table start                         acknowledged
-    R table start                         refused: must not be there, now or later
-    X text                                something that should not happen
+    R table start                         refused: must be absent, now and later
+    X text                                an unexpected event
 
-Law of this file: a note says no less than what happened at the time: "sent" is written before the
-batch leaves, "acknowledged" after the answer came. One file per writer, one line per note; only the
-writer appends, only the campaign reads.
+"Sent" is written before the batch is sent, "acknowledged" after the answer has arrived. Each
+writer has one file with one line per note; only the writer appends, only the campaign reads.
 
     SENT ──answer──▶ KEPT        SENT ──refusal──▶ GONE
     SENT ──seen after a crash──▶ KEPT        SENT ──not seen after a crash──▶ GONE  (no resend)
@@ -25,7 +24,7 @@ from tests.crash.history import History, now_s
 
 
 class Batch(Protocol):
-    """What is noted of a batch."""
+    """The noted properties of a batch."""
 
     @property
     def start(self) -> int: ...
@@ -36,14 +35,14 @@ class Batch(Protocol):
 
 
 class Fate(IntEnum):
-    """What a batch must be."""
+    """The expected presence of a batch."""
 
     SENT = 0
-    """Unknown: all of it or nothing."""
+    """Unknown: present completely or not at all."""
     KEPT = 1
-    """There, exactly once, for ever."""
+    """Present exactly once, permanently."""
     GONE = 2
-    """Not there, and never again."""
+    """Absent, permanently."""
 
 
 @dataclass(slots=True)
@@ -58,11 +57,11 @@ class Batches:
 
     @property
     def rows(self) -> int:
-        """How many rows were ever sent."""
+        """The number of rows that were ever sent."""
         return self.starts[-1] + self.counts[-1] if self.starts else 0
 
     def add(self, burst: int, start: int, count: int) -> None:
-        """A batch that is about to be sent."""
+        """Add a batch that is about to be sent."""
         assert start == self.rows, f"batch at {start}, {self.rows} expected"
         self.index[start] = len(self.starts)
         self.starts.append(start)
@@ -78,7 +77,7 @@ class WriterLedger:
         self.path = path
         self.writer = writer
         self.resends = resends
-        """Whether the writer sends again what it has no answer for, under the same sequence."""
+        """Whether the writer resends unacknowledged batches under the same sequence."""
         self.tables: dict[str, Batches] = {}
         self.complaints: list[str] = []
         self.acknowledged_rows = 0
@@ -86,7 +85,7 @@ class WriterLedger:
         self._offset = 0
 
     def update(self) -> None:
-        """Read what was appended since the last time; half a line is left for the next."""
+        """Read the lines appended since the last call, except an incomplete last line."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -126,9 +125,9 @@ class WriterLedger:
 
 
 class Note:
-    """The writer's side: appends lines, each batch of them with one write.
+    """The writer's side: appends lines, each batch of lines with one write.
 
-    What is noted goes to the history, too, where there is one.
+    Notes also go to the history, if one exists.
     """
 
     def __init__(self, path: Path, writer: int = 0, history: History | None = None) -> None:
@@ -137,26 +136,26 @@ class Note:
         self._history = history
 
     def sent(self, table: str, burst: int, batches: Sequence[Batch]) -> None:
-        """These are about to be sent, many before the first answer."""
+        """Note batches that are about to be sent, many before the first answer."""
         self._add("sent", table, [(batch.start, {"count": batch.count}) for batch in batches])
         self.lines([f"S {table} {burst} {b.start} {b.count} {b.sequence}" for b in batches])
 
     def kept(self, table: str, start: int) -> None:
-        """One was acknowledged."""
+        """Note an acknowledged batch."""
         self._add("kept", table, [(start, {})])
         self.lines([f"A {table} {start}"])
 
     def refused(self, table: str, starts: Sequence[int]) -> None:
-        """These were refused and are not sent again."""
+        """Note refused batches, which are not sent again."""
         self._add("refused", table, [(start, {}) for start in starts])
         self.lines([f"R {table} {start}" for start in starts])
 
     def complaint(self, text: str) -> None:
-        """Something that should not happen."""
+        """Note an unexpected event."""
         self.lines([f"X {' '.join(text.split())}"])
 
     def lines(self, lines: list[str]) -> None:
-        """Append; visible to the reader on return."""
+        """Append lines, which are visible to the reader on return."""
         with self._path.open("ab") as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
 

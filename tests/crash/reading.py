@@ -1,7 +1,7 @@
-"""All rows of a table, in each of the ways in which a user reads them.
+"""All rows of a table, read in each way that users have.
 
-Law of this file: the daemon is asked over Flight alone; the files are those of the manifest's
-newest version, found without the daemon. Spark runs in a process of its own.
+The daemon is only queried over Flight. The files are those of the manifest's newest version,
+found without the daemon. Spark runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TIMEOUT_S = 120.0
 
 
 class SparkFailed(Exception):
-    """The read with Spark did not end well; with the end of what it said."""
+    """Raised when Spark fails to read, with the end of its output."""
 
 
 def call(endpoint: str, name: str, **body: Any) -> list[dict[str, Any]]:
-    """The answers of one action of the daemon."""
+    """Return the answers of one action of the daemon."""
     with fl.connect(endpoint) as client:
         action = fl.Action(name, json.dumps(body).encode())
         results = list(client.do_action(action, fl.FlightCallOptions(timeout=TIMEOUT_S)))
@@ -41,7 +41,7 @@ def call(endpoint: str, name: str, **body: Any) -> list[dict[str, Any]]:
 
 
 class Reader:
-    """A client that reads, and writes down when it did and what it saw."""
+    """A client that reads, and records the times and the rows of each read."""
 
     def __init__(self, history: History, name: str, timeout_s: float = TIMEOUT_S) -> None:
         self.name = name
@@ -56,10 +56,12 @@ class Reader:
         only: int | None = None,
         **scope: Any,
     ) -> pa.Table:
-        """One consistent answer over everything, over one writer's rows, or over a ``scope``.
+        """Read one consistent answer: all rows, one writer's rows, or a ``scope``.
 
         Raises:
-            FlightError, ArrowException, OSError: it broke off; the history has what it had shown.
+            FlightError, ArrowException, OSError: The read was interrupted; the history has the
+            rows it
+                returned.
         """
         ticket = {"namespace": NAMESPACE, "table": table, "columns": list(columns), **scope}
         if only is not None:
@@ -81,7 +83,7 @@ class Reader:
         return rows
 
     def read_files(self, store: StoreAt, table: str) -> pa.Table:
-        """The rows of exactly the manifest's files, through pyarrow alone."""
+        """Read the rows of exactly the manifest's files, with pyarrow alone."""
         sent = now_s()
         opened = open_store(store.url, **store.options)
         tables = [
@@ -103,7 +105,7 @@ class Reader:
         whole: bool = True,
         only: int | None = None,
     ) -> None:
-        """Write a read down, which ends now."""
+        """Record a read that ends now."""
         last = now_s()
         times = {"t": sent, "first": first or last, "last": last}
         facts = {"by": self.name, "table": table, "how": how, "whole": whole, "only": only}
@@ -111,20 +113,20 @@ class Reader:
 
 
 class StoreAt(NamedTuple):
-    """A store, and how it is reached."""
+    """A store, and the options that reach it."""
 
     url: str
     options: dict[str, Any]
 
 
 def files_of(store: StoreAt, table: str) -> list[str]:
-    """The files of the newest manifest version, found without the daemon: paths in the store."""
+    """Return the paths of the newest manifest version's files, found without the daemon."""
     manifest = Manifest(open_store(store.url, **store.options), NAMESPACE, table)
     return [manifest.object_path(path) for path in manifest.load().files]
 
 
 def read_spark(stores: Sequence[StoreAt], tables: Sequence[str]) -> list[dict[str, pa.Table]]:
-    """The rows of each table's manifest files in each store, through Spark; one session for all."""
+    """Read each table's manifest files in each store with Spark, in one session for all."""
     with tempfile.TemporaryDirectory(prefix="crash-spark-") as name:
         folder = Path(name)
         orders = [{"url": store.url, "options": store.options} for store in stores]

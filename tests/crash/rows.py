@@ -1,7 +1,7 @@
-"""The rows that writers send: everything in a row follows from its table, writer and number.
+"""The rows that writers send: a row's table, writer and number determine all its columns.
 
-Law of this file: pure. A row that is read back is right if its columns are those that its writer
-and number give, so a row that nobody sent cannot pass for one that somebody did.
+Pure functions. A row that is read back is right if its columns match its writer and number, so
+an unsent row cannot pass for a sent one.
 """
 
 from __future__ import annotations
@@ -55,18 +55,16 @@ TABLES = (
     TableKind("by_host", ("identity(host)",)),
     TableKind("by_bucket", ("bucket(4, n)",)),
     TableKind("plain", ()),
-    # No two rows have the same key, and most files are replaced by the next persist of the host.
+    # Keys are unique, and most files are replaced by the host's next flush.
     TableKind("keyed", ("identity(host)",), ("host", "time", "writer")),
 )
 
 
 def columns_of(writer: int | np.ndarray, n: np.ndarray) -> dict[str, np.ndarray]:
-    """The true columns of one writer's rows, or of one writer a row.
+    """The true columns of one writer's rows, or of one writer per row.
 
-    ``time`` is in microseconds, ``host`` an index into :data:`HOSTS`.
-
-    Neighbouring numbers lie in different days, hosts and buckets, so that most batches span several
-    partitions.
+    ``time`` is in microseconds, ``host`` an index into :data:`HOSTS`. Neighbouring numbers lie
+    in different days, hosts and buckets, so that most batches span several partitions.
     """
     return {
         "time": FIRST_DAY_US + (n * 5 + writer) % 3 * DAY_US + n,
@@ -93,7 +91,7 @@ def batch_of(writer: int, start: int, count: int) -> pa.RecordBatch:
 
 
 def wrong_rows(rows: pa.Table) -> int:
-    """How many rows have a column that does not belong to their writer and number."""
+    """Count the rows with a column that does not match their writer and number."""
     writer = rows["writer"].to_numpy().astype(np.int64)
     n = rows["n"].to_numpy()
     wrong = np.zeros(len(n), bool)

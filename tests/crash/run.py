@@ -1,6 +1,6 @@
-"""Campaigns in several worlds; then Spark reads all of them, and the histories are judged offline.
+"""Campaigns in several worlds; then Spark reads all tables, and the histories are judged offline.
 
-Law of this file: the verdict on a history is that of another process, which is given nothing else.
+Another process judges each history, with nothing but the history as input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.crash.worlds import WORLDS, World
 
 
 def run(folder: Path, extent: Extent) -> Report:
-    """All campaigns, one after the other; what is left in ``folder`` tells what happened."""
+    """Run all campaigns, one after the other; ``folder`` keeps the evidence."""
     began, report, worlds = time.monotonic(), Report(), []
     random = Random(extent.seed)
     with ExitStack() as stack:
@@ -51,7 +51,7 @@ def run(folder: Path, extent: Extent) -> Report:
 
 
 def _shares(extent: Extent) -> list[tuple[str, int]]:
-    """Each world with at least its part of the kills: a life on S3 takes longer."""
+    """Give each world at least its share of the kills: a life on S3 takes longer."""
     weights = [1 if name == "s3" else 3 for name in extent.worlds]
     return [
         (name, -(-extent.kills * weight // sum(weights)))
@@ -79,7 +79,7 @@ def _read_with_spark(worlds: list[World], report: Report, extent: Extent) -> Non
 
 
 def _ledgers(world: World, extent: Extent) -> list[WriterLedger]:
-    """Read anew: what Spark shows is compared with the writers' notes alone."""
+    """Read the ledgers again: rows from Spark are compared with the writers' notes alone."""
     ledgers = []
     for number in range(extent.writers):
         path = world.folder / "ledgers" / f"writer-{number}.ledger"

@@ -1,10 +1,10 @@
-"""The streams of one connection of a writer, and what may come back on them.
+"""The streams of one connection of a writer, and the possible errors on them.
 
-Law of this file: a stream is given up before its deadline is near, so that a deadline that passes
-says that the daemon stood still; what of it had no answer then may still be applied. A refusal is
-final for everything without an answer only where all answers before it could be read. A daemon that
-stood still may serve the newer stream first, which the one that was given up then ends: nobody else
-has the writer's origin.
+A stream is replaced well before its deadline, so that an expired deadline means that the daemon
+was stopped; its unanswered batches may still be applied. A refusal is final for all unanswered
+batches only if all earlier answers could be read. A daemon that was stopped may serve the newer
+stream first; that one is then ended by the abandoned stream, since no other client has the
+writer's origin.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ERRORS = (fl.FlightError, pa.ArrowException, OSError)
 
 
 class Refused(Exception):
-    """The daemon said no for now; nothing of what has no answer was applied."""
+    """Raised when the daemon refuses for now; no unanswered batch was applied."""
 
 
 class Unclear(Exception):
-    """What has no answer may be applied, now, later or never."""
+    """Raised when unanswered batches may be applied now, later or never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Session:
     """The streams of one connection, one per table."""
 
     def __init__(self, client: fl.FlightClient, origin: str | None, *, gave_up: bool) -> None:
-        """``gave_up``: the writer has given up a stream of an earlier session."""
+        """``gave_up``: the writer has abandoned a stream of an earlier session."""
         self._client = client
         self._origin = origin
         self._gave_up = gave_up
@@ -71,9 +71,9 @@ class Session:
         """Send all batches, then yield (index, answer) in order.
 
         Raises:
-            Refused: one of them was refused for now; the stream has ended.
-            Unclear: no answer in time, or answers were lost; the stream has ended.
-            FlightError, ArrowException: the daemon is gone, or does not like what was sent.
+            Refused: A batch was refused for now; the stream has ended.
+            Unclear: No answer arrived in time, or answers were lost; the stream has ended.
+            FlightError, ArrowException: The daemon is gone or rejects the request.
         """
         stream, cut = self._stream(table), False
         try:
@@ -96,11 +96,11 @@ class Session:
             except Refused:
                 if not cut:
                     raise
-                # pyarrow throws away the answers of a stream that ends while it is written to.
+                # pyarrow discards the answers of a stream that ends while it is written to.
                 raise Unclear from exc
 
     def finish(self, table: str) -> None:
-        """Close a stream in an orderly way."""
+        """Half-close a stream and wait for its end."""
         stream = self._streams.pop(table, None)
         if stream is not None:
             try:
@@ -144,7 +144,7 @@ class Session:
 
 
 def raise_what_it_means(reason: Exception, cause: Exception) -> None:
-    """``Refused`` after a moment, ``Unclear``, or the reason itself: the connection is gone."""
+    """Raise ``Refused`` after a moment, ``Unclear``, or the reason if the connection is gone."""
     extra = _told(reason)
     if extra.get("code") in RETRYABLE:
         time.sleep(min(extra.get("retry_after_s", 0.1), LONGEST_RETRY_S))
@@ -160,7 +160,7 @@ def _told(reason: Exception) -> dict[str, Any]:
 
 
 def _reason_of(out: Any, first: Exception) -> Exception:
-    """What the daemon gave as the reason: it may come only with the close of the stream."""
+    """Return the daemon's reason, which may arrive only with the close of the stream."""
     if getattr(first, "extra_info", None):
         return first
     try:

@@ -2,8 +2,8 @@
 
     stdin:  [{"url": "s3://…", "options": {…}}, …]       DIR/0-plain.parquet: "plain" of the first
 
-Law of this file: Spark reads what a user's job would read, exactly the files of the manifest's
-newest version; what it read is handed over by Arrow, not by Spark's own writer.
+Spark reads what a user's job would read: exactly the files of the manifest's newest version. The
+rows are handed over with Arrow, not with Spark's own writer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.crash.rows import NAMESPACE
 
 
 def session(folder: Path) -> Any:
-    """A small session that listens on the loopback alone."""
+    """A small session that listens only on the loopback address."""
     from pyspark.sql import SparkSession
 
     return (
@@ -39,7 +39,7 @@ def session(folder: Path) -> Any:
 
 
 def main(target: Path, tables: list[str], stores: list[dict[str, Any]]) -> None:
-    """One Parquet file per store and table in ``target``."""
+    """Write one Parquet file per store and table to ``target``."""
     from ingester.spark import read_table
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -1,8 +1,8 @@
-"""The states of writers: carried by their batches, and compared with the rows that are there.
+"""The states of writers, which their batches carry, compared with the rows that are present.
 
-Law of this file: a writer's state in a table is the number of its rows up to there. When nobody
-writes it is the one that came with the last of its batches that are there: a state beyond that has
-come without its rows, one before it was lost, or put back by a batch that came again.
+A writer's state in a table is the number of its rows so far. When no client writes, the state is
+that of the writer's last present batch. A greater state arrived without its rows; a smaller one
+was lost, or overwritten by a duplicate batch.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ Ask = Callable[..., list[dict[str, Any]]]
 
 
 def carries(writer: int, start: int) -> bool:
-    """Whether a batch carries a state. Of writers without an origin some do not: those that wait
-    together with others' are one operation of the log."""
+    """Return whether a batch carries a state.
+
+    For writers without an origin some do not: batches that wait together with others' become one
+    operation of the log.
+    """
     return writer % 2 == 0 or start % 3 == 0
 
 
 def checkpoint_of(writer: int, start: int, count: int) -> dict[str, str] | None:
-    """What a batch's metadata say of the state behind it; None where it has none."""
+    """Return the checkpoint in a batch's metadata; ``None`` if it carries none."""
     if not carries(writer, start):
         return None
     state = base64.b64encode(str(start + count).encode()).decode()
@@ -40,7 +43,7 @@ def checkpoint_of(writer: int, start: int, count: int) -> dict[str, str] | None:
 
 
 class StateCheck:
-    """The states of one table, of which all rows were read while nobody wrote."""
+    """The states of one table, of which all rows were read while no client wrote."""
 
     def __init__(self, table: str, where: str, ask: Ask) -> None:
         """``ask``: an action of the daemon and its body."""
@@ -56,7 +59,7 @@ class StateCheck:
         *,
         durable: bool = False,
     ) -> None:
-        """Compare. ``durable``: everything is persisted, states as well."""
+        """Compare. ``durable``: everything is flushed, states as well."""
         counts = counts_by_writer(rows)
         for ledger in ledgers:
             found = counts.get(ledger.writer, np.zeros(0, np.int64))
@@ -84,7 +87,7 @@ def _expected(ledger: WriterLedger, table: str, found: np.ndarray) -> int | None
 def faults_of(
     writer: int, expected: int | None, stored: dict[str, Any], *, durable: bool
 ) -> list[str]:
-    """What is wrong with an answer of ``checkpoint_get``."""
+    """Return the faults of an answer of ``checkpoint_get``."""
     states = {name: _number(stored[name]) for name in ("state", "durable_state")}
     faults = []
     if states["state"] != expected:

@@ -1,14 +1,13 @@
-"""An HTTP proxy before an S3 server: requests fail, hang, and lie about what became of them.
+"""An HTTP proxy in front of an S3 server: requests fail, hang, or get false answers.
 
     500, 503    refused, nothing done
     silent      nothing done, no answer
     lost        done, and the connection closed without an answer
     denied      done, answered 500: success told as failure
-    false       nothing done, answered 200 without what an answer of S3 has: failure told as success
+    false       nothing done, answered 200 without S3's usual content: failure told as success
 
-Law of this file: what passes is passed on as it is. A lie that cannot be told from the truth, the
-very answer of a success for an object that is not there, is none of these: who believes his store
-has nothing else to believe.
+Other requests pass unchanged. Every lie is detectable. The proxy never sends the exact answer of
+a success for a missing object, since a client has to trust its store.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ PROFILES: dict[str, Odds] = {
     "false": {"false": 0.4},
     "all": {"500": 0.07, "503": 0.07, "silent": 0.03, "lost": 0.07, "denied": 0.07, "false": 0.07},
 }
-"""By the name of what a store suffers from: how likely a request meets which fault."""
+"""By profile: the probability of each fault of a request."""
 
 SILENCE_S = 5.0
 """Longer than any client of the campaign waits for its store."""
@@ -46,7 +45,7 @@ _ERRORS = {
 
 
 class StoreProxy:
-    """Runs from its making to :meth:`close`."""
+    """Runs from its construction to :meth:`close`."""
 
     def __init__(self, upstream: str, seed: int) -> None:
         address = urlsplit(upstream)
@@ -54,7 +53,7 @@ class StoreProxy:
         assert address.port is not None
         self.upstream = (address.hostname, address.port)
         self.faults: Counter[str] = Counter()
-        """How many requests met which fault."""
+        """The number of requests by fault."""
         self._odds: Odds = {}
         self._random = Random(seed)
         self._lock = threading.Lock()
@@ -73,19 +72,19 @@ class StoreProxy:
         self._thread.start()
 
     def suffer(self, profile: str) -> None:
-        """Have faults like these from now on."""
+        """Inject the faults of this profile."""
         with self._lock:
             self._odds = PROFILES[profile]
             self._well.clear()
 
     def heal(self) -> None:
-        """Pass everything on; whoever is met with silence is let go."""
+        """Stop injecting faults; silent requests end."""
         with self._lock:
             self._odds = {}
             self._well.set()
 
     def draw(self) -> str | None:
-        """What the next request meets."""
+        """Draw the fault of the next request."""
         with self._lock:
             drawn = self._random.random()
             for fault, odds in self._odds.items():
@@ -96,11 +95,11 @@ class StoreProxy:
         return None
 
     def keep_silent(self) -> None:
-        """Return when the client has given up, or the store is well."""
+        """Return when the client has given up, or the store is healed."""
         self._well.wait(SILENCE_S)
 
     def close(self) -> None:
-        """End it; requests under way are cut off with the process."""
+        """End the proxy; requests in progress are cut off with the process."""
         self.heal()
         self._server.shutdown()
         self._server.server_close()
@@ -162,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         names = {name.lower() for name, _ in headers}
         self.send_response_only(status)
         for name, value in headers:
-            # The length of what a HEAD does not send is part of its answer.
+            # The length of an unsent HEAD body is part of the answer.
             if name.lower() not in _HOP and (
                 self.command == "HEAD" or name.lower() != "content-length"
             ):
@@ -176,11 +175,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def handle_one_request(self) -> None:
-        """A client that is gone is no news."""
+        """Ignore the error of a disconnected client."""
         try:
             super().handle_one_request()
         except OSError:
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Discard the log message."""

@@ -1,4 +1,4 @@
-"""The check itself: each way in which rows can be wrong is found, and right rows pass."""
+"""Each way in which rows can be wrong is found by the check, and right rows pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTES = [
     "S plain 1 15 5 2",
     "S plain 1 20 5 3",
 ]
-"""Ten rows acknowledged, then three batches of five on the way."""
+"""Ten acknowledged rows, then three batches of five in progress."""
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""A real daemon that dies at a named step of its work, twice in a row; each row is there once.
+"""A real daemon dies at a named step of its work, twice in a row; each row is present once.
 
-Law of this file: what has to be there is what was acknowledged, as the history of the clients says;
-the checker that reads it knows nothing else. Each story is read through the client, from the files
+The history of the clients gives the acknowledged rows, which must be present; the checker that
+reads it knows nothing else. The rows of each story are read through the client, from the files
 of the manifest with pyarrow alone, and at the end, all in one session, with Spark.
 """
 
@@ -31,7 +31,7 @@ from tests.drivers.daemon import Daemon, DaemonEnded, Launch
 TABLE = TABLES[1]
 ROWS = 30
 ROUNDS = 40
-"""So many rounds of writing and persisting a daemon is given to come to its step."""
+"""The rounds of writes and flushes in which a daemon must reach its step."""
 ENDED_WITHIN_S = 30.0
 NEVER: dict[str, object] = {"persist__max_age": "1h"}
 CLEANING: dict[str, object] = {"manifest__retain": "100ms", "manifest__orphan_grace": "0s"}
@@ -56,13 +56,13 @@ class Story:
         self._next = 0
 
     def launch(self, settings: dict[str, object], step: str | None = None) -> Launch:
-        """How a daemon is started here; with a step it dies there."""
+        """How a daemon is started here; with a step, it dies at the step."""
         if step is None:
             return Launch(self.folder / "data", {}, (), settings)
         return Faulty(self.folder / "data", {"CRASH_AT": step}, (), settings)
 
     def write(self, endpoint: str, batches: int = 3) -> None:
-        """Batches one after the other, until it cannot be done."""
+        """Write batches one after the other until one fails."""
         with fl.connect(endpoint) as client:
             path = fl.FlightDescriptor.for_path(NAMESPACE, TABLE.name)
             stream, answers = client.do_put(path, SCHEMA)
@@ -77,7 +77,7 @@ class Story:
             stream.close()
 
     def live_until_it_dies(self, settings: dict[str, object], step: str) -> None:
-        """Start a daemon, write and persist until it has come to the step."""
+        """Start a daemon, write and flush until it has died at the step."""
         code: int | None
         try:
             with self.launch(settings, step).start() as daemon:
@@ -89,14 +89,14 @@ class Story:
         assert code == -signal.SIGKILL
 
     def work(self, daemon: Daemon) -> None:
-        """Write and persist for some time; ends with the daemon, by an error."""
+        """Write and flush for some time; raises when the daemon dies."""
         call(daemon.flight, "create_table", **TABLE.create_body())
         for _ in range(ROUNDS):
             self.write(daemon.flight)
             call(daemon.flight, "persist", timeout_s=20)
 
     def end_well(self) -> None:
-        """A daemon without faults has everything; so have the files when it has stopped."""
+        """Check that a daemon without faults has every row, and after its stop the files do."""
         with self.launch(NEVER).start() as daemon:
             before = self.reader.read(daemon.flight, TABLE.name)
             self.write(daemon.flight)
@@ -110,7 +110,7 @@ class Story:
         self.judge()
 
     def judge(self) -> None:
-        """What the checker says of the history so far."""
+        """Return the checker's anomalies of the history so far."""
         verdict = Checker().check(events_of(self.history.path))
         assert verdict.anomalies == []
         assert verdict.kept > 3
@@ -122,7 +122,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Story]]:
-    """All stories that were told, for Spark."""
+    """All stories so far, for Spark."""
     told: dict[str, Story] = {}
     yield told
     for story in told.values():
@@ -144,7 +144,7 @@ def story(
 
 
 def twice(story: Story, settings: dict[str, object], first: str, second: str) -> None:
-    """Two daemons in a row die at these steps."""
+    """Let two daemons in a row die at these steps."""
     story.live_until_it_dies(settings, first)
     story.live_until_it_dies(settings, second)
 
@@ -170,7 +170,7 @@ def test_released_then_crashed_before_the_segment_is_gone_twice(story: Story, st
 
 
 def leave_a_log(story: Story) -> None:
-    """A daemon is killed with rows that are in no file, and some that are."""
+    """Kill a daemon with some rows in files and some only in the log."""
     with story.launch(NEVER).start() as daemon:
         call(daemon.flight, "create_table", **TABLE.create_body())
         story.write(daemon.flight)

@@ -1,6 +1,6 @@
-"""Every line of a folder of growing CSV files is in the table once, whoever is killed.
+"""Every line of a folder of growing CSV files is in the table once, despite all kills.
 
-The long form is part of ``make crash``. A failing run names its seed
+The long form is part of ``make crash``. A failing run prints its seed
 (``INGESTER_TEST_CRASH_SEED`` repeats it) and leaves its folder.
 """
 

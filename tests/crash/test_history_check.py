@@ -1,4 +1,4 @@
-"""The checker of histories: each anomaly that is planted is found by its name, and nothing else."""
+"""The checker finds each planted anomaly by its name, and nothing else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _of(kind: str, t: float, start: int, writer: int, **facts: Any) -> Event:
 
 
 def read(t: float, last: float, *ranges: list[int], **facts: Any) -> Event:
-    """A read that had these rows of writer 1."""
+    """A read that returned these rows of writer 1."""
     event = {"is": "read", "t": t, "first": t, "last": last, "by": "reader", "table": "t",
              "how": "daemon", "whole": True, "only": None, "twice": {},
              "rows": {"1": list(ranges)} if ranges else {}}  # fmt: skip
@@ -48,11 +48,11 @@ def broken(*events: Event) -> set[str]:
 GOOD = [
     sent(1, 0), kept(2, 0),
     sent(3, 10), sent(3, 20),
-    read(3.5, 5, [0, 20]),       # 10 is on the way and seen, 20 is not
+    read(3.5, 5, [0, 20]),       # 10 is in progress and visible, 20 is not
     kept(4, 10), refused(4, 20),
     read(6, 7, [0, 20]), read(6, 7, [0, 20], by="other"),
-    sent(7, 30), read(8, 9, [0, 20]),  # on the way: not seen is as good as seen
-    sent(10, 30), kept(11, 30),        # sent again, acknowledged then
+    sent(7, 30), read(8, 9, [0, 20]),  # in progress: invisible is as good as visible
+    sent(10, 30), kept(11, 30),        # sent again, acknowledged now
     read(12, 13, [0, 20], whole=False),
     read(14, 15, [0, 20], [30, 40]),
 ]  # fmt: skip

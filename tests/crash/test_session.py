@@ -1,4 +1,4 @@
-"""What the campaign's writers make of an answer that ends a stream."""
+"""How the campaign's writers interpret an answer that ends a stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_superseded_is_the_writers_own_older_call_once_it_has_given_one_up(tmp_p
             origin = f"writer-{gave_up}"
             session = Session(client, origin, gave_up=gave_up)
             assert len(list(session.exchange(table, 0, [Batch(0, 1, 1)]))) == 1
-            # It was sent before, and is served now.
+            # It was sent earlier, but is served now.
             rows = batch_of(0, 0, 1)
             with Stream(client, writing((NAMESPACE, table), origin), rows.schema) as late:
                 assert late.write(rows, {"sequence": 1})["duplicate"]

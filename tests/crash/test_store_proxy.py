@@ -1,4 +1,4 @@
-"""The proxy before a store: each fault is what it says, and a store behind it is not fooled."""
+"""Each fault of the store proxy does what its name says, and a store behind it detects the lies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def server() -> Iterator[S3Server]:
 
 @pytest.fixture
 def proxy(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreProxy]:
-    """Before a bucket that is the test's own."""
+    """A proxy in front of a bucket that only this test uses."""
     for fault in (*NOT_DONE, "lost", "denied", "silent"):
         monkeypatch.setitem(PROFILES, f"always {fault}", {fault: 1.0})
     proxy = StoreProxy(server.url, 1)
@@ -46,7 +46,7 @@ def proxy(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[StorePr
 def stores(
     server: S3Server, proxy: StoreProxy, request: pytest.FixtureRequest
 ) -> tuple[ObjectStore, ObjectStore]:
-    """The same store, through the proxy and past it, with one object."""
+    """The same store, through the proxy and directly, with one object."""
     bucket = f"b{abs(hash(request.node.nodeid))}"
     server.make_bucket(bucket)
     options = server.storage_options

@@ -1,4 +1,4 @@
-"""What befalls a world does happen, and is undone; a plan has something of everything."""
+"""A world's troubles happen and are undone; a plan contains every kind."""
 
 from __future__ import annotations
 

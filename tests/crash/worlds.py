@@ -1,15 +1,16 @@
-"""Where a daemon of the campaign lives, and what may befall that place.
+"""Where a daemon of the campaign lives, and the possible troubles of that place.
 
-    disk     log and store on one small file system that can be full; the clock jumps
-    cleaned  the same with a right clock, and with clean-up that leaves almost nothing
+    disk     log and store on one small file system that can fill up; the clock jumps
+    cleaned  the same with a right clock, and with clean-up of almost all old files
     s3       the log on local disk, the store behind a proxy that fails and lies; clean-up, too: by
              the server's clock, while the daemon's own jumps
 
-A clock of the store itself that is far ahead while a table is cleaned, and right again afterwards,
-stops that table's commits until it has come there: no world of the campaign has that.
+A clock of the store itself that is far ahead while a table is cleaned, and right again
+afterwards, stops that table's commits until that time is reached; no world of the campaign has
+this trouble.
 
-Law of this file: whatever befalls a world is undone by :meth:`World.heal`, and what the readers of
-the end are given (``store``) is the store itself, past every fault.
+:meth:`World.heal` undoes every trouble. The final readers get the store itself (``store``),
+bypassing every fault.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ JUMPS_S = (-2 * DAY_S, -3600.0, -5.0, 5.0, 3600.0, 2 * DAY_S)
 
 
 class FaultyLaunch(Launch):
-    """A daemon whose wall clock can jump; what it logs is beside its world."""
+    """A daemon whose wall clock can jump; its log is next to its world."""
 
     command = (sys.executable, "-m", "tests.crash.faulty", "serve")
 
@@ -56,13 +57,13 @@ class FaultyLaunch(Launch):
 
 
 class World:
-    """What all have: a data directory and a clock."""
+    """The common parts: a data directory and a clock."""
 
     troubles: tuple[str, ...] = ("clock",)
-    """What can befall it."""
+    """The possible troubles of this world."""
     arguments: tuple[str, ...] = ()
     settings: Mapping[str, object] = {}
-    """What every daemon here is told."""
+    """Settings of every daemon in this world."""
 
     def __init__(self, folder: Path, random: Random) -> None:
         self.folder = folder
@@ -70,22 +71,22 @@ class World:
         self.clock_file = folder / "clock"
         self.data_dir = folder / "daemon"
         self.counts: Counter[str] = Counter()
-        """What befell it, how often."""
+        """The number of troubles so far, by kind."""
         self.suffers = False
-        """Whether something is still to be healed."""
+        """Whether a trouble is still to be healed."""
         folder.mkdir(parents=True)
 
     @property
     def store(self) -> StoreAt:
-        """The store, past every fault."""
+        """The store, bypassing every fault."""
         return StoreAt(f"file://{self.data_dir / 'store'}", {})
 
     def launch(self, settings: dict[str, object]) -> Launch:
-        """How a daemon is started here."""
+        """How a daemon is started in this world."""
         return FaultyLaunch(self, settings)
 
     def befall(self, trouble: str) -> None:
-        """Let it happen, until :meth:`heal`; a clock stays where it has jumped to."""
+        """Cause a trouble until :meth:`heal`; a clock keeps the time to which it jumped."""
         self.counts[trouble] += 1
         if trouble == "clock":
             self.clock_file.write_text(str(self.random.choice(JUMPS_S)))
@@ -93,11 +94,11 @@ class World:
             self.suffers = True
 
     def heal(self) -> None:
-        """Undo what can be undone."""
+        """Undo the troubles that can be undone."""
         self.suffers = False
 
     def keep_evidence(self) -> None:
-        """Something was found: what goes with the world is copied beside it."""
+        """Copy the world's evidence after a finding, since it would vanish with the world."""
 
     def __enter__(self) -> World:
         return self
@@ -109,7 +110,7 @@ class World:
 
 
 class DiskWorld(World):
-    """On a file system of its own, where one can be mounted: else its disk is never full."""
+    """On a file system of its own where one can be mounted; otherwise the disk never fills up."""
 
     def __init__(self, folder: Path, random: Random) -> None:
         super().__init__(folder, random)
@@ -156,7 +157,7 @@ class DiskWorld(World):
 
 
 class CleanedWorld(DiskWorld):
-    """Only its disk suffers."""
+    """A world in which only the disk has troubles."""
 
     settings = CLEANED
 
@@ -166,7 +167,7 @@ class CleanedWorld(DiskWorld):
 
 
 class S3World(World):
-    """Its store is a real S3 server's, seen through a proxy."""
+    """The store is a real S3 server's, seen through a proxy."""
 
     settings = CLEANED
 
@@ -211,7 +212,7 @@ WORLDS: dict[str, type[World]] = {"disk": DiskWorld, "cleaned": CleanedWorld, "s
 
 
 def mount(folder: Path) -> bool:
-    """Whether a small file system in memory could be mounted there."""
+    """Return whether a small in-memory file system could be mounted there."""
     options = f"size={FILE_SYSTEM_BYTES}"
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     if shutil.which("mount") is None:
@@ -220,7 +221,7 @@ def mount(folder: Path) -> bool:
 
 
 def no_small_disk(folder: Path) -> str | None:
-    """Why no disk can be full here; tried."""
+    """Return why no disk can be filled here, after trying."""
     tried = folder / "tried"
     tried.mkdir()
     if not mount(tried):

@@ -1,9 +1,9 @@
-"""A writer over all rounds, and one who only looks on.
+"""A writer over all rounds, and a reader that only observes.
 
-Law of this file: a note is written before a batch leaves and after its answer came, never otherwise
-(:mod:`tests.crash.ledger`). Even writers have an origin: after a crash or a time-out they send
-again what has no answer, and now and then what has one. Odd writers send each batch once, many
-before the first answer. Now and then a writer reads its own rows.
+A note is always written before a batch is sent and after its answer has arrived
+(:mod:`tests.crash.ledger`). Even writers have an origin: after a crash or a time-out they resend
+unacknowledged batches, and now and then acknowledged ones. Odd writers send each batch once,
+many before the first answer. Now and then a writer reads its own rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.crash.session import (
 
 MAX_PIPELINED = 64
 LONGEST_REST_S = 0.4
-"""Who rests notices no kill, and the next round waits for all."""
+"""Upper bound of a rest: a resting client notices no kill, and the next round waits for all."""
 NUMBERS = ("writer", "n")
 CLIENT_FAILED = "the client itself failed"
 
@@ -60,7 +60,7 @@ class Writer:
         self._recent: dict[str, list[Batch]] = {table.name: [] for table in TABLES}
 
     def work(self, endpoint: str, paused: threading.Event) -> str | None:
-        """Write until paused (``None``) or until the daemon is gone (what was seen of that)."""
+        """Write until paused (``None``) or until the daemon is gone (the observed error)."""
         gave_up = False
         while True:
             try:
@@ -74,7 +74,7 @@ class Writer:
                 return f"{type(exc).__name__}: {exc}"[:300]
 
     def complain(self, text: str) -> None:
-        """Note something that should not happen."""
+        """Note an unexpected event."""
         self._note.complaint(text)
 
     def _write(self, session: Session, endpoint: str, paused: threading.Event) -> None:
@@ -117,7 +117,7 @@ class Writer:
         return sum(batch.count for batch in batches)
 
     def _send_again(self, session: Session) -> None:
-        """What has no answer, after a few that have one: those must be known as duplicates."""
+        """Resend unacknowledged batches after a few acknowledged ones, which must be duplicates."""
         assert self._unknown is not None
         table, batches = self._unknown
         recent = self._recent[table][-self._random.randint(0, 5) :] if self._recent[table] else []
@@ -130,7 +130,7 @@ class Writer:
         self._deliver(session, table, batches)
 
     def _deliver(self, session: Session, table: str, batches: list[Batch]) -> None:
-        """Send, and note every answer as it comes."""
+        """Send, and note every answer as it arrives."""
         self._unknown = (table, batches)
         try:
             for index, answer in session.exchange(table, self._number, batches):
@@ -155,7 +155,7 @@ class Writer:
 
 
 class Onlooker:
-    """Reads one table after the other, all of it."""
+    """Reads whole tables, one after the other."""
 
     def __init__(self, name: str, folder: Path, random: Random) -> None:
         self.name = name
@@ -163,7 +163,7 @@ class Onlooker:
         self._reader = Reader(History(folder / "history"), name, CLIENT_TIMEOUT_S)
 
     def work(self, endpoint: str, paused: threading.Event) -> str | None:
-        """Read until paused (``None``) or until the daemon is gone (what was seen of that)."""
+        """Read until paused (``None``) or until the daemon is gone (the observed error)."""
         while not paused.wait(self._random.uniform(0.0, 0.4)):
             try:
                 try:
@@ -177,5 +177,5 @@ class Onlooker:
         return None
 
     def complain(self, text: str) -> None:
-        """There is nobody else to tell."""
+        """No-op: a reader has no ledger."""
         raise AssertionError(text)

@@ -1,7 +1,7 @@
-"""The campaign's hold on the processes of its writers and onlookers.
+"""Controls the processes of the campaign's writers and readers.
 
-Law of this file: between :meth:`Writers.wait_idle` and the next :meth:`Writers.go` no client sends
-anything, and every note of the round is in the ledgers and the history.
+Between :meth:`Writers.wait_idle` and the next :meth:`Writers.go` no client sends anything, and
+every note of the round is in the ledgers and the history.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ IDLE_WITHIN_S = 60.0
 
 
 class WritersStuck(Exception):
-    """A writer did not notice the end of its round."""
+    """Raised when a writer does not notice the end of its round."""
 
 
 class Writers:
-    """All writers, and an onlooker in each of their few processes."""
+    """All writers in a few processes, with one reader in each."""
 
     def __init__(
         self, folder: Path, *, seed: int, writers: int, processes: int, rows_per_s: float
@@ -76,19 +76,19 @@ class Writers:
         self.history.close()
 
     def go(self, endpoint: str) -> None:
-        """Let all write there."""
+        """Let all write to this endpoint."""
         self._round += 1
         self._tell({"endpoint": endpoint, "round": self._round})
 
     def pause(self) -> None:
-        """Let all finish what is on the way; :meth:`wait_idle` says when they have."""
+        """Let all finish their pending writes; :meth:`wait_idle` reports when they have."""
         self._tell({"pause": self._round})
 
     def wait_idle(self) -> list[dict[str, Any]]:
-        """How each writer's round ended: ``idle``, ``at`` (monotonic seconds), ``error``.
+        """Return how each writer's round ended: ``idle``, ``at`` (monotonic seconds), ``error``.
 
         Raises:
-            WritersStuck: one has not noticed.
+            WritersStuck: A writer has not noticed the end.
         """
         ends: list[dict[str, Any]] = []
         while len(ends) < len(self._idle):
@@ -106,13 +106,13 @@ class Writers:
         return ends
 
     def update(self) -> None:
-        """Read what the writers have noted since the last time."""
+        """Read the writers' notes since the last time."""
         for ledger in self.ledgers:
             ledger.update()
 
     @property
     def acknowledged_rows(self) -> int:
-        """Rows acknowledged so far, as of the last update."""
+        """Rows acknowledged by the time of the last update."""
         return sum(ledger.acknowledged_rows for ledger in self.ledgers)
 
     def _tell(self, order: dict[str, Any]) -> None:
