@@ -62,5 +62,6 @@ def run(served: Daemon, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> str:
+    """A namespace that no other test uses."""
     name: str = request.node.name
     return "".join(c if c.isalnum() else "-" for c in name)[-100:].strip("-")

@@ -124,7 +124,7 @@ def test_a_signal_ends_a_write_that_waits_for_a_pipe(served: Daemon, start: Star
         "write", "ending", "pipe", "-", "--input-format", "csv", "--endpoint", served.flight
     )
     assert running.stdin is not None
-    # More than is read of a pipe before the first send: the command is still reading.
+    # More than the command reads from a pipe before it sends: it is still reading.
     running.stdin.write(b"v\n" + b"1000000\n" * 700_000)
     running.stdin.flush()
     running.send_signal(signal.SIGINT)

@@ -50,7 +50,7 @@ def write(client: Client, table: str, first: int, count: int = 3) -> None:
 
 
 def seen(path: Path, table: str, columns: str = "id") -> list[Any]:
-    """Return what a reader sees; it may have to wait for the follower, as every reader does."""
+    """Return a reader's rows; it may have to wait for the follower, as every reader does."""
 
     def opened() -> bool:
         with contextlib.suppress(duckdb.IOException):
@@ -288,6 +288,6 @@ def test_a_copy_begins_where_it_is_told_and_goes_on_with_the_same_command(
     assert run(*asked[:-3], "--anew", "--once").returncode == 0
     assert len(seen(tmp_path / "c.duckdb", "tail")) == 9
     late = run(*asked[:4], "duckdb:d.duckdb", "--from", "2001-01-01T00:00:00", "--once")
-    # A slow command prints its progress in a line before.
+    # A slow command first prints a line of progress.
     late.stderr = late.stderr.splitlines(keepends=True)[-1]
     check_refused(late, 1, "seek: ")

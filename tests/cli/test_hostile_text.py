@@ -78,7 +78,7 @@ class World:
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "INGESTER_ENDPOINT": self.daemon.flight,
-            # Without colours each escape sequence is the progress display's or foreign.
+            # Without colours all escape sequences are from the progress display, or hostile.
             "TERM": "dumb",
         }
         given = [*command.split(), *map(str, arguments)]

@@ -108,7 +108,7 @@ def test_show_tells_what_a_version_holds(lake: Lake) -> None:
 
 
 def test_show_tells_which_states_of_sources_a_version_has(tmp_path: Path) -> None:
-    """Without a daemon no other command shows this, nor that shared bytes are lost."""
+    """Without a daemon no other command shows the states, or missing shared bytes."""
     lake = Lake(tmp_path)
     schema = pa.schema([("v", pa.int64())])
     shared = hashlib.sha256(b"dictionary").hexdigest()

@@ -287,6 +287,9 @@ def test_a_writers_schema_says_its_types(daemon: SmallDaemon, client: Client) ->
     assert daemon.table("ns", "t").column("v").to_pylist() == [1, 2, 3]
 
 
+# ---------------------------------------------------------------------------------- reading answers
+
+
 def read_by_duckdb(stream: Any) -> Any:
     relation: Any = duckdb.sql("from stream")
     return relation.to_arrow_table()

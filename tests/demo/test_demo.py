@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-m", "ingester", "demo", "--rows", str(ROWS)]
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return an environment with temporary folders in ``folder`` and a foreign store to ignore."""
+    """Return an environment with ``folder`` as TMPDIR and a store that the demo must ignore."""
     folder.mkdir()
     return {**os.environ, "TMPDIR": str(folder), "INGESTER_STORE": "nowhere://store"}
 

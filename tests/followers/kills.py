@@ -37,7 +37,7 @@ from tests.followers.pushes import Pushes
 
 @dataclass
 class Report:
-    """The kills and pushes of a campaign, and its result."""
+    """The counts of kills and pushes, and the rows per table."""
 
     kills: Counter[str] = field(default_factory=Counter)
     pushes: Counter[str] = field(default_factory=Counter)

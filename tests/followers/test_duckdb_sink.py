@@ -57,7 +57,7 @@ def begun(database: DuckDBDatabase, table: FollowedTable = APPENDED) -> DuckDBSi
 
 
 def seen(path: Path, query: str = "SELECT * FROM visits ORDER BY id") -> list[Any]:
-    """Return what another process reads; to DuckDB this connection is one."""
+    """Return a reader's rows; to DuckDB its connection is another process."""
     with duckdb.connect(str(path), read_only=True) as reader:
         return reader.execute(query).fetchall()
 

@@ -96,6 +96,8 @@ class World:
         self._numbers = itertools.count(1)
         self.commit(list(self.definition.actions()))
 
+    # --------------------------------------------------------------------------------------- events
+
     @property
     def state(self) -> TableState:
         return self.versions[-1][0]
@@ -277,6 +279,8 @@ class World:
         self.kept_from = max(self.kept_from, len(self.versions) - keep + 1)
         needed = {p for state, _ in self.versions[self.kept_from - 1 :] for p in state.files}
         self.files = {path: rows for path, rows in self.files.items() if path in needed}
+
+    # ------------------------------------------------------------------------------------- contents
 
     def key(self, p: int) -> PartitionKey:
         return (1, (p,))

@@ -57,7 +57,7 @@ class Judge:
         self._calls: dict[tuple[str, str | None, str, datetime], list[Call]] = {}
         self._lagged: dict[str, datetime] = {}
         self.alone: datetime | None = None
-        """The time since which only one controller runs and the clock follows its wishes."""
+        """The time since which one controller runs alone and the clock advances as it asks."""
         self.troubled = False
         """Whether a region was unreachable, refused or lagged, or a request to end came."""
 
@@ -100,7 +100,7 @@ class Judge:
         return any(key[:2] == (method, region) for key in self._calls)
 
     def _went_by(self, method: str, region: str) -> bool:
-        """Return whether every hook has let the region proceed, or has run into its deadline."""
+        """Return whether each hook has answered proceed, or wait until a deadline that proceeds."""
         late = self._rules.patience.on_deadline is Decision.PROCEED
         by = {
             key[2]
@@ -202,7 +202,7 @@ class Judge:
             assert Status.SERVING not in [region.status for region in record.regions]
 
     def _judge_left_behind(self, record: PushRecord) -> None:
-        """A region is abandoned only after its time limit; a swap of it is rolled back."""
+        """A region is abandoned only after its time limit; a possible swap is rolled back first."""
         for region in record.regions:
             if region.status is not Status.FAILED:
                 continue

@@ -130,7 +130,7 @@ def _damaged_in(
     damage: Callable[[Path], object],
     push_id: str = "p1",
 ) -> tuple[Held, list[str]]:
-    """Push a first file that is damaged in some regions once it is listed; return its path, too."""
+    """Begin a push whose first file is damaged in some regions; return it with the file's path."""
     job, damaged = Job(realm, NEW), list[str]()
 
     def hear(record: PushRecord) -> None:

@@ -397,7 +397,7 @@ class Machine(RuleBasedStateMachine):
 def _judge_answer(
     before: PushRecord, after: PushRecord, job: Job, result: Answer | Result, rules: Rules
 ) -> None:
-    """A recorded swap, and an answer of abort or rollback, take effect."""
+    """An expected result takes effect: a swap is recorded, abort or rollback ends the push."""
     if isinstance(job.task, ActionTask) and job.task.action is RegionAction.SWAP:
         its = before.region(job.task.region)
         if isinstance(result, ActionDone) and its.status is Status.WAITING and its.swap_number:

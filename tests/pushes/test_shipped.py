@@ -110,6 +110,9 @@ def test_a_configuration_that_cannot_be_is_refused_by_key(
     assert says in str(refused.value)
 
 
+# ------------------------------------------------------------------------------------- by the clock
+
+
 def test_a_delay_lies_between_the_swaps_of_all_regions(world: World, life: Life) -> None:
     panel = life.panel
     hook = MinimumDelay({"minimum_delay.delay": "10m"})

@@ -97,7 +97,7 @@ def test_rows_are_live_in_three_regions_and_the_next_version_may_have_other_colu
 def pushed_as_documented(
     frame: DataFrame, config: PushConfig, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., PushResult]:
-    """Return the documented call of docs/spark.md, with its configuration and its own push id."""
+    """Return the call in docs/spark.md, with its configuration and, by default, its push id."""
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
     section = page.split("## Pushes")[1]
     toml = section.split("```toml\n")[1].split("```")[0]

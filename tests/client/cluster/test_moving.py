@@ -137,7 +137,7 @@ def test_what_is_owed_while_nobody_is_there_is_tried_again_after_pauses(
 def test_who_closes_is_told_what_a_daemon_says_in_place_of_what_it_has(
     pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The daemon cannot reach its store: it keeps running, and its next answer may take long."""
+    """A daemon that cannot reach its store keeps running, and may not know more for long."""
     monkeypatch.setattr(undurable, "UNREACHABLE_S", 0.1)
     monkeypatch.setattr(sender, "LOOK_AGAIN_S", 0.05)
     asked = 0

@@ -1,4 +1,4 @@
-"""The rules of order of preference, addresses and circuit breakers, without connections."""
+"""The rules for preference order, addresses and circuit breakers, without connections."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_writer_does_not_move_to_a_daemon_of_another_store(two: list[Daemon]) 
     one, other = two
     other.kill()
     with Client([one.flight, other.flight], retry=PATIENT) as client:
-        client.write("ns", "moved", pa.table({"n": [1]}))  # the daemon that has the table
+        client.write("ns", "moved", pa.table({"n": [1]}))  # at the only running daemon
         two[1] = other.again()
         one.kill()
         with pytest.raises(InvalidRequest, match="writes to store"):

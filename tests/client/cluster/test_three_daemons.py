@@ -220,7 +220,7 @@ def test_rows_that_go_to_a_daemon_by_and_by_come_once(daemons: Three, client: Cl
 
 
 def test_tails_that_lack_what_moved_between_them_say_so(daemons: Three, client: Client) -> None:
-    """The new owner's tail precedes its takeover; the old owner's tail follows its loss."""
+    """The new owner answers before it takes the rows, the old owner after it has lost them."""
     before, after = (Client(each) for each in daemons.endpoints[:2])
     with before, after:
         for sequence in range(1, 7):
