@@ -1,4 +1,4 @@
-"""A buffer makes only the transitions in its table."""
+"""A buffer makes only the transitions of its transition table."""
 
 from __future__ import annotations
 

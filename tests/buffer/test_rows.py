@@ -115,7 +115,7 @@ def _wide(first: int, count: int) -> pa.RecordBatch:
 
 
 def _cost(sizes: list[int], total: int) -> tuple[float, int]:
-    """(bytes relative to one batch of the same rows, chunks)."""
+    """(bytes as a multiple of one batch of the same rows, number of chunks)."""
     rows, seq = BufferedRows(), 0
     whole = _wide(0, total)
     while rows.rows < total:

@@ -1,4 +1,4 @@
-"""A message reads as the batch that it was made of, made by Arrow or without a copy."""
+"""A message decodes to its batch, whether Arrow serialized it or it was built without a copy."""
 
 from __future__ import annotations
 

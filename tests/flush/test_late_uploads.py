@@ -29,7 +29,7 @@ HOURS_S = 7200
 
 
 class SlowStore(LocalStore):
-    """Some uploads take two hours, in which another process runs garbage collection."""
+    """Makes some uploads take two hours, during which another process collects garbage."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

@@ -51,7 +51,7 @@ def test_a_client_that_sends_again_what_was_not_durable_doubles_nothing(
 
 
 def test_what_the_client_does_not_send_again_comes_with_the_first_daemon(tmp_path: Path) -> None:
-    """The batch was acknowledged, and the client did not ask for survival of a lost disk."""
+    """The batch was acknowledged, and the client does not guard against a lost disk."""
     with (
         start(tmp_path, "a", id="a") as first,
         start(tmp_path, "b", id="b", manifest__refresh="10ms") as second,

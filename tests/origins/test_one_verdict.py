@@ -51,7 +51,7 @@ Rows = set[tuple[int, PartitionKey]]
 
 
 class Bring(NamedTuple):
-    """A process flushes rows of a partition, up to a sequence."""
+    """A process flushes its rows of a partition, up to a sequence."""
 
     process: int
     partition: int

@@ -1,4 +1,4 @@
-"""Acknowledged rows in a daemon's log remain the daemon's to commit after any number of restarts.
+"""A daemon can commit the acknowledged rows in its log after any number of restarts.
 
 A model of one origin, one table and one daemon that is killed between streams and never flushes.
 The manifest only says which process may commit what. Streams begin anywhere, leave gaps and

@@ -1,4 +1,4 @@
-"""A repeated batch adds no rows, and answers report how far an origin has got."""
+"""A repeated batch adds no rows, and answers report the origin's position."""
 
 from __future__ import annotations
 

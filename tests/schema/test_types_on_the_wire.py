@@ -213,7 +213,7 @@ def test_values_of_a_type_that_is_not_known_are_refused_and_nulls_of_it_wait(
     with pytest.raises(pa.ArrowInvalid, match="'bad'"):
         stream.write(sent)
     assert query(client, table).schema.names == ["good"]
-    # The type of a column that the table already has is used.
+    # If the table has the column already, its type is used.
     typed = pa.table({"good": known, "bad": pa.array(values, TYPED[name])})
     put(client, table, typed.to_batches()[0])
     put(client, table, sent)

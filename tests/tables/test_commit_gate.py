@@ -13,7 +13,7 @@ SMALL = 1_000
 
 
 def all_go(buffers: int, nbytes: int = SMALL, *, then: str = "") -> list[float]:
-    """Expect one more buffer than are finished; how long each flush waits, longest last."""
+    """How long each of these flushes waits while one more is expected, longest last."""
     waits: list[float] = []
     jobs = [job_of(frozen(number, nbytes)) for number in range(buffers + 1)]
 

@@ -1,4 +1,4 @@
-"""A finished flush makes only the transitions in its table."""
+"""A finished flush makes only the transitions of its transition table."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def rows(client: fl.FlightClient, table: Table, **fields: object) -> Json:
 
 
 def digest(client: fl.FlightClient, table: Table, version: int) -> str:
-    """The row count of a version, and a digest of its rows and schema, as there are many."""
+    """The row count of a version, and a digest of its many rows and their schema."""
     found = rows(client, table, scope="version", version=version)
     text = json.dumps(found, sort_keys=True).encode()
     return f"{len(found['rows'])} rows, {hashlib.sha256(text).hexdigest()[:16]}"

@@ -76,7 +76,6 @@ class Fixture:
 
 
 def fixtures() -> list[Fixture]:
-    """All fixtures."""
     return [Fixture(path.name) for path in sorted(FOLDER.iterdir()) if path.is_dir()]
 
 

@@ -77,7 +77,6 @@ print(*(module.__file__ for name, module in list(sys.modules.items())
 
 
 def main() -> None:
-    """Make the whole fixture."""
     parser = argparse.ArgumentParser(prog="python -m tests.upgrades.make")
     parser.add_argument("checkout", nargs="?", type=Path, default=ROOT)
     parser.add_argument("--again", action="store_true")

@@ -1,7 +1,7 @@
 """Power is lost at any call, twice; the disk keeps any part of the unsynced writes.
 
-After each start, every acknowledged record exists once, in order. No record was never sent, and
-the next start finds every record that this one found.
+After each start, every acknowledged record exists once, in order. Each recovered record was sent
+by a client, and the next start finds it again.
 """
 
 from __future__ import annotations

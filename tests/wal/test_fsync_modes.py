@@ -1,4 +1,4 @@
-"""The modes ``interval`` and ``off``: answers come before syncs, and no record claims more."""
+"""The modes ``interval`` and ``off``: answers precede syncs, and records claim only synced data."""
 
 from __future__ import annotations
 

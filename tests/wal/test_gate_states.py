@@ -1,4 +1,4 @@
-"""The gate of the append queue takes only the transitions of its table."""
+"""The gate of the append queue makes only the transitions of its transition table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process per data directory."""
+"""Only one process can use a data directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unneeded segments are deleted in order, and give way to writers."""
+"""Unneeded segments are deleted in order, and deletions yield to writers."""
 
 from __future__ import annotations
 

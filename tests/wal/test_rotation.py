@@ -1,4 +1,4 @@
-"""When a segment ends, what the next one begins with, and what runs during a rotation."""
+"""The end of a segment, the first records of the next one, and work during a rotation."""
 
 from __future__ import annotations
 

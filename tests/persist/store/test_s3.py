@@ -1,4 +1,4 @@
-"""Errors possible only with a server: odd refusals, lost answers, silence, absence."""
+"""Errors possible only with a server: odd refusals, lost answers, timeouts, outages."""
 
 from __future__ import annotations
 

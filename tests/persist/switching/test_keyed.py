@@ -160,11 +160,9 @@ class World:
 
     @property
     def current(self) -> int:
-        """The current version."""
         return self.stack[-1]
 
     def manifest(self, version: int) -> Manifest:
-        """The manifest of a version."""
         return Manifest(self.store, *TABLE, version)
 
     def note(self, version: int) -> None:

@@ -122,8 +122,8 @@ def test_only_the_owner_redefines_a_table() -> None:
     store, version = made()
     with pytest.raises(SwitchRefused, match="'me' in epoch 1 owns the table's writes"):
         switch_version(store, *TABLE, version, reshape=OTHER)
-    # A writer that was replaced while it was paused is fenced, although it still owns the table's
-    # name.
+    # A writer that was replaced while it was paused is fenced, although the table's owner still
+    # has its name.
     commit_to(store, 1, WriterAction("me", "second", 2, "open"))
     with pytest.raises(Fenced):
         switch_version(store, *TABLE, version, reshape=ME)

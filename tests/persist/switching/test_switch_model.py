@@ -57,11 +57,9 @@ class World:
 
     @property
     def current(self) -> int:
-        """The current version."""
         return self.stack[-1]
 
     def manifest(self, version: int) -> Manifest:
-        """The manifest of a version."""
         return Manifest(self.store, *TABLE, version)
 
     def write(self) -> None:
