@@ -1,6 +1,6 @@
 """A daemon is paused before each step of a commit while it is replaced and its log is adopted.
 
-Its log comes from a real daemon that was killed. Its next steps run in a thread.
+Its log comes from a real daemon that was killed. The commit runs in a thread.
 """
 
 from __future__ import annotations
