@@ -1,12 +1,12 @@
-"""Prometheus' rules and the dashboard, tried on what daemons tell; and the runbook, on what helps.
+"""Tests Prometheus' rules and the dashboard on real daemons, and the runbook's remedies.
 
-    ``rules``        the files of ``deploy/``, read
-    ``prometheus``   promtool, and a server that scrapes; where there is none, tests are skipped
-    ``site``         the machine of a daemon, with TLS and tokens or without
-    ``faults``       what may befall it, each with the alerts that it has to fire, and its entries
-    ``befalling``    what all faults have; they are in ``of_stores``, ``of_processes``, ``of_work``
-    ``operator``     types what the runbook says, and sees whether it is so
-    ``recorded``     scrapes before, during and after a fault as series for ``promtool test rules``
+``rules``        reads the files of ``deploy/`` ``prometheus``   promtool, and a scraping server;
+tests are skipped if they are not installed ``site``         the machine of a daemon, with TLS
+and tokens or without ``faults``       all faults, each with the alerts that it must fire, and
+its runbook entries ``befalling``    the common parts of faults; they are in ``of_stores``,
+``of_processes``, ``of_work`` ``operator``     types the runbook's commands and checks their
+output ``recorded``     scrapes before, during and after a fault as series for ``promtool test
+rules``
 
-``make alerts`` lets every fault befall daemons; ``test_alerts`` those that are quick.
+``make alerts`` runs every fault against daemons; ``test_alerts`` runs the quick ones.
 """

@@ -1,8 +1,8 @@
-"""What all faults have: when they stop, what they write, and how they see that it is noticed.
+"""The common parts of all faults: steps, writes, and the wait for the daemon's alarms.
 
-Law of this file: a fault is a generator that stops three times: before it, while it is, and when it
-is over. Each time it gives the address of a daemon that is to be scraped, or None where it has
-none. It stops when the daemon itself has noticed.
+A fault is a generator that yields three times: before it, during it, and after it. Each time it
+yields the address of the daemon to scrape, or None if there is none. It yields once the daemon
+itself has noticed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WRITTEN = ("shop", "sales")
 
 
 def raised(daemon: Daemon, *alarms: str, is_up: bool = True) -> None:
-    """Wait until the daemon tells of these alarms, or of none of them."""
+    """Wait until the daemon reports these alarms, or none of them."""
 
     def told() -> bool:
         found = scrape(daemon.http) or {}
@@ -36,7 +36,7 @@ def raised(daemon: Daemon, *alarms: str, is_up: bool = True) -> None:
 
 
 def comes_and_goes(daemon: Daemon, *alarms: str) -> Stops:
-    """Stop when the daemon tells of these alarms, and again when it tells of none of them."""
+    """Yield when the daemon reports these alarms, and again when it reports none of them."""
     raised(daemon, *alarms)
     yield daemon.http
     raised(daemon, *alarms, is_up=False)

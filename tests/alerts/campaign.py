@@ -1,9 +1,9 @@
-"""Every fault befalls daemons, a few at a time, and what fired is printed: ``make alerts``.
+"""Causes every fault at daemons, a few at a time, and prints the alerts: ``make alerts``.
 
-    fault ─▶ its alerts fire, no other ─▶ an operator reads their entries, and types ─▶ all is well
+    fault ─▶ exactly its alerts fire ─▶ an operator reads their entries, and types ─▶ healthy
 
-Each fault befalls a daemon without TLS and tokens and one with them, at the same time. When the
-operator has done what the runbook says, alarms fall by themselves, and no alert fires any more.
+Each fault is caused at a daemon without TLS and tokens and at one with them, at the same time.
+Once the operator has followed the runbook, alarms clear by themselves and no alert fires.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from tests.alerts.site import Site
 from tests.runbook.acting import RUNBOOK
 
 AT_ONCE = 2
-"""The faults that are tried at a time: most of one is a wait, for a minute or until it is over."""
+"""Faults in parallel: most of a fault is a wait, for a minute or until it is over."""
 
 
 def try_fault(
     fault: Fault, folder: Path, *, secure: bool, waits: bool = True, checks: bool = True
 ) -> None:
-    """Have it befall a daemon, and an operator mend it by the runbook.
+    """Cause a fault at a daemon, and let an operator mend it by the runbook.
 
     Args:
-        waits: for the daemon to notice the end of the fault.
-        checks: by promtool, which alerts have fired.
+        waits: For the daemon to notice the end of the fault.
+        checks: By promtool, which alerts have fired.
 
     Raises:
-        AssertionError: alerts are others than its own, an entry does not print what it says, or
-            something is wrong with the daemon afterwards.
+        AssertionError: The fired alerts are not the fault's own, an entry does not print what it
+            says, or something is wrong with the daemon afterwards.
     """
     site = Site(folder, secure=secure)
     stops = fault.run(site)
@@ -65,7 +65,7 @@ def try_fault(
 
 
 def check_well(http: str | None) -> None:
-    """Raise AssertionError unless a daemon is ready, and no alarm of it is raised."""
+    """Raise AssertionError unless a daemon is ready and has no alarms."""
     assert http is not None
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
@@ -76,7 +76,7 @@ def check_well(http: str | None) -> None:
 
 
 def both(fault: Fault, folder: Path) -> None:
-    """Try it with TLS and tokens, and at the same time without where it can be; see `try_fault`."""
+    """Try a fault with TLS and tokens, and in parallel without, if possible; see `try_fault`."""
     ways = [True] if fault.secure else [True, False]
     with ThreadPoolExecutor(2) as pool:
         tried = [
@@ -87,7 +87,7 @@ def both(fault: Fault, folder: Path) -> None:
 
 
 def _tried(fault: Fault) -> tuple[Exception | None, float]:
-    """Try a fault both ways, and tell what was not as it has to be, and the seconds it took."""
+    """Try a fault both ways; return the failures and the seconds it took."""
     began, error = time.monotonic(), None
     with tempfile.TemporaryDirectory(prefix="alerts-") as folder:
         try:

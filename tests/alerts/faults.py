@@ -1,7 +1,7 @@
-"""All faults: the alerts that each has to fire, and the entries of the runbook that mend it.
+"""All faults: the alerts that each must fire, and the runbook entries that mend it.
 
-Law of this file: no fault mends itself. An operator does, between the fault's second stop and its
-third, by the runbook alone; but for what is mended ``elsewhere``.
+No fault mends itself. An operator mends it between the fault's second and third yield, by the
+runbook alone, except for what is mended ``elsewhere``.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from tests.alerts.site import Site
 
 
 class Fault(NamedTuple):
-    """A fault and the alerts that fire while it is.
+    """A fault and the alerts that fire during it.
 
     Attributes:
-        follows: The entries of the runbook that its operator reads, each with the cause that is
-            seen there; None where the entry knows one alone.
-        secure: Whether it befalls only a daemon with TLS and tokens.
-        elsewhere: Whether what helps is done at another machine, and not by commands of an entry.
+        follows: The runbook entries that its operator reads, each with the observed cause; None if
+            the entry has only one.
+        secure: Whether it requires a daemon with TLS and tokens.
+        elsewhere: Whether the remedy is applied at another machine, and not by commands of an
+            entry.
     """
 
     run: Callable[[Site], Stops]

@@ -1,4 +1,4 @@
-"""Faults of the process, and of those who may come in."""
+"""Faults of the process, its certificate and its tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.drivers.wire import ARROW_AND_FLIGHT, act, numbers, put
 
 
 def certificate(site: Site) -> Stops:
-    """A certificate that ends in two days is put in the place of a good one."""
+    """A good certificate is replaced by one that expires in two days."""
     assert site.secured is not None
     pair = site.secured.pair
     with site.start() as daemon:
@@ -20,7 +20,7 @@ def certificate(site: Site) -> Stops:
         site.secured.authority.issue("daemon", days=2)
         daemon.process.send_signal(signal.SIGHUP)
         raised(daemon, "certificate")
-        # What the operator has from the authority by then.
+        # The operator has received it from the authority by then.
         made = site.secured.authority.issue("new", days=90)
         made.cert.rename(pair.cert.with_name("new.crt"))
         yield daemon.http
@@ -29,7 +29,7 @@ def certificate(site: Site) -> Stops:
 
 
 def tokens_not_read(site: Site) -> Stops:
-    """The file of tokens is damaged; a copy of it is kept elsewhere."""
+    """The token file is damaged; a copy of it exists elsewhere."""
     with site.start() as daemon:
         yield daemon.http
         path = site.secrets / "tokens.json"
@@ -41,11 +41,11 @@ def tokens_not_read(site: Site) -> Stops:
 
 
 def loop_stalled(site: Site) -> Stops:
-    """The process stands still for some seconds."""
+    """The process is stopped for some seconds."""
     with site.start() as daemon:
         yield daemon.http
         daemon.process.send_signal(signal.SIGSTOP)
-        time.sleep(7.0)  # that is the fault
+        time.sleep(7.0)  # this is the fault
         daemon.process.send_signal(signal.SIGCONT)
         yield from comes_and_goes(daemon, "loop-stalled")
 
@@ -60,7 +60,7 @@ def down(site: Site) -> Stops:
 
 
 def fenced(site: Site) -> Stops:
-    """Another process takes the id, and the first one ends as soon as it commits."""
+    """Another process takes the id, and the first one ends at its next commit."""
     with site.start(persist__max_age="1h") as daemon, site.connect(daemon) as client:
         put(client, WRITTEN, numbers(0, 10))
         yield daemon.http
@@ -75,7 +75,7 @@ def fenced(site: Site) -> Stops:
 
 
 def not_adopted(site: Site) -> Stops:
-    """A daemon looks after a log, which turns out to be another store's."""
+    """A daemon tends a log that belongs to another store."""
     directory = site.folder / "other"
     site.places["/srv/others"] = directory
     settings: Settings = {"recovery__adopt": str(directory), "recovery__adopt_after": 0}

@@ -1,4 +1,4 @@
-"""Faults of the store and of disks, and the files in them."""
+"""Faults of the store, of disks, and of the files on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.drivers.wire import ARROW_AND_FLIGHT, act, numbers, put
 
 
 def unmount(folder: Path) -> None:
-    """Have a folder away: its mount point is there, and empty. ``mount`` brings it back."""
+    """Replace a folder by an empty mount point. ``mount`` brings it back."""
     folder.rename(folder.with_name(folder.name + ".away"))
     folder.mkdir()
 
@@ -29,7 +29,7 @@ def _without_store(
     write: Callable[[fl.FlightClient], object],
     *alarms: str,
 ) -> Stops:
-    """Rows come while the store is away, until these alarms are raised beside those of a store."""
+    """Write rows while the store is unreachable, until it and these alarms are raised."""
     expected = (*alarms, "store-away", "persist-failing")
     with site.start(**settings) as daemon, site.connect(daemon) as client:
         put(client, WRITTEN, numbers(0, 10))
@@ -40,13 +40,13 @@ def _without_store(
 
 
 def store_away(site: Site) -> Stops:
-    """The store is away, and rows are to be persisted."""
+    """The store is unreachable while rows are to be flushed."""
     settings = {"persist__max_age": "500ms"}
     return _without_store(site, settings, lambda client: put(client, WRITTEN, numbers(10, 10)))
 
 
 def oldest_row(site: Site) -> Stops:
-    """The same for longer than a row may be in no file: a minute, and twice ``persist.max_age``."""
+    """The same for longer than rows may stay unflushed: a minute, and twice ``persist.max_age``."""
     settings = {"persist__max_age": "500ms"}
     return _without_store(
         site, settings, lambda client: put(client, WRITTEN, numbers(10, 10)), "oldest-row"
@@ -54,7 +54,7 @@ def oldest_row(site: Site) -> Stops:
 
 
 def saturated(site: Site) -> Stops:
-    """Rows come, and none gets into a file."""
+    """Rows arrive, and none is flushed to a file."""
     settings = {
         "persist__max_age": "1s",
         "persist__queue_bytes": "1MiB",
@@ -67,7 +67,7 @@ def saturated(site: Site) -> Stops:
 
 
 def memory_high(site: Site) -> Stops:
-    """Rows come until there is no memory for more."""
+    """Rows arrive until no memory remains."""
     settings = {
         "persist__max_age": "1s",
         "memory__limit": "256MiB",
@@ -81,7 +81,7 @@ def memory_high(site: Site) -> Stops:
 
 
 def disk_full(site: Site) -> Stops:
-    """The log's disk has no room: somebody's file takes all of it."""
+    """The log's disk is full: a foreign file takes all of it."""
     disk = site.folder / "disk"
     disk.mkdir(parents=True)
     assert mount(disk), "a tmpfs cannot be mounted here, which takes the rights of root"
@@ -104,7 +104,7 @@ def disk_full(site: Site) -> Stops:
 
 
 def damaged_file(site: Site) -> Stops:
-    """A data file is damaged, and asked for; a back-up of it is kept elsewhere."""
+    """A data file is damaged and then read; a backup of it exists elsewhere."""
     with site.start() as daemon, site.connect(daemon) as client:
         put(client, WRITTEN, numbers(0, 10))
         act(client, "persist")

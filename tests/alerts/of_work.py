@@ -1,4 +1,4 @@
-"""Faults of what others do with a daemon: replicators, transformers, pushes."""
+"""Faults of the daemon's other tasks: replicators, transformers, pushes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WHY = {"reason": "it has no primary key", "helps": ["ALTER TABLE public.t ADD PR
 
 
 def replication(site: Site) -> Stops:
-    """A replicator tells of a table that it does not follow, and of much log for its slot."""
+    """A replicator reports a table that it does not follow, and much log retained by its slot."""
     with site.start() as daemon, site.connect(daemon) as client:
 
         def tell(phase: str, slot_bytes: int) -> None:
@@ -58,7 +58,7 @@ def replication(site: Site) -> Stops:
 
 
 def replicator_unheard(site: Site) -> Stops:
-    """A replicator says nothing any more."""
+    """A replicator stops reporting."""
     with site.start() as daemon, site.connect(daemon) as client:
         act(client, "replication_report", **REPORT, reporter="r1")
         yield daemon.http
@@ -71,7 +71,7 @@ def replicator_unheard(site: Site) -> Stops:
 
 
 def transformer_hangs(site: Site) -> Stops:
-    """A transformer does not come back."""
+    """A transformer does not return."""
     settings: Settings = {"transform__allowed": MODULE, "transform__timeout": "1s"}
     with site.start(**settings) as daemon, site.connect(daemon) as client:
         schema = pa.schema({"i": pa.int64(), "until": pa.string()})
@@ -84,7 +84,7 @@ def transformer_hangs(site: Site) -> Stops:
 
 
 def push_stuck(site: Site) -> Stops:
-    """A push waits before its swap, and who led it has ended five minutes ago."""
+    """A push waits before its swap, and its coordinator ended five minutes ago."""
     with site.start() as daemon:
         yield daemon.http
         status = begin_push(site, "nightly-1")
@@ -96,7 +96,7 @@ def push_stuck(site: Site) -> Stops:
 
 
 def begin_push(site: Site, push_id: str) -> PushStatus:
-    """Begin a push into the store, lead it until its data is there, and tell where it stands."""
+    """Begin a push, coordinate it until its data is written, and return its position."""
     config = f'[regions.lake]\nurl = "file://{site.lake}"\n'
     (site.secrets / "pushes.toml").write_text(config)
     realm, rows, stop = in_folders(site.folder, ("lake",)), some_rows(0, 100), threading.Event()

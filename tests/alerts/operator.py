@@ -1,10 +1,9 @@
-"""The operator who is woken: knows the alert, its entry of the runbook, and nothing else.
+"""The operator on call, who knows only the alert and its entry of the runbook.
 
     Where to look first ─▶ the entry of each alert: "Look at" ─▶ "Do" for the cause that was seen
 
-Law of this file: what is typed is what stands in the runbook. A command of "Look at" has to print
-what the entry says that one sees; where an entry has several causes, the one that is acted is the
-one that it was seen to be.
+The operator types exactly the commands of the runbook. A command of "Look at" must print what
+the entry says. Where an entry has several causes, the remedy is that of the observed cause.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SHOWN_PORTS = ("8082", "8080")
 
 
 class Operator:
-    """A shell at the machine of a site. Leave it, and what was started in it is ended."""
+    """A shell at the machine of a site. Leaving it ends everything that was started in it."""
 
     def __init__(self, site: Site, page: str) -> None:
         self._site = site
@@ -63,15 +62,15 @@ class Operator:
         self._shell.close()
 
     def look(self, entry: str) -> None:
-        """Type what an entry has to look at.
+        """Type the "Look at" commands of an entry.
 
         Raises:
-            AssertionError: something else is seen.
+            AssertionError: The output is not the described one.
         """
         self._act([each for each in acts(self._page, entry) if each.part == "Look at"], entry)
 
     def help(self, entry: str, cause: str | None) -> None:
-        """Type what helps against a cause."""
+        """Type the commands that help against a cause."""
         found = [each for each in acts(self._page, entry) if each.part == "Do"]
         self._act([each for each in found if each.cause in (None, cause)], entry)
 
@@ -83,7 +82,7 @@ class Operator:
             assert step.expected or self._shell.status == 0, told
 
     def _describe_unit(self, unit: Path) -> None:
-        """Write down what a service manager knows of the daemon."""
+        """Write the service manager's description of the daemon to files."""
         daemon = self._site.daemon
         code = daemon.process.poll()
         ended = "running" if code is None else f"code=exited, status={code}"

@@ -1,7 +1,7 @@
 """Prometheus' own programs: ``promtool``, and a server that scrapes a daemon.
 
-They come from the distribution (``make prometheus``: Debian's package ``prometheus``, unpacked and
-not installed). Where they are not there, what needs them is skipped.
+They come from the distribution (``make prometheus``: Debian's package ``prometheus``, unpacked
+and not installed). If they are missing, the tests that need them are skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCRAPE_EVERY = "200ms"
 
 
 def program(name: str) -> Path | None:
-    """The path of a program, if it is there."""
+    """Return the path of a program, if it exists."""
     if (UNPACKED / name).exists():
         return UNPACKED / name
     found = shutil.which(name)
@@ -43,7 +43,7 @@ needs_prometheus = pytest.mark.skipif(
 
 
 def promtool(*arguments: object, stdin: bytes = b"") -> str:
-    """What promtool says. Raises AssertionError where it finds a fault."""
+    """Return promtool's output; raise AssertionError if it reports a fault."""
     tool = program("promtool")
     assert tool is not None
     done = subprocess.run(
@@ -61,13 +61,13 @@ class Prometheus:
         self.url = url
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """The data of an answer of its API."""
+        """Return the data of an API answer."""
         url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         with urllib.request.urlopen(url, timeout=10) as answer:
             return json.load(answer)["data"]
 
     def query(self, expr: str) -> list[dict[str, Any]]:
-        """The series of an expression now. Raises AssertionError where it is none."""
+        """Return the current series of an expression; raise AssertionError on an error."""
         try:
             found: list[dict[str, Any]] = self.ask("query", query=expr)["result"]
         except urllib.error.HTTPError as exc:
@@ -78,9 +78,9 @@ class Prometheus:
 
 @contextlib.contextmanager
 def scraping(folder: Path, targets: Mapping[str, str]) -> Iterator[Prometheus]:
-    """A server that scrapes each target (``host:port``) as an instance of the name.
+    """Run a server that scrapes each target (``host:port``) as an instance of the name.
 
-    It is ready, and has scraped each once, when the block begins.
+    It is ready, and has scraped each target once, when the block begins.
     """
     folder.mkdir(parents=True, exist_ok=True)
     jobs = [

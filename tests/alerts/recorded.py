@@ -2,9 +2,9 @@
 
     before: 10 min ─▶ during: 20 min ─▶ after: 20 min      each figure as it was scraped
 
-So rules that wait for a quarter of an hour are tried in a second. An alert counts as fired in a
-phase if it did so at any moment of it, but for the first two minutes, in which the phase before it
-ends.
+This way, rules that wait for a quarter of an hour are tried in a second. An alert counts as
+fired in a phase if it fired at any moment of it, except the first two minutes, in which the
+previous phase ends.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 Scrape = Mapping[Key, float]
 STEP_S = 15
 PHASES = (("before", 10), ("during", 20), ("after", 20))
-"""The minutes of each."""
+"""The minutes of each phase."""
 SETTLES_MIN = 2
 
 
 def scrape(http: str | None) -> Scrape | None:
-    """The samples of a daemon that rules look at; None where it does not answer."""
+    """Return the samples of a daemon that rules use; None if it does not answer."""
     if http is None:
         return None
-    # Whose certificate it is is not what is tried: it is on the loopback.
+    # The certificate is not under test here: the address is a loopback one.
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     try:
@@ -48,7 +48,7 @@ def scrape(http: str | None) -> Scrape | None:
 
 
 def samples_of(samples: Any) -> Scrape:
-    """Those of names, labels and values that rules look at."""
+    """Return the samples with names, labels and values that rules use."""
     asked = set().union(*map(metrics_in, expressions().values()))
     found: dict[Key, float] = {}
     for name, labels, value in samples:
@@ -63,8 +63,8 @@ def check_fired(
     """Raise AssertionError unless in each phase exactly these alerts fired, one each.
 
     Args:
-        scrapes: before, during and after; None where the daemon does not answer.
-        fired: the names of the alerts, likewise.
+        scrapes: Before, during and after; None where the daemon does not answer.
+        fired: The names of the alerts, likewise.
     """
     counts = [minutes * 60 // STEP_S for _, minutes in PHASES]
     keys: set[Key] = {key for each in scrapes if each is not None for key in each}
@@ -80,11 +80,11 @@ def check_fired(
 
 
 def check_fires(folder: Path, cases: Mapping[str, tuple[Mapping[str, str], int]]) -> None:
-    """Raise AssertionError unless each alert is fired by its series, and no other one is.
+    """Raise AssertionError unless each alert, and no other one, is fired by its series.
 
     Args:
-        cases: by the alert, its series in promtool's notation, a value each 15 s, and the minutes.
-            They are of a daemon ``a``, which is up and ready where they do not say otherwise.
+        cases: By alert, its series in promtool's notation, a value each 15 s, and the minutes. They
+            are of a daemon ``a``, which is up and ready unless they say otherwise.
     """
     well = {f'{name}{{job="ingester", instance="a"}}': "1x240" for name in ("up", "ingester_ready")}
     _run(

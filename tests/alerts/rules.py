@@ -17,7 +17,7 @@ RUNBOOK_URL = re.compile(r"deploy/RUNBOOK\.md#([\w-]+)")
 
 
 class Alert(NamedTuple):
-    """An alert as its file has it."""
+    """An alert as defined in its file."""
 
     name: str
     expr: str
@@ -26,7 +26,7 @@ class Alert(NamedTuple):
 
     @property
     def entry(self) -> str:
-        """The entry of the runbook that it leads to; empty where it leads nowhere."""
+        """The runbook entry that it links to; empty if it links to none."""
         found = RUNBOOK_URL.fullmatch(self.annotations.get("runbook_url", ""))
         return found[1] if found else ""
 
@@ -47,12 +47,12 @@ def alerts() -> list[Alert]:
 
 
 def recorded_names() -> set[str]:
-    """The names of what recording rules make."""
+    """The names that recording rules define."""
     return {each["record"] for each in _rules() if "record" in each}
 
 
 def expressions() -> dict[str, str]:
-    """The expression of each rule, by the name of the alert or of what is recorded."""
+    """The expression of each rule, by the name of the alert or the recorded series."""
     return {each.get("alert") or each["record"]: each["expr"] for each in _rules()}
 
 
@@ -63,7 +63,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def panels() -> list[dict[str, Any]]:
-    """Its panels, those of rows included."""
+    """The panels of a dashboard, those of rows included."""
     found: list[dict[str, Any]] = []
     for panel in dashboard()["panels"]:
         found += [panel, *panel.get("panels", [])]
@@ -80,6 +80,6 @@ def queries() -> dict[str, list[str]]:
 
 
 def metrics_in(expr: str) -> set[str]:
-    """The metrics that an expression names, histograms without what their series end in."""
+    """The metrics in an expression, histograms without their suffixes."""
     named = re.findall(r"\b(?:ingester|process)_\w+", expr)
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in named}

@@ -1,10 +1,10 @@
-"""The machine on which a fault befalls a daemon: its folders, and who may come in.
+"""The machine on which a fault is caused: its folders, certificate and tokens.
 
     /var/lib/ingester   its data directory         /srv/lake      its store
     /etc/ingester       certificate and tokens     127.0.0.1:8082 and :8080   its listeners
 
-Law of this file: a daemon with TLS and tokens and one without suffer the same faults. What the
-runbook calls by the names above is what stands for it here.
+A daemon with TLS and tokens and one without get the same faults. The runbook's names, as above,
+are replaced by the corresponding places of the test.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ WHO = "operator"
 
 
 class Site:
-    """Folders, secrets, and the daemon that suffers: the first that is started.
+    """Folders, secrets, and the affected daemon: the first one that is started.
 
     Attributes:
-        places: What stands for the folders that the runbook names, besides those of every site.
+        places: Replacements for the folders that the runbook names, in addition to those of every
+            site.
     """
 
     def __init__(self, folder: Path, *, secure: bool = False) -> None:
@@ -41,7 +42,7 @@ class Site:
 
     @property
     def etc(self) -> dict[str, Path]:
-        """What stands for the files below ``/etc/ingester``; the longest name comes first."""
+        """Replacements for the files below ``/etc/ingester``; the longest name comes first."""
         if self.secured is None:
             return {"/etc/ingester": self.secrets}
         pair = self.secured.pair
@@ -55,7 +56,7 @@ class Site:
 
     @property
     def daemon(self) -> Daemon:
-        """The daemon that suffers."""
+        """The affected daemon."""
         assert self._daemon is not None
         return self._daemon
 

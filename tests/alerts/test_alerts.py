@@ -1,4 +1,4 @@
-"""What a daemon tells, scraped: all of it is on its page, answers the dashboard, fires alerts."""
+"""A daemon's scraped metrics: all are on the status page, and serve the dashboard and alerts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.drivers.wire import act, numbers, put, rows
 from tests.readme.metrics_page import daemon_metrics
 
 HOSTILE = 'quo"te\\{a="b"} 1'
-"""An origin's name that would be a sample of its own where labels were not escaped."""
+"""An origin's name that would be a separate sample if labels were not escaped."""
 EMPTY = {"Refusals", "Failed attempts", "Alarms"}
-"""Panels that have nothing to draw where all is well."""
+"""Panels without data while everything is well."""
 
 
 @pytest.fixture
 def busy(shared: Daemon, client: fl.FlightClient) -> Daemon:
-    """A daemon that has done of everything a little."""
+    """A daemon that has performed every kind of operation."""
     for first in range(0, 50, 10):
         put(client, ("alerts", "t"), numbers(first, 10))
     act(client, "persist", namespace="alerts")
@@ -51,7 +51,7 @@ def test_everything_that_is_scraped_is_on_the_page_with_its_type_and_labels(busy
     seen = set()
     for family in text_string_to_metric_families(text_of(busy)):
         if family.name.endswith("_created") and family.type == "gauge":
-            continue  # the moment at which a counter or a histogram began
+            continue  # the time at which a counter or a histogram began
         row = page[family.name.removesuffix("_total")]
         assert row.kind == family.type, family.name
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}

@@ -1,4 +1,4 @@
-"""Faults and the runbook as files: what an operator is led to is there, and is typed by someone."""
+"""Faults and the runbook as files: each entry for an operator exists and is tried by a fault."""
 
 from __future__ import annotations
 

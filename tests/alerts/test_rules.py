@@ -1,4 +1,4 @@
-"""Rules and dashboard as files: what they name is there, and leads to where it says."""
+"""Rules and dashboard as files: the metrics they name exist, and their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_dashboard_asks_the_data_source_and_the_instances_that_are_chosen() 
 
 _NAMED = '{job="ingester", instance="a"}'
 _ORIGIN = '{job="ingester", instance="a", namespace="s", origin="o"}'
-# What no fault of the campaign brings about: the series that do, and the minutes that it takes.
+# Alerts that no fault of the campaign causes: the series that do, and their minutes.
 SYNTHETIC: dict[str, tuple[dict[str, str], int]] = {
     "IngesterFenced": ({'ingester_alarm{alarm="fenced", instance="a"}': "0x4 1x4"}, 3),
     "IngesterLogStalled": ({'ingester_alarm{alarm="log-stalled", instance="a"}': "0x4 1x4"}, 3),

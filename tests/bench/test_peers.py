@@ -1,6 +1,4 @@
-"""Peers keep what they acknowledge; a missing or failing peer is reported and the others
-continue.
-"""
+"""Peers keep what they acknowledge; a missing or failing peer is reported, others continue."""
 
 from __future__ import annotations
 

@@ -118,9 +118,7 @@ class Campaign:
         return self._daemon
 
     def _live(self, writers: Writers, daemon: Daemon, kill: Kill) -> float:
-        """Let clients work, read once or twice, cause troubles, kill; return the time of the
-        kill.
-        """
+        """Let clients work, read, cause troubles, and kill; return the time of the kill."""
         began = time.monotonic()
         kill_at = began + kill.after_s
         if kill.trouble is not None:

@@ -83,9 +83,7 @@ class Kill:
 
 
 def plan(seed: int, longest_s: float, troubles: tuple[str, ...] = ()) -> Iterator[Kill]:
-    """Yield kills endlessly, each at most ``longest_s`` (plus a pause) after the writers
-    resumed.
-    """
+    """Yield kills endlessly, each at most ``longest_s`` (plus a pause) after a resume."""
     random = Random(seed)
     for index in count():
         kind = KINDS[index % len(KINDS)]

@@ -1,6 +1,4 @@
-"""Rows of the fixture ``mixed``: columns of most types; in every fourth row all but ``i`` are
-null.
-"""
+"""Rows of the fixture ``mixed``: columns of most types; every fourth row has only ``i``."""
 
 from __future__ import annotations
 

@@ -85,9 +85,7 @@ class Stage:
         store: LocalStore | None = None,
         file_writer: type[FileWriter] = FileWriter,
     ) -> None:
-        """Args:
-        store: By default, a plain local store in the folder.
-        """
+        """``store`` is by default a plain local one in the folder."""
         self.kind = kind
         self.store = LocalStore(folder / "store") if store is None else store
         ledger = self.ledger = MemoryLedger(Watermarks(1 << 40, 1 << 39, 1 << 40))

@@ -1,8 +1,8 @@
 """``make fuzz``: the long form, over every decoder and then over a running daemon.
 
-Law of this file: each decoder has its share of the time in a process of its own, guided by coverage
-where atheris is there, else by hypothesis. What is found stays in a folder, ready to be put under
-``regressions/``; the exit code is 1 then.
+Each decoder gets its share of the time in its own process, guided by coverage if atheris is
+installed and otherwise by hypothesis. Findings stay in a folder, ready to be put under
+``regressions/``; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tests.fuzz.child import noted
 from tests.fuzz.targets import TARGETS
 
 GRACE_S = 300.0
-"""What a process may take beyond its share: to start, and for its last input. An input that takes
-too long is found by the process itself; a machine with no time for it is no finding."""
+"""Extra time of a process, to start and for its last input. The process itself detects an input
+that takes too long; a slow machine is not a finding."""
 ROUND = 200
-"""Attempts between two looks at the daemon."""
+"""Attempts between two checks of the daemon."""
 
 
 def main() -> int:
-    """The exit code: 0 where nothing was found."""
+    """Return exit code 0 if there are no findings."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=300.0, help="in all (default 300)")
     parser.add_argument(
@@ -56,7 +56,7 @@ def _engine() -> str:
 
 
 def _decoder(name: str, options: argparse.Namespace, folder: Path) -> bool:
-    """Whether a target stood its share of the time."""
+    """Whether a target passed its share of the time."""
     share_s = options.seconds / len(options.target or [*TARGETS, *ATTACKS])
     note = folder / f"{name}.note"
     command = [sys.executable, "-m", "tests.fuzz.child", name, "--note", str(note)]
@@ -91,7 +91,7 @@ def _decoder(name: str, options: argparse.Namespace, folder: Path) -> bool:
 
 
 def _daemon(names: list[str], share_s: float, folder: Path) -> list[str]:
-    """The attacks that did harm."""
+    """Return the attacks that did harm."""
     with Daemon.start(folder / "data", memory__limit="512MiB") as daemon:
         resource.prlimit(daemon.pid, resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES,) * 2)
         attacked = Attacked(daemon)

@@ -1,9 +1,8 @@
-"""A daemon that gets bad bytes, and how one sees that it has taken no harm.
+"""A daemon that receives malformed bytes, and the checks that it is unharmed.
 
-Law of this file: an attempt is judged by its answer (one of ours, or one of Arrow's own, never
-``internal``), and the daemon afterwards by what an honest client gets from it: the same process
-takes a write, answers all rows that were ever acknowledged to the honest client, and has used
-little memory.
+An attempt is judged by its answer, which must be one of ours or one of Arrow's own and never
+``internal``. The daemon is judged by what an honest client gets afterwards. The same process
+accepts a write, returns all rows ever acknowledged to that client, and has used little memory.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from tests.fuzz.raw_flight import INTERNAL, UNKNOWN, Answered, call, flight_data
 
 ADDRESS_SPACE_BYTES = 8 << 30
 PEAK_BYTES = 1_200 << 20
-"""Four times what the daemon needs for one batch of the largest size, and it at rest."""
+"""Four times the daemon's memory for one batch of the largest size, plus its memory at rest."""
 ANSWER_WITHIN_S = 30.0
 
 Messages = list[tuple[bytes, bytes]]
 
 
 class Attacked:
-    """A daemon, an honest table in it, and what was tried."""
+    """A daemon, an honest client's table in it, and the attempts."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
@@ -38,7 +37,7 @@ class Attacked:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that the process ever had."""
+        """Peak memory of the process."""
         status = Path(f"/proc/{self.daemon.pid}/status").read_text()
         found = re.search(r"VmHWM:\s+(\d+) kB", status)
         assert found is not None, "the daemon has ended"
@@ -52,7 +51,7 @@ class Attacked:
         metadata: bytes = b"",
         table: str | None = None,
     ) -> Answered:
-        """Send IPC messages as one DoPut, to a table of their own unless told otherwise."""
+        """Send IPC messages as one DoPut, by default to a table that no other attempt uses."""
         self.attempts += 1
         where = descriptor or path_descriptor("attacked", table or f"t{self.attempts}")
         frames = [
@@ -62,7 +61,7 @@ class Attacked:
         return self.send("DoPut", frames)
 
     def send(self, method: str, frames: list[bytes]) -> Answered:
-        """Send protobuf messages, and see that the answer is one that was meant."""
+        """Send protobuf messages, and check that the answer is an intended one."""
         answered = call(self.daemon.flight, method, frames, timeout_s=ANSWER_WITHIN_S)
         assert answered.status is not None, f"the connection ended: {answered}"
         assert "internal error" not in answered.message, self.last_error(answered.message)
@@ -71,14 +70,14 @@ class Attacked:
         return answered
 
     def last_error(self, message: str) -> str:
-        """What the log says about an internal error."""
+        """Return the log's last internal error."""
         found = re.search(r"internal error (\w+)", message)
         assert found is not None
         lines = self.daemon.stderr_file.read_text(errors="replace").splitlines()
         return next((line for line in lines if found[1] in line), message)
 
     def check(self) -> None:
-        """Raises AssertionError where an honest client is not served as ever."""
+        """Raise AssertionError unless an honest client is served as before."""
         assert self.daemon.process.poll() is None, self.daemon.stderr_file.read_text()[-4000:]
         with fl.connect(self.daemon.flight) as client:
             (answer,) = put(client, self.table, pa.record_batch({"i": [self._rows]}))
@@ -89,7 +88,7 @@ class Attacked:
         assert self.peak_bytes < PEAK_BYTES, f"{self.peak_bytes >> 20} MiB at the peak"
 
     def check_persisted(self) -> None:
-        """What was taken of the attempts is persisted, and reads the same afterwards."""
+        """Check that rows from accepted attempts are the same after a flush."""
         with fl.connect(self.daemon.flight) as client:
             names = [tuple(info.descriptor.path) for info in client.list_flights()]
             tables = [(a.decode(), b.decode()) for a, b in names]

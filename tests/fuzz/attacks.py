@@ -1,7 +1,7 @@
-"""What is tried on a running daemon: batches, whole calls, and requests to the status server.
+"""The attacks on a running daemon: batches, whole calls, and requests to the status server.
 
-Law of this file: an attack is a strategy of inputs and a function that sends one. How many there
-are, and what comes of the daemon, is for the caller.
+An attack is a strategy of inputs and a function that sends one input. The caller decides how
+many to send, and checks the daemon.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ CALLS = {
 
 @st.composite
 def _streams(draw: st.DrawFn) -> tuple[int, list[tuple[bytes, bytes]]]:
-    """A stream of which one message is changed in its header, its body or both."""
+    """A stream in which one message's header, body or both are changed."""
     messages = list(draw(st.sampled_from(seeds.ipc_messages())))
     for _ in range(draw(st.integers(1, 2))):
         at = draw(st.integers(0, len(messages) - 1))
@@ -101,7 +101,7 @@ def _send_call(attacked: Attacked, drawn: Any) -> None:
 
 
 def send_http(attacked: Attacked, request: bytes) -> bytes:
-    """The answer's beginning; empty where the connection was closed without one."""
+    """Return the start of the answer; empty if the connection was closed without one."""
     attacked.attempts += 1
     address = urllib.parse.urlsplit(attacked.daemon.http)
     where = (address.hostname, address.port)
@@ -116,9 +116,9 @@ def send_http(attacked: Attacked, request: bytes) -> bytes:
                 assert time.monotonic() < until, "the answer does not end"
                 sock.settimeout(IDLE_S)
         except TimeoutError:
-            assert answer, "no answer"  # one that came may be followed by an idle connection
+            assert answer, "no answer"  # after an answer the connection may stay idle
         except OSError:
-            pass  # closed on what it will not read
+            pass  # the server closed the connection on an invalid request
     assert not answer or answer.startswith((b"HTTP/1.", b"\0\0")), answer[:200]
     assert b"Traceback" not in answer
     assert not answer.startswith(b"HTTP/1.1 500"), answer[:500]
@@ -138,9 +138,9 @@ ATTACKS: dict[str, tuple[st.SearchStrategy[Any], Send]] = {
 
 
 def attack(attacked: Attacked, name: str, examples: int, until: float | None = None) -> None:
-    """Send so many inputs of an attack; raises with the smallest that is answered wrongly.
+    """Send inputs of an attack; raise with the smallest that gets a wrong answer.
 
-    Without a time on the monotonic clock, until which to go on, they are the same on every run.
+    Without a deadline of the monotonic clock, the inputs are the same on every run.
     """
     inputs, send = ATTACKS[name]
 

@@ -1,8 +1,7 @@
 """Targets in a process of their own: ``python -m tests.fuzz.child TARGET… --note FILE``.
 
-Law of this file: the input is in the note before it is tried, so that a process that dies tells
-what it died of. Memory is limited, each input has so many seconds, and growth that nothing explains
-is a finding.
+The input is noted before it is tried, so that it is known if the process dies. Memory is
+limited, each input has a time limit, and unexplained memory growth is a finding.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ else:
 NOTE_BYTES = 8 << 20
 ADDRESS_SPACE_BYTES = 6 << 30
 GROWTH_BYTES = 500 << 20
-"""What one input may add to the peak, and without atheris all of them together."""
+"""What one input may add to the peak; without atheris, what all of them together may add."""
 INPUT_WITHIN_S = 20.0
 
 
 class Watched:
-    """A target whose every input is noted, timed and weighed."""
+    """A target whose every input is noted, timed and checked for memory growth."""
 
     def __init__(self, target: Target, note: Path, *, together: bool = True) -> None:
-        """Without ``together``, what grows from input to input is somebody else's, and allowed."""
+        """``together``: whether growth from input to input is a finding."""
         self._run = target.run
         self._together = together
         with note.open("wb+") as file:
@@ -57,7 +56,7 @@ class Watched:
         self._most = _peak() + GROWTH_BYTES
 
     def __call__(self, data: bytes) -> int:
-        """How far the input got."""
+        """Return how far the input got."""
         kept = data[: NOTE_BYTES - 8]
         self._note[: 8 + len(kept)] = struct.pack("<Q", len(kept)) + kept
         faulthandler.dump_traceback_later(INPUT_WITHIN_S, exit=True)
@@ -74,12 +73,12 @@ class Watched:
         return got
 
     def summary(self) -> dict[str, int]:
-        """How many inputs there were, and how many of them got anywhere."""
+        """The number of inputs, and of those that the target understood in part."""
         return {"inputs": self.inputs, "understood": self.understood}
 
 
 def noted(note: Path) -> bytes:
-    """The last input that was tried."""
+    """Return the last input that was tried."""
     data = note.read_bytes()
     (length,) = struct.unpack_from("<Q", data)
     return data[8 : 8 + length]
@@ -90,7 +89,7 @@ def _peak() -> int:
 
 
 def by_hypothesis(watched: Watched, target: Target, examples: int, seconds: float) -> None:
-    """So many examples, again and again until the time is over."""
+    """Run examples in rounds until the time is over."""
     until = time.monotonic() + seconds
     while True:
 
@@ -113,7 +112,7 @@ def by_hypothesis(watched: Watched, target: Target, examples: int, seconds: floa
 
 
 def by_atheris(watched: Watched, name: str, corpus: Path, seconds: float) -> None:
-    """Guided by the coverage of our own code; ends the process."""
+    """Run guided by the coverage of our own code; ends the process."""
     corpus.mkdir(parents=True, exist_ok=True)
     for index, seed in enumerate(TARGETS[name].seeds()):
         (corpus / f"seed-{index}").write_bytes(seed)
@@ -139,12 +138,12 @@ def by_atheris(watched: Watched, name: str, corpus: Path, seconds: float) -> Non
 
 
 def _dropped(*_: Any) -> Any:
-    """What the code logs about bad bytes is not read here."""
+    """Discard the log events that malformed bytes cause."""
     raise structlog.DropEvent
 
 
 def main() -> None:
-    """Exit code 0, with one JSON line by target, where nothing was found."""
+    """Return exit code 0 without findings; print one JSON line per target."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.child")
     parser.add_argument("targets", nargs="+", choices=sorted(TARGETS))
     parser.add_argument("--note", type=Path, required=True)
@@ -160,7 +159,7 @@ def main() -> None:
     done = {}
     for name in options.targets:
         target = TARGETS[name]
-        # What atheris has put into the code keeps some values of comparisons: 3 MB a second.
+        # atheris's instrumentation retains some values of comparisons: 3 MB a second.
         watched = Watched(target, options.note, together=options.atheris is None)
         if options.input:
             for path in options.input:

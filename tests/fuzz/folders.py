@@ -1,4 +1,4 @@
-"""Folders with bad files in them: a log, a table's manifest, a store with one data file."""
+"""Folders with malformed files: a log, a table's manifest, a store with one data file."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _SCRATCH = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 
 
 def log_folder(data: bytes) -> int:
-    """A log whose middle or last segment is ``data``; what the tools and a start make of it.
+    """A log whose middle or last segment is ``data``; read by the tools and by a start.
 
-    The first byte says where it stands, and whether its checksums are made right.
+    The first byte selects the segment, and whether its checksums are made right.
     """
     how, body = (data[0], data[1:]) if data else (0, b"")
     good = seeds.segments()
@@ -61,7 +61,7 @@ def log_folder(data: bytes) -> int:
 
 
 class _Overlaid(LocalStore):
-    """A table's files, one of them replaced."""
+    """A table's files with one of them replaced."""
 
     def __init__(self, root: Path, path: str, data: bytes) -> None:
         super().__init__(root)
@@ -73,7 +73,7 @@ class _Overlaid(LocalStore):
 
 @cache
 def _table_folder() -> Path:
-    """Every file of the seed's table, once per process."""
+    """Every file of the seed's table, built once per process."""
     folder = Path(tempfile.mkdtemp(dir=_SCRATCH, prefix="fuzz-"))
     store = open_store(f"file://{folder}")
     for path, data in seeds.manifest_files().items():
@@ -82,7 +82,7 @@ def _table_folder() -> Path:
 
 
 def manifest_folder(data: bytes) -> int:
-    """A table of which one file is ``data`` (the first byte says which), read in every version."""
+    """Replace one file by ``data``, selected by its first byte; read the table in every version."""
     how, body = (data[0], data[1:]) if data else (0, b"")
     paths = sorted(seeds.manifest_files())
     store = _Overlaid(_table_folder(), paths[how % len(paths)], body)
@@ -102,7 +102,7 @@ def manifest_folder(data: bytes) -> int:
 
 
 def definition_of(store: ObjectStore) -> TableDefinition | None:
-    """The definition that the newest version has; None where the manifest is damaged."""
+    """Return the newest version's definition; None where the manifest is damaged."""
     try:
         return TableDefinition.of_state(Manifest(store, *seeds.TABLE).load())
     except ManifestDamaged:
@@ -110,7 +110,7 @@ def definition_of(store: ObjectStore) -> TableDefinition | None:
 
 
 class _OneFile:
-    """As much of a store as reading a data file takes."""
+    """The part of a store that reading a data file needs."""
 
     url = "memory://one-file"
 
@@ -124,5 +124,5 @@ class _OneFile:
 
 
 def one_file_store(data: bytes) -> ObjectStore:
-    """A store that holds ``data`` under the path ``file``."""
+    """A store with ``data`` under the path ``file``."""
     return _OneFile(data)  # type: ignore[return-value]

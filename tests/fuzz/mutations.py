@@ -1,7 +1,7 @@
-"""Wrong bytes from right ones: flipped, cut, doubled, spliced, with extreme numbers in places.
+"""Malformed bytes from valid ones: flipped, cut, doubled, spliced, with extreme numbers.
 
-Law of this file: pure; a list of small edits makes an input out of a seed, so that hypothesis can
-shrink a finding to the edits that matter.
+Pure functions. A list of small edits makes an input out of a seed, so that hypothesis can shrink
+a finding to the relevant edits.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Edit(NamedTuple):
 
 
 def apply(data: bytes, edits: Sequence[Edit], others: Sequence[bytes]) -> bytes:
-    """The bytes after all edits, in order."""
+    """Return the bytes after all edits, in order."""
     for edit in edits:
         data = _KINDS[edit.kind](data, edit, others)
     return data
@@ -97,7 +97,7 @@ def _double(data: bytes, edit: Edit, _: Sequence[bytes]) -> bytes:
 
 
 def _number(data: bytes, edit: Edit, _: Sequence[bytes]) -> bytes:
-    """An extreme number in place of an aligned word."""
+    """Put an extreme number in place of an aligned word."""
     width = (4, 8)[edit.value % 2]
     at = int(edit.at * len(data)) // 4 * 4
     word = struct.pack("<Q", EXTREMES[edit.value // 2 % len(EXTREMES)])[:width]
@@ -139,7 +139,7 @@ _edits = st.lists(
 
 
 def mutated(seeds: Sequence[bytes]) -> st.SearchStrategy[bytes]:
-    """Seeds with a few edits, and now and then bytes that come from nowhere."""
+    """Seeds with a few edits, and now and then arbitrary bytes."""
     edited = st.builds(
         lambda seed, edits: apply(seed, edits, seeds), st.sampled_from(seeds), _edits
     )

@@ -1,7 +1,7 @@
-"""Flight's DoPut and DoAction as frames made by hand: whatever bytes one likes, over HTTP/2.
+"""Flight's DoPut and DoAction as handmade frames over HTTP/2, with arbitrary bytes.
 
-Arrow's own client validates what it sends. This one writes the protobuf of ``FlightData`` itself
-(field 1 the descriptor, 2 the IPC message's header, 3 app_metadata, 1000 its body).
+Arrow's own client validates what it sends. This client writes the protobuf of ``FlightData``
+itself (field 1 the descriptor, 2 the IPC message's header, 3 app_metadata, 1000 its body).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = "8", "12", "13", "14"
 
 
 class Answered(NamedTuple):
-    """How a call ended: gRPC status and message; ``None`` where the connection just ended."""
+    """How a call ended: gRPC status and message, ``None`` where the connection just ended."""
 
     status: str | None
     message: str
@@ -33,13 +33,13 @@ class Answered(NamedTuple):
     trailers: dict[str, str]
 
     def binary(self, name: str) -> bytes:
-        """A trailer that ends in ``-bin``."""
+        """Return a trailer whose name ends in ``-bin``."""
         value = self.trailers[name]
         return base64.b64decode(value + "=" * (-len(value) % 4))
 
 
 class NoAnswer(Exception):
-    """The server did not end the call in time."""
+    """Raised when the server does not end the call in time."""
 
 
 def varint(value: int) -> bytes:
@@ -76,7 +76,7 @@ def flight_data(
 
 
 def ipc_parts(stream: bytes) -> list[tuple[bytes, bytes]]:
-    """(header, body) of every message of an IPC stream."""
+    """Return (header, body) of every message of an IPC stream."""
     reader = pa.ipc.MessageReader.open_stream(stream)
     found: list[tuple[bytes, bytes]] = []
     while True:
@@ -89,7 +89,7 @@ def ipc_parts(stream: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def ipc_stream(*batches: pa.RecordBatch, **options: object) -> list[tuple[bytes, bytes]]:
-    """The messages that these batches are sent as: the schema first."""
+    """Return the messages of these batches: the schema first."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(
         sink, batches[0].schema, options=pa.ipc.IpcWriteOptions(**options)
@@ -105,7 +105,7 @@ def call(
     """Send protobuf messages to a method and wait for the end of the call.
 
     Raises:
-        NoAnswer: the call has not ended after ``timeout_s``.
+        NoAnswer: The call has not ended after ``timeout_s``.
     """
     address = urllib.parse.urlsplit(location)
     with socket.create_connection((address.hostname, address.port), timeout=timeout_s) as sock:
@@ -113,7 +113,7 @@ def call(
 
 
 class _Call:
-    """One call on a connection of its own."""
+    """One call on a new connection."""
 
     def __init__(self, sock: socket.socket, timeout_s: float) -> None:
         self._sock = sock

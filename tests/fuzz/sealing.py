@@ -1,6 +1,6 @@
-"""Checksums made right again, so that what stands behind them is reached.
+"""Corrects checksums of malformed bytes, so that the code behind the checksum is reached.
 
-A checksum keeps out what rots, and no one who means it: everything behind it must hold as well.
+A checksum detects bit rot but not an attacker, so all code behind it must be robust as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from wal.format import RECORD_HEADER_BYTES, RECORD_MAGIC, SEGMENT_HEADER_BYTES
 
 
 def sealed_segment(data: bytes, number: int) -> bytes:
-    """A segment of this number with right checksums in its header and in every record's."""
+    """Return a segment of this number with right checksums in its header and every record."""
     out = bytearray(data)
     if len(out) >= SEGMENT_HEADER_BYTES:
         struct.pack_into("<Q", out, 16, number)
@@ -34,14 +34,14 @@ def sealed_segment(data: bytes, number: int) -> bytes:
 
 
 def sealed_snapshot(data: bytes) -> bytes:
-    """A snapshot whose checksum is right, whatever it holds."""
+    """Return a snapshot with a right checksum over any content."""
     if len(data) < 12:
         return data
     return MAGIC + struct.pack("<I", crc32c(data[12:])) + data[12:]
 
 
 def sealed_changelog(data: bytes) -> bytes:
-    """A changelog whose uid says nothing of what it holds: version 4 instead of 8."""
+    """Return a changelog whose uid does not depend on the content: version 4 instead of 8."""
     first, newline, rest = data.partition(b"\n")
     uid = first[-36:-4]
     return first[:-36] + uid[:12] + b"4" + uid[13:] + first[-4:] + newline + rest

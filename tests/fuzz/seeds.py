@@ -1,4 +1,4 @@
-"""Right bytes to begin with, all made by the code that makes them in earnest."""
+"""Valid bytes to begin with, all made by the product's own code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BATCH = pa.record_batch(
     }
 )
 PLAIN = BATCH.select(["i", "s", "l", "m", "b", "t"])
-"""What a table keeps and the log holds: no dictionaries, no views."""
+"""Columns of the types that a table and the log contain: no dictionaries, no views."""
 DEFINITION = TableDefinition(PLAIN.schema, PartitionSpec.parse(["day(t)"]))
 TABLE = ("ns", "table")
 
@@ -78,7 +78,7 @@ def origins() -> list[bytes]:
 
 @cache
 def segments() -> list[bytes]:
-    """Segments as a log writes them: sealed ones, and an open one as a killed process leaves it."""
+    """Segments as a log writes them: sealed ones, and an open one as after a kill."""
 
     async def write(folder: Path) -> None:
         async with running(folder, clean=False) as state:
@@ -108,7 +108,7 @@ def manifest_files() -> dict[str, bytes]:
 
 
 def manifest_kind(suffix: str) -> list[bytes]:
-    """The contents of the files with this ending."""
+    """The contents of the files with this suffix."""
     return [data for path, data in manifest_files().items() if path.endswith(suffix)]
 
 

@@ -1,8 +1,8 @@
-"""Everything that decodes bytes, by name.
+"""All decoders, by name.
 
-Law of this file: a target takes bytes and returns how far they got (a larger number is nearer to
-what is right), or raises what must not be: any error that is not ours, or an AssertionError where a
-wrong result went by in silence.
+A target takes bytes and returns how far they got; a larger number is closer to valid. It raises
+where the product is wrong: any error that is not ours, or an AssertionError for a silent wrong
+result.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _scan(data: bytes) -> int:
     verdict = scan(BytesSource(data), 1)
     for last in (True, False):
         verdict.state(last=last)
-    assert verdict.end <= padded(len(data))  # zeros behind the last payload may be cut off
+    assert verdict.end <= padded(len(data))  # zeros after the last payload may be cut off
     return verdict.records
 
 
@@ -79,7 +79,7 @@ def _schema(data: bytes) -> int:
         _, schema = decode_schema(pa.py_buffer(data))
     except DamagedRecord:
         return 0
-    # What replay does with it.
+    # As replay does.
     assert schema.serialize().size
     assert str(schema) is not None
     return len(schema)
@@ -117,7 +117,7 @@ def _ticket(data: bytes) -> int:
 
 
 class _Descriptor:
-    """As pyarrow gives it to a handler."""
+    """A descriptor as pyarrow passes it to a handler."""
 
     def __init__(self, command: bytes | None, path: list[bytes]) -> None:
         from pyarrow.flight import DescriptorType
@@ -165,11 +165,11 @@ _OPERATIONS = OperationMaker(1 << 20)
 
 
 def _batches(data: bytes) -> int:
-    """A stream as DoPut reads it, up to what is written to the log."""
+    """Read a stream as DoPut does, up to the payload for the log."""
     try:
         reader = pa.ipc.open_stream(data)
     except (pa.ArrowException, OSError):
-        return 0  # refused by Arrow's server before a handler runs
+        return 0  # Arrow's server refuses it before a handler runs
     got = 0
     for definition in (None, seeds.DEFINITION):
         try:
@@ -195,7 +195,7 @@ def _batches(data: bytes) -> int:
 
 
 def _together(batches: list[pa.RecordBatch]) -> int:
-    """Several batches that are looked at at once: what passes there passes one by one."""
+    """Validate several batches at once: if that passes, each of them must pass alone."""
     if not batches:
         return 0
     try:
@@ -220,10 +220,10 @@ def _arrow_schema(data: bytes) -> int:
 
 
 def _parquet(data: bytes) -> int:
-    """Anything, under the footer's checksum that a manifest has of a seed.
+    """Read any bytes under the footer checksum that a manifest has for a seed.
 
-    A manifest has the size, too: a file of another one is told by that alone. It is read without
-    here, for what may become of it then; that pages lie where others were is no news.
+    A real manifest also has the size and so detects a file of another size. Such files are read
+    here nevertheless, and only swapped pages are accepted as other values.
     """
     ends = [end for end in _footers() if data.endswith(end)] or _footers()
     end = ends[len(data) % len(ends)]

@@ -1,4 +1,4 @@
-"""Batches that are not what they say: each was answered with ``internal``, or ended the daemon."""
+"""Batches with contradictory contents, each of which once caused ``internal`` or a crash."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def one_column(column: pa.Array) -> Messages:
 
 
 def replaced(messages: Messages, old: bytes, new: bytes) -> Messages:
-    """The messages with some bytes changed, at least once."""
+    """Replace some bytes of the messages, at least once."""
     changed = [(header.replace(old, new), body.replace(old, new)) for header, body in messages]
     assert changed != messages
     return changed
@@ -52,14 +52,14 @@ LARGE = "x" * (1 << 20)
 
 
 def views(rows: int, text: bytes = LARGE.encode()) -> pa.Array:
-    """As many views, each of the whole large text."""
+    """A number of views, each of the whole large text."""
     view = struct.pack("<i4sii", len(text), text[:4], 0, 0)
     buffers = [None, pa.py_buffer(view * rows), pa.py_buffer(text)]
     return pa.Array.from_buffers(pa.string_view(), rows, buffers)
 
 
 def list_views(rows: int) -> pa.Array:
-    """As many lists, each of the same 100,000 numbers."""
+    """A number of lists, each of the same 100,000 numbers."""
     offsets, sizes = np.zeros(rows, "<i4"), np.full(rows, 100_000, "<i4")
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(sizes)]
     numbers = pa.array(range(100_000))
@@ -74,7 +74,7 @@ EXPANDING = {
     "a dictionary of strings": dictionary(3_000, pa.string()),
     "a dictionary of large strings": dictionary(8_000, pa.large_string()),
     "views": views(8_000),
-    # Whoever looks at eight gigabytes of text says something else of it.
+    # A validation that examines eight gigabytes of text gives another error.
     "views of no UTF-8": views(8_000, b"\xff" * len(LARGE)),
     "list views": list_views(2_000),
     "a list of dictionaries": pa.ListArray.from_arrays([0, 3_000], dictionary(3_000, pa.string())),
@@ -145,7 +145,7 @@ def test_a_compressed_buffer_that_claims_another_size_does_not_decode(
 def test_offsets_that_lead_elsewhere_are_refused_before_a_compressed_batch_is_copied(
     attacked: Attacked, way: str, column: list[object], offsets: tuple[int, ...]
 ) -> None:
-    """The copy followed them, and ended the daemon."""
+    """The copy followed the offsets, and ended the daemon."""
     kind = pa.string() if isinstance(column[0], str) else pa.list_(pa.int8())
     batch = pa.record_batch({"k": [0, 0, 0], "v": pa.array(column, kind)})
     table = f"forged_{way}_{kind.id}"
@@ -157,7 +157,7 @@ def test_offsets_that_lead_elsewhere_are_refused_before_a_compressed_batch_is_co
     messages = [schema, (header, body.replace(old, plain))]
     if way == "write":
         with fl.connect(attacked.daemon.flight) as client:
-            put(client, ("attacked", table), batch)  # else the table's making checks it
+            put(client, ("attacked", table), batch)  # otherwise the table's creation checks it
         answered = attacked.put(messages, table=table)
     else:
         command = {

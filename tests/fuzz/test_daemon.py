@@ -1,4 +1,4 @@
-"""Bad bytes into a running daemon, which serves everybody else as before."""
+"""A running daemon receives malformed bytes and serves other clients as before."""
 
 from __future__ import annotations
 

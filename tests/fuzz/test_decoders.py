@@ -1,4 +1,4 @@
-"""Every decoder against mutated bytes, each in a process that may die; and what was once found."""
+"""Every decoder against mutated bytes, each in a process that may die; and earlier findings."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ GROUPS = {
     "requests": ["ticket", "descriptor", "metadata", "body"],
     "columns": ["batches", "arrow-schema", "parquet"],
 }
-"""What a process does together: starting one takes longer than most of what it does."""
+"""Targets that share a process: starting one takes longer than most of its work."""
 
 
 def run(targets: list[str], folder: Path, *arguments: object) -> dict[str, dict[str, int]]:
-    """What the child did; fails with its last input where it found something."""
+    """Return the child's summary; fail with its last input on a finding."""
     note = folder / "note"
     command = [sys.executable, "-m", "tests.fuzz.child", *targets, "--note", str(note)]
     done = subprocess.run(

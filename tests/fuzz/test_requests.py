@@ -1,4 +1,4 @@
-"""JSON, names and texts that are not what a client sends who means well."""
+"""JSON, names and texts that a well-meaning client does not send."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_metadata_and_descriptors_of_any_depth_are_refused(attacked: Attacked) -
 def test_metadata_counts_on_the_message_of_a_batch_and_arrow_hides_it_on_that_of_the_schema(
     attacked: Attacked,
 ) -> None:
-    """As the page for authors of clients says; where this fails, pyarrow has begun to show it."""
+    """The protocol page says so; if this test fails, pyarrow has begun to show the metadata."""
     (schema, _), (header, body) = ipc_stream(pa.record_batch({"a": [1]}))
     where = path_descriptor("attacked", "metadata")
 
@@ -56,7 +56,7 @@ def test_metadata_counts_on_the_message_of_a_batch_and_arrow_hides_it_on_that_of
     assert put(b"garbage").status == OK
     refused = put(b"", b"garbage")
     assert (refused.status, refused.results) == (INVALID_ARGUMENT, 0)
-    # Without a batch it would be about nothing.
+    # Without a batch the metadata would refer to nothing.
     alone = [flight_data(schema, b"", where), field(3, b'{"sequence": 1}')]
     refused = call(attacked.daemon.flight, "DoPut", alone)
     assert refused.status == INVALID_ARGUMENT

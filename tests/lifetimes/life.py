@@ -1,11 +1,10 @@
-"""One life of a daemon: its own parts on a disk and a store that may lose power, and what it does.
+"""One life of a daemon: its own parts on a disk and a store that may lose power, and its steps.
 
     write N      a batch over all partitions, acknowledged     query    all rows
     burst N      as many batches at once                       rotate   a new log segment, prune
     persist      everything buffered                           clean    versions, unlisted files
 
-Law of this file: wired as ``ingester.daemon.process`` does it; what is missing is gRPC, HTTP and
-signals.
+The parts are wired as in ``ingester.daemon.process``, without gRPC, HTTP and signals.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ DAYS = 3
 TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema({"time": TIME, "k": pa.int64(), "i": pa.int64()})
 KEYED = TableDefinition(SCHEMA, PartitionSpec.parse(["day(time)"]), primary_key=("time", "k"))
-"""``k`` goes up and down, so that most persists replace files of earlier ones."""
+"""``k`` goes up and down, so that most flushes replace files of earlier ones."""
 KEEP_TWO = Retention(retain_s=0, orphan_grace_s=0, keep_versions=2)
 
 Step = tuple[str, int]
@@ -70,7 +69,7 @@ Step = tuple[str, int]
 
 @dataclass
 class Machine:
-    """What survives a life, and what is known of it."""
+    """The parts that survive a life, and the model of the expected rows."""
 
     disk: CrashDisk = field(default_factory=CrashDisk)
     store: CrashStore = field(init=False)
@@ -82,17 +81,17 @@ class Machine:
         self.store = CrashStore(self.disk)
 
     def power_cycle(self) -> None:
-        """Lose what was not durable, and come up again."""
+        """Lose everything that is not durable, and start again."""
         self.seed += 1
         disk = self.disk.after_crash(self.seed)
         self.store = self.store.after_crash(disk, self.seed)
         self.disk = disk
 
     def live(self, scratch: Path, script: Sequence[Step], calls: int | None, end: str) -> bool:
-        """One life that does what the script says; whether it came to its end.
+        """Run one life with the script's steps; return whether it completed.
 
         Args:
-            calls: at how many calls that change something power is lost; None for never.
+            calls: The number of changing calls after which power is lost; None for never.
             end: ``stop`` as by SIGTERM, or ``kill``.
         """
         self.disk.calls_left = calls
@@ -109,7 +108,7 @@ class Machine:
         return not lost
 
     def rows_in_files(self) -> list[int]:
-        """Of the newest manifest version, read with pyarrow alone."""
+        """The rows of the newest manifest version, read with pyarrow alone."""
         manifest = Manifest(self.store, *TABLE)
         try:
             files = manifest.load().files
@@ -201,11 +200,11 @@ class _Life:
             await trio.to_thread.run_sync(partial(clean_up, manifest, KEEP_TWO))
 
     async def _drain(self, *, to_its_end: bool) -> None:
-        """Drain, ask, and take it back: wherever it is by then, or when it is done."""
+        """Drain, check the state, and undrain, whether or not the drain is done."""
         told = await self.drain.asked(undo=False, wait_s=0.0)
         with trio.fail_after(30):
             while to_its_end and told.state == "draining":
-                # Without power it goes on trying for ever, as with a store that is away.
+                # Without power it retries forever, as with an unreachable store.
                 if self.machine.disk.lost:
                     raise PowerLost
                 told = await self.drain.asked(undo=False, wait_s=0.05)
@@ -216,11 +215,11 @@ class _Life:
         self.stream = None
 
     async def _write(self, sizes: list[int]) -> None:
-        """Batches of these sizes, all sent before the first answer is waited for."""
+        """Send batches of these sizes, all before waiting for the first answer."""
         if self.stream is None:
             if self.machine.keyed:
                 await self.runtime.tables.catalog.create(*TABLE, KEYED)
-            # The log's thread answers, before the loop has applied what it logged.
+            # The log's thread answers before the event loop has applied the logged operation.
             token = trio.lowlevel.current_trio_token()
             opened = await self.runtime.write.writes.open(
                 Target(*TABLE),
@@ -254,14 +253,14 @@ class _Life:
                 stream.submit(operation)
         with trio.fail_after(30):
             await answered.wait()
-        # As whoever comes in from another thread does first.
+        # As every caller from another thread does first.
         self.runtime.wal.catch_up()
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
     async def _query(self) -> None:
-        """Everything, through the daemon's own readers."""
+        """Query all rows with the daemon's own readers."""
         if not await trio.to_thread.run_sync(_exists, self.machine.store):
             self.machine.model.seen([])
             return

@@ -1,7 +1,8 @@
-"""What has to be there after each start, and what must not be.
+"""The rows that must be present after each start, and those that must be absent.
 
-Law of this file: an operation is a range of numbers. Acknowledged, or seen by a query once, it is
-there for ever, whole and once; one that was only sent is there whole or not at all.
+An operation is a range of numbers. Once acknowledged or seen by a query, it is present
+permanently, completely and once. An operation that was only sent is present completely or not at
+all.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ class Model:
     next_number: int = 0
     sent: dict[int, range] = field(default_factory=dict)
     promised: set[int] = field(default_factory=set)
-    """First numbers of those that were acknowledged or seen."""
+    """First numbers of the acknowledged or seen operations."""
 
     def send(self, rows: int) -> range:
-        """The numbers of a new operation."""
+        """Return the numbers of a new operation."""
         numbers = range(self.next_number, self.next_number + rows)
         self.next_number = numbers.stop
         self.sent[numbers.start] = numbers
         return numbers
 
     def acknowledged(self, numbers: range) -> None:
-        """It was answered."""
+        """Record an acknowledgement."""
         self.promised.add(numbers.start)
 
     def seen(self, numbers: Iterable[int]) -> None:
-        """A query was answered with these.
+        """Record the rows of a query's answer.
 
         Raises:
-            AssertionError: a promise is broken.
+            AssertionError: A promise is broken.
         """
         there = self._whole(numbers)
         lost = self.promised - there
@@ -43,7 +44,7 @@ class Model:
         self.promised |= there
 
     def in_files(self, numbers: Sequence[int]) -> None:
-        """The manifest's files have these; of an operation they may have some partitions alone."""
+        """Record the rows of the manifest's files, where an operation may lack partitions."""
         twice = [number for number, count in Counter(numbers).items() if count > 1]
         assert not twice, f"rows {twice} are in files twice"
         unknown = [number for number in numbers if not self._was_sent(number)]

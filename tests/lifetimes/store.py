@@ -1,7 +1,7 @@
-"""An object store in memory that shares its power with a disk.
+"""An object store in memory that shares its power supply with a disk.
 
-Law of this file: what was answered survives, whole; what was under way is there or not. A deleted
-object may be back after a crash, until something else in its folder is made durable.
+An answered call survives completely; an unanswered one may or may not have taken effect. A
+deleted object may reappear after a crash, until another change in its folder is made durable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CrashStore:
-    """See the module; an :class:`persist.store.ObjectStore`."""
+    """An :class:`persist.store.ObjectStore`; see the module."""
 
     url = "memory://machine"
     listing_seeks = False
@@ -35,7 +35,7 @@ class CrashStore:
         self._deleted: dict[str, tuple[bytes, datetime]] = {}
 
     def after_crash(self, disk: CrashDisk, seed: int) -> CrashStore:
-        """What a machine finds that comes up again, with its new disk."""
+        """Return the store that a restarted machine finds, with its new disk."""
         dice = random.Random(seed)
         store = CrashStore(disk)
         back = {path: found for path, found in self._deleted.items() if dice.random() < 0.5}
@@ -104,7 +104,7 @@ class CrashStore:
             folder = path.rpartition("/")[0]
             for gone in [p for p in self._deleted if p.rpartition("/")[0] == folder or p == path]:
                 del self._deleted[gone]
-            # Power may end between the deed and its answer.
+            # Power may fail between the change and its answer.
             self._disk.spend()
             return PutInfo(len(data), at)
 

@@ -17,7 +17,7 @@ from tests.lifetimes.model import Model
 from tests.wal.disks import CrashDisk
 from wal import LogError
 
-# A replay that power loss cuts off is left where it stands: the process would be gone.
+# A replay that a power loss interrupts is abandoned: a real process would be gone.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'wal.replay.read_ahead'")
 
 SCRIPT: list[Step] = [
@@ -42,7 +42,7 @@ steps = st.one_of(
     st.tuples(st.just("drain"), st.integers(0, 1)),
     st.tuples(st.sampled_from(["persist", "rotate", "clean", "query"]), st.just(0)),
 )
-# A life begins with a write: nothing can be persisted of a table that is not there.
+# A life begins with a write: a missing table cannot be flushed.
 scripts = st.lists(steps, max_size=8).map(lambda rest: [("write", 3), *rest])
 lives = st.lists(
     st.tuples(scripts, st.integers(0, 160), st.sampled_from(["stop", "kill"])),
@@ -52,7 +52,7 @@ lives = st.lists(
 
 
 def check_at_rest(machine: Machine, scratch: Path) -> None:
-    """A life that nothing disturbs shows what is promised; after its stop files have all of it."""
+    """An undisturbed life keeps its promises; after its stop the files have all rows."""
     assert machine.live(scratch, AGAIN, None, "stop")
     numbers = machine.rows_in_files()
     machine.model.in_files(numbers)
@@ -64,7 +64,7 @@ def check_at_rest(machine: Machine, scratch: Path) -> None:
 def test_power_is_lost_at_every_call_of_a_life_and_each_row_is_there_once(
     keyed: bool, tmp_path: Path
 ) -> None:
-    """And once more at some call of the next life, which replays what the first has left."""
+    """And again at some call of the next life, which replays the first life's log."""
     at = 0
     while True:
         machine = Machine(seed=at, keyed=keyed)

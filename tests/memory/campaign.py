@@ -1,15 +1,15 @@
-"""Shows that a daemon killed by its memory limit loses no acknowledged row and is back at once.
+"""Shows that a daemon killed by its memory limit loses no acknowledged row and recovers at once.
 
     python -m tests.memory.campaign [--rounds 20] [--limit 256MiB] [--threads 3]
 
 The daemon runs in a control group that is too small for the worst clients. In each round they
-attack until the kernel kills it. Then they stand still, the daemon is started again, as a service
-manager does, and two writers have to get an answer. The writers send row after row, each until it
-is acknowledged. One names an origin: its rows have to be stored exactly once. The other does not: a
-row whose answer was lost may be stored twice.
+attack until the kernel kills it. Then they pause, the daemon is started again, as by a service
+manager, and two writers must get an answer. The writers send row after row, each until it is
+acknowledged. One has an origin: its rows must be stored exactly once. The other has none: a row
+whose answer was lost may be stored twice.
 
-Prints one JSON line. Ends with 1 where an acknowledged row is missing, a row of the origin is
-stored twice, the kernel killed nothing, or a start took longer than ``READY_S``.
+It prints one JSON line. It exits with 1 if an acknowledged row is missing, a row of the origin
+is stored twice, the kernel killed nothing, or a start took longer than ``READY_S``.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from tests.memory.control_group import MemoryLimit, memory_limit
 from tests.memory.loads import LOADS
 
 BESIDE_BYTES = 300 << 20
-"""What the process may take beside ``memory.limit``: too little for the loads (docs/sizing.md)."""
+"""The process's allowance beyond ``memory.limit``: too little for the loads (docs/sizing.md)."""
 READY_S = 15.0
-"""A start on a machine that is busy with the loads' end."""
+"""Time limit of a start on a machine that is still busy with the loads."""
 KILLED_WITHIN_S = 60.0
 ROWS = 10
-"""Each writer gets so many rows acknowledged between two attacks."""
+"""Rows that each writer gets acknowledged between two attacks."""
 ORIGIN = "bystander"
 TABLES = {ORIGIN: ("by", "named"), None: ("by", "plain")}
 
 
 class Plan(NamedTuple):
-    """What is done to a daemon."""
+    """The parameters of a run."""
 
     rounds: int = 20
     limit: str = "256MiB"
@@ -69,7 +69,7 @@ class Writer:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop after the row that is under way."""
+        """Stop after the current row."""
         self._over.set()
         self._thread.join()
 
@@ -91,7 +91,7 @@ class Writer:
 
 
 def campaign(folder: Path, plan: Plan) -> dict[str, Any]:
-    """Run all rounds and return what was found."""
+    """Run all rounds and return the findings."""
     flight, http = (f"127.0.0.1:{free_port()}" for _ in range(2))
     settings: dict[str, object] = {"memory__limit": plan.limit, "persist__max_age": "2s"}
     launch = Launch(folder / "d", {}, ("--flight", flight, "--http", http), settings)
@@ -135,7 +135,7 @@ def _attack(daemon: Daemon, limit: MemoryLimit, loads: Sequence[subprocess.Popen
 
 @contextmanager
 def _loads(flight: str, http: str, plan: Plan) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
-    """Start the loads; they stand still."""
+    """Start the loads, paused."""
     loads = []
     try:
         for kind in plan.kinds:
@@ -163,7 +163,7 @@ def _wait_for_rows(writers: Sequence[Writer]) -> None:
 
 
 def _judge(daemon: Daemon, writers: Sequence[Writer]) -> dict[str, Any]:
-    """Compare the rows with those that were acknowledged, buffered and then from files."""
+    """Compare the rows with the acknowledged ones, buffered and then from files."""
     lost = doubled = 0
     with fl.connect(daemon.flight) as client:
         for _ in range(2):
@@ -181,7 +181,7 @@ def _judge(daemon: Daemon, writers: Sequence[Writer]) -> dict[str, Any]:
 
 
 def faults(found: dict[str, Any], rounds: int) -> list[str]:
-    """Return what a run has found wrong."""
+    """Return the faults of a run."""
     wrong = []
     if found["lost"] or found["doubled"]:
         wrong.append(f"{found['lost']} acknowledged rows lost, {found['doubled']} stored twice")
@@ -193,7 +193,7 @@ def faults(found: dict[str, Any], rounds: int) -> list[str]:
 
 
 def main() -> None:
-    """Run the campaign that the command line asks for."""
+    """Run the campaign with the command line's parameters."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--limit", default="256MiB")

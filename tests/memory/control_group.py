@@ -1,4 +1,4 @@
-"""A control group of the kernel that kills a process which takes more memory than it may."""
+"""A kernel control group that kills a process which exceeds its memory limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOK_S = 0.02
 
 
 class MemoryLimit:
-    """A limit of memory for processes that are started with :meth:`command`.
+    """A memory limit for processes that are started with :meth:`command`.
 
     Where the kernel allows no group, :meth:`watch` kills the daemon instead.
     """
@@ -24,7 +24,8 @@ class MemoryLimit:
         self._most_bytes = most_bytes
         self._group = group
         self.by = "look" if group is None else "control group"
-        """What kills: the kernel's control group, or a look at the resident bytes every 20 ms."""
+        """The enforcing party: the kernel's control group, or a check of the resident bytes
+        every 20 ms."""
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
         """Return a command that enters the group and then becomes ``command``."""
@@ -35,7 +36,7 @@ class MemoryLimit:
 
     @property
     def kills(self) -> int | None:
-        """How often the kernel has killed a process of the group; None without a group."""
+        """The number of kills in the group; None without a group."""
         if self._group is None:
             return None
         for file in ("memory.events", "memory.oom_control"):
@@ -46,7 +47,7 @@ class MemoryLimit:
 
     @contextmanager
     def watch(self, daemon: Daemon) -> Iterator[None]:
-        """Kill the daemon beyond the limit, where no group does."""
+        """Kill the daemon when it exceeds the limit, where no group does."""
         over = threading.Event()
 
         def look() -> None:
@@ -67,7 +68,7 @@ class MemoryLimit:
 
 @contextmanager
 def memory_limit(name: str, most_bytes: int) -> Iterator[MemoryLimit]:
-    """Make a limit; its processes have to be gone at the end."""
+    """Make a limit; its processes must be gone at the end."""
     group = _group(f"{name}-{os.getpid()}", most_bytes)
     try:
         yield MemoryLimit(most_bytes, group)
@@ -77,7 +78,7 @@ def memory_limit(name: str, most_bytes: int) -> Iterator[MemoryLimit]:
 
 
 def _group(name: str, most_bytes: int) -> Path | None:
-    """Make a group, of version 1 or 2; None where that is not allowed."""
+    """Make a group, of version 1 or 2; None if that is not permitted."""
     for folder, file in ((TREE / "memory", "memory.limit_in_bytes"), (TREE, "memory.max")):
         if not (folder / "cgroup.procs").exists() or not os.access(folder, os.W_OK):
             continue

@@ -1,8 +1,8 @@
-"""Clients that make a daemon hold as much as it lets them, each kind in a process of its own.
+"""Clients that make a daemon use as much memory as it permits, each kind in its own process.
 
     python -m tests.memory.loads ENDPOINT THREADS KIND
 
-Runs until it is killed.
+The program runs until it is killed.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from tests.fuzz.raw_flight import SERVICE, NoAnswer, call, flight_data, ipc_stre
 
 MIB = 1 << 20
 HOLD_S = 6.0
-"""The time that a client which holds something gives up after."""
+"""The time after which a client that holds a resource gives up."""
 PAUSE_S = 0.05
 """The time between a failed request and the next one."""
 STOP_S = 2.0
-"""The time that a client which does nothing more does it for."""
+"""The time for which an idle client stays idle."""
 
 Load = Callable[[str, int], None]
 """One request of the numbered client to an endpoint."""
 
 
 def main(endpoint: str, threads: str, kind: str) -> None:
-    """Be so many clients of a kind."""
+    """Run a number of clients of a kind."""
 
     def be(number: int) -> None:
         while True:
@@ -79,7 +79,7 @@ def _writes(endpoint: str, number: int) -> None:
 
 
 def _held_dictionaries(endpoint: str, number: int) -> None:
-    """Dictionaries of many columns, and never a batch that needs them."""
+    """Dictionaries of many columns, without a batch that needs them."""
     with contextlib.suppress(NoAnswer):
         call(endpoint, "DoPut", _dictionary_messages(), timeout_s=HOLD_S, end=False)
 
@@ -108,7 +108,7 @@ def _compressed_messages() -> list[bytes]:
 
 
 def _half_a_message(endpoint: str, number: int) -> None:
-    """A message of 120 MiB that lacks its last byte."""
+    """A message of 120 MiB without its last byte."""
     address = urllib.parse.urlsplit(endpoint)
     config = h2.config.H2Configuration(header_encoding="utf-8", validate_inbound_headers=False)
     connection = h2.connection.H2Connection(config)
@@ -140,7 +140,7 @@ def _half_a_message(endpoint: str, number: int) -> None:
 
 
 def _views(endpoint: str, number: int) -> None:
-    """Rows that all show the same large text."""
+    """Rows that all refer to the same large text."""
     text = b"x" * (16 * MIB)
     one = struct.pack("<i4sii", len(text), text[:4], 0, 0)
     rows = 2000
@@ -150,7 +150,7 @@ def _views(endpoint: str, number: int) -> None:
 
 
 def _list_views(endpoint: str, number: int) -> None:
-    """Rows that all have the same long list."""
+    """Rows that all refer to the same long list."""
     values = pa.array(np.zeros(2 * MIB))
     rows = 2000
     offsets = pa.array(np.zeros(rows, np.int32))
@@ -167,7 +167,7 @@ def _run_ends(endpoint: str, number: int) -> None:
 
 
 def _slow_readers(endpoint: str, number: int) -> None:
-    """Queries of everything whose answers nobody reads."""
+    """Queries of all rows whose answers are never read."""
     with fl.connect(endpoint) as client:
         reader = client.do_get(ticket(("load", f"w{number % 4}")))
         reader.read_chunk()
@@ -192,7 +192,7 @@ def _many_streams(endpoint: str, number: int) -> None:
 
 
 def _metrics(endpoint: str, number: int) -> None:
-    """Answers over HTTP that nobody reads."""
+    """HTTP answers that are never read."""
     address = urllib.parse.urlsplit(endpoint)
     with contextlib.ExitStack() as held:
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""The campaign of memory in short."""
+"""The short form of the memory campaign."""
 
 from __future__ import annotations
 

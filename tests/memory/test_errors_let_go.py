@@ -1,4 +1,4 @@
-"""What a failed attempt held is free as soon as its error is: memory may be why it failed."""
+"""The memory of a failed attempt is freed with its error: a lack of memory may be its cause."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.drivers.stage import AS_THEY_CAME, WRITER, Stage
 
 
 class Rows:
-    """What an attempt holds."""
+    """The rows of an attempt."""
 
 
 class Hopeless(FileWriter):
-    """No file can be made of any rows."""
+    """A file writer that fails for any rows."""
 
     held: ClassVar[list[weakref.ref[Rows]]] = []
 
@@ -78,14 +78,14 @@ def test_an_upload_that_cannot_be_made_keeps_nothing(tmp_path: Path) -> None:
                 await uploads.finish(await uploads.begin(job))
         with trio.fail_after(20):
             while any(one() is not None for one in file_writer.held):
-                await trio.sleep(0.01)  # the thread that ran it lets go of it last
+                await trio.sleep(0.01)  # the thread that ran it releases it last
         assert len(file_writer.held) == 4, "each began in vain and was tried again when it was due"
 
     trio.run(fail_twice)
 
 
 class _Context:
-    """Of a call: trailers go nowhere."""
+    """A call's context, which discards trailers."""
 
     def add_trailer(self, name: str, value: bytes) -> None:
         assert name.endswith("-bin")
@@ -112,11 +112,11 @@ def test_a_refusal_keeps_nothing_of_the_batch_that_it_is_for(kind: type[Exceptio
 
 
 def test_who_keeps_what_it_was_refused_for_keeps_no_call() -> None:
-    """Each refused stream kept the message that it had read last, until the collector came."""
+    """Each refused stream kept its last message until the garbage collector ran."""
     calls: list[weakref.ref[Rows]] = []
 
     def call() -> None:
-        stream = Rows()  # which its error goes through, and which keeps the error
+        stream = Rows()  # the error passes through its frame, and it keeps the error
         calls.append(weakref.ref(stream))
         with suppress(fl.FlightError), refusals(_Context()), says_answered(lambda: 0):
             stream.refused_for = MemoryFull("not now")  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What the daemon lets go of is given back to the system, not kept for later."""
+"""Memory that the daemon frees is returned to the system, not kept for later."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _resident_mb(daemon: Daemon) -> float:
 def test_after_a_persist_most_of_the_memory_of_its_rows_is_gone(
     tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The allocator's own thread gives memory back, and no fork takes that along.
+    # The allocator's own thread returns memory, and a fork does not copy that thread.
     monkeypatch.setattr(Launch, "warm", False)
     columns = [pa.array(np.random.default_rng(0).random(ROWS)) for _ in range(6)]
     batch = pa.record_batch(columns, names=[f"c{number}" for number in range(6)])

@@ -1,4 +1,4 @@
-"""The C library's heap is laid out as the daemon wants it, but for what the operator has set."""
+"""The C library's heap has the daemon's settings, except those that the operator has set."""
 
 from __future__ import annotations
 

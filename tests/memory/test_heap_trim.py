@@ -1,4 +1,4 @@
-"""When the heap is trimmed: soon after much was let go, once while that goes on, and at its end."""
+"""The heap is trimmed soon after a large release, rarely during further ones, and at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ingester.memory.heap_trim import BETWEEN_S, PAUSE_S, QUIET_S, TRIM_BYTES, H
 
 
 class Trimmed:
-    """A daemon's trimming, in a time of its own, and when it has trimmed."""
+    """A daemon's heap trimming in simulated time, with the times at which it trimmed."""
 
     def __init__(self) -> None:
         self.at: list[float] = []
@@ -22,7 +22,7 @@ class Trimmed:
         self.at.append(round(trio.current_time() - self._began, 3))
 
     def run(self, released: dict[float, int], until_s: float) -> list[float]:
-        """When it trims, if so many bytes are let go at these times."""
+        """Return the times of trimming when these numbers of bytes are released at these times."""
 
         async def live() -> None:
             self._began = trio.current_time()

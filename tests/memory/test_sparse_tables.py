@@ -1,6 +1,6 @@
-"""A table of many columns and rows of few: what is absent takes no memory in the daemon.
+"""A table with many columns and sparse rows: absent values take no memory in the daemon.
 
-Each table here would take gigabytes with its nulls, so the daemons may not have as much.
+With its nulls, each table here would take gigabytes, which is more than the daemons' limits.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ KEY = pa.field("k", pa.int64(), nullable=False)
 TIME = pa.field("time", pa.timestamp("us"))
 NAMESPACE = "sparse"
 ADDRESS_SPACE_BYTES = 8 << 30
-"""With the limit of the cgroup's kind the machine would be spared as well; this works anywhere."""
+"""# A control group would protect the machine as well; this limit works everywhere."""
 MOST_BYTES = 700 << 20
 SETTINGS: dict[str, Any] = {"memory__limit": "512MiB", "persist__max_age": "1h"}
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon of its own, whose memory no other test has grown."""
+    """A daemon whose memory no other test has grown."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Launch, "warm", False)
         started = Daemon.start(tmp_path_factory.mktemp("sparse") / "data", **SETTINGS)
@@ -71,7 +71,7 @@ def _create(client: fl.FlightClient, name: str, fields: list[pa.Field], **more: 
 
 
 def _first_parts(client: fl.FlightClient, table: Table, rows: int) -> None:
-    """An answer with all columns comes in parts that are no larger than others."""
+    """The first parts of an answer with all columns, which must not be larger than other parts."""
     found = 0
     for chunk in client.do_get(ticket(table, limit=rows)):
         assert pa.ipc.get_record_batch_size(chunk.data) <= PART_BYTES
@@ -100,7 +100,7 @@ def test_rows_of_one_column_go_all_ways(daemon: Daemon) -> None:
     assert _peak_bytes(daemon) < MOST_BYTES
     [file] = _files(daemon, table)
     assert file.stat().st_size < 8 * values.nbytes
-    # Whoever takes one file's columns for the table's has them all.
+    # The columns of one file must not be taken for those of the table.
     assert pq.read_schema(file).names == [field.name for field in FIELDS]
     assert ds.dataset(file).to_table(columns=["c1", "s7"])["s7"].null_count == ROWS
 
@@ -123,7 +123,7 @@ def test_a_keyed_table_is_merged_without_what_is_absent(daemon: Daemon) -> None:
         wanted = {"columns": ["k", "c1", "c7"]}
         merged = query(client, table, **wanted)
         _first_parts(client, table, 500)
-        # In the middle of rows that are spilled, and put into other files meanwhile.
+        # In the middle of spilled rows, which are put into other files meanwhile.
         reader = client.do_get(ticket(table, **wanted))
         begun = [reader.read_chunk().data]
         tail = query(client, table, scope="buffered", columns=["k", "c7", "n1"])
@@ -158,7 +158,7 @@ def test_replicated_rows_keep_what_they_have_and_nothing_else(daemon: Daemon) ->
                 "replicated", columns, batch, begin=True, last=True, sequence=sequence
             )
             assert answer["accepted"], answer
-        # 8 bytes for each key, two values, and what marks deletes.
+        # 8 bytes for each key, two values, and the delete marker.
         assert describe(client, table)["buffered"]["bytes"] < 2 * 40 * rows
         found = query(client, table, columns=["k", "c1", "c2", "c3"]).sort_by("k")
     for name in ("k", "c1", "c2"):
@@ -168,7 +168,7 @@ def test_replicated_rows_keep_what_they_have_and_nothing_else(daemon: Daemon) ->
 
 
 def test_batches_that_each_have_another_column_are_persisted(daemon: Daemon) -> None:
-    """Sorted by time they lie among each other, and in two partitions."""
+    """Sorted by time, the batches interleave, and lie in two partitions."""
     count, rows = 80, 2_000
     with fl.connect(daemon.flight) as client:
         table = _create(client, "mixed", [TIME, *FIELDS], partition_by=["day(time)"])
@@ -208,7 +208,7 @@ def test_rows_of_one_column_survive_a_kill_and_can_be_adopted(tmp_path: Path) ->
         [*adopt, "--store", f"file://{daemon.data_dir}/store"],
         check=True,
         capture_output=True,
-        # The code alone maps some of it.
+        # The code alone maps some address space.
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30,) * 2),
     )
     rows = {each["table"]: each["rows"] for each in json.loads(done.stdout)["tables"]}

@@ -1,4 +1,4 @@
-"""``python -m tests.tenants``: five tenants, one of them hostile; it ends 1 where one notices."""
+"""``python -m tests.tenants``: five tenants, one hostile; exits with 1 if it affects others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.tenants.campaign import Plan, run
 
 
 def main() -> int:
-    """The exit code: 0 where nobody was held up, and nobody came in."""
+    """Return exit code 0 if no tenant was delayed and none got unauthorized access."""
     parser = argparse.ArgumentParser(prog="python -m tests.tenants", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,7 +1,7 @@
-"""What the hostile tenant tries, by name: each call is one attempt.
+"""The hostile tenant's attacks, by name: each call is one attempt.
 
-Law of this file: an attempt ends by itself, answered or refused, and says which. It may use the
-hostile tenant's own token as it likes: the daemon may refuse it, and may not fall over it.
+An attempt ends by itself, answered or refused, and reports which. It may use the hostile
+tenant's own token freely: the daemon may refuse it but must survive it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ OTHERS = ("alice", "bob")
 
 @dataclass
 class Hostile:
-    """What an attempt has in hand.
+    """The resources of an attempt.
 
     Attributes:
-        location: Of Flight, with its scheme.
-        http: The URL of the HTTP port.
-        ca: PEM of who signed the daemon's certificate; empty where there is no TLS.
-        token: Its own; empty where the daemon asks for none.
+        location: Flight address with its scheme.
+        http: URL of the HTTP port.
+        ca: PEM certificate of the daemon's CA; empty without TLS.
+        token: The hostile tenant's own; empty if the daemon requires none.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Hostile:
     """Connections that are left open."""
 
     def client(self) -> fl.FlightClient:
-        """Make a client without any of our library's manners."""
+        """Make a client without the safeguards of our own library."""
         options = {"tls_root_certs": self.ca} if self.ca else {}
         return fl.connect(self.location, **options)
 
     def options(self, token: str | None = None, **more: Any) -> fl.FlightCallOptions:
-        """Make the options of a call, with its own token or another."""
+        """Make the options of a call, with the own token or another."""
         bearer = self.token if token is None else token
         headers = [(b"authorization", f"Bearer {bearer}".encode())] if bearer else []
         return fl.FlightCallOptions(timeout=20.0, headers=headers, **more)
@@ -96,18 +96,18 @@ class Hostile:
 
 
 class NotRefused(AssertionError):
-    """What had to be refused was answered."""
+    """Raised when a request that must be refused was answered."""
 
 
 def _wide(hostile: Hostile) -> None:
-    """Ten thousand columns at once, and each time other ones."""
+    """Ten thousand columns at once, different ones each time."""
     names = [f"c{hostile.random.randrange(10**9)}_{n}" for n in range(10_000)]
     batch = pa.record_batch([pa.array([1])] * len(names), names=names)
     hostile.put(hostile.name, "wide", batch)
 
 
 def _partitions(hostile: Hostile) -> None:
-    """A flood of partitions: each row is of another one."""
+    """A flood of partitions: each row has its own."""
     schema = pa.schema([("day", pa.string()), ("v", pa.int64())])
     text = base64.b64encode(schema.serialize().to_pybytes()).decode()
     table = {
@@ -125,7 +125,7 @@ def _partitions(hostile: Hostile) -> None:
 
 
 def _filter(hostile: Hostile) -> None:
-    """Filters of as many alternatives as are taken, and of more."""
+    """Filters with as many alternatives as are accepted, and with more."""
     rows = _table_of_rows(hostile)
     some = hostile.random.choice([1_000, 20_000, 50_000, 100_000])
     hostile.get(rows | {"filter": [[["host", "=", f"h{n}"], ["v", ">", n]] for n in range(some)]})
@@ -140,7 +140,7 @@ def _bomb(hostile: Hostile) -> None:
 
 
 def _rows(hostile: Hostile) -> None:
-    """As many rows as it can, in batches near the limit."""
+    """As many rows as possible, in batches near the limit."""
     rows = 400_000
     ids = np.arange(rows) + hostile.random.randrange(10**6)
     hosts = pa.array([f"h{n % 1000}" for n in range(rows)])
@@ -149,7 +149,7 @@ def _rows(hostile: Hostile) -> None:
 
 
 def _scan(hostile: Hostile) -> None:
-    """Read all that it has, and keep what it reads waiting."""
+    """Query all its rows, and stall while reading them."""
     rows = _table_of_rows(hostile)
     for _ in range(5):
         hostile.get(rows, read=False)
@@ -157,7 +157,7 @@ def _scan(hostile: Hostile) -> None:
 
 
 def _table_of_rows(hostile: Hostile) -> dict[str, Any]:
-    """Return the ticket of a table that has rows, whatever was tried before."""
+    """Return the ticket of a table with rows, independent of earlier attempts."""
     table = {"namespace": hostile.name, "table": "rows"}
     try:
         hostile.act("describe_table", table)
@@ -167,7 +167,7 @@ def _table_of_rows(hostile: Hostile) -> dict[str, Any]:
 
 
 def _idle(hostile: Hostile) -> None:
-    """Connections that say nothing, to both ports; the oldest are let go beyond 400."""
+    """Connections that send nothing, to both ports; beyond 400 the oldest are closed."""
     for url in (hostile.location, hostile.http):
         for _ in range(20):
             hostile.kept.append(socket.create_connection(hostile.address(url), timeout=5))
@@ -183,7 +183,7 @@ def _idle(hostile: Hostile) -> None:
 
 
 def _names(hostile: Hostile) -> None:
-    """Escape sequences in names and values, and names without end."""
+    """Escape sequences in names and values, and names of extreme length."""
     batch = pa.record_batch([pa.array([ESCAPES])], names=["text"])
     hostile.put(hostile.name, "texts", batch)
     for name in (f"t{ESCAPES}", "n" * 100_000):
@@ -197,7 +197,7 @@ def _names(hostile: Hostile) -> None:
 
 
 def _metadata(hostile: Hostile) -> None:
-    """Fifty megabytes of metadata beside one row."""
+    """Fifty megabytes of metadata with one row."""
     schema = pa.schema([pa.field("v", pa.int64())], metadata={"k": "x" * (50 << 20)})
     hostile.put(hostile.name, "metadata", pa.record_batch([pa.array([1])], schema=schema))
 
@@ -210,7 +210,7 @@ def _tables(hostile: Hostile) -> None:
 
 
 def _intrusion(hostile: Hostile) -> None:
-    """Read, write, drop and list what others have; with its own token, none, and forged ones."""
+    """Access others' data in every way: with its own token, without one, and with forged ones."""
     for other in OTHERS:
         table = {"namespace": other, "table": "events"}
         for token in (None, "", "igt_forged_0000", f"{hostile.token}x"):
@@ -232,7 +232,7 @@ def _check_refused(attempt: Callable[[], object]) -> None:
     except (fl.FlightUnauthenticatedError, fl.FlightUnauthorizedError):
         return
     except (fl.FlightError, pa.ArrowException) as exc:
-        # HAProxy 2.6 ends a refused write as cancelled; what the daemon said is with it.
+        # HAProxy 2.6 ends a refused write as cancelled; the daemon's message is attached.
         said = getattr(exc, "extra_info", b"") or b""
         if b'"code":"forbidden"' in said or b'"code":"unauthenticated"' in said:
             return
@@ -256,10 +256,10 @@ ATTACKS: dict[str, Callable[[Hostile], None]] = {
 
 
 def attempt(hostile: Hostile, name: str) -> str:
-    """Try one, and return how it ended: ``answered``, or how the refusal begins.
+    """Make one attempt; return ``answered``, or the start of the refusal.
 
     Raises:
-        NotRefused: what had to be refused was answered.
+        NotRefused: A request that must be refused was answered.
     """
     try:
         ATTACKS[name](hostile)

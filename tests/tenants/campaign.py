@@ -1,13 +1,14 @@
-"""The show: first all behave, then one is hostile; the others have to have what they had.
+"""The campaign: first all behave, then one is hostile, which must not affect the others.
 
     settle ─▶ "alone": five tenants that behave
            ─▶ "elsewhere": the fifth is hostile to another daemon on the same machine
            ─▶ "beside": it is hostile to their daemon ─▶ verdict
 
-The hostile one, and what it makes a daemon do, take processors that the others had: that is what
-"elsewhere" shows. What "beside" has more is what their daemon lets one tenant do to another.
+The hostile tenant, and the work it causes in a daemon, take processor time from the others:
+"elsewhere" measures that. The excess of "beside" over "elsewhere" is the effect that the shared
+daemon permits.
 
-Law of this file: all phases are of one run, of the same daemon and of the same clients.
+All phases are in one run, with the same daemon and the same clients.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from tests.tenants.tenants import Tenant, all_wrong, check_rows
 GOOD = ("alice", "bob", "carol", "dave")
 HOSTILE = "mallory"
 WITHIN = 1.5
-"""A tenant beside a hostile one has at most so many times the latency that it has without."""
+"""The permitted ratio of a tenant's latency with a hostile one to that without."""
 NOISE_S = 0.005
-"""What is added to both, as so much comes and goes on a machine that others use."""
+"""Added to both, as a shared machine's noise is about that large."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run.
+    """The parameters of a run.
 
     Attributes:
         seconds: Of all phases together.
-        constant_bytes: What the daemon may have beyond its ``memory.limit``.
-        elsewhere: Whether there is a second daemon, to tell the machine's part from the daemon's.
-        alone: Whether latencies are measured before anybody is hostile, to compare with.
+        constant_bytes: The daemon's allowance beyond its ``memory.limit``.
+        elsewhere: Whether a second daemon separates the machine's part from the daemon's.
+        alone: Whether latencies are first measured without a hostile tenant, to compare with.
     """
 
     seconds: float = 600.0
@@ -59,23 +60,23 @@ class Plan:
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """The phases whose latencies are told, in order."""
+        """The phases whose latencies are reported, in order."""
         told = {"alone": self.alone, "elsewhere": self.elsewhere, "beside": True}
         return tuple(phase for phase, is_run in told.items() if is_run)
 
 
 @dataclass
 class Verdict:
-    """What came of it."""
+    """The results."""
 
     lines: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     slower: list[str] = field(default_factory=list)
-    """Where a tenant noticed the hostile one, or the machine was busy with something else."""
+    """Tenants that were affected, or a machine that was busy otherwise."""
 
 
 def run(plan: Plan, say: Callable[[str], None]) -> Verdict:
-    """Run the show."""
+    """Run the campaign."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         place = stack.enter_context(_place(plan, folder / "d"))
@@ -133,7 +134,7 @@ def _phases(plan: Plan, place: Place, other: Place | None, say: Callable[[str], 
 def _attacked(
     plan: Plan, place: Place, good: Sequence[Tenant], phase: str, seconds: float
 ) -> dict[str, Any]:
-    """Have the hostile one attack a place during a phase; return what its attacks came to."""
+    """Let the hostile tenant attack a place during a phase; return its attacks' results."""
     hostile = _Process(plan, place)
     try:
         _during(good, phase, seconds)
@@ -184,7 +185,7 @@ def _judge(plan: Plan, place: Place, good: Sequence[Tenant], verdict: Verdict) -
 
 
 class _Process:
-    """The hostile tenant."""
+    """The hostile tenant's process."""
 
     def __init__(self, plan: Plan, place: Place) -> None:
         self._process = subprocess.Popen(
@@ -208,7 +209,7 @@ class _Process:
         self._process.stdin.flush()
 
     def end(self) -> dict[str, Any]:
-        """End it, and return what each attack came to."""
+        """End it, and return the result of each attack."""
         try:
             said, _ = self._process.communicate(timeout=180)
             found: dict[str, Any] = json.loads(said)

@@ -1,7 +1,7 @@
 """``python -m tests.tenants.hostile``: the hostile tenant, a process of the lowest priority.
 
-It reads one JSON object from its input, tries attacks until its input ends, each once at least, and
-prints a JSON object of what each came to.
+It reads one JSON object from its input, tries each attack at least once until its input ends,
+and prints a JSON object with the result of each attack.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.tenants.attacks import Hostile, NotRefused, attempt
 
 
 def main() -> int:
-    """The exit code: 0 where all that had to be refused was."""
+    """Return exit code 0 if everything that must be refused was refused."""
     os.nice(10)
     asked = json.loads(sys.stdin.readline())
     random = Random(asked["seed"])

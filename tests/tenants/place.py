@@ -1,7 +1,7 @@
-"""A daemon as an operator would run it for people who do not trust each other.
+"""A daemon as an operator would run it for tenants who do not trust each other.
 
-Law of this file: nothing of it is a stand-in: real certificates, tokens from the command line, and
-a limit of memory that kills where the machine has cgroups.
+Nothing is a stand-in: certificates are real, tokens come from the command line, and a memory
+limit kills where the machine has cgroups.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ QUOTAS: dict[str, object] = {
     "quotas__streams": 20,
     "quotas__buffer_bytes": "64MiB",
 }
-"""What each tenant may have: some ten times what those that behave take."""
+"""The limits of each tenant: some ten times the use of a well-behaved one."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The daemon, and what everybody needs to come in.
+    """The daemon, and the credentials of all tenants.
 
     Attributes:
-        secured: Its certificate and the tokens; None where all is plain.
+        secured: Its certificate and the tokens; None without TLS.
         kills_at: Bytes of memory at which the daemon is killed.
     """
 
@@ -49,7 +49,7 @@ class Place:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that the daemon had."""
+        """Peak memory of the daemon."""
         for line in Path(f"/proc/{self.daemon.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
@@ -60,12 +60,12 @@ class Place:
 def secure_place(
     folder: Path, tenants: Sequence[str], *, limit_bytes: int, kills_at: int, plain: bool = False
 ) -> Iterator[Place]:
-    """Start a daemon that each of the tenants may use for its own namespace.
+    """Start a daemon in which each tenant may use its own namespace.
 
     Args:
         limit_bytes: The daemon's own ``memory.limit``.
-        kills_at: What kills it.
-        plain: Without TLS and tokens, to see what they cost.
+        kills_at: The memory at which it is killed.
+        plain: Without TLS and tokens, to measure their cost.
     """
     secured, settings = None, dict[str, object]()
     if not plain:
@@ -80,7 +80,7 @@ def secure_place(
 
 @contextmanager
 def _killing(daemon: Daemon, kills_at: int) -> Iterator[None]:
-    """Put the daemon under a limit that the kernel keeps, where it can."""
+    """Put the daemon under a limit that the kernel enforces, where possible."""
     group = CGROUPS / f"ingester-tenants-{daemon.pid}"
     try:
         group.mkdir()

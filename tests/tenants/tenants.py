@@ -1,8 +1,8 @@
-"""The tenants that behave: each writes and reads at a steady rate, and notes how long it took.
+"""The well-behaved tenants: each writes and reads at a steady rate, and records the latencies.
 
-Law of this file: a call that is late makes the next one late, which is counted from when it was
-due, so that a stall of the daemon is in the figures of every call that it held up. The time between
-calls is random, so that no tenant's calls fall on another's all the time, or never.
+Latencies count from the due time, so that a stall of the daemon is charged to every call it
+delayed. The time between calls is random, so that the calls of two tenants coincide neither
+always nor never.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ TABLE = "events"
 
 @dataclass
 class Timed:
-    """What calls of one kind took, in seconds, by phase."""
+    """The seconds of calls of one kind, by phase."""
 
     took: dict[str, list[float]] = field(default_factory=dict)
 
     def note(self, phase: str, seconds: float) -> None:
-        """Note a call that was answered."""
+        """Record an answered call."""
         self.took.setdefault(phase, []).append(seconds)
 
     def percentile(self, phase: str, percent: float) -> float:
-        """Return how many seconds so many of a hundred calls took at most."""
+        """Return the seconds that this percentage of calls did not exceed."""
         return float(np.percentile(self.took.get(phase, [float("nan")]), percent))
 
 
 class Tenant:
-    """One that behaves: a thread that writes and one that reads.
+    """One well-behaved tenant: a thread that writes and one that reads.
 
     Args:
         connect: Makes a client with the tenant's own token.
-        rows: In a batch.
+        rows: Rows of a batch.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Tenant:
         self.phase = "start"
         self.writes, self.queries = Timed(), Timed()
         self.written = 0
-        """Rows that were acknowledged."""
+        """Number of acknowledged rows."""
         self.wrong: list[str] = []
         self._connect = connect
         self._rows = rows
@@ -67,7 +67,6 @@ class Tenant:
         ]
 
     def start(self) -> None:
-        """Begin."""
         for thread in self._threads:
             thread.start()
 
@@ -122,7 +121,7 @@ class Tenant:
             try:
                 call()
             except ClientError as exc:
-                # Its client has tried again for a while: nobody who behaves is to see this.
+                # Its client has retried for a while: a well-behaved tenant must not see this error.
                 self.wrong.append(f"{phase}: {type(exc).__name__}: {exc}")
                 return
             else:
@@ -133,12 +132,12 @@ class Tenant:
 
 
 def check_rows(tenant: Tenant, client: Client) -> None:
-    """Note it as wrong unless every row that was acknowledged is there once."""
+    """Record a fault unless every acknowledged row is present once."""
     ids = client.query(tenant.name, TABLE, ["id"]).column("id").to_numpy()
     if len(ids) != tenant.written or len(np.unique(ids)) != len(ids):
         tenant.wrong.append(f"{len(ids)} rows are there, {tenant.written} were acknowledged")
 
 
 def all_wrong(tenants: Sequence[Tenant]) -> list[str]:
-    """Return what was wrong, with whose it was."""
+    """Return all faults, each with its tenant."""
     return [f"{tenant.name}: {text}" for tenant in tenants for text in tenant.wrong]

@@ -1,4 +1,4 @@
-"""The short form: a quarter of a minute. Speed is compared by the program, on a quiet machine."""
+"""The short form: a quarter of a minute. The program compares speeds, on a quiet machine."""
 
 from __future__ import annotations
 
