@@ -2,7 +2,7 @@
 
 Client ``3`` is a writer, ``r1`` a reader.
 
-    stdin:   {"endpoint": "grpc://…", "round": 3}     go on, there
+    stdin:   {"endpoint": "grpc://…", "round": 3}     work there
              {"pause": 3}                             finish the pending writes, then wait
     stdout:  {"idle": "writer-7", "round": 3, "at": 12.5, "error": "…"}   idle; since when, and why
 

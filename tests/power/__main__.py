@@ -20,7 +20,7 @@ from tests.power.racing import Race
 
 
 def main() -> int:
-    """The exit code: 0 where nothing is lost and every planted fault is caught."""
+    """Return exit code 0 if no row is lost and every planted fault is caught."""
     options = _options()
     if (missing := why_not_mountable()) is not None:
         print(f"power cuts need FUSE: {missing}", file=sys.stderr)
@@ -54,14 +54,14 @@ def main() -> int:
 
 
 def campaign(kind: str | None, lives: int, seed: int) -> Tally:
-    """Power cuts for a daemon as it is, or with a fault planted."""
+    """Cut the power of a daemon, without or with a planted fault."""
     with tempfile.TemporaryDirectory(prefix="power-") as name:
         folder = Path(name)
         return Campaign(folder / "life", seed, _code(kind, folder)).run(lives)
 
 
 def race(kind: str | None, rounds: int, seed: int) -> Tally:
-    """Rounds of two daemons on one table, as they are or both with a fault planted."""
+    """Run rounds of two daemons on one table, without or both with a planted fault."""
     with tempfile.TemporaryDirectory(prefix="power-") as name:
         folder = Path(name)
         return Race(folder / "race", seed, _code(kind, folder)).run(rounds)

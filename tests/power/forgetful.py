@@ -1,11 +1,11 @@
-"""Files and folders in memory, as they are and as they would be after a power cut.
+"""Files and folders in memory: their current state, and their state after a power cut.
 
     write, truncate ──▶ a file's bytes: see tests.drivers.unsynced
     create, link, rename, unlink ──▶ Folder.now, pending ──fsync of the folder──▶ Folder.kept
 
-Law of this file: only an fsync moves anything from ``now`` to ``kept``. A cut gives, for every
-file, what is synced and any of the other sectors; for every folder ``kept`` and the first so many
-of its pending changes. That is what POSIX allows, and more than most file systems do.
+Only an fsync moves changes from ``now`` to ``kept``. A cut leaves, for every file, the synced
+bytes and any subset of the other sectors; for every folder, ``kept`` and a prefix of its pending
+changes. POSIX permits that, and most file systems lose less.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.drivers.unsynced import UnsyncedBytes
 
 
 class Change(NamedTuple):
-    """One change of a folder: these names are gone, these are there."""
+    """One change of a folder: names that disappear and names that appear."""
 
     gone: tuple[str, ...]
     there: tuple[tuple[str, Node], ...]
@@ -27,7 +27,7 @@ class Node:
     """A file or a folder."""
 
     def survivor(self, dice: random.Random, done: dict[Node, Node]) -> Node:
-        """What is left of it after a cut. ``done``: those made already, by what they were."""
+        """Return the state after a cut. ``done`` maps nodes to their survivors made so far."""
         raise NotImplementedError
 
 
@@ -50,13 +50,13 @@ class Folder(Node):
         self._pending: list[Change] = []
 
     def change(self, gone: tuple[str, ...], there: tuple[tuple[str, Node], ...]) -> None:
-        """Take names away and put names there, in one step."""
+        """Remove names and add names in one step."""
         change = Change(gone, there)
         _apply(self.now, change)
         self._pending.append(change)
 
     def sync(self) -> None:
-        """Its names so far survive a cut."""
+        """Make all names so far survive a cut."""
         for change in self._pending:
             _apply(self._kept, change)
         self._pending.clear()
@@ -74,7 +74,7 @@ class Folder(Node):
 
 
 def after_cut(root: Folder, seed: int) -> Folder:
-    """The tree that is found when the power is back."""
+    """Return the tree that is found after a power cut."""
     survivor = root.survivor(random.Random(seed), {})
     assert isinstance(survivor, Folder)
     return survivor

@@ -1,9 +1,9 @@
 """One life of a daemon after another, each ended by a power cut at a random moment.
 
-    start ─▶ check ─▶ write, persist, read ─▶ power cut ─▶ kill ─▶ mount what survived ─▶ start …
+    start ─▶ check ─▶ write, persist, read ─▶ power cut ─▶ kill ─▶ mount the survivors ─▶ start …
 
-Law of this file: a row counts as acknowledged when its answer has come, as read when a query that
-was answered had it; both have to be there after the cut, once, and nothing that was not sent.
+A row counts as acknowledged when its answer has arrived, and as read when an answered query
+contained it. After the cut both must exist once, and no unsent row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.power.rows import (
 
 WRITERS = 3
 STATED = (1, 2)
-"""The writers whose batches carry a state; others' may wait together and become one operation."""
+"""Writers whose batches carry a state; batches of others may be combined into one operation."""
 SETTINGS: dict[str, object] = {
     "wal__segment_bytes": "128KiB",
     "persist__max_age": "300ms",
@@ -47,7 +47,7 @@ SETTINGS: dict[str, object] = {
 
 @dataclass(slots=True)
 class Tally:
-    """What a campaign did, and what it found."""
+    """The counts and findings of a campaign."""
 
     lives: int = 0
     cuts_at_start: int = 0
@@ -58,7 +58,7 @@ class Tally:
 
 
 class PoweredLaunch(Launch):
-    """Its log of messages is not on the file system that loses things."""
+    """The daemon's log of messages is not on the file system that loses data."""
 
     def __init__(self, mount_point: Path, folder: Path, root: Path) -> None:
         super().__init__(mount_point / "data", {}, (), SETTINGS)
@@ -85,7 +85,7 @@ class Campaign:
         self._read = [0] * WRITERS
 
     def run(self, lives: int) -> Tally:
-        """So many lives, or fewer where one ends with a fault."""
+        """Run lives until their number is reached or one ends with a fault."""
         with _file_system(self._mount_point) as files:
             for _ in range(lives):
                 self._live(files)
@@ -169,7 +169,7 @@ class Campaign:
                     self._read[writer] = max(self._read[writer], found[writer])
 
     def _check(self, daemon: Daemon) -> None:
-        """Every row that was promised is there, once, and no other."""
+        """Check that every promised row exists once, and no unsent row."""
         try:
             with fl.connect(daemon.flight) as client:
                 create_table(client)
@@ -192,7 +192,7 @@ class Campaign:
                 faults.append(f"writer {writer}: state {states[writer]}, {rows} rows are there")
             if rows > self._sent[writer]:
                 faults.append(f"writer {writer}: {rows} rows, {self._sent[writer]} were sent")
-            # What was on the way and has survived counts from now on.
+            # Surviving unacknowledged rows are promised after this check.
             self._sent[writer] = self._acknowledged[writer] = self._read[writer] = rows
 
 
@@ -205,13 +205,13 @@ class _Files:
         self._heard("ready")
 
     def cut(self, seed: int) -> None:
-        """Power off: every call fails from now on."""
+        """Cut the power: every call fails until the next mount."""
         self._tell(f"cut {seed}")
         self._heard("cut")
         self._off = True
 
     def mount(self) -> None:
-        """Power on, where it is off."""
+        """Restore the power, if it is cut."""
         if self._off:
             self._tell("mount")
             self._heard("ready")

@@ -1,11 +1,10 @@
 """The process of the file system: ``python -m tests.power.mounted FOLDER``.
 
-    stdin:   cut SEED       from now on every call fails; what survives is settled
-    stdin:   mount          the folder shows what survived, once nobody uses the old mount
+    stdin:   cut SEED       every call fails; the surviving data is determined
+    stdin:   mount          the folder shows the surviving data, once the old mount is unused
     stdout:  ready | cut    the answer to each
 
-Law of this file: what was answered as synced before the cut survives it, and nothing is answered as
-synced after it.
+Data reported as synced before the cut survives, and no sync is reported after it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tests.power.forgetful import File, Folder, Node, after_cut
 
 Attributes = dict[str, Any]
 ZERO_RANGE = 0x10
-"""Of fallocate(2)."""
+"""Flags of fallocate(2)."""
 
 
 class ForgetfulFiles(mfusepy.Operations):  # type: ignore[misc]
@@ -43,7 +42,7 @@ class ForgetfulFiles(mfusepy.Operations):  # type: ignore[misc]
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
-        # What is inherited must stay as it is: FUSE is only told of what this class defines.
+        # Inherited methods stay unchanged: FUSE only registers those that this class defines.
         if name not in _GUARDED:
             return found
 
@@ -56,7 +55,7 @@ class ForgetfulFiles(mfusepy.Operations):  # type: ignore[misc]
         return call
 
     def cut(self, seed: int) -> Folder:
-        """What survives; nothing works from now on."""
+        """Determine the surviving data; every later call fails."""
         with self._guard:
             self.off = True
             return after_cut(self.root, seed)
@@ -212,7 +211,7 @@ _GUARDED = {
 
 
 def main(mount_point: str) -> None:
-    """Mount, cut, mount again, until standard input ends."""
+    """Mount, cut and mount again, until standard input ends."""
     root = Folder()
     while True:
         files = ForgetfulFiles(root)

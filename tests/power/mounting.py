@@ -15,7 +15,7 @@ _TIMEOUT_S = 20
 
 
 def why_not_mountable() -> str | None:
-    """What is missing; ``None`` where a mount works."""
+    """Return the missing requirement; ``None`` if a mount works."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "/dev/fuse is not there, or not for this user"
     if not (shutil.which("fusermount3") or shutil.which("fusermount")):

@@ -10,7 +10,7 @@ from tests.drivers.daemon import ROOT
 
 
 class Plant(NamedTuple):
-    """A text that goes, what comes instead, and where."""
+    """A text to replace, its replacement, and the file."""
 
     path: str
     text: str
@@ -29,15 +29,15 @@ PLANTS = {
     "files": (Plant("persist/store/local.py", "os.fsync(descriptor)\n        found", "found"),),
     CHECK: (Plant(_COMMIT, "store.create(path, attempt", "store.put(path, attempt"),),
 }
-"""By the name of what is missing: the log's fdatasync, the syncs of folders, those of files in the
-store, the check that nobody else has made the version."""
+"""By the missing part: the log's fdatasync, the syncs of folders, those of files in the store,
+the check that no other daemon has made the version."""
 
 SYNCS = ("sync", "folders", "files")
-"""Those that a power cut brings to light; the others need two daemons."""
+"""Faults that a power cut reveals; the others need two daemons."""
 
 
 def planted(kind: str, folder: Path) -> Path:
-    """A copy of the code without one of them."""
+    """Return a copy of the code with this fault."""
     for package in ("wal", "persist", "ingester"):
         shutil.copytree(
             ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")

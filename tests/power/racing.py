@@ -1,10 +1,10 @@
-"""Two daemons that commit to one table at the same time, for as many rounds as are asked for.
+"""Two daemons that commit to one table at the same time, for a number of rounds.
 
-    write to both, persist on both, all the time ─▶ stop ─▶ persist ─▶ count, three ways ─▶ again …
+    write to both, flush both, continuously ─▶ stop ─▶ flush ─▶ count, three ways ─▶ repeat …
 
-Law of this file: each learns of the other's versions only where its own commit is refused. So a
-daemon that is not refused writes over a version of the other, whose rows are gone then: from its
-buffers, its log and the table.
+Each daemon learns of the other's versions only when its own commit is refused. Without the
+refusal it would overwrite a version of the other, whose rows would be lost: from its buffers,
+its log and the table.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from tests.power.rows import (
 DAEMONS = 2
 ROUND_S = 0.7
 SEES_WITHIN_S = 5.0
-"""How long a daemon may go without seeing the other's last commit: it looks every 10 ms."""
+"""Time limit for seeing the other daemon's last commit: a daemon checks every 10 ms."""
 SETTINGS: dict[str, object] = {"persist__max_age": "1h", "manifest__refresh": "10ms"}
 
 
 class RootedLaunch(Launch):
-    """A daemon of the code in another folder."""
+    """Starts a daemon from the code in another folder."""
 
     def __init__(self, data_dir: Path, root: Path, settings: dict[str, object]) -> None:
         super().__init__(data_dir, {}, (), settings)
@@ -67,7 +67,7 @@ class Race:
         self._acknowledged = [0] * DAEMONS
 
     def run(self, rounds: int) -> Tally:
-        """So many rounds, or fewer where one ends with a fault."""
+        """Run rounds until their number is reached or one ends with a fault."""
         with contextlib.ExitStack() as stack:
             daemons = [stack.enter_context(launch.start()) for launch in self._launches]
             clients = [stack.enter_context(fl.connect(daemon.flight)) for daemon in daemons]
@@ -113,7 +113,7 @@ class Race:
                 list(client.do_action(fl.Action("persist", b"{}")))
 
     def _check(self, clients: list[fl.FlightClient]) -> None:
-        """All that was acknowledged is there once: at each daemon, and in the files."""
+        """Check that every acknowledged row exists once: at each daemon, and in the files."""
         try:
             for client in clients:
                 list(client.do_action(fl.Action("persist", b"{}")))
@@ -125,7 +125,7 @@ class Race:
             self.tally.faults.append(f"what was written cannot be read: {exc!r}")
 
     def _seen_by(self, client: fl.FlightClient) -> pa.Table:
-        """What a daemon answers with, once it has looked for the other's last version."""
+        """Return a daemon's rows once it has read the other's last version."""
         until = time.monotonic() + SEES_WITHIN_S
         while (found := query_all(client)).num_rows < sum(self._acknowledged):
             if time.monotonic() > until:

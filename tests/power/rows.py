@@ -23,7 +23,7 @@ def make_rows(writer: int, first: int, count: int) -> pa.RecordBatch:
 
 
 def create_table(client: fl.FlightClient) -> None:
-    """The table of a campaign; again is fine."""
+    """Create the campaign's table unless it exists."""
     body = {
         "namespace": TABLE[0],
         "table": TABLE[1],
@@ -34,13 +34,13 @@ def create_table(client: fl.FlightClient) -> None:
 
 
 def metadata_of(writer: int, rows: int) -> bytes:
-    """What a writer's batch says of the state behind it: so many rows."""
+    """The metadata of a writer's batch, whose state is the number of its rows."""
     state = base64.b64encode(str(rows).encode()).decode()
     return json.dumps({"checkpoint": {"partition": f"w{writer}", "state": state}}).encode()
 
 
 def state_of(client: fl.FlightClient, writer: int) -> int | None:
-    """The state of a writer; None where it has none."""
+    """The state of a writer; None if it has none."""
     body = {"namespace": TABLE[0], "table": TABLE[1], "partition": f"w{writer}"}
     [result] = client.do_action(fl.Action("checkpoint_get", json.dumps(body).encode()))
     state = json.loads(result.body.to_pybytes())["state"]
@@ -48,13 +48,13 @@ def state_of(client: fl.FlightClient, writer: int) -> int | None:
 
 
 def query_all(client: fl.FlightClient) -> pa.Table:
-    """All rows that a daemon shows."""
+    """All rows that a daemon returns."""
     ticket = {"namespace": TABLE[0], "table": TABLE[1]}
     return client.do_get(fl.Ticket(json.dumps(ticket).encode())).read_all()
 
 
 def by_writer(table: pa.Table, writers: int) -> list[list[int]]:
-    """The numbers that are there of each writer, sorted."""
+    """The row numbers of each writer, sorted."""
     found: list[list[int]] = [[] for _ in range(writers)]
     for writer, number in zip(table["w"].to_pylist(), table["n"].to_pylist(), strict=True):
         found[writer].append(number)
@@ -62,7 +62,7 @@ def by_writer(table: pa.Table, writers: int) -> list[list[int]]:
 
 
 def not_once(writer: int, numbers: Sequence[int]) -> list[str]:
-    """What is wrong with the numbers of a writer that should be 0, 1, 2, …"""
+    """The faults of a writer's numbers, which should be 0, 1, 2, …"""
     rows = len(numbers)
     if list(numbers) == list(range(rows)):
         return []

@@ -1,7 +1,7 @@
-"""System calls of the log that fail: the kernel says no, by strace, and nothing is lost.
+"""System calls of the log fail, injected with strace, and no row is lost.
 
-Law of this file: a fault is injected into the calls of a real daemon; afterwards a daemon without
-faults has every acknowledged row once, and nothing that was not sent.
+After a fault in the calls of a real daemon, a daemon without faults has every acknowledged row
+once, and no unsent row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(not _traceable(), reason="needs strace and the r
 
 
 class Injected(Launch):
-    """A daemon whose calls fail as strace is told; the tracer is another process than it."""
+    """A daemon whose calls fail as strace is told; the tracer is a separate process."""
 
     def __init__(self, data_dir: Path, fault: str) -> None:
         super().__init__(data_dir, {}, (), SETTINGS)
@@ -44,7 +44,7 @@ class Injected(Launch):
 
 
 def _write_until_it_fails(daemon: Daemon, first: int, most: int) -> tuple[int, int]:
-    """(rows acknowledged, rows sent) in all, ten a batch."""
+    """Return the total of (acknowledged rows, sent rows), with ten rows per batch."""
     acknowledged = sent = first
     with fl.connect(daemon.flight) as client:
         stream = Stream(client, path(TABLE), numbers(0, 1).schema)

@@ -12,7 +12,7 @@ from tests.show.picture import draw
 
 
 def main() -> int:
-    """The exit code: 0 where nothing was lost or seen that should not be."""
+    """Return exit code 0 if no row was lost and no client saw an error."""
     parser = argparse.ArgumentParser(prog="python -m tests.show", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--every", type=float, default=60.0, help="seconds between two faults")

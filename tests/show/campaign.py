@@ -1,10 +1,10 @@
-"""The show: load, a fault at each interval, and whether every acknowledged row is there once.
+"""The show: a load, a fault at each interval, and a check that every acknowledged row exists once.
 
-    as fast as it goes ─▶ 80 % of that, a fault at each interval ─▶ stop ─▶ each row once?
+    at full speed ─▶ 80 % of that, a fault at each interval ─▶ stop ─▶ each row once?
                                                   lost disks are adopted ─▶ each row once!
 
-Law of this file: what is missing at the end must have been on a disk that was lost, and nowhere
-else. That is not reckoned: the copy of the lost disk is brought in, and nothing is missing then.
+A missing row at the end must have been on a lost disk, and nowhere else. The proof is the
+adoption of a copy of the lost disk, after which no row is missing.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from tests.show.upkeep import Upkeep
 from tests.show.watch import Watch, Watching
 
 SPAN = 3_000_000
-"""Rows of each writer that are looked at together."""
+"""Rows of each writer that are compared together."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run.
+    """The parameters of a run.
 
     Attributes:
-        seconds: In all, about; each of ``faults`` comes at least once.
-        every_s: Between the begins of two faults.
-        full_s: How long it is found out what the machine does.
-        share: Of that is the load.
-        upkeep_s: Between two compactions by Spark; 0 has none.
+        seconds: The approximate total; each of ``faults`` happens at least once.
+        every_s: Between the starts of two faults.
+        full_s: How long the machine's maximum is measured.
+        share: The load, as a share of the maximum.
+        upkeep_s: Between two compactions by Spark; 0 for none.
     """
 
     seconds: float = 3600.0
@@ -58,7 +58,7 @@ class Plan:
 
 @dataclass
 class Verdict:
-    """What came of it: lines for people, faults, and what was watched."""
+    """The results: lines for people, faults, and samples."""
 
     lines: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -95,7 +95,7 @@ def run(plan: Plan, say: Callable[[str], None]) -> Verdict:
 
 
 def _find_pace(plan: Plan, load: Load, verdict: Verdict) -> None:
-    """Let all write as fast as they are answered; from then on at a share of that."""
+    """Measure the rate at full speed, then continue at a share of it."""
     until(
         lambda: bool(load.wrong) or all(source.acknowledged for source in load.writers),
         "every writer to have had an answer",
@@ -137,7 +137,7 @@ def _have_faults(
 
 
 def _judge(realm: Realm, load: Load, verdict: Verdict) -> None:
-    """Compare what is there with what was acknowledged, without lost disks and with them."""
+    """Compare the rows with the acknowledged ones, without lost disks and with them."""
     missing = _missing(realm, load, verdict)
     for source, numbers in zip(load.writers, missing, strict=True):
         if not len(numbers):
@@ -170,11 +170,11 @@ def _judge(realm: Realm, load: Load, verdict: Verdict) -> None:
 
 
 def _missing(realm: Realm, load: Load, verdict: Verdict) -> list[np.ndarray]:
-    """The acknowledged rows of each writer that are not there; a fault where one is there twice.
+    """Return each writer's missing acknowledged rows; a duplicate row is a fault.
 
-    A key of the keyed table without its last value is a fault. What is there is read in spans of
-    all writers, as they wrote at one pace: an hour's rows are not for memory, and each file is read
-    about once.
+    A key of the keyed table without its last value is a fault. Rows are read in spans of all
+    writers, which wrote at one pace, because an hour's rows do not fit in memory. Each file is
+    read about once.
     """
     missing: list[list[np.ndarray]] = [[] for _ in load.writers]
     twice, extra = [0] * len(load.writers), [0] * len(load.writers)

@@ -1,7 +1,7 @@
-"""What is done to the daemons, one thing at a time; each is over, and undone, when it returns.
+"""The faults of the daemons, one at a time; each is undone when its function returns.
 
-Law of this file: whoever is meant was well before, and is well afterwards. What an operator would
-have to do is done here by the commands that an operator has.
+The affected daemon is healthy before and after the fault. Where an operator would have to act,
+the operator's commands are used.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tests.show.realm import Realm
 
 @dataclass
 class Scene:
-    """Where a fault happens, and how long those last that have a length."""
+    """The place of a fault, and the length of faults that have one."""
 
     realm: Realm
     load: Load
     random: Random
     lasts_s: float
     said: list[str]
-    """What is to be in the report."""
+    """Lines for the report."""
 
     def anyone(self) -> str:
-        """The name of a daemon that runs."""
+        """The name of a running daemon."""
         return self.random.choice([member.name for member in self.realm.running()])
 
     def owner(self) -> str:
-        """The name of the daemon that has the keyed table, or anyone's."""
+        """The name of the daemon that owns the keyed table, or of any daemon."""
         owners = self.load.keyed.replica.owners
         for member in self.realm.running():
             if owners and member.endpoint == owners[-1][1]:
@@ -51,7 +51,7 @@ def kill(scene: Scene) -> None:
 
 
 def full_disk(scene: Scene) -> None:
-    """No byte is free where the log of one daemon is."""
+    """The disk of one daemon's log is full."""
     disk = scene.realm.members[scene.anyone()].disk
     if "full" not in disk.troubles:
         scene.said.append("full disk: left out, no file system can be mounted here")
@@ -62,20 +62,20 @@ def full_disk(scene: Scene) -> None:
 
 
 def dead_store(scene: Scene) -> None:
-    """Each request to the store is refused."""
+    """The store refuses every request."""
     scene.realm.proxy.suffer("away")
     time.sleep(scene.lasts_s)
     scene.realm.proxy.heal()
 
 
 def certificates(scene: Scene) -> None:
-    """Another key and certificate for all, taken up while they run."""
+    """Replace the key and certificate of all daemons while they run."""
     scene.realm.renew_certificates()
     time.sleep(min(3.0, scene.lasts_s))
 
 
 def drain(scene: Scene) -> None:
-    """The owner of the keyed table is drained, stopped, started: a step of a rolling restart."""
+    """Drain, stop and start the owner of the keyed table: a step of a rolling restart."""
     name = scene.owner()
     _drain(scene, name)
     _stop(scene, name)
@@ -83,7 +83,7 @@ def drain(scene: Scene) -> None:
 
 
 def add_and_remove(scene: Scene) -> None:
-    """A fourth daemon comes, clients are told of it, and it goes again."""
+    """A fourth daemon starts, clients are told of it, and it leaves again."""
     scene.realm.start("d")
     scene.load.reconnect()
     before = scene.load.acknowledged
@@ -96,16 +96,17 @@ def add_and_remove(scene: Scene) -> None:
 
 
 def lost_disk(scene: Scene) -> None:
-    """A daemon and its data directory are gone; another takes its name, with an empty disk.
+    """A daemon and its data directory are lost; another takes its name, with an empty disk.
 
-    Every second time it is the owner of the keyed table, which nobody else takes meanwhile.
+    Every second time it is the owner of the keyed table, whose ownership no other daemon takes
+    meanwhile.
     """
     keyed = scene.load.keyed
     name = scene.random.choice([scene.anyone, scene.owner])()
     keyed.is_whole = False
     scene.load.losses += 1
     scene.realm.lose_disk(name)
-    # What it alone had is missing from here on, until those who keep it have sent it again.
+    # Rows that only this daemon had are missing until their sources have resent them.
     for source in scene.load.writers:
         source.may_miss_below = source.acknowledged
     told = scene.realm.refused(name)
@@ -127,7 +128,7 @@ def lost_disk(scene: Scene) -> None:
 
 
 def _is_whole(client: Client, source: Source) -> bool:
-    """Whether the newest rows of a source before the loss of a disk are there."""
+    """Whether a source's newest rows before the loss of a disk are present."""
     upto = source.may_miss_below
     first = max(0, upto - LOOKS_BACK)
     asked = [("writer", "=", source.number), ("n", ">=", first), ("n", "<", upto)]

@@ -1,10 +1,10 @@
-"""A table with a primary key under the same faults: its sources, and who looks at it.
+"""A table with a primary key under the same faults: its sources and its reader.
 
-    Blocks    writes and deletes blocks of keys, by two writers that keep what is in no file
-    Replica   upserts and deletes in transactions of ``sync``, and sends again what its origin lacks
+    Blocks    writes and deletes blocks of keys, by two writers that keep unflushed rows
+    Replica   upserts and deletes in transactions of ``sync``, and resends what its origin lacks
 
-Law of this file: a change that a lost disk had is sent again by its source, so nothing of this
-table is ever missing for good. ``KeyedTable.is_whole`` says when it may be for a moment.
+A source resends the changes that were on a lost disk, so no change of this table is lost
+permanently. ``KeyedTable.is_whole`` is false while changes may be missing temporarily.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EVERY_S = 0.1
 PERSIST_S = 60.0
 HASTY = RetryPolicy(for_s=0.5, first_delay_s=0.1)
 PATIENCE_S = 120.0
-"""After so long without a transaction that is taken, something is wrong."""
+"""The time without an accepted transaction after which a source reports a fault."""
 _ROLES = [
     *(SyncColumn("old_pk", name) for name in KEY),
     *(SyncColumn("new_pk", name) for name in KEY),
@@ -48,7 +48,7 @@ _ROLES = [
 
 
 class Going(Protocol):
-    """What a source has to know of the load that it is a part of."""
+    """The state of the load that a source needs."""
 
     generation: int
     seen: dict[str, int]
@@ -57,35 +57,35 @@ class Going(Protocol):
 
     @property
     def stopped(self) -> bool:
-        """Whether nothing new is begun."""
+        """Whether the load is ending."""
 
     def goes_on(self, generation: int) -> bool:
-        """Whether a client of that generation is still the one to use."""
+        """Whether a client of that generation is still current."""
 
     def wait(self, seconds: float) -> None:
-        """Wait, unless it is over."""
+        """Wait, unless the load ends."""
 
 
 class Place(Protocol):
-    """Where the daemons are."""
+    """The addresses of the daemons."""
 
     def client(self, *endpoints: str, retry: RetryPolicy = ...) -> Client:
-        """A client of these daemons, or of all that there are."""
+        """A client of these daemons, or of all."""
 
     def endpoints(self) -> list[str]:
-        """Where the daemons are that clients are told of."""
+        """The addresses of the daemons that clients are told of."""
 
 
 def make_table(client: Client) -> None:
-    """Make the table; it is there already where another has made it."""
+    """Create the table unless it exists."""
     client.create_table(NAMESPACE, TABLE, SCHEMA, primary_key=KEY, partition_by=PARTITIONS)
 
 
 class Blocks:
-    """Writes blocks of keys, each twice, and deletes those of long ago.
+    """Writes blocks of keys, each twice, and deletes old ones.
 
-    A block that was written is deleted once that is in a file, and written anew once the deletion
-    is: its two writers keep what is in no file, and have no order between them.
+    A written block is deleted once it is in a file, and rewritten once the deletion is in a
+    file. Its two writers keep unflushed rows, and their writes have no mutual order.
     """
 
     number = 0
@@ -95,7 +95,7 @@ class Blocks:
         self._load = load
         self._place = place
         self._written: deque[tuple[int, int]] = deque()
-        """Blocks that are there, each with the sequence that wrote it last."""
+        """Existing blocks, each with the sequence that wrote it last."""
         self._deleted: deque[tuple[int, int]] = deque()
         self._free: deque[int] = deque()
         self._blocks = 0
@@ -104,7 +104,7 @@ class Blocks:
         self._durable = {False: 0, True: 0}
 
     def work(self) -> None:
-        """Write until it is over."""
+        """Write until the load ends."""
         while not self._load.stopped:
             generation = self._load.generation
             with self._place.client() as client:
@@ -115,7 +115,7 @@ class Blocks:
                         self._step(upserts, deletes)
                         self._load.wait(EVERY_S)
                 if not self._load.stopped:
-                    # What closed writers have left at a daemon, the next ones do not keep.
+                    # New writers do not keep the unflushed rows of closed ones.
                     client.persist(NAMESPACE, TABLE, timeout_s=PERSIST_S)
 
     def _writer(self, client: Client, deletes: bool) -> Writer:
@@ -155,14 +155,7 @@ class Blocks:
 
 
 class Replica:
-    """Follows a database that changes without end: each transaction goes out whole, and once.
-
-    What is in no file is kept, as a database keeps its log for a slot. Before each transaction its
-    origin is asked where it stands, and what it lacks is sent again: a daemon may have lost it.
-
-    Attributes:
-        owners: When another daemon took the transactions, and which.
-    """
+    """Replicates a continuously changing database: each transaction is sent completely and once."""
 
     number = 1
     origin = "replica"
@@ -175,12 +168,12 @@ class Replica:
         self._place = place
         self._random = Random(7)
         self._kept: deque[tuple[int, dict[int, Value], set[int]]] = deque()
-        """Transactions that are in no file: number, changes, and the keys that were there."""
+        """Unflushed transactions: number, changes, and the keys that existed."""
         self._durable = 0
         self._there: set[int] = set()
 
     def work(self) -> None:
-        """Go on at whichever daemon takes it, until it is over."""
+        """Send to any daemon that accepts it, until the load ends."""
         went_on_at, number = time.monotonic(), 0
         with self._place.client() as client:
             make_table(client)
@@ -194,7 +187,7 @@ class Replica:
             except InvalidRequest:
                 raise
             except ClientError as exc:
-                # Another daemon may own the table by now, or this one may come back.
+                # Another daemon may own the table now, or this one may return.
                 if self.ledger.acknowledged > before:
                     went_on_at = time.monotonic()
                 elif time.monotonic() > went_on_at + PATIENCE_S:
@@ -215,12 +208,12 @@ class Replica:
             self._load.wait(EVERY_S)
 
     def _catch_up(self, stream: SyncStream) -> None:
-        """Send what the origin lacks, and forget what is in files."""
+        """Resend what the origin lacks, and forget what is in files."""
         standing = stream.standing()
         self._durable = max(self._durable, standing.durable_sequence or 0)
         while self._kept and self._kept[0][0] <= self._durable:
             self._kept.popleft()
-        # A daemon that others have taken the table from may not have heard how far they came.
+        # A daemon that has lost the table's ownership may not know the others' positions.
         memory = max(standing.memory_sequence or 0, self._durable)
         lacking = [each for each in self._kept if each[0] > memory]
         self.ledger.acknowledge(max(memory, self.ledger.acknowledged))
@@ -258,11 +251,11 @@ class Replica:
 
 
 class KeyedTable:
-    """The table, its sources, and who asks for all of it again and again.
+    """The table, its sources, and its reader.
 
     Attributes:
-        is_whole: Whether nothing is being sent again.
-        looks: How often it was asked for, and looked at.
+        is_whole: Whether no change is being resent.
+        looks: How often the whole table was queried and checked.
     """
 
     def __init__(self, load: Going, place: Place) -> None:
@@ -272,7 +265,7 @@ class KeyedTable:
         self._place = place
 
     def work(self) -> None:
-        """Look until it is over."""
+        """Check until the load ends."""
         while not self._load.stopped:
             generation = self._load.generation
             with self._place.client() as client:
@@ -287,7 +280,7 @@ class KeyedTable:
                     self._load.wait(0.3)
 
     def wrong(self, client: Client) -> list[str]:
-        """What is wrong with the table now, a line for each key."""
+        """The table's current faults, one line per key."""
         sources: tuple[Blocks | Replica, ...] = (self.blocks, self.replica)
         since = [source.ledger.acknowledged for source in sources]
         found = client.query(NAMESPACE, TABLE, list(COLUMNS)).to_pydict()
@@ -300,7 +293,7 @@ class KeyedTable:
         return told
 
     def said(self) -> str:
-        """What became of it, as people read it."""
+        """A summary for people."""
         owners = self.replica.owners
         keys = sum(len(each.ledger.now()) for each in (self.blocks, self.replica))
         return (

@@ -1,10 +1,10 @@
-"""What each key of a table has had, change by change, and which answers are right at a moment.
+"""The history of each key of a table, change by change, and the right answers at any time.
 
-    begin ─▶ sent ─▶ acknowledge ─▶ certain         an answer has, of each key, what it had at
-             └──── may be seen ────┘                 the last acknowledged change, or anything later
+    begin ─▶ sent ─▶ acknowledge ─▶ certain         an answer has, of each key, the value of
+             └──── may be seen ────┘                the last acknowledged change, or a later one
 
-Law of this file: pure, but for its lock. What was acknowledged before a query began is in its
-answer, and what had not been sent when it ended is not.
+Pure code, except for its lock. A change acknowledged before a query began is in its answer; a
+change not sent when the query ended is not.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import threading
 from collections.abc import Iterable, Mapping
 
 KEPT = 200
-"""Changes of a key that are remembered. Who asked before the oldest of them judges nothing."""
+"""Remembered changes per key. A query that began before the oldest of them is not judged."""
 Value = int | None
-"""What a key has; None where it is deleted, or was never there."""
+"""The value of a key; None if deleted or never written."""
 
 
 class Ledger:
-    """The changes of one source, each a step; several keys change in one. Any thread."""
+    """The changes of one source in steps, each of several keys. Safe for any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,11 +28,11 @@ class Ledger:
 
     @property
     def acknowledged(self) -> int:
-        """The last step whose answer is there."""
+        """The last acknowledged step."""
         return self._acknowledged
 
     def begin(self, changes: Mapping[int, Value]) -> int:
-        """Note what is about to be sent; the number of this step."""
+        """Record the changes about to be sent; return the number of this step."""
         with self._lock:
             self._begun += 1
             for key, value in changes.items():
@@ -42,21 +42,21 @@ class Ledger:
             return self._begun
 
     def acknowledge(self, step: int) -> None:
-        """Note that the answer to a step, and to all before it, is there."""
+        """Record the acknowledgement of a step and all earlier ones."""
         self._acknowledged = step
 
     def now(self) -> dict[int, int]:
-        """What each key has that is there, by all that was sent."""
+        """The value of each existing key after all sent changes."""
         with self._lock:
             last = {key: history[-1][1] for key, history in self._history.items()}
         return {key: value for key, value in last.items() if value is not None}
 
     def wrong(self, found: Iterable[tuple[int, int]], since: int) -> list[str]:
-        """What is wrong with an answer, as people read it.
+        """Return the faults of an answer, as text for people.
 
         Args:
-            found: the keys that are there, each with its value.
-            since: what was acknowledged when the query began.
+            found: The existing keys, each with its value.
+            since: The acknowledged step when the query began.
         """
         told, values = [], dict[int, int]()
         for key, value in found:

@@ -1,7 +1,7 @@
-"""Those who write and read while things happen, and what each of them knows.
+"""The clients that write and read during the faults, and their knowledge.
 
-Law of this file: a batch counts as acknowledged when its answer is there, and not before. A client
-sees retries and no error: what comes up from the library is wrong, whatever was done to a daemon.
+A batch counts as acknowledged only once its answer has arrived. A client sees retries and no
+errors: an error raised by the library is a fault, regardless of the daemons' faults.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from tests.show.keyed import KeyedTable, Place
 NAMESPACE, TABLE = "show", "events"
 SCHEMA = pa.schema([("writer", pa.int32()), ("n", pa.int64()), ("value", pa.float64())])
 ROWS = 500
-"""In a batch."""
+"""Rows of a batch."""
 LOOKS_BACK = 20 * ROWS
 PERSIST_S = 60.0
 PIPELINED = 8
-"""Batches that a writer has on the way."""
+"""Unacknowledged batches of a writer."""
 
 
 @dataclass
 class Timed:
-    """When calls ended, and what they took, in seconds."""
+    """When calls ended and how long they took, in seconds."""
 
     calls: list[tuple[float, float]] = field(default_factory=list)
 
     def note(self, seconds: float) -> None:
-        """Note a call that has just been answered."""
+        """Record a call that was just answered."""
         self.calls.append((time.monotonic(), seconds))
 
 
 class Load:
-    """Writers and readers; each is a thread with a client of its own.
+    """Writers and readers; each is a thread with its own client.
 
     Attributes:
-        wrong: What nobody should have seen.
-        every_s: Between two batches of a writer; 0 as fast as they are taken.
+        wrong: Faults, which no client should see.
+        every_s: Between two batches of a writer; 0 for as fast as they are accepted.
         generation: Raised by :meth:`reconnect`.
         seen: The generation of each thread's client.
-        losses: How often a disk was lost, and how often all was sent again. Who has asked before,
-            and was answered after, cannot judge.
+        losses: The number of lost disks and of completed resends. A query during which it changes
+            is not judged.
         keyed: The table with a primary key.
     """
 
@@ -74,12 +74,11 @@ class Load:
         ]
 
     def start(self) -> None:
-        """Begin."""
         for thread in self._threads:
             thread.start()
 
     def reconnect(self) -> None:
-        """Have everybody make a new client, of the daemons that there are by now, and wait."""
+        """Make every thread create a new client of the current daemons, and wait for that."""
         self.generation += 1
         until(
             lambda: bool(self.wrong) or all(n == self.generation for n in self.seen.values()),
@@ -88,7 +87,7 @@ class Load:
         )
 
     def stop(self) -> None:
-        """Let everybody end what they have begun."""
+        """Let every thread complete its current work and end."""
         self._stop.set()
         for thread in self._threads:
             thread.join(150)
@@ -97,20 +96,20 @@ class Load:
 
     @property
     def stopped(self) -> bool:
-        """Whether nothing new is begun."""
+        """Whether the load is ending."""
         return self._stop.is_set()
 
     def goes_on(self, generation: int) -> bool:
-        """Whether a client of that generation is still the one to use."""
+        """Whether a client of that generation is still current."""
         return not self.stopped and self.generation == generation
 
     def wait(self, seconds: float) -> None:
-        """Wait, unless it is over."""
+        """Wait, unless the load ends."""
         self._stop.wait(max(0.0, seconds))
 
     @property
     def acknowledged(self) -> int:
-        """Rows."""
+        """Number of acknowledged rows."""
         return sum(each.acknowledged for each in self.writers)
 
     def _guarded(self, name: str, work: Callable[[], None]) -> None:
@@ -121,11 +120,11 @@ class Load:
 
 
 class Source:
-    """A writer with an origin: rows 0, 1, 2, … of its own. Every third keeps what is not in files.
+    """A writer with an origin: its rows 0, 1, 2, … Every third writer keeps unflushed rows.
 
     Attributes:
-        acknowledged: Rows whose answer is there.
-        may_miss_below: Rows that readers do not look at: they may have been on a lost disk.
+        acknowledged: Number of acknowledged rows.
+        may_miss_below: Readers do not check rows below this: they may have been on a lost disk.
     """
 
     def __init__(self, load: Load, number: int, connect: Callable[[], Client]) -> None:
@@ -143,7 +142,7 @@ class Source:
         return f"source-{self.number}"
 
     def work(self) -> None:
-        """Write until it is over."""
+        """Write until the load ends."""
         while not self._load.stopped:
             generation = self._load.generation
             with self._connect() as client:
@@ -159,7 +158,7 @@ class Source:
                     self._load.seen[self.origin] = generation
                     self._write(writer, generation)
                 if self.keeps and not self._load.stopped:
-                    # What a closed writer has left at a daemon, the next one does not keep.
+                    # A new writer does not keep the unflushed rows of a closed one.
                     client.persist(NAMESPACE, TABLE, timeout_s=PERSIST_S)
 
     def _write(self, writer: Writer, generation: int) -> None:
@@ -170,7 +169,7 @@ class Source:
             self.acknowledged += ROWS
             self.durable = max(self.durable, (answer.durable_sequence or 0) * ROWS)
             self._load.writes.note(time.monotonic() - began)
-            # Who was held up does not catch up: the load is what it was.
+            # A delayed writer does not catch up, so the load stays the same.
             due = max(due + self._load.every_s, began)
             self._load.wait(due - time.monotonic())
 
@@ -181,7 +180,7 @@ class Source:
 
 
 class Reader:
-    """Asks for the newest rows of one writer after another, and looks whether all are there."""
+    """Queries the newest rows of one writer after another, and checks that all are present."""
 
     def __init__(self, load: Load, number: int, connect: Callable[[], Client]) -> None:
         self._load = load
@@ -190,7 +189,7 @@ class Reader:
         self._name = f"reader-{number}"
 
     def work(self) -> None:
-        """Read until it is over."""
+        """Read until the load ends."""
         while not self._load.stopped:
             generation = self._load.generation
             with self._connect() as client:
@@ -224,5 +223,5 @@ class Reader:
 
     @staticmethod
     def _first(source: Source, upto: int) -> int:
-        """The first of the newest rows of a source that are certain to be there."""
+        """The first of a source's newest rows that must be present."""
         return max(source.may_miss_below, upto - LOOKS_BACK, 0)

@@ -49,7 +49,7 @@ def draw(watch: Watch, writes: Timed, queries: Timed, path: Path) -> None:
 
 
 def _latencies(axes: Axes, name: str, timed: Timed, began: float) -> None:
-    """Median and 99th percentile of the calls that ended in each span of time."""
+    """Return median and 99th percentile of the calls that ended in each time span."""
     at, took = np.array(timed.calls).T
     edges = np.linspace(0, max(at) - began, _BINS + 1)
     place = np.digitize(at - began, edges)

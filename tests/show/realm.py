@@ -1,11 +1,11 @@
 """The place of the show: daemons on one store, each with its own small disk, behind TLS and tokens.
 
     daemon a ─ disk a ┐
-    daemon b ─ disk b ┼─▶ a proxy that fails when it is told to ─▶ an S3 server
+    daemon b ─ disk b ┼─▶ a proxy that fails on demand ─▶ an S3 server
     daemon c ─ disk c ┘
 
-Law of this file: nothing of it is a stand-in but the S3 server: certificates, tokens, a file system
-that can be full, and processes that are killed.
+Only the S3 server is a stand-in: certificates, tokens, the file system that can fill up, and the
+processes are real.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ STORE = "s3://lake/show"
 
 
 class Member:
-    """One daemon: its disk, its port, and its process, which comes and goes.
+    """One daemon: its disk, its port, and its process, which may be restarted.
 
     Attributes:
         disk: Where its data directory is.
         known: Whether clients are told of it.
-        lost: Copies of data directories that were lost, so that what was in them can be told.
+        lost: Copies of lost data directories, which prove their contents.
     """
 
     def __init__(self, name: str, disk: DiskWorld) -> None:
@@ -54,18 +54,18 @@ class Member:
 
     @property
     def endpoint(self) -> str:
-        """Where clients find it."""
+        """The address for clients."""
         return f"grpc+tls://127.0.0.1:{self.port}"
 
     @property
     def running(self) -> Daemon:
-        """Its process."""
+        """The running process."""
         assert self.daemon is not None, self.name
         return self.daemon
 
 
 class Realm:
-    """All daemons, and what they have in common. Leave it by closing ``stack``."""
+    """All daemons, and their common parts. Closing ``stack`` ends them."""
 
     def __init__(self, folder: Path, stack: ExitStack, *, max_age: str, seed: int) -> None:
         self.folder = folder
@@ -98,7 +98,7 @@ class Realm:
         }
 
     def start(self, name: str, *arguments: str) -> Member:
-        """Start a daemon, a new one or one that was there."""
+        """Start a new daemon or restart an earlier one."""
         member = self.members.get(name)
         if member is None:
             disk = DiskWorld(self.folder / name, self._random)
@@ -119,7 +119,7 @@ class Realm:
         return member
 
     def refused(self, name: str) -> str:
-        """Start a daemon that is refused; what it says."""
+        """Start a daemon that refuses to start; return its message."""
         try:
             self.start(name)
         except DaemonEnded as exc:
@@ -127,15 +127,15 @@ class Realm:
         return ""
 
     def running(self) -> list[Member]:
-        """The daemons that run."""
+        """The running daemons."""
         return [member for member in self.members.values() if member.daemon is not None]
 
     def endpoints(self) -> list[str]:
-        """Where the daemons are that clients are told of."""
+        """The addresses of the daemons that clients are told of."""
         return [member.endpoint for member in self.members.values() if member.known]
 
     def client(self, *endpoints: str, who: str = "load", retry: RetryPolicy = PATIENT) -> Client:
-        """A client of these daemons, or of all that there are."""
+        """A client of these daemons, or of all."""
         token = self._tokens.secret[who]
         options = ConnectionOptions(tls_ca=str(self._authority.path), token=token)
         everywhere = endpoints or tuple(self.endpoints())
@@ -147,7 +147,7 @@ class Realm:
         self.members[name].running.kill()
 
     def lose_disk(self, name: str) -> None:
-        """Kill a daemon, and its data directory is gone; a copy of it is evidence."""
+        """Kill a daemon and delete its data directory; a copy of it is kept as evidence."""
         member = self.members[name]
         member.running.kill()
         evidence = self.folder / f"lost-{name}-{len(member.lost)}"
@@ -156,11 +156,11 @@ class Realm:
         shutil.rmtree(member.disk.data_dir)
 
     def renew_certificates(self) -> None:
-        """Another key and certificate, in the place of those in use."""
+        """Replace the key and certificate in use."""
         self._authority.issue("daemon")
 
     def adopt(self, folder: Path) -> str:
-        """Bring the log of a data directory into the store; what the command says."""
+        """Adopt the log of a data directory into the store; return the command's output."""
         command = [sys.executable, "-m", "ingester", "wal", "adopt", str(folder)]
         command += ["--config", str(self._config), "--json"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -170,7 +170,7 @@ class Realm:
         return done.stdout
 
     def upkeep_jobs(self, namespace: str, retain: str, grace: str) -> tuple[list[str], list[str]]:
-        """The commands that compact a namespace's tables, and that delete what they replaced."""
+        """Commands that compact a namespace's tables, and that delete the replaced files."""
         compact = [sys.executable, "-m", "ingester.spark.compact", STORE, namespace]
         for name, value in self._server.storage_options.items():
             compact += ["--storage-option", f"{name}={value}"]
@@ -179,16 +179,16 @@ class Realm:
         return compact, clean
 
     def store_files(self) -> tuple[int, int]:
-        """How many data files the store has, and how many objects of any kind; past the proxy."""
+        """The numbers of the store's data files and of all objects, bypassing the proxy."""
         paths = [each.path for each in self._store.list("")]
         return sum(path.endswith(".parquet") for path in paths), len(paths)
 
     def errors(self) -> list[str]:
-        """What the daemons have logged as errors, the last lines of each."""
+        """The daemons' logged errors, the last lines of each."""
         return self._logged(lambda line: "error" in line.lower(), 5)
 
     def moves(self, until: datetime) -> list[str]:
-        """What the daemons have logged of origins that moved, in the two minutes before a time."""
+        """The logged moves of origins in the two minutes before a time."""
         first, last = ((until - timedelta(minutes=each)).isoformat() for each in (2, 0))
 
         def is_one(line: str) -> bool:
@@ -207,7 +207,7 @@ class Realm:
         return told
 
     def leave(self, name: str) -> int:
-        """SIGTERM; the exit code. It is not among those that run any more."""
+        """Send SIGTERM and return the exit code. The daemon is no longer listed as running."""
         member = self.members[name]
         code = member.running.terminate()
         member.daemon = None

@@ -1,4 +1,4 @@
-"""The ledger of a keyed table: which answers are right, and which are noticed."""
+"""The ledger of a keyed table accepts right answers and reports wrong ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.show.ledger import KEPT, Ledger
 
 
 def a_ledger() -> Ledger:
-    """Keys 1 to 3 were written, then 2 deleted; of the third step nobody has heard yet."""
+    """Keys 1 to 3 were written, then 2 deleted; the third step is not acknowledged yet."""
     ledger = Ledger()
     ledger.begin({1: 10, 2: 10, 3: 10})
     ledger.acknowledge(ledger.begin({1: 20, 2: None}))

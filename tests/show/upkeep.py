@@ -1,7 +1,7 @@
-"""What an operator's timer does beside the daemons: Spark compacts, and clean-up takes the rest.
+"""An operator's timer jobs: Spark compacts, and clean-up deletes replaced files.
 
-Law of this file: a job may fail, as those of a timer do, and the next one makes it good; what came
-of each is told. It is at the lowest priority, as the machine has no other for it.
+A job may fail, as timer jobs do, and the next one makes up for it; each job's result is
+reported. Jobs have the lowest priority, as they share the machine with the daemons.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from tests.show.realm import Realm
 
 SPARK = "--master local[1] --driver-memory 1g --conf spark.ui.enabled=false pyspark-shell"
 RETAIN = "2m"
-"""So long a replaced version is kept. Readers here are done with one in seconds."""
+"""How long a replaced version is kept. Readers here finish within seconds."""
 GRACE = "5m"
-"""So old a file has to be that no kept version lists. Uploads here are committed in seconds."""
+"""Minimum age of a file that no kept version lists. Uploads here are committed within seconds."""
 JOB_S = 600.0
 
 
 @dataclass
 class Done:
-    """What came of the jobs."""
+    """The results of the jobs."""
 
     compacted: int = 0
     cleaned: int = 0
     failed: list[str] = field(default_factory=list)
 
     def said(self) -> str:
-        """For people."""
+        """A summary for people."""
         return (
             f"{self.compacted} compactions by Spark, {self.cleaned} clean-ups, "
             f"{len(self.failed)} of them failed" + "".join(f": {each}" for each in self.failed[:3])
@@ -39,7 +39,7 @@ class Done:
 
 
 class Upkeep:
-    """A thread that compacts all tables each ``every_s``, from ``with`` to its end; 0 is never."""
+    """A thread that compacts all tables each ``every_s`` during the ``with`` block; 0 for never."""
 
     def __init__(self, realm: Realm, namespace: str, every_s: float) -> None:
         self.done = Done()

@@ -1,4 +1,4 @@
-"""What is looked at every second: memory of each daemon, files of the logs, and rows."""
+"""Samples each second: memory of each daemon, files of the logs, and rows."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ LISTS_EVERY_S = 5.0
 
 @dataclass
 class Watch:
-    """Samples by time since the begin, and the faults with their times."""
+    """Samples by time since the start, and the faults with their times."""
 
     began: float = field(default_factory=time.monotonic)
     memory: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     log_files: list[tuple[float, float]] = field(default_factory=list)
     store_files: list[tuple[float, int, int]] = field(default_factory=list)
-    """How many data files there are, and how many objects in all."""
+    """The numbers of data files and of all objects."""
     rows: list[tuple[float, float]] = field(default_factory=list)
     faults: list[tuple[float, str]] = field(default_factory=list)
     wrong_at: datetime | None = None
-    """When something was seen first that nobody should have seen, to a second."""
+    """When a client first saw a fault, to a second."""
 
     def now(self) -> float:
-        """Seconds since the begin."""
+        """Seconds since the start."""
         return time.monotonic() - self.began
 
     def sample(self, realm: Realm, load: Load) -> None:
-        """Look once."""
+        """Take one sample."""
         if load.wrong and self.wrong_at is None:
             self.wrong_at = datetime.now(UTC)
         now, files = self.now(), 0
@@ -51,7 +51,7 @@ class Watch:
 
 
 class Watching:
-    """A thread that samples once a second, from ``with`` to its end."""
+    """A thread that samples once a second during the ``with`` block."""
 
     def __init__(self, watch: Watch, realm: Realm, load: Load) -> None:
         self._over = threading.Event()

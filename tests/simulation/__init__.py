@@ -1,9 +1,10 @@
-"""How many daemons one table takes: real commits on a store whose requests take simulated time.
+"""How many daemons one table supports: real commits on a store with simulated latencies.
 
-``clock`` lets time pass and blocking code run in it, one thread at a time; ``store`` answers in its
-time and counts; ``daemons`` commit by the code that daemons run; ``costs`` counts what else is
-asked of the store; ``report`` is tables and curves. ``make simulation`` runs up to 1,000 daemons.
+``clock`` advances simulated time and runs blocking code in it, one thread at a time; ``store``
+simulates latencies and counts requests; ``daemons`` commit with the product's own code;
+``costs`` counts other requests; ``report`` makes tables and curves. ``make simulation`` runs up
+to 1,000 daemons.
 
-Law of this package: no constant stands for a piece of the code. Latencies and prices are the only
-numbers that are assumed, and a test compares simulated time with real time.
+No constant replaces a piece of the code. Only latencies and prices are assumed, and a test
+compares simulated time with real time.
 """

@@ -14,7 +14,7 @@ DAEMONS = (1, 2, 5, 10, 30, 100, 300, 1000)
 
 
 def main() -> int:
-    """Run the program; its exit code."""
+    """Run the program and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--daemons", type=int, nargs="+", default=list(DAEMONS))
     parser.add_argument("--every", type=float, default=300.0, metavar="SECONDS")

@@ -1,10 +1,10 @@
-"""Time that passes by itself: threads that wait in a simulation, one of which runs at a time.
+"""Simulated time: threads wait in a simulation, and one of them runs at a time.
 
     run ──▶ the process whose time has come ──▶ sleep ──▶ the next one …
 
-Law of this file: exactly one thread of the simulation runs, the one that :meth:`Clock.run` or the
-last :meth:`Clock.sleep` has handed it to; so the code of a process may be any blocking code, and
-two runs of the same seed are the same. What runs takes no time, only what sleeps does.
+Exactly one thread of the simulation runs: the one that :meth:`Clock.run` or the last
+:meth:`Clock.sleep` has handed control to. So a process may run any blocking code, and two runs
+of the same seed are equal. Running code takes no simulated time, only sleeping does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STACK_BYTES = 512 << 10
 
 
 class Ended(BaseException):
-    """The simulation is over; raised in a process that sleeps."""
+    """Raised in a sleeping process when the simulation is over."""
 
 
 class _Process:
@@ -32,7 +32,7 @@ class _Process:
 
 
 class Clock:
-    """The time of a simulation, and its processes."""
+    """The time and the processes of a simulation."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -46,14 +46,14 @@ class Clock:
         self._error: BaseException | None = None
 
     def start(self, body: Callable[[], None], at: float = 0.0) -> None:
-        """Begin a process at this time; before :meth:`run`."""
+        """Add a process that begins at this time; before :meth:`run`."""
         heapq.heappush(self._waiting, (at, next(self._numbers), _Process(body)))
 
     def run(self, end_s: float) -> float:
-        """Let time pass until nobody waits for anything before ``end_s``; the time it is then.
+        """Advance time until no process waits for a time before ``end_s``; return the final time.
 
         Raises:
-            BaseException: What a process has raised.
+            BaseException: The exception of a process.
         """
         self._end_s = end_s
         processes = [process for _, _, process in self._waiting]
@@ -79,10 +79,10 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Let others run until so much time has passed.
+        """Let others run until this much time has passed.
 
-        A thread that is none of the simulation's, which works for the one that runs, does not wait:
-        its share is owed by that one, in its next sleep.
+        A thread outside the simulation, which works for the running process, does not wait. Its
+        share is added to that process's next sleep.
         """
         me = self._running
         assert me is not None

@@ -1,4 +1,4 @@
-"""The requests beside commits, counted one by one."""
+"""The requests other than commits, counted one by one."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tests.simulation.daemons import NAMESPACE, TABLE, a_table
 from tests.simulation.store import Latencies, Prices, SimulatedStore
 
 VERSIONS = 150
-"""A table's versions since its last snapshot: there is one at the latest after 200."""
+"""A table's versions since its last snapshot; a snapshot is written after at most 200."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The requests of one thing that is done."""
+    """The requests of one operation."""
 
     what: str
     requests: Counter[str]
 
     @property
     def dollars(self) -> float:
-        """What they cost."""
+        """The price of the requests."""
         return Prices().of(self.requests)
 
 
 def count_requests() -> list[Cost]:
-    """Each thing that daemons and readers do to one table's manifest, done once."""
+    """Run each operation of daemons and readers on one table's manifest once."""
     store = SimulatedStore(Latencies(), lambda _: None, lambda: 0.0, Random(1))
     a_table(store)
     manifest = Manifest(store, NAMESPACE, TABLE, 1)
@@ -57,7 +57,7 @@ def count_requests() -> list[Cost]:
     def clean_up() -> None:
         plan_clean_up(manifest, Retention(), known=state, removals=removals)
 
-    clean_up()  # what it has read once is known the next time
+    clean_up()  # later runs remember what the first one has read
 
     def counted(what: str, call: Callable[[], object]) -> Cost:
         store.requests.clear()

@@ -1,7 +1,7 @@
-"""Daemons of a simulation: each commits its persists to one table, by the code that daemons run.
+"""Simulated daemons: each commits its flushes to one table, with the product's own code.
 
-Law of this file: what is measured is ``persist.manifest.commit`` on a store whose requests take
-their time. Nothing is known to a daemon but what it has read there.
+The measured code is ``persist.manifest.commit`` on a store with simulated latencies. A daemon
+knows only what it has read from the store.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ NAMESPACE, TABLE = "simulated", "table"
 
 @dataclass(slots=True)
 class Contention:
-    """What came of a number of daemons that committed to one table."""
+    """The results of several daemons that committed to one table."""
 
     daemons: int
     commits_s: list[float] = field(default_factory=list)
-    """The seconds that each commit took, in the order in which they ended."""
+    """The seconds of each commit, in the order of their ends."""
     requests: Counter[str] = field(default_factory=Counter)
     versions: int = 0
     seconds: float = 0.0
-    """From the first commit's begin to the last one's end."""
+    """From the start of the first commit to the end of the last."""
 
     @property
     def attempts(self) -> float:
-        """Changelogs that were written for each commit."""
+        """Changelogs written per commit."""
         return self.requests["put"] / max(1, len(self.commits_s))
 
     @property
     def requests_each(self) -> float:
-        """Requests for each commit."""
+        """Requests per commit."""
         return self.requests.total() / max(1, len(self.commits_s))
 
     @property
     def dollars_each(self) -> float:
-        """What the requests of each commit cost."""
+        """The price of the requests per commit."""
         return Prices().of(self.requests) / max(1, len(self.commits_s))
 
     @property
@@ -62,7 +62,7 @@ class Contention:
         return len(self.commits_s) / self.seconds if self.seconds else 0.0
 
     def quantile(self, q: float) -> float:
-        """The seconds that so many of the commits took at most."""
+        """Return the seconds that this share of the commits did not exceed."""
         ordered = sorted(self.commits_s)
         return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
 
@@ -71,7 +71,7 @@ Sleep = Callable[[float], None]
 
 
 class Committer:
-    """One daemon: an identity, and the version of the table that it knows."""
+    """One daemon: an identity, and the table version that it knows."""
 
     def __init__(self, number: int, store: SimulatedStore, sleep: Sleep, rng: Random) -> None:
         self.writer = WriterIdentity(f"daemon-{number}", "run", 1)
@@ -81,19 +81,19 @@ class Committer:
         self._seq = 0
 
     def open(self) -> None:
-        """Read the table, and fence those before, as a start does."""
+        """Read the table and fence earlier writers, as at a start."""
         state = self.manifest.load()
         opening = WriterAction(self.writer.ingester_id, self.writer.incarnation, 1, "open")
         self.state = self._commit(Proposal([opening]), state)
 
     def persist(self) -> None:
-        """Commit one file, on top of the version that this daemon knows."""
+        """Commit one file on top of the version that this daemon knows."""
         self._seq += 1
         proposal = Proposal(persist(self._seq, writer=self.writer))
         self.state = self._commit(proposal, self.state)
 
     def look(self) -> None:
-        """Read what has been committed since."""
+        """Read the commits since then."""
         self.state = self.manifest.load(known=self.state)
 
     def snapshot(self) -> None:
@@ -106,19 +106,19 @@ class Committer:
 
 
 def a_table(store: SimulatedStore) -> None:
-    """Make the table, at once."""
+    """Make the table at once."""
     owner = WriterIdentity("who-made-it", "run", 1)
     commit(Manifest(store, NAMESPACE, TABLE, 1), None, Proposal(DEFINITION), owner)
 
 
 def spread(daemons: int, *, every_s: float = 300.0, seed: int = 1) -> Contention:
-    """Persists that are due at times of their own, each daemon's every ``every_s``."""
+    """Flushes that are due at random phases, each daemon's every ``every_s``."""
     phases = Random(seed)
     return _run(daemons, lambda _: phases.uniform(0, every_s), every_s, seed)
 
 
 def at_once(daemons: int, *, seed: int = 1) -> Contention:
-    """Persists that are all due now, as when a store comes back that was away; one of each."""
+    """One flush per daemon, all due now, as when an unreachable store returns."""
     return _run(daemons, lambda _: 0.0, None, seed)
 
 
@@ -128,7 +128,7 @@ def _run(
     clock, rng, found = Clock(), Random(seed), Contention(daemons)
     store = SimulatedStore(Latencies(), clock.sleep, lambda: clock.now, rng)
     everyone = [Committer(number, store, clock.sleep, rng) for number in range(daemons)]
-    # All have opened the table by then, one after another; who persists again and again has once.
+    # By then every daemon has opened the table; with repeated flushes, each has flushed once.
     began_s = daemons * 2.0 + (every_s or 0.0)
 
     def life(daemon: Committer, first_at: float) -> None:

@@ -14,7 +14,7 @@ from tests.simulation.daemons import Contention
 
 MONTH_S = 30 * 86_400.0
 LATE_S = 60.0
-"""A commit that takes longer holds up the freeing of memory and of the log."""
+"""A longer commit delays the release of memory and of log segments."""
 
 
 def contention_table(name: str, title: str, found: Sequence[Contention]) -> Table:
@@ -41,7 +41,7 @@ def contention_table(name: str, title: str, found: Sequence[Contention]) -> Tabl
 
 
 def cost_table(costs: Sequence[Cost]) -> Table:
-    """What is asked of the store beside commits, by the code that asks it."""
+    """A table of requests other than commits, by the code that makes them."""
     columns = ["what", "GET", "PUT", "LIST", "$/month at one a second"]
     table = Table("requests", "Requests of one table's manifest, counted", columns)
     for each in costs:
@@ -59,7 +59,7 @@ def cost_table(costs: Sequence[Cost]) -> Table:
 
 
 def where_it_ends(found: Sequence[Contention], *, every_s: float) -> str:
-    """One sentence: the most daemons that one table takes at this pace, or what limits it."""
+    """One sentence: the most daemons that one table supports at this pace, or the limiting cost."""
     good = [each for each in found if each.quantile(0.99) <= LATE_S]
     late = [each for each in found if each.quantile(0.99) > LATE_S]
     most = max((each.daemons for each in good), default=0)
@@ -70,7 +70,7 @@ def where_it_ends(found: Sequence[Contention], *, every_s: float) -> str:
 
 
 def draw(spread: Sequence[Contention], at_once: Sequence[Contention], path: Path) -> None:
-    """Curves by the number of daemons: how long a commit takes, and what it costs."""
+    """Draw curves over the number of daemons: the duration and the price of a commit."""
     figure = Figure(figsize=(9.0, 3.6))
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)

@@ -1,8 +1,8 @@
-"""An object store of a simulation: its answers take their time, and each request is counted.
+"""A simulated object store, with latencies and a count of its requests.
 
-Law of this file: a request takes effect at one moment, halfway to its answer, as in a store that is
-consistent. Latencies are drawn anew for each: lognormal around the median, as stores are measured
-to be, so that one in a hundred takes about three times as long.
+A request takes effect at one time, halfway to its answer, as in a consistent store. Each latency
+is drawn from a lognormal distribution around the median, as measured at real stores, so that one
+in a hundred is about three times as long.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tests.drivers.memory_store import MemoryStore
 T = TypeVar("T")
 
 _SIGMA = math.log(3) / 2.326
-"""So that the 99th percentile is three times the median."""
+"""Makes the 99th percentile three times the median."""
 _LISTED_AT_ONCE = 1000
 _IN_PARALLEL = 8
-"""The manifest's readers read so many changelogs at the same time."""
+"""The number of changelogs that a manifest reader reads concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """The medians of a store's answers, in seconds."""
+    """The median latencies of a store, in seconds."""
 
     get_s: float = 0.015
     put_s: float = 0.030
@@ -40,7 +40,7 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a thousand requests cost, in dollars; those of S3 Standard in us-east-1."""
+    """The prices of a thousand requests in dollars: S3 Standard in us-east-1."""
 
     writes: float = 0.005
     """PUT, conditional or not, and LIST."""
@@ -48,7 +48,7 @@ class Prices:
     """GET and HEAD."""
 
     def of(self, requests: Counter[str]) -> float:
-        """What these cost."""
+        """The price of these requests."""
         reads = requests["get"]
         return (self.writes * (requests.total() - reads) + self.reads * reads) / 1000
 
@@ -63,7 +63,7 @@ class SimulatedStore(MemoryStore):
         seconds: Callable[[], float],
         rng: Random,
     ) -> None:
-        """``sleep`` lets time pass, ``seconds`` tells it: a simulation's, or real ones."""
+        """``sleep`` lets time pass, ``seconds`` returns it, simulated or real."""
         super().__init__()
         self.requests: Counter[str] = Counter()
         self.latencies = latencies

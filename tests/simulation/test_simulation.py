@@ -32,7 +32,7 @@ def test_time_passes_for_one_process_after_the_other() -> None:
     clock.start(process("a", (1.0, 3.0)))
     clock.start(process("b", (2.0, 7.0)), 1.0)
     assert clock.run(9.0) == 9.0
-    assert told == [(1.0, "a"), (3.0, "b"), (4.0, "a")]  # b's last one is after the end
+    assert told == [(1.0, "a"), (3.0, "b"), (4.0, "a")]  # the last time of b is after the end
 
 
 def test_an_exception_of_a_process_ends_the_simulation() -> None:
@@ -48,7 +48,7 @@ def test_simulated_commits_take_as_long_as_real_ones_and_ask_for_as_much() -> No
         return found.seconds, found.requests_each
 
     seconds, requests = outcome(at_once(COMMITS, seed=3))
-    # Who wins is another one each time, and a busy machine adds to real time: not to each of five.
+    # The winner varies, and a busy machine adds to real time, but not to each of five runs.
     real = [outcome(in_real_time(COMMITS))]
     while real[-1][0] >= 3 * seconds and len(real) < 5:
         real.append(outcome(in_real_time(COMMITS)))
@@ -58,7 +58,7 @@ def test_simulated_commits_take_as_long_as_real_ones_and_ask_for_as_much() -> No
 
 
 def in_real_time(daemons: int) -> Contention:
-    """The same in threads that run at the same time, on a store that lets them wait."""
+    """The same in concurrent threads in real time, on a store that sleeps."""
     began, found, rng = time.monotonic(), Contention(daemons), Random(5)
     store = SimulatedStore(
         Latencies(0.0, 0.0, 0.0), time.sleep, lambda: time.monotonic() - began, rng
@@ -91,7 +91,7 @@ def test_more_daemons_make_more_requests_and_each_commit_once() -> None:
     few, many = spread(2, every_s=60.0), spread(12, every_s=60.0)
     assert (len(few.commits_s), len(many.commits_s)) == (2, 12)
     assert few.requests_each < many.requests_each
-    # Those who commit at times of their own look before they try, and lose nearly nothing.
+    # Daemons that commit at different times read before they try, and almost never lose.
     assert many.attempts < 1.5
     together = at_once(12)
     assert together.attempts > many.attempts

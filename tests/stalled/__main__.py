@@ -1,4 +1,4 @@
-"""``python -m tests.stalled``: the full measurement, as a table beside its targets."""
+"""``python -m tests.stalled``: the full measurement, as a table next to its targets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIN_RATE_KEPT = 0.5
 
 
 def main() -> int:
-    """The exit code: 0 where every target is met, 1 where one is missed."""
+    """Return exit code 0 if every target is met, 1 otherwise."""
     options = _options()
     folder = Path(tempfile.mkdtemp(prefix="stalled-"))
     extent = Extent(
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def met(report: Report) -> bool:
-    """Whether all targets are."""
+    """Whether all targets are met."""
     return (
         not report.faults
         and report.growth <= MAX_GROWTH_MB * MB
@@ -49,7 +49,7 @@ def met(report: Report) -> bool:
 
 
 def phases_of(report: Report) -> Table:
-    """Memory and writers by phase."""
+    """A table of memory and writers by phase."""
     table = Table("phase", "s", "RSS peak MB", "anonymous", "threads", "batches/s")
     before = report.before
     first = (f"{before[name] / MB:.0f}" for name in ("VmRSS", "RssAnon"))
@@ -67,7 +67,7 @@ def phases_of(report: Report) -> Table:
 
 
 def targets_of(report: Report) -> Table:
-    """Target and measured."""
+    """A table of targets and measurements."""
     table = Table("what", "target", "measured", "")
     exact = sum(1 for answer in report.answers if answer["prefixes"] and not answer["error"])
     for what, target, measured, reached in (

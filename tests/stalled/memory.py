@@ -1,6 +1,6 @@
 """The resident memory of a process, sampled, by phase.
 
-Law of this file: reads ``/proc`` and nothing else; a phase's peak is of samples 50 ms apart.
+It only reads ``/proc``; a phase's peak is of samples 50 ms apart.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ EVERY_S = 0.05
 
 
 def resident(pid: int) -> dict[str, int]:
-    """Bytes: ``VmRSS`` and its parts ``RssAnon``, ``RssFile``, ``RssShmem``; and ``Threads``."""
+    """Return ``VmRSS`` and its parts ``RssAnon``, ``RssFile``, ``RssShmem`` in bytes.
+
+    ``Threads`` is the number of threads.
+    """
     found = {}
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = line.partition(":")
@@ -35,12 +38,12 @@ class MemoryWatch:
         self._thread.start()
 
     def enter(self, phase: str) -> None:
-        """What is sampled from now on counts for ``phase``."""
+        """Count further samples for ``phase``."""
         self._phase = phase
         self._sample()
 
     def close(self) -> None:
-        """Sample no more."""
+        """Stop sampling."""
         self._ended.set()
         self._thread.join()
 

@@ -1,6 +1,6 @@
 """Client processes that speak JSON lines.
 
-Law of this file: every process that was started is gone when its owner's ``with`` ends.
+The end of the owner's ``with`` block ends every process that it started.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Client:
 
     def __init__(self, module: str, *arguments: object) -> None:
         self.events: list[dict[str, Any]] = []
-        """Everything that it has said, where nobody waits for it."""
+        """All lines of the process so far, for an owner that does not wait for them."""
         self._said: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"tests.stalled.{module}", *map(str, arguments)],
@@ -56,13 +56,13 @@ class Client:
 
     @property
     def processor_s(self) -> float:
-        """The processor time that it has had, in seconds."""
+        """The processor time of the process so far, in seconds."""
         stat = Path(f"/proc/{self._process.pid}/stat").read_text()
         user, system = stat.rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def hear(self) -> dict[str, Any]:
-        """The next thing that it says."""
+        """Wait for the next line and return it."""
         event = self._said.get(timeout=PATIENCE_S)
         if event is None:
             self._said.put(None)

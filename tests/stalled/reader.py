@@ -1,10 +1,11 @@
 """A process of readers: ``python -m tests.stalled.reader ENDPOINT READERS``.
 
     stdout:  {"stalled": 25, "seconds": 1.2}                     all have read one part
-    stdin:   {"go_on": 1}                                        so many read on, the others leave
+    stdin:   {"go_on": 1}                                        this many resume, the others
+        disconnect
     stdout:  {"rows": 812, "prefixes": {"0": 800, "1": 12}, "error": null}       one per reader
 
-Law of this file: between its first part and the order to go on, a reader does not touch its stream.
+Between its first part and the order to resume, a reader does not touch its stream.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from tests.stalled.rows import NAMESPACE, TABLE, Seen
 
 
 def main(endpoint: str, readers: int) -> None:
-    """Open, read one part each, wait, go on."""
+    """Open the streams, read one part each, wait, resume."""
     began = time.monotonic()
     ticket = fl.Ticket(json.dumps({"namespace": NAMESPACE, "table": TABLE}).encode())
-    # One connection each: what gRPC reads ahead is bounded per connection too.
+    # One connection each: gRPC's read-ahead is bounded per connection too.
     options = [("grpc.use_local_subchannel_pool", 1)]
     clients = [fl.connect(endpoint, generic_options=options) for _ in range(readers)]
     streams = [client.do_get(ticket) for client in clients]

@@ -1,6 +1,6 @@
-"""The rows of the table: everything but the filling follows from writer and number.
+"""The rows of the table: writer and number determine everything but the filling.
 
-Law of this file: pure. About 100 bytes a row in memory, of which Parquet saves about a third.
+Pure functions. A row takes about 100 bytes in memory, of which Parquet saves about a third.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PARTITIONS = 16
 FILLING_BYTES = 64
 ROW_BYTES = 96
 LOADER = 0
-"""The writer of the rows that are there before anybody reads."""
+"""The writer of the rows that exist before any reader starts."""
 
 SCHEMA = pa.schema(
     [
@@ -40,7 +40,7 @@ def create_body() -> dict[str, Any]:
 
 
 def value_of(n: np.ndarray) -> np.ndarray:
-    """The column ``v``."""
+    """The value of the column ``v``."""
     return (n * 2654435761 % 1_000_003).astype(np.float64)
 
 
@@ -64,7 +64,7 @@ def batch_of(writer: int, start: int, count: int) -> pa.RecordBatch:
 
 
 class Seen:
-    """Counts the rows that one reader gets."""
+    """Counts the rows of one reader."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -72,7 +72,7 @@ class Seen:
         self._times: dict[int, np.ndarray] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """One more part."""
+        """Add one more part."""
         writer, n = batch.column("writer").to_numpy(), batch.column("n").to_numpy()
         self.rows += batch.num_rows
         self.wrong += int((batch.column("v").to_numpy() != value_of(n)).sum())
@@ -81,13 +81,13 @@ class Seen:
             first, last = int(own.min()), int(own.max())
             times = self._times.get(each, np.zeros(0, np.uint16))
             if last >= len(times):
-                # Doubled, so that adding part after part costs a constant a row.
+                # Doubled, so that the amortized cost of adding a row is constant.
                 times = np.pad(times, (0, max(last + 1, 2 * len(times)) - len(times)))
             times[first : last + 1] += np.bincount(own - first).astype(np.uint16)
             self._times[each] = times
 
     def prefixes(self) -> dict[int, int] | None:
-        """Per writer, how many of its first rows are there; ``None`` if not all, once each."""
+        """Per writer, how many of its first rows were read; ``None`` unless each was read once."""
         found = {}
         for writer, times in self._times.items():
             rows = int(np.count_nonzero(times))

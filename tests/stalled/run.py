@@ -1,13 +1,12 @@
 """The phases of a measurement, one after another, against one daemon.
 
-    load ─ half persisted ─▶ write ─▶ readers stall ─▶ they rest ─▶ persist under them
-         ─▶ some go on
+    load ─ half flushed ─▶ write ─▶ readers stall ─▶ they rest ─▶ flush meanwhile
+         ─▶ some resume
 
-Law of this file: what is compared is measured in the same run: memory just before the readers come
-against its peak while they stand still and everything is persisted, and the writers' rate in the
-seconds before against that in the same time. Readers stand still when all has come that their
-clients read ahead by themselves: until then they are served, and receive it on the writers'
-processors.
+Compared numbers are from the same run: memory just before the readers start and its peak while
+they stall and everything is flushed, and the writers' rates in the same two periods. A reader
+counts as stalled once its client's read-ahead is complete. Until then it is still being served
+and uses the writers' processors.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tests.stalled.rows import LOADER, NAMESPACE, ROW_BYTES, SCHEMA, TABLE, batc
 
 LOAD_ROWS = 64_000
 REST_S, REST_SHARE = 0.5, 0.04
-"""Readers rest when for so long all of them together have had less of a processor than this."""
+"""Readers rest when all of them together have used less processor time than this for this long."""
 REST_PATIENCE_S = 60.0
 SETTINGS: dict[str, object] = {
     "memory__limit": "8GiB",
@@ -41,25 +40,25 @@ SETTINGS: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How large."""
+    """The extent of a measurement."""
 
     readers: int = 200
     processes: int = 8
     megabytes: int = 1000
     measure_s: float = 5.0
     hold_s: float = 3.0
-    """How long everything stands still after the persist."""
+    """How long everything rests after the flush."""
     go_on: int = 1
-    """Readers of each process that go on; the others leave."""
+    """Readers of each process that resume; the others disconnect."""
     at_once: bool = False
-    """Persist while clients still take what they read ahead by themselves."""
+    """Flush while clients are still reading ahead."""
     writers: int = 2
     write_rows: int = 10
 
 
 @dataclass(slots=True)
 class Report:
-    """What was measured; bytes, seconds, batches a second."""
+    """The measurements; bytes, seconds, batches a second."""
 
     rows: int = 0
     before: dict[str, int] = field(default_factory=dict)
@@ -74,14 +73,14 @@ class Report:
 
     @property
     def growth(self) -> int:
-        """How far resident memory rose over that before the readers while they stood still."""
+        """The rise of resident memory over that before the readers, while readers stalled."""
         apart = ("start", "some go on", "afterwards")
         peaks = [peak["VmRSS"] for name, peak in self.peaks.items() if name not in apart]
         return max(peaks) - self.before["VmRSS"]
 
     @property
     def rate_kept(self) -> float:
-        """The lowest of the rates while readers stood still, in parts of that before."""
+        """The lowest rate while readers stalled, as a share of the rate before."""
         stalled = ("persist under them", "stand still")
         return min(self.rates[name] for name in stalled) / self.rate_before
 
@@ -96,7 +95,7 @@ class Run:
         self._began: tuple[str, float] | None = None
 
     def run(self) -> Report:
-        """All phases."""
+        """Run all phases."""
         extent, report = self._extent, self.report
         with contextlib.ExitStack() as stack:
             daemon = stack.enter_context(Launch(self._folder / "daemon", {}, (), SETTINGS).start())
@@ -168,7 +167,7 @@ class Run:
         report.slowest_s = _longest_gap(writer.events)
 
     def _await_rest(self, readers: list[Client]) -> None:
-        """Until their processes use next to no processor time, or no more patience is left."""
+        """Wait until the readers' processes are almost idle, or until the time limit."""
         deadline = time.monotonic() + REST_PATIENCE_S
         used = sum(reader.processor_s for reader in readers)
         while time.monotonic() < deadline:
@@ -179,7 +178,7 @@ class Run:
         self.report.faults.append(f"the readers have not come to rest in {REST_PATIENCE_S:g} s")
 
     def _check(self, answer: dict[str, Any], least: dict[str, int], most: dict[str, int]) -> None:
-        """A reader's rows: all of the loader's, and a first part of each writer's."""
+        """Check a reader's rows: all of the loader's, and a prefix of each writer's."""
         report, found = self.report, answer["prefixes"]
         report.answers.append(answer)
         if answer["error"] is not None or found is None:
@@ -212,7 +211,7 @@ class Run:
         return float((last["batches"] - first["batches"]) / (last["at"] - first["at"]))
 
     def _after(self, writer: Client, at: float) -> dict[str, Any]:
-        """What the writers said first after a time."""
+        """Return the writers' first report after a time."""
         while writer.events[-1]["at"] < at:
             writer.hear()
         return next(event for event in writer.events if event["at"] >= at)

@@ -21,7 +21,7 @@ def test_readers_that_stop_get_exactly_the_rest_when_they_go_on(report: Report) 
 
 @pytest.mark.slow
 def test_writers_go_on_while_readers_stand_still_and_buffers_are_persisted(report: Report) -> None:
-    # The full form asks for half the rate; here the machine may be busy with anything.
+    # The full form requires half the rate; this machine may be busy.
     assert min(report.rates.values()) > 0
     assert report.slowest_s < 10
 

@@ -2,8 +2,8 @@
 
     stdout:  {"at": 12.25, "batches": 812, "sent": {"1": 4070}, "acknowledged": {"1": 4060}}   often
 
-Law of this file: a writer sends its next batch when the last one is acknowledged; ``sent`` is no
-less, ``acknowledged`` no more than what is true at the time. It ends with its standard input.
+A writer sends its next batch when the last one is acknowledged. At any time ``sent`` is an upper
+bound and ``acknowledged`` a lower bound. The process ends with its standard input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EVERY_S = 0.1
 
 
 class Writer:
-    """One writer with a stream of its own."""
+    """One writer with its own stream."""
 
     def __init__(self, number: int, rows: int) -> None:
         self.number = number
@@ -31,7 +31,7 @@ class Writer:
         self._rows = rows
 
     def write(self, endpoint: str, ended: threading.Event) -> None:
-        """Until ``ended``."""
+        """Write until ``ended`` is set."""
         with fl.connect(endpoint) as client:
             path = fl.FlightDescriptor.for_path(NAMESPACE, TABLE)
             stream, answers = client.do_put(path, SCHEMA)
