@@ -6,7 +6,7 @@
                    └ failed ───────▶ apply queue ──────────────▶ the loop is told
 
 One thread writes at a time. The log's own thread sleeps while nothing is pending. A thread that
-appends while nobody writes, and would wait for the outcome anyway, writes one group itself and
+appends while no thread writes, and would wait for the outcome anyway, writes one group itself and
 leaves the rest to the log's thread. This saves two trips through the event loop per commit, which
 take as long as a sync on a fast disk.
 """
@@ -65,7 +65,7 @@ class GroupWriter:
         """Queue `item`, and make sure that it is written.
 
         Args:
-            here: if nobody writes, the caller writes the group before this returns. It calls
+            here: if no thread writes, the caller writes the group before this returns. It calls
                 `ApplyQueue.tell` once its urgent work is done.
 
         Raises:
@@ -87,7 +87,7 @@ class GroupWriter:
             self._applies.tell()
 
     def _write_here(self) -> None:
-        """Write one group in a thread that found nobody writing."""
+        """Write one group in the calling thread, which found no other thread writing."""
         if self._write_next() and self._queue.leave_rest():
             self.wake()
 

@@ -8,7 +8,7 @@ may overlap::
     append    a group written; synced separately
     cut_back  after a failed append: zeros from the group's start on, synced
     seal      everything synced; seal record written and synced
-    trim      cut to its length, closed: when no caller waits any more
+    trim      cut to its length, closed: once no caller waits
     remove    renamed to <n>.wal.tmp, folder synced; kept for reuse, or freed in pieces
 
 A failed write raises OSError, a failed sync or cut ``LogFailed``; neither is retried.

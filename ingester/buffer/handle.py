@@ -59,7 +59,7 @@ class BufferState(Enum):
     IN_FILES = "in files"
     """A committed version has its rows; readers still read them here."""
     RELEASING = "releasing"
-    """Readers are sent to the files; no reader can need a spill any more."""
+    """Readers are sent to the files; no reader can still need a spill."""
     RELEASED = "released"
     """The rows are only in files."""
 
@@ -283,7 +283,7 @@ class BufferHandle:
         return state
 
     def _spill_to_close(self) -> Spill | None:
-        """Return the spill if no pin needs it any more; the caller closes it."""
+        """Return the spill once no pin needs it; the caller closes it."""
         if self._pins_need_spill():
             return None
         spill, self._spill = self._spill, None

@@ -22,7 +22,7 @@ from ingester.config.addresses import is_loopback, says_loopback
 from .exits import USAGE, CommandFailed
 
 SILENT_S = 10.0
-"""A connection on which nothing is sent or taken for so long is closed."""
+"""A connection on which nothing is sent or read for this time is closed."""
 Unready = Callable[[], str]
 """Returns what is not ready yet; an empty text if all is."""
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
@@ -57,7 +57,7 @@ class MetricsServer:
         if not (local or insecure):
             raise CommandFailed(
                 f"{option} {listen} can be reached from other machines, without TLS and tokens:"
-                " listen on 127.0.0.1, or pass --insecure on a network that nobody else reaches",
+                " listen on 127.0.0.1, or pass --insecure on a closed network",
                 USAGE,
             )
         app = _app(registry, unready, local)

@@ -5,7 +5,7 @@
                             ├─ the daemon lacks them: a lost disk ───▶ sent again
                             └─ unreachable for ``UNREACHABLE_S`` ────▶ sent again
 
-A daemon brings the batches that it has acknowledged into files itself. Sending them to another
+A daemon flushes the batches that it has acknowledged itself. Sending them to another
 daemon makes the first one hide them, so that is done only if it lacks them or is unreachable.
 """
 

@@ -1,4 +1,4 @@
-"""Operations: a batch of one table on its way into the log and the buffers.
+"""Operations: batches of one table, as the log and the buffers take them.
 
     batch split by partition ─▶ ``operation`` ─▶ ``record`` ─▶ the log's bytes, and back
                                                    └ ``control_records``: transactions, origins

@@ -160,7 +160,7 @@ class Flusher:
         )
 
     def hurry(self) -> None:
-        """Use more threads from now on: the daemon stops and nothing is written any more."""
+        """Use more threads from now on: the daemon is stopping and accepts no writes."""
         self.pool.hurry()
 
     def enqueue(self, job: FlushJob) -> None:

@@ -135,7 +135,7 @@ class WorkerPool:
         self._budget = ByteBudget(ledger.watermarks.jobs)
 
     def hurry(self) -> None:
-        """Use one thread per partition served: the daemon stops and nothing is written any more.
+        """Use one thread per partition served: the daemon is stopping and accepts no writes.
 
         With small files, most of the time is spent waiting for the store.
         """

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 DECAY_MS = 100
 """jemalloc returns free memory to the system after this time. Returning it at once would make each
-batch and row group fault in the pages that the one before it left."""
+batch and row group fault in the pages that the previous one freed."""
 
 _TUNABLES = {
     "glibc.malloc.hugetlb": 1,

@@ -1,19 +1,18 @@
 """One origin's sequences in one table: which are new, durable, or another daemon's.
 
-    UNCLAIMED ──claim──▶ OURS ──lose──▶ LOST       claim: a version gives new sequences to this
-    daemon
+    UNCLAIMED ──claim──▶ OURS ──lose──▶ LOST       claim: a version gives sequences to this daemon
         ▲                │  ▲             │        lose: a version gives them to another daemon
-        └─────expire─────┘  └────claim────┘        expire: a version no longer knows the origin
+        └─────expire─────┘  └────claim────┘        expire: a version no longer has the origin
 
     begin ──▶ under way ──end──▶ applied ──▶ waiting repeats are told at once
-                       └──end──▶ failed ───▶ told when nothing is under way any more
+                       └──end──▶ failed ───▶ told once nothing is under way
 
 Sequences of an origin rise. A sequence up to the highest applied one is a duplicate; beyond that
 :func:`persist.manifest.origins.verdict_of` decides by the manifest, which
 :meth:`OriginTable.load` supplies. A sequence under way is neither applied nor unknown, and its
-repeat waits for the outcome. After a failure, repeats go in by sequence, and none passes a
-failed one that is not repeated, because that one could never follow it (tests/origins). Event
-loop only, except :meth:`OriginTable.verdict`.
+repeat waits for the outcome. After a failure, repeats are applied in order of their sequences, and
+none beyond a failed sequence that is not repeated, because that one could not be applied afterwards
+(tests/origins). Event loop only, except :meth:`OriginTable.verdict`.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ Fate = Callable[[BaseException | None], None]
 
 
 class Fates:
-    """Sequences on their way into the log, in rising order, and the repeats that wait for them."""
+    """Sequences that are not logged yet, in rising order, and the repeats that wait for them."""
 
     __slots__ = ("_again", "_failed", "_waiting", "missing")
 

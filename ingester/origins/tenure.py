@@ -113,7 +113,7 @@ class Tenure:
         return [seq for seq in found if first_seq <= seq <= last_seq]
 
     def trim(self, durable: int) -> None:
-        """Forget operations up to ``durable``, which are not asked about any more."""
+        """Forget operations up to ``durable``, which are no longer looked up."""
         end = self._waiting_from(())
         while self._head < end and self._sequences[self._head] <= durable:
             self._trimmed = self._sequences[self._head]

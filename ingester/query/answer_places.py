@@ -88,7 +88,7 @@ class AnswerPlaces:
         self, max_streams: int, max_followers: int, namespaces: Namespaces | None = None
     ) -> None:
         self.stopping = False
-        """Whether no place is given any more and the taken ones are awaited."""
+        """Whether no more places are given, and the taken ones are awaited."""
         self.waiting = 0
         """Followers' calls that wait and have no answer yet."""
         self._namespaces = Namespaces() if namespaces is None else namespaces

@@ -6,7 +6,7 @@
 An operation is committed under the identity that wrote it, so ``applied`` shows this run and every
 other what is committed already. The log is locked and read, never changed. Before any commit to a
 table, its manifest gets a newer epoch than the log's: that of the newest claimed process, or one
-claimed here. So the log's writer can commit nothing any more, and a newer daemon is not disturbed.
+claimed here. So the log's writer can no longer commit, and a newer daemon is not disturbed.
 
 In a table with a primary key the last write of a key wins. Within one log that is log order.
 Against a newer epoch the order is unknown: where that has written, or may hold rows, nothing is

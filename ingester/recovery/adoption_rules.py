@@ -146,7 +146,7 @@ def left_of(state: TableState, share: Pending) -> dict[OrphanKey, list[OrphanPar
 
 
 def _is_to_adopt(state: TableState, key: OrphanKey, part: OrphanPart) -> bool:
-    """Whether the part is in no file, and no other process brings it.
+    """Whether the part is in no file, and no other process will commit it.
 
     Another process does if it took over the origin at this sequence or below: the client sends the
     operation to that process.

@@ -195,7 +195,7 @@ class TransactionCommit:
                         latch.exclusive() if keeps else latch.shared()
                     )
                 for share in shares:
-                    # Invariant: under the latch no copy replaces the table any more.
+                    # Invariant: under the latch no copy replaces the table.
                     share.new.table.check_shape(share.definition)
                 transaction = await trio.to_thread.run_sync(
                     self._encoded, shares, (origin, sequence)

@@ -169,6 +169,6 @@ class OpenTransactions:
             self._touched[origin] = self._clock()
 
     def idle(self, for_s: float) -> Sequence[str]:
-        """Origins whose clients have been silent for so long."""
+        """Origins whose clients have been silent for that long."""
         before = self._clock() - for_s
         return [origin for origin, touched in self._touched.items() if touched < before]

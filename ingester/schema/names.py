@@ -47,7 +47,7 @@ def check_column_names(names: Iterable[str], reserved: Iterable[str]) -> None:
             )
         if folded in seen:
             other = seen[folded]
-            clash = "stands twice" if other == name else f"differs from {other!r} only in case"
+            clash = "appears twice" if other == name else f"differs from {other!r} only in case"
             raise BadRequest(f"column {name!r} {clash}")
         seen[folded] = name
 

@@ -62,6 +62,6 @@ class Services:
     """Tells of everything, or of the namespaces that a caller sees."""
     status_page: Callable[[PageRequest, Sees | None], StatusPage]
     answered: Callable[[AnswerStream], None]
-    """Is told of each query whose answer was sent to its end."""
+    """Called for each query whose answer was sent completely."""
     freed: Callable[[int], None]
-    """Is told of the bytes of messages that were received and refused. On the loop."""
+    """Called with the bytes of messages that were received and refused. On the loop."""

@@ -332,7 +332,7 @@ class AdmissionControl:
 
     @property
     def shared_bytes(self) -> int:
-        """The bytes in all beyond which nobody gets more than a share.
+        """The total of bytes beyond which no namespace gets more than a share.
 
         Behind it is the reserve, and what the jobs of flushes are going to take.
         """

@@ -1,4 +1,4 @@
-"""Prepares batches one at a time although many threads bring them: flat combining.
+"""Prepares batches of many threads one at a time: flat combining.
 
 Each call into Arrow releases the interpreter lock and waits for it again in a crowd: eight threads
 that prepare side by side wake each other more than they work. So one thread prepares at a time. A
@@ -114,7 +114,7 @@ class CombinerRequest(Generic[T]):
             self.result = self._pace.run(self._work, known)
         except BaseException as exc:
             self.error = exc
-        with suppress(Stopping):  # nobody waits for it any more
+        with suppress(Stopping):  # no caller waits for it now
             self._then(self.result, self.error)
         self._pending.release()
 

@@ -246,5 +246,5 @@ class Writes:
         if origin_table is None or origin_table.spec_id is None or origin_table.idle:
             return table.definition
         # The manifest records an origin's rows in files per partition of one spec. Rows of another
-        # spec follow when none of these waits any more.
+        # spec follow once none of these waits.
         return table.definition.by_spec(origin_table.spec_id)

@@ -40,7 +40,7 @@ MAX_RUNS = 8
 """Beyond this number, finished runs are merged with the next."""
 
 MOST_RUNS = 64
-"""At this number of unfinished runs an origin cannot be taken over any more."""
+"""At this number of unfinished runs an origin can no longer be taken over."""
 
 NO_END = 2**63 - 1
 """A bound above all sequences."""
@@ -59,7 +59,7 @@ def nobody_is_done(process: Process) -> bool:
 
 
 class OriginVerdict(Enum):
-    """How an origin's sequence stands for one process."""
+    """The classification of an origin's sequence for one process."""
 
     NEW = "new"
     """The sequence is in no file, and the process may commit it."""

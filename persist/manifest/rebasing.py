@@ -82,7 +82,7 @@ def check_replaced(state: TableState, writer: WriterIdentity) -> None:
     """Raise :class:`NotReplaced` unless a later process holds the writer's identity.
 
     The counterpart of :func:`check_fence`, for a process that commits what a fenced one left in its
-    log. This is safe only under a newer epoch: the owner of the log cannot commit any more, so only
+    log. This is safe only under a newer epoch: the owner of the log can no longer commit, so only
     adoptions and replays move ``applied`` of the old epoch.
     """
     known = state.writers.get(writer.ingester_id)

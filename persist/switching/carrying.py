@@ -94,7 +94,7 @@ class CarriedRows(NamedTuple):
 
 
 def made_ahead(move: Move) -> CarriedRows | None:
-    """What is made before the seal, so that little is left while nobody can commit.
+    """Prepared before the seal, so that the time without commits is short.
 
     Raises:
         FileDamaged: A file of a keyed table is damaged; nothing is sealed.

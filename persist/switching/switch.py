@@ -1,7 +1,7 @@
 """Switches a table from one version to another, and back, in three steps that any process can
 complete.
 
-    the old version's manifest   sealed      nothing is committed to it any more
+    the old version's manifest   sealed      takes no further commits
     the new version's manifest   imported    the old one's writers, origins and checkpoints
     _current/<n>                 created     readers and writers find the new one
 

@@ -84,7 +84,11 @@ FAULTS: dict[str, Fault] = {
             (("tokens-not-read", "Damaged"),),
             secure=True,
         ),
-        Fault(loop_stalled, frozenset({"IngesterLoopStalled"}), (("loop-stalled", "It goes on"),)),
+        Fault(
+            loop_stalled,
+            frozenset({"IngesterLoopStalled"}),
+            (("loop-stalled", "It has recovered"),),
+        ),
         Fault(
             down,
             frozenset({"IngesterDown"}),

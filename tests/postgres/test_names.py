@@ -88,7 +88,7 @@ def test_a_clash_is_told_of_each_table() -> None:
     assert found[1] == "sales.b would also be named 'a' here"
     assert found[2] == "public.a would also be named 'a' here"
     assert "'Id' differs from 'id' only in case" in found[3]
-    assert "'x_x' stands twice" in found[4]
+    assert "'x_x' appears twice" in found[4]
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.", ".a", 'a."b', '"a"b', "a..b"])

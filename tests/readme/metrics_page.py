@@ -54,11 +54,11 @@ LABELS: dict[str, tuple[str, str]] = {
         "some 10 each",
     ),
     "origin": ("who writes a replication", "as many as replicators report, 100 at most"),
-    "phase": ("where a table of a replication stands", f"{len(PHASES)}"),
+    "phase": ("the phase of a replicated table", f"{len(PHASES)}"),
     "method": ("a method of a hook", "15"),
     "call": ("a call of a follower's sink", "some 10"),
     "status": (
-        "of pushes: where a push stands; of HTTP: the status of the answer",
+        "of pushes: the status of the push; of HTTP: the status of the answer",
         f"{len(Status)}, some 12",
     ),
     "alarm": ("an alarm, by its entry in [the runbook](../deploy/RUNBOOK.md)", "some 20"),

@@ -2,7 +2,7 @@
 
     swap      make the push's generation current, by one switch that carries the push's id
     go_back   make the previous generation current again
-    forbid    no switch to the push's generation takes effect any more
+    forbid    no later switch to the push's generation takes effect
 
 Each happens once, however often it is asked for, and despite concurrent switches by others. A
 generation that was rolled back never becomes current again (tests/pushes/test_region_faults).

@@ -53,7 +53,7 @@ class RecordFeed:
         """Wait for events, at most ``timeout_s``, and yield them.
 
         Raises:
-            StoreError, PushDamaged: the push can be neither led nor followed any more.
+            StoreError, PushDamaged: the push can no longer be led or followed.
         """
         try:
             heard = self._heard.get(timeout=timeout_s)

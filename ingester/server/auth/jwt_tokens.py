@@ -137,7 +137,7 @@ class JwtTokens:
             raise NotAuthenticated("the token does not name its key ('kid')")
         if (key := self._keys.get(kid)) is not None:
             return key
-        # Callers wait for a load that is under way: it may bring their key.
+        # Callers wait for a load that is under way, because it may contain their key.
         with self._lock:
             if kid not in self._keys and time.monotonic() - self._tried_at >= RELOAD_AFTER_S:
                 try:

@@ -114,7 +114,7 @@ def parse_tokens(data: bytes) -> TokenFile:
         except (BadGrant, ValueError) as exc:
             raise BadTokens(f"token {entry.id[:MAX_NAME]!r}: {exc}") from exc
         if entry.id in seen:
-            raise BadTokens(f"token {entry.id!r} stands twice")
+            raise BadTokens(f"token {entry.id!r} appears twice")
         seen.add(entry.id)
     return kept
 

@@ -26,7 +26,7 @@ from ingester.write.operation_maker import OperationMaker
 
 
 class CopyCall:
-    """One DoPut call that brings rows of a copy."""
+    """One DoPut call with rows of a copy."""
 
     def __init__(
         self, portal: Portal, copies: Copies, command: CopyCommand, limits: PutLimits

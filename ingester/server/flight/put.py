@@ -148,7 +148,7 @@ class _Transformed(NamedTuple):
 
 
 class PutCall:
-    """One DoPut call that brings a stream of batches."""
+    """One DoPut call with a stream of batches."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ from ingester.write.answer import SyncPutAnswer, encode_answer, send_answer
 
 
 class SyncCall:
-    """One DoPut call that brings a replication message."""
+    """One DoPut call with a replication message."""
 
     def __init__(
         self, portal: Portal, services: Services, command: SyncCommand, limits: PutLimits

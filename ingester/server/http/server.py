@@ -40,7 +40,7 @@ GRACE_S = 1.0
 BACKLOG = 1024
 """New connections that wait, so that a probe's first packet is not dropped beside many others."""
 STALLED_PEER_S = 5.0
-"""The kernel drops a client that takes nothing of its answer for so long (Linux). hypercorn waits
+"""The kernel drops a client that reads nothing of its answer for this long (Linux). hypercorn waits
 for such a client even when it stops."""
 HANDSHAKE_S = 10.0
 RETRY_S = 0.1
@@ -58,7 +58,7 @@ class HttpListener:
         app: an ASGI application.
         host: a name or an address; empty means every interface.
         port: 0 picks a free port.
-        idle_s: a connection without a whole request for so long is closed.
+        idle_s: a connection without a complete request for this long is closed.
         certificates: what TLS is served with; None serves without TLS.
     """
 

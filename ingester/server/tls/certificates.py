@@ -85,7 +85,7 @@ def _check_key(chain: list[x509.Certificate], content: bytes) -> None:
         key = serialization.load_pem_private_key(content, password=None)
     except TypeError as exc:
         raise TlsError(
-            "tls.key: the key has a passphrase, which nobody could type at a restart: take it off"
+            "tls.key: the key has a passphrase, which no one could enter at a restart: remove it"
             " (openssl pkey) and keep the file readable by the daemon alone"
         ) from exc
     except (ValueError, UnsupportedAlgorithm):
