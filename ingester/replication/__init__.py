@@ -7,7 +7,7 @@
               ─▶ one log record of all tables
 
 An open transaction is in memory only: it ends with the process, and its client sends it again from
-its first message. The room is independent of protocols, and writes only through the log. ``reports``
+its first message. The room has no code for protocols, and writes only to the log. ``reports``
 keeps the latest report of each replicator, for people. ``opening`` makes the parts. Start reading
 at ``service``.
 """
