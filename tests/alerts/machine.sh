@@ -1,5 +1,5 @@
-# What belongs to the machine and not to the daemon, as the tests have it: no systemd, and no mount of
-# which /etc/fstab knows. $SITE has what the service manager knows of the daemon.
+# Stand-ins for the machine's own programs: the tests have no systemd and no mounts in /etc/fstab.
+# $SITE has the files that describe the daemon to a service manager.
 
 _ended() { [ ! -e /proc/$1 ] || grep -q '^State:.Z' /proc/$1/status; }
 _stop() { kill $(cat $SITE/pid); until _ended $(cat $SITE/pid); do sleep 0.1; done; }

@@ -75,7 +75,7 @@ def fenced(site: Site) -> Stops:
 
 
 def not_adopted(site: Site) -> Stops:
-    """A daemon tends a log that belongs to another store."""
+    """A daemon is to adopt a log that belongs to another store."""
     directory = site.folder / "other"
     site.places["/srv/others"] = directory
     settings: Settings = {"recovery__adopt": str(directory), "recovery__adopt_after": 0}

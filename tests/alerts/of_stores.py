@@ -29,7 +29,7 @@ def _without_store(
     write: Callable[[fl.FlightClient], object],
     *alarms: str,
 ) -> Stops:
-    """Write rows while the store is unreachable, until it and these alarms are raised."""
+    """Write rows while the store is unreachable, until its alarms and these are raised."""
     expected = (*alarms, "store-away", "persist-failing")
     with site.start(**settings) as daemon, site.connect(daemon) as client:
         put(client, WRITTEN, numbers(0, 10))

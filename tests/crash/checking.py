@@ -62,8 +62,7 @@ class TableCheck:
 
         Args:
             settle: No write is in progress (the daemon was killed and replayed), so the fate of
-                unknown
-                batches is final.
+                unknown batches is final.
         """
         findings.checks += 1
         findings.rows += rows.num_rows

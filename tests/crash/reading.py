@@ -60,8 +60,7 @@ class Reader:
 
         Raises:
             FlightError, ArrowException, OSError: The read was interrupted; the history has the
-            rows it
-                returned.
+                rows it returned.
         """
         ticket = {"namespace": NAMESPACE, "table": table, "columns": list(columns), **scope}
         if only is not None:

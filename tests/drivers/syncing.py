@@ -87,7 +87,7 @@ class Source:
         return self.raw(table, [], empty, sequence=sequence, **fields)
 
     def standing(self) -> tuple[int | None, int | None]:
-        """(memory, durable)"""
+        """The positions (memory, durable)."""
         said = self.ask()
         return said["memory_sequence"], said["durable_sequence"]
 

@@ -100,7 +100,7 @@ def manifest_files() -> dict[str, bytes]:
         store = open_store(f"file://{folder}")
         states = history(Manifest(store, *TABLE), 5)
         write_snapshot(Manifest(store, *TABLE), states[2])
-        # Switched forth and back, so that the newest versions are a seal and an import.
+        # Switched back and forth, so that the newest versions are a seal and an import.
         commit(Manifest(store, *TABLE, 2), None, Proposal(SMALL), OTHER)
         switch_version(store, *TABLE, 2)
         roll_back(store, *TABLE, carry=False)

@@ -220,10 +220,11 @@ def _arrow_schema(data: bytes) -> int:
 
 
 def _parquet(data: bytes) -> int:
-    """Read any bytes under the footer checksum that a manifest has for a seed.
+    """Read any bytes, under the footer checksum that a manifest has for a seed.
 
-    A real manifest also has the size and so detects a file of another size. Such files are read
-    here nevertheless, and only swapped pages are accepted as other values.
+    A manifest also has the size, which detects a file of another size. This target reads such a
+    file nevertheless to try the reader. It accepts other values from it, because its pages may
+    lie at other offsets.
     """
     ends = [end for end in _footers() if data.endswith(end)] or _footers()
     end = ends[len(data) % len(ends)]

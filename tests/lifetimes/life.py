@@ -91,7 +91,7 @@ class Machine:
         """Run one life with the script's steps; return whether it completed.
 
         Args:
-            calls: The number of changing calls after which power is lost; None for never.
+            calls: The number of the changing call at which power is lost; None for never.
             end: ``stop`` as by SIGTERM, or ``kill``.
         """
         self.disk.calls_left = calls

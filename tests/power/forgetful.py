@@ -32,7 +32,7 @@ class Node:
 
 
 class File(UnsyncedBytes, Node):
-    """Bytes."""
+    """A file's bytes; see :mod:`tests.drivers.unsynced`."""
 
     def survivor(self, dice: random.Random, done: dict[Node, Node]) -> Node:
         """See `Node.survivor`."""
@@ -42,7 +42,7 @@ class File(UnsyncedBytes, Node):
 
 
 class Folder(Node):
-    """Names."""
+    """A folder's names: current, pending and kept."""
 
     def __init__(self, kept: dict[str, Node] | None = None) -> None:
         self._kept: dict[str, Node] = dict(kept or {})

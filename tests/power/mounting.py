@@ -1,4 +1,4 @@
-"""Whether the campaigns' file system can be mounted here."""
+"""Checks whether the campaigns' file system can be mounted here."""
 
 from __future__ import annotations
 

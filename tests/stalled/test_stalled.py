@@ -1,4 +1,4 @@
-"""The short form of the measurement, 40 readers on 100 MB; the full one is the program."""
+"""The short form of the measurement: 40 readers on 100 MB; the program runs the full one."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class _Parties:
 
 
 def _measure(bench: Bench, repeat: int, parties: _Parties, results: Results) -> None:
-    """Every cell at each party, one after another."""
+    """Measure every cell at each party, one after another."""
     names, effort = parties.names, bench.effort
     for number, cell in enumerate(_cells(effort) * effort.peer_turns):
         first = (number + repeat) % len(names)

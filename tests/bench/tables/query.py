@@ -21,7 +21,7 @@ _TICKET = ticket("scan")
 
 
 def run(bench: Bench) -> list[Table]:
-    """Scan rates and the time to the first batch."""
+    """Measure scan rates and the time to the first batch."""
     table = Table(
         NAME,
         f"Query: full scan of {bench.effort.scan_rows:,} rows by one reader",
