@@ -14,7 +14,7 @@ exact because each batch carries its origin's sequence: the daemon answers what 
 duplicate. Without an origin, a batch that may have been applied is never sent again. With
 ``keeps``, batches that a daemon has answered and lost afterwards are sent again as well.
 
-A daemon that stood still may serve an abandoned stream late and take over from the newer stream of
+A daemon that was paused may serve an abandoned stream late and take over from the newer stream of
 the same writer, which then opens another one. The owner of these objects locks.
 """
 

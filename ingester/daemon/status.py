@@ -134,7 +134,7 @@ class StatusPublisher:
     # The facts
 
     def facts(self) -> Facts:
-        """Collect the facts of now. Its cost does not depend on what the daemon holds."""
+        """Collect the current facts. Its cost does not depend on what the daemon holds."""
         runtime = self._runtime
         if runtime is None:
             return self._early_facts()
@@ -239,7 +239,7 @@ class StatusPublisher:
     # Alarms and history
 
     def alarms(self) -> list[Alarm]:
-        """Return the raised alarms, by the facts of now."""
+        """Return the raised alarms, by the current facts."""
         self._judge(self.facts())
         return self._alarms.raised()
 
@@ -397,7 +397,7 @@ class _Figures:
         self._ack_counts: list[int] | None = None
 
     def of(self, facts: Facts, metrics: Metrics, tally: Tally) -> dict[str, float | None]:
-        """Return the figures of now by the names of ``history.FIGURES``."""
+        """Return the current figures by the names of ``history.FIGURES``."""
         rates, requests = metrics.rates.over(round(STEP_S)), tally.requests
         failures = sum(n for (_, outcome), n in requests.items() if outcome not in ANSWERS)
         totals = {

@@ -28,7 +28,7 @@ OPERATION = "_op"
 """The last column in the feed of a keyed table: ``upsert`` or ``delete``."""
 
 ANSWERED_WITHIN_S = 60.0
-"""The time for an answer beyond the requested wait. Nothing else detects a daemon that stands still
+"""The time for an answer beyond the requested wait. Nothing else detects a daemon that is paused
 or a network that drops everything."""
 
 

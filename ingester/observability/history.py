@@ -154,7 +154,7 @@ class RateCounter:
         self._counts = [[0, 0, 0, 0] for _ in range(_BUCKETS)]
 
     def add(self, *, rows: int = 0, nbytes: int = 0, operations: int = 0, queries: int = 0) -> None:
-        """Count an event of now."""
+        """Count an event at the current time."""
         second = int(self._clock())
         slot = second % _BUCKETS
         with self._lock:

@@ -4,12 +4,12 @@
     any ──"owner": another daemon owns the keyed table──▶ the named daemon
 
 A writer's order is that of its table and origin (:func:`.daemons.ranked`). Unanswered batches move
-under their sequences: the new daemon takes the origin over from there, and the old one brings what
-it has acknowledged into files, and no more. So a move loses and doubles no batch
+under their sequences: the new daemon takes the origin over from there, and the old one flushes only
+the batches that it has acknowledged. So a move neither loses nor duplicates a batch
 (``docs/exactly_once.md``). A stream returns at a batch boundary, a random time after the preferred
 daemon has answered again, so that clients do not all return at once.
 
-A daemon that stood still may receive the first batch of an abandoned stream and take the origin
+A daemon that was paused may receive the first batch of an abandoned stream and take the origin
 back from there. After such a loss the origin is *suspended*: batches are kept until they are in
 object storage and are sent again if necessary; a writer that closes makes daemons flush them.
 
@@ -132,7 +132,7 @@ class ToMany:
         return self._members.connection(endpoint)
 
     def position(self) -> int | None:
-        """The last sequence that the last stream's daemon has brought into files."""
+        """The last sequence that the last stream's daemon has flushed into files."""
         if self._now is None or not self._request.asks or self._request.origin is None:
             return None
         states = self._connection(self._now).origins(self._request.origin)
@@ -233,7 +233,7 @@ class ToMany:
                 if endpoint != self._now and is_unavailable(exc):
                     continue  # its batches are watched anyway
                 raise UnknownOutcome(
-                    f"the daemon that stood still at the first batch of"
+                    f"the daemon that did not answer the first batch of"
                     f" {'/'.join(self._request.table)} may return before the batches that"
                     f" {endpoint} has acknowledged since are in object storage, and they cannot be"
                     f" flushed now: {exc}"
