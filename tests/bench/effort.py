@@ -85,7 +85,7 @@ class Effort:
     follower_repeats: int
     follower_live_s: float
     postgres_load_scale: int
-    """Seconds of pgbench next to a replicator."""
+    """pgbench scale next to a replicator."""
     postgres_load_s: float
     peer_repeats: int
     peer_touched_bytes: int

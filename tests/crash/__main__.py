@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def table_of(report: Report, extent: Extent, lines: str) -> Table:
-    """Return a table of a campaign's results. ``lines``: of the source."""
+    """Return a table of a campaign's results; ``lines`` is the result of the CSV source."""
     table = Table(title=f"crash campaign, seed {extent.seed}", show_header=False)
     for name, value in (
         ("kills", f"{report.killed} ({_numbers(report.kills)})"),

@@ -82,7 +82,7 @@ class Source:
         return self.raw(table, [], pa.record_batch([], schema=pa.schema([])))
 
     def end(self, sequence: int, table: str = "any", **fields: object) -> Json:
-        """Close open streams."""
+        """End the open transaction with an empty message."""
         empty = pa.record_batch([], schema=pa.schema([]))
         return self.raw(table, [], empty, sequence=sequence, **fields)
 

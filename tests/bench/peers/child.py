@@ -17,7 +17,7 @@ class _NoPandas:
     """Makes pandas appear to be missing."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Find no module: this finder is only used for pandas."""
+        """Report pandas as missing; leave other modules to the next finder."""
         if name == "pandas":
             raise ModuleNotFoundError(name)
 

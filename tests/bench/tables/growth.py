@@ -117,7 +117,7 @@ def _query_s(subject: _Subject, table: str, **wanted: Any) -> float:
 
 
 def _both_tables(subject: _Subject, before: int) -> None:
-    """The small table, and the one that is written to and queried."""
+    """Create the small table, and the one that is written to and queried."""
     if not before:
         for table in ("small", "grown"):
             send(subject.daemon.flight, table, make_batches(100, 1, seed=2))
