@@ -30,7 +30,7 @@ from tests.bench.rows import HOUR_US, SCHEMA, in_hour, make_batches
 
 _WINDOW = 512
 _WINDOW_BYTES = 24 << 20
-"""Unacknowledged batches of one stream: enough to keep any server busy."""
+"""Bytes of unacknowledged batches of one stream: enough to keep any server busy."""
 _FULL_S = 0.25
 """The retry delay that a full server asks for."""
 
@@ -57,7 +57,7 @@ class PutJob:
     state_bytes: int = 0
     """With an origin: the size of the state that each batch carries; 0 for none."""
     tls_ca: str = ""
-    """The certificate of the server's CA, for TLS."""
+    """The file with the certificate of the server's CA, for TLS."""
     token: str = ""
     """The token of each call, where the server requires one."""
     patient: bool = False

@@ -19,7 +19,7 @@ from tests.bench.peers.turns import Turns
 _CHECKPOINT_PAGES = 262_144
 """1 GiB."""
 _LOG_MIB = 128
-"""Log pages that exist before the first batch: overwriting is cheaper than appending."""
+"""Size of the log before the first batch: overwriting is cheaper than appending."""
 _TOGETHER = 50
 """Rows of one ``INSERT``: twice as fast as single rows; more are no faster."""
 _Statements = list[tuple[str, list[object]]]
