@@ -42,7 +42,7 @@ class UsedTransformer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """What writers, readers and files of a table must agree on."""
+    """The properties of a table that writers, readers and files must agree on."""
 
     schema: pa.Schema
     spec: PartitionSpec

@@ -327,7 +327,7 @@ def inspect(directory: Path, disk: Disk | None = None) -> list[SegmentFacts]:
 
 
 def verify(directory: Path, disk: Disk | None = None) -> list[LogFinding]:
-    """What a start would stop at, cut, remove or ignore; empty after a clean stop.
+    """Everything that a start would refuse, cut, remove or ignore; empty after a clean stop.
 
     Raises:
         OSError: the folder cannot be read.

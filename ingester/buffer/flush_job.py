@@ -1,4 +1,4 @@
-"""What a freeze returns: a flush job with a frozen buffer, its table and its partition.
+"""The result of a freeze: a flush job with a frozen buffer, its table and its partition.
 
 Making files needs the rows and their identity but no buffer; :class:`RowsToFlush` is just that,
 for frozen buffers and for adopted logs.

@@ -53,7 +53,7 @@ def _why(push: Json) -> str:
 
 
 def _waits(of: Json) -> str:
-    """What a push, or a region of it, waits for."""
+    """The condition that a push, or one of its regions, waits for."""
     parts = []
     if of.get("unreachable_since"):
         parts.append(f"unreachable since {_time(of['unreachable_since'])}")

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Loop(Protocol):
-    """What a client needs of an event loop."""
+    """The operations of an event loop that a client needs."""
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Run ``call`` in a thread, which is left behind when cancelled; its result."""

@@ -43,14 +43,14 @@ class RouteRequest(NamedTuple):
 
 
 def known_at(connection: Connection, request: RouteRequest) -> OriginState:
-    """What a daemon has of a writer's origin in its table. Raises ClientError."""
+    """The state of a writer's origin in its table at a daemon. Raises ClientError."""
     assert request.origin is not None
     found = connection.origins(request.origin, request.table)
     return found[0] if found else OriginState(request.origin)
 
 
 class Loss(NamedTuple):
-    """What a lost stream means: the error, and where the next stream goes.
+    """The consequence of a lost stream: the error, and where the next stream goes.
 
     Attributes:
         moves: The next stream goes to another daemon, which may accept what this one refuses.
@@ -96,7 +96,7 @@ class Route(Protocol):
         """The origin's last sequence that is certainly safe at the last stream's daemon."""
 
     def known(self) -> OriginState:
-        """What the daemon has of the origin in the table."""
+        """The origin's state in the table at the daemon."""
 
     def lost(self, error: ClientError, *, unanswered: bool) -> Loss:
         """Report how the last stream ended.
@@ -152,7 +152,7 @@ class ToOneDaemon:
         return max((sequence for sequence in known if sequence is not None), default=None)
 
     def known(self) -> OriginState:
-        """What the daemon has of the origin in the table; nothing if it has no such table."""
+        """The origin's state in the table at the daemon; empty if there is no such table."""
         return known_at(self._connection, self._request)
 
     def lost(self, error: ClientError, *, unanswered: bool) -> Loss:

@@ -55,7 +55,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """What was acknowledged: counts of this writer, and the newest numbers of the daemon."""
+    """The acknowledged writes: counts of this writer, and the newest numbers of the daemon."""
 
     rows: int = 0
     batches: int = 0

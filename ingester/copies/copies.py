@@ -72,7 +72,7 @@ CLAIM = "_copy/"
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """What copies use of other rooms.
+    """The parts of other rooms that copies use.
 
     Attributes:
         names_of: Returns the names of a table's transformers.

@@ -151,7 +151,7 @@ class IncomingCopy:
         self.streams = 0
         self._touched_at = time.monotonic()
         self.whole: WholeTable | None = None
-        """What is committed, from the first attempt on."""
+        """The table to commit, from the first attempt on."""
         self.done: CopyDone | None = None
         self.error: IngesterError | None = None
         """Why the last attempt failed."""

@@ -50,7 +50,7 @@ Audit = Callable[[str, TableKey], None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the start has found: the store, the log, and this process's identity."""
+    """The findings of the start: the store, the log, and this process's identity."""
 
     store: ObjectStore
     store_id: str

@@ -33,7 +33,7 @@ class TlsListener(Protocol):
 
     @property
     def certificates(self) -> Certificates | None:
-        """What new connections are shown."""
+        """The certificates that new connections get."""
 
     async def renew(self, certificates: Certificates) -> None:
         """Show these to new connections, or raise :class:`TlsError`."""

@@ -132,7 +132,7 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """What is read from files, and how.
+    """The selection to read from files, and how to read it.
 
     Attributes:
         columns: None for all of the table.

@@ -1,4 +1,4 @@
-"""What a later manifest version means for a copy: a plan made from groups and manifest actions.
+"""Plans how a copy takes in a later manifest version, from groups and manifest actions.
 
 A copy has the files of version V and every operation of its daemon after them up to a position.
 After the plan it has the files of version W and every later operation up to the same position; or

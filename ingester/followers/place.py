@@ -1,4 +1,4 @@
-"""Where a copy is kept: its sink, called and timed, and its state.
+"""The place of a copy: its sink, called and timed, and its state.
 
 A state never claims more than the rows that are in the sink. A state kept by the sink is written in
 the transaction of its rows; a state kept at the daemon is written after it.

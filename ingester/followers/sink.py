@@ -173,7 +173,7 @@ class FollowerSink(ABC):
         return None
 
     def fingerprint(self) -> str:
-        """What the copy depends on besides the table; a changed value rebuilds the copy.
+        """The inputs of the copy besides the table; a changed value rebuilds the copy.
 
         By default it is the class's ``version`` if it has one, else a hash of its source code.
         """

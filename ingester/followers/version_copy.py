@@ -78,7 +78,7 @@ class FollowOptions:
 
 @dataclass(frozen=True, slots=True)
 class CopyOpening:
-    """What :func:`open_copy_of` opens.
+    """The result of :func:`open_copy_of`.
 
     Attributes:
         begin: Where a new copy begins if ``seek`` is None.

@@ -29,7 +29,7 @@ class VersionFollower(ABC):
     """Follows the versions of all tables. Event loop only."""
 
     what: str
-    """What is written, for the log."""
+    """The thing that is written, as the log names it."""
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits

@@ -1,4 +1,4 @@
-"""How much memory there is, who holds it, and how it is returned to the system.
+"""Memory: its size, its users, and its return to the system.
 
     ``machine``        what the process may use, and what it has in RAM
     ``ledger``         the bytes that the daemon holds, by kind, and the watermarks

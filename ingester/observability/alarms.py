@@ -33,7 +33,7 @@ WITHOUT_STORE = (
     "writes to open tables continue; tables not opened since the start, and new origins (each new"
     " writer of the client library is one), are refused with 'store'"
 )
-"""What an unreachable store means for writes: the first write to a table needs a commit."""
+"""The effect of an unreachable store on writes: the first write to a table needs a commit."""
 
 Finding = tuple[Severity, str] | None
 

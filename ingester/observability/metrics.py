@@ -35,7 +35,7 @@ MAX_CLASSES = 100
 OTHER = "_other"
 """The label of everything beyond these limits; no table, namespace or class has this name."""
 OUTCOMES = ("changed", "unchanged", "skipped", "failed", "timed_out", "refused")
-"""What a transformer did with a batch."""
+"""The outcomes of a transformer's call for a batch."""
 
 REFUSAL_CODES = tuple(dict.fromkeys(kind.code for kind in ERRORS.values()))
 

@@ -391,7 +391,7 @@ class NamespaceQuotas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamespaceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a namespace uses, and its quotas."""
+    """The use and quotas of a namespace."""
 
     namespace: str
     bytes: int = 0

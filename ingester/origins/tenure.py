@@ -18,7 +18,7 @@ _TRIM_FROM = 4096
 
 
 class Tenure:
-    """What a process has applied, and which buffers still contain it."""
+    """The sequences that a process has applied, and the buffers that still contain them."""
 
     __slots__ = (
         "_head",

@@ -101,7 +101,7 @@ def breaks_writes(table: TableFacts, publication: PublicationFacts) -> Hindrance
 
 
 def notes(table: TableFacts, server: ServerFacts | None = None) -> tuple[str, ...]:
-    """What is left out of a followed table, or what it costs: one sentence each."""
+    """The omissions and costs of a followed table, one sentence each."""
     found: list[str] = []
     left_out = [column.name for column in table.columns if column.generated and not column.sent]
     if left_out:
@@ -247,7 +247,7 @@ def _rights(
 def _publishing(
     table: TableFacts, server: ServerFacts, publication: PublicationFacts
 ) -> Hindrance | None:
-    """What the publication leaves out of the table."""
+    """The parts of the table that the publication leaves out."""
     alter = _alter(publication)
     if not publication.exists:
         return Hindrance(f"publication {publication.name!r} does not exist")

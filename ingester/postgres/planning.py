@@ -1,4 +1,4 @@
-"""What the source has now, and what to do with each table because of it.
+"""The source's current tables, and the next step for each of them.
 
     look ─▶ server, publication, tables ─▶ names, conditions, types ─▶ WantedTable, one per table
 
@@ -48,7 +48,7 @@ class WantedTable(NamedTuple):
 
 
 class TableStep(NamedTuple):
-    """What to do with a table here, and why."""
+    """The next step for a table here, and the reason."""
 
     target: str
     action: Action
@@ -118,7 +118,7 @@ def truncated_by(old: TableFacts, new: TableFacts, transactions: Collection[int]
 
 
 def _changed(state: ReplicaState, table: WantedTable) -> str | None:
-    """What has changed without a message in the stream; None if nothing has."""
+    """The change that has no message in the stream, or None."""
     old, new = state.facts, table.facts
     if old.oid != new.oid:
         return f"{new.schema}.{new.name} is a different table now"

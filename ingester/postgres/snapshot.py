@@ -47,7 +47,7 @@ _COMPARED = ("schema", "name", "kind", "filenode", "columns", "leaves", "key", "
 
 
 def blockers_of(connection: Any, pid: int) -> tuple[str, ...]:
-    """What the server process ``pid`` waits for, seen from another connection."""
+    """The sessions and prepared transactions that block the server process ``pid``."""
     sessions = ask(connection, f"{_SESSIONS} WHERE pid = ANY (pg_blocking_pids(%s))", pid)
     prepared = ask(
         connection,

@@ -34,7 +34,7 @@ from ingester.postgres.tables import Tables, newest_place
 
 @dataclass
 class Started:
-    """What a start has found and created."""
+    """The objects that a start has found or created."""
 
     options: Options
     connection: Any

@@ -44,7 +44,7 @@ OLD_RECORDS_AFTER = timedelta(hours=1)
 
 
 class Pruned(NamedTuple):
-    """What was deleted: the number of old records, and the ids of whole pushes."""
+    """The deleted objects: the number of old records, and the ids of whole pushes."""
 
     records: int
     pushes: list[str]

@@ -31,7 +31,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Decision(Enum):
-    """What a hook may answer."""
+    """The possible answers of a hook."""
 
     PROCEED = "proceed"
     ABORT = "abort"

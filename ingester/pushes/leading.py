@@ -53,7 +53,7 @@ class LastLeader(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """What a leader of the pushes in ``store`` needs."""
+    """The resources that a leader of the pushes in ``store`` needs."""
 
     store: ObjectStore
     controller: str

@@ -1,4 +1,4 @@
-"""What the answer of a region, and an abort or a rollback, make of a push's record.
+"""Changes a push's record by the answer of a region, an abort or a rollback.
 
     abort       regions that have swapped stay; every other generation is discarded
     rollback    regions that have swapped go back, in the reverse order of the swaps; the rest is

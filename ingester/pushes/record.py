@@ -45,7 +45,7 @@ class HistoryEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Cause(Enum):
-    """What ended a push early."""
+    """The cause of a push's early end."""
 
     HOOK = "hook"
     REQUEST = "request"
@@ -87,7 +87,7 @@ class RegionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class PushPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a push writes; never changes after its start."""
+    """The content of a push; never changes after its start."""
 
     schema: bytes = b""
     """The columns of its rows, as an Arrow IPC schema."""

@@ -1,4 +1,4 @@
-"""The state machine of a push: what is due, and what each answer makes of the record.
+"""The state machine of a push: the steps that are due, and the effect of each answer.
 
     due(record, rules) ─▶ hooks to call, requests to regions, each with its time
     begun(record, task) ─▶ the record to save before the task starts

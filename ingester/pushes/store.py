@@ -1,4 +1,4 @@
-"""Where pushes are stored: objects in one store, each created by one controller only.
+"""The storage of pushes: objects in one store, each created by one controller only.
 
     _pushes/<push id>/<n:020d>            number, controller, token, at, record; the highest counts
     _pushes/<push id>/requests/<n:020d>   kind, reason, at, token: abort or rollback

@@ -1,4 +1,4 @@
-"""What a push asks of hooks and regions, and how a region may answer.
+"""The requests of a push to hooks and regions, and the possible answers of a region.
 
 Tasks and results are values. A task names everything it is about, so that its result can be
 checked against a record that has changed in the meantime.
@@ -132,7 +132,7 @@ ACTIONS: Mapping[RegionStage, RegionAction] = {
     RegionStage.FOLLOWERS: RegionAction.CHECK_FOLLOWERS,
     RegionStage.SWAP: RegionAction.SWAP,
 }
-"""What each stage asks of its region."""
+"""The request of each stage to its region."""
 
 
 class HookTask(NamedTuple):

@@ -72,7 +72,7 @@ FOLLOWED_S = 5.0
 
 @dataclass(eq=False)
 class _Followed:
-    """What the followers of one table wait for."""
+    """The event that the followers of one table wait for."""
 
     table: TableBuffer
     changed: trio.Event = field(default_factory=trio.Event)

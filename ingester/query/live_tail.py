@@ -1,4 +1,4 @@
-"""What a table offers its followers: its buffers, and for a while its released buffers.
+"""The buffers that a table offers its followers, including recently released ones.
 
     release ─▶ kept while the table is followed ─▶ gone: after ``query.tail_retain``, or to free
     memory

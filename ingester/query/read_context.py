@@ -1,4 +1,4 @@
-"""What all readers of one answer share: the selection, and access to files and spills.
+"""The state shared by all readers of an answer: the selection, and access to files and spills.
 
 It holds no rows. Row groups are leased from the cache under the context's identity.
 """

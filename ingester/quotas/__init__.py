@@ -1,4 +1,4 @@
-"""What a namespace may use of a daemon: quotas where they are set, fair shares everywhere.
+"""Limits the use of a daemon by a namespace: quotas where they are set, fair shares everywhere.
 
     ``fair_shares``    the rule that refuses the namespaces above an equal share first
     ``token_bucket``   an average rate; larger amounts than one second's worth are owed

@@ -1,4 +1,4 @@
-"""What one namespace uses at a moment, and its quotas.
+"""The present use of one namespace, and its quotas.
 
 Each count has one owner, named beside it, that changes it; any thread may read it.
 """
@@ -53,17 +53,17 @@ class NamespaceUse:
         self.name = name
         self.quota = quota
         self.byte_rate = TokenBucket(quota.bytes_per_s, now)
-        """What was written of late; of admission, under its lock."""
+        """The recent bytes; belongs to admission, under its lock."""
         self.request_rate = TokenBucket(quota.requests_per_s, now)
-        """What was asked for of late; of :class:`ingester.quotas.namespaces.Namespaces`."""
+        """The recent requests; belongs to :class:`ingester.quotas.namespaces.Namespaces`."""
         self.pending_bytes = 0
-        """Bytes of batches that are let in and not yet in a buffer; of admission."""
+        """Bytes of batches that are admitted and not yet in a buffer; belongs to admission."""
         self.held_bytes = 0
-        """Bytes in buffers, frozen ones included; of the loop."""
+        """Bytes in buffers, including frozen ones; belongs to the loop."""
         self.frozen_bytes = 0
-        """The part of these that is in frozen buffers; of the loop."""
+        """The part of these that is in frozen buffers; belongs to the loop."""
         self.queued_bytes = 0
-        """Bytes of frozen buffers that wait to be flushed; of the loop."""
+        """Bytes of frozen buffers that wait to be flushed; belongs to the loop."""
         self.partitions = 0
         """Partitions with a buffer; of the loop."""
         self.tables = 0

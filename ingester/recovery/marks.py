@@ -146,7 +146,7 @@ class OtherStore(Exception):
 
 
 class Left(NamedTuple):
-    """What a start finds before it writes anything."""
+    """The findings of a start before it writes anything."""
 
     data_dir: Path
     ingester_id: str

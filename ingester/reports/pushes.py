@@ -33,7 +33,7 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptIn(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the push's record is kept: any region, and its store."""
+    """The place of the push's record: any region, and its store."""
 
     region: str
     url: str

@@ -1,4 +1,4 @@
-"""What a commit says about origins and checkpoints.
+"""The claims of a commit about origins and checkpoints.
 
     buffers of a commit   ──▶ per origin: ``ahead`` of their partitions and ``complete``
     another's version     ──▶ operations that are no longer this daemon's are left out of files

@@ -24,7 +24,7 @@ from wal import Log
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What every room is opened with."""
+    """The parts with which every room is opened."""
 
     settings: Settings
     store: ObjectStore

@@ -40,7 +40,7 @@ class ManifestFinding(msgspec.Struct, frozen=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """What was checked, and the findings. ``data_files``: those of any kept version."""
+    """The checked objects, and the findings. ``data_files``: those of any kept version."""
 
     namespace: str
     table: str

@@ -31,7 +31,7 @@ class FileStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileOrigin:
-    """What the files of one write have in common: their writer and partition.
+    """The common properties of the files of one write: writer and partition.
 
     Attributes:
         definition: Of the table that the rows are laid out for.

@@ -1,4 +1,4 @@
-"""What every object store promises, and its errors by who must act.
+"""The contract of every object store, and its errors by who must act.
 
 - ``put`` and ``create`` are atomic and durable: a reader sees all of an object or none of it, and
   once

@@ -36,7 +36,7 @@ from persist.store.contract import (
 
 
 class S3Answer(Enum):
-    """What an answer means for the caller."""
+    """The meaning of an answer for the caller."""
 
     MISSING = auto()  # no such key
     NO_BUCKET = auto()

@@ -1,4 +1,4 @@
-"""What a client knows of several daemons: addresses, order of preference, health and stores.
+"""A client's knowledge of several daemons: addresses, order of preference, health and stores.
 
     ["a:8082", "b:8082"]      these daemons
     "a:8082,b:8082"           the same

@@ -45,7 +45,7 @@ TableName = tuple[str, str]
 
 
 class SharedRoutes:
-    """What the writers of one client share: daemons, owners of tables, suspended origins."""
+    """State shared by the writers of one client: daemons, owners of tables, suspended origins."""
 
     def __init__(self, members: Members) -> None:
         self.members = members
@@ -140,7 +140,7 @@ class ToMany:
         return max((sequence for sequence in known if sequence is not None), default=None)
 
     def known(self) -> OriginState:
-        """What the last stream's daemon has of the origin in the table."""
+        """The origin's state in the table at the last stream's daemon."""
         return known_at(self._connection(self.endpoint), self._request)
 
     def lost(self, error: ClientError, *, unanswered: bool) -> Loss:

@@ -149,7 +149,7 @@ class TracedPart(Protocol):
 
     @property
     def source(self) -> str:
-        """Where the rows come from: ``buffer`` or ``file``."""
+        """The source of the rows: ``buffer`` or ``file``."""
 
 
 P = TypeVar("P", bound=TracedPart)

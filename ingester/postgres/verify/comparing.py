@@ -162,7 +162,7 @@ def _facts(row: FoundRow | None) -> tuple[str, tuple[int, ...]] | None:
 
 
 class TableComparison(NamedTuple):
-    """What was found in one table."""
+    """The findings in one table."""
 
     source_rows: int
     copy_rows: int

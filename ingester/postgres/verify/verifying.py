@@ -66,7 +66,7 @@ def compared_columns(state: ReplicaState, facts: TableFacts, names: Names) -> li
 
 
 class VerifyPlan(NamedTuple):
-    """What to compare.
+    """The tables to compare.
 
     Attributes:
         origin: The replicator's origin; empty for the namespace's only one.

@@ -113,7 +113,7 @@ def forbid(version: PushedGeneration) -> bool:
 
 
 def _replaced(version: PushedGeneration) -> str:
-    """What replaced a generation that was current."""
+    """The reason why a generation is no longer current."""
     done = switches(version.store, version.namespace, version.table)
     after = [each.switch for each in done if each.switch.previous == version.number]
     if not after:

@@ -33,7 +33,7 @@ Refusal = RegionFailed | RegionUnreachable
 
 
 class Targets(NamedTuple):
-    """Where the files of a push are written, and the table's definition there."""
+    """The folders to which a push writes its files, and the table's definition there."""
 
     places: tuple[RegionFolder, ...]
     definition: TableDefinition

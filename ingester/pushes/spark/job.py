@@ -34,7 +34,7 @@ _LONGEST_REASON = 500
 
 
 class DataList(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tasks of a push have written.
+    """The files that the tasks of a push have written.
 
     Attributes:
         places: the folder of the push's generation, by region.
@@ -136,7 +136,7 @@ class WriteJob:
         self._thread = InheritableThread(target=self._run, daemon=True, name="push-write")
         self.done = threading.Event()
         self.written: DataList | None = None
-        """What was written; None before that, and after a failure."""
+        """The written files; None before that, and after a failure."""
         self.reason = ""
         """Why nothing was written."""
 

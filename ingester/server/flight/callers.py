@@ -1,4 +1,4 @@
-"""Who calls: the token of a call, the origins that it may use, and the end of its permit.
+"""The caller: the token of a call, the origins that it may use, and the end of its permit.
 
     before the handler    middleware reads the bearer's token
     the handler           :func:`permit_of`, then the right of the method

@@ -62,7 +62,7 @@ _ERROR_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 class StatusSource(TableSource, Protocol):
-    """What the routes ask the daemon; each call is quick and does not block."""
+    """The calls of the routes to the daemon; each is quick and does not block."""
 
     @property
     def registry(self) -> CollectorRegistry:

@@ -138,7 +138,7 @@ class TransformPool:
             if not free:
                 raise Saturated(
                     f"transformer {name}: {self._busy.total()} of {self._threads} threads"
-                    f" (transform.threads) are busy since {self.timeout_s:g} s",
+                    f" (transform.threads) have been busy for {self.timeout_s:g} s",
                     retry_after_s=1.0,
                 )
             self._busy[name] += 1
