@@ -83,14 +83,14 @@ _NUMBERS: tuple[tuple[str, str, Callable[[CopyStatus], float | None]], ...] = (
         lambda s: s.progress.lag_operations,
     ),
     ("lag_rows", "Rows that the daemon has and the copy lacks", lambda s: s.progress.lag_rows),
-    ("rows_put_total", "Rows put since the start", lambda s: s.progress.put_rows),
+    ("rows_put_total", "Rows written to the copy since the start", lambda s: s.progress.put_rows),
     ("rows_deleted_total", "Keys deleted since the start", lambda s: s.progress.deleted_rows),
     ("version", "Manifest version whose files the copy has", lambda s: s.version),
     ("table_version", "Version of the table as a whole", lambda s: s.table_version),
     ("fill_files", "Files of the version being filled", lambda s: s.progress.files[1]),
-    ("fill_files_done", "Files of it already in the copy", lambda s: s.progress.files[0]),
+    ("fill_files_done", "Files of the version already in the copy", lambda s: s.progress.files[0]),
     ("fill_bytes", "Bytes of the version being filled", lambda s: s.progress.bytes[1]),
-    ("fill_bytes_done", "Bytes of it already in the copy", lambda s: s.progress.bytes[0]),
+    ("fill_bytes_done", "Bytes of the version already in the copy", lambda s: s.progress.bytes[0]),
 )
 
 

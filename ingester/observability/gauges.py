@@ -78,7 +78,10 @@ class Scrape:
 
 
 _GAUGES = {
-    "memory_limit_bytes": ("facts.admission.memory.limit_bytes", "memory.limit"),
+    "memory_limit_bytes": (
+        "facts.admission.memory.limit_bytes",
+        "Value of the setting memory.limit",
+    ),
     "memory_low_bytes": (
         "facts.admission.memory.low_bytes",
         "Watermark above which the daemon flushes early",
@@ -109,7 +112,10 @@ _GAUGES = {
         "facts.streams.files",
         "Local files with rows of keyed answers that are still to be sent",
     ),
-    "answer_file_bytes": ("facts.streams.file_bytes", "Bytes of these files, at most"),
+    "answer_file_bytes": (
+        "facts.streams.file_bytes",
+        "Bytes of local files with rows of keyed answers, at most",
+    ),
     "insecure": (
         "facts.security.insecure",
         "1 while other machines reach a listener without TLS or tokens",
@@ -388,7 +394,9 @@ def namespace_metrics(namespaces: Sequence[NamespaceStatus]) -> Iterator[Metric]
             family.add_metric([OTHER_NAMESPACES], sum(getattr(each, name) for each in rest))
         yield family
     quotas = GaugeMetricFamily(
-        "ingester_namespace_quota", "Quotas that are set", labels=["namespace", "quota"]
+        "ingester_namespace_quota",
+        "Quota of a namespace, if one is set",
+        labels=["namespace", "quota"],
     )
     for each in named:
         for quota, most in asdict(each.quota).items():

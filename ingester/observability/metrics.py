@@ -168,7 +168,7 @@ class TransformerMetrics:
             "ingester_transformer_batches", batches, ("class", "outcome"), registry=registry
         )
         self._rows_in = Counter(
-            "ingester_transformer_rows_in", "Rows of these batches", _CLASS, registry=registry
+            "ingester_transformer_rows_in", "Rows given to a transformer", _CLASS, registry=registry
         )
         self._rows_out = Counter(
             "ingester_transformer_rows_out",
@@ -295,7 +295,9 @@ class Metrics:
             "replication_messages", "Messages with rows in replicated transactions"
         )
         self._changes = counter("replication_changes", "Row changes in replicated transactions")
-        self._folded_rows = counter("replication_folded_rows", "Rows after folding these changes")
+        self._folded_rows = counter(
+            "replication_folded_rows", "Rows of replicated transactions after folding their changes"
+        )
 
     def _register_persists(self) -> None:
         counter, histogram = self._counter, self._histogram
@@ -323,7 +325,9 @@ class Metrics:
         self._cleaned_objects = counter(
             "clean_up_deleted_objects", "Objects deleted by garbage collection"
         )
-        self._cleaned_bytes = counter("clean_up_deleted_bytes", "Bytes of these objects")
+        self._cleaned_bytes = counter(
+            "clean_up_deleted_bytes", "Bytes of objects deleted by garbage collection"
+        )
         self._clean_up_failures = counter("clean_up_failed_runs", "Failed garbage collections")
         self._cleaned_at = Gauge(
             "ingester_clean_up_last_timestamp_seconds",

@@ -70,7 +70,7 @@ class PushMetrics(Collector):
             ("pushes_led", "Pushes led by this controller", told.led),
             (
                 "controller_looked_ago_seconds",
-                "Seconds since the last complete look at the store",
+                "Seconds since the controller last read all pushes from the store",
                 told.looked_ago_s,
             ),
         ):
@@ -79,7 +79,11 @@ class PushMetrics(Collector):
         for name, text, count in (
             ("controller_taken_over", "Pushes taken over", told.taken_over),
             ("controller_deposed", "Pushes that another controller took over", told.deposed),
-            ("controller_failed_looks", "Failed looks at the store", told.failed_looks),
+            (
+                "controller_failed_looks",
+                "Failed attempts to read the pushes from the store",
+                told.failed_looks,
+            ),
             ("controller_pruned", "Deleted pushes", told.pruned),
         ):
             yield CounterMetricFamily(f"ingester_{name}", text, value=count)

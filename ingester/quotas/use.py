@@ -65,11 +65,11 @@ class NamespaceUse:
         self.queued_bytes = 0
         """Bytes of frozen buffers that wait to be flushed; belongs to the loop."""
         self.partitions = 0
-        """Partitions with a buffer; of the loop."""
+        """Partitions with a buffer; belongs to the loop."""
         self.tables = 0
-        """Tables that are open here; of the loop."""
+        """Tables that are open here; belongs to the loop."""
         self.writers = 0
-        """Streams of writers; of the loop."""
+        """Streams of writers; belongs to the loop."""
         self.refused = 0
         """Refusals by its quotas, or for having more than its share."""
         self.wanted_until = 0.0
