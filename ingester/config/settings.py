@@ -177,31 +177,31 @@ class LimitsSettings(_Section, frozen=True, kw_only=True):
     """Upper limits on what clients can create."""
 
     columns: Annotated[int, Range(1, 10_000)] = 2_000
-    """Most columns of a table; a table that already has more keeps them."""
+    """Maximum number of columns of a table; a table that already has more keeps them."""
     dictionaries: Annotated[int, Range(0, 10_000)] = 1_000
-    """Most dictionary-encoded fields in a stream's schema, nested ones included."""
+    """Maximum number of dictionary-encoded fields in a stream's schema, nested ones included."""
     nesting: Annotated[int, Range(1, 32)] = 32
     """Deepest nesting of a type in a stream's schema."""
     name_bytes: Annotated[int, Range(1, 255)] = 255
     """Longest name of a new column, of a field inside one, or of an origin, in bytes."""
     metadata_bytes: Annotated[int, _bytes(KiB, 16 * MiB)] = MiB
-    """Most metadata of a schema including its fields, and of a batch without its checkpoint
+    """Maximum metadata of a schema including its fields, and of a batch without its checkpoint
     states."""
     partitions: Annotated[int, Range(1, 10_000_000)] = 10_000
-    """Most partitions of a table with buffered rows. A batch that needs more is refused with
-    ``limit``, and the table's buffers are flushed."""
+    """Maximum number of partitions of a table with buffered rows. A batch that needs more is
+    refused with ``limit``, and the table's buffers are flushed."""
     daemon_partitions: Annotated[int, Range(1, 10_000_000)] = 100_000
-    """Most partitions with buffered rows over all tables."""
+    """Maximum number of partitions with buffered rows over all tables."""
     tables: Annotated[int, Range(1, 1_000_000)] = 10_000
-    """Most open tables; further ones are not created."""
+    """Maximum number of open tables; further ones are not created."""
     namespaces: Annotated[int, Range(1, 1_000_000)] = 1_000
-    """Most namespaces with open tables; tables in further ones are not created."""
+    """Maximum number of namespaces with open tables; tables in further ones are not created."""
     origins: Annotated[int, Range(1, 10_000_000)] = 100_000
-    """Most remembered origins; further ones are refused with ``limit``."""
+    """Maximum number of remembered origins; further ones are refused with ``limit``."""
     checkpoints: Annotated[int, Range(1, 1_000_000)] = 10_000
-    """Most source partitions whose checkpoint a table keeps."""
+    """Maximum number of source partitions whose checkpoint a table keeps."""
     transactions: Annotated[int, Range(1, 1_000_000)] = 1_000
-    """Most open transactions; further ones are refused with ``limit``."""
+    """Maximum number of open transactions; further ones are refused with ``limit``."""
 
 
 class TlsSettings(_Section, frozen=True, kw_only=True):
@@ -251,7 +251,7 @@ class PersistSettings(_Section, frozen=True, kw_only=True):
     """Threads that sort and encode. Each partition is flushed in order, two of its buffers at a
     time."""
     queue_bytes: Annotated[int, _bytes(KiB, TiB)] = 512 * MiB
-    """Most bytes waiting to be flushed; beyond it, writes are refused with ``saturated``."""
+    """Maximum bytes waiting to be flushed; beyond it, writes are refused with ``saturated``."""
     target_file_bytes: Annotated[int, _bytes(KiB, 16 * GiB)] = 128 * MiB
     """Target size of a data file; a larger flush writes several files."""
 
@@ -287,18 +287,18 @@ class QuerySettings(_Section, frozen=True, kw_only=True):
     """Limits on queries and followers."""
 
     max_streams: Annotated[int, Range(1, 100_000)] = 1000
-    """Most concurrent queries; further ones are refused with ``limit``."""
+    """Maximum number of concurrent queries; further ones are refused with ``limit``."""
     max_followers: Annotated[int, Range(1, 100_000)] = 1000
-    """Most concurrent ``live`` calls, waiting or streaming; further ones are refused with
-    ``limit``. They do not count in ``query.max_streams``."""
+    """Maximum number of concurrent ``live`` calls, waiting or streaming; further ones are refused
+    with ``limit``. They do not count in ``query.max_streams``."""
     client_timeout: Annotated[float, _seconds(0.01, DAY_S)] = 60.0
     """A query whose client reads nothing for this long loses its snapshot."""
     tail_retain: Annotated[float, _seconds(0, DAY_S)] = 60.0
     """How long flushed buffers stay readable for clients on an older manifest version and for
     followers."""
     max_filter_terms: Annotated[int, Range(1, 10_000_000)] = 100_000
-    """Most comparisons in a filter, each value of an ``in`` list counted; beyond it, the query is
-    refused with ``invalid``."""
+    """Maximum number of comparisons in a filter, each value of an ``in`` list counted; beyond it,
+    the query is refused with ``invalid``."""
     max_filter_bytes: Annotated[int, _bytes(KiB, GiB)] = 8 * MiB
     """Largest query ticket including its filter; larger ones are refused with ``invalid``."""
     max_cpu: Annotated[float, _seconds(0.01, DAY_S)] = 60.0
@@ -324,8 +324,8 @@ class VersionsSettings(_Section, frozen=True, kw_only=True):
     """Retention of a table's generations, which pushes create."""
 
     keep: Annotated[int, Range(0, 1000)] = 2
-    """Generations of a table to keep before the current one, and as many after it once some were
-    rolled back. Older ones are deleted ``manifest.orphan_grace`` after they are found."""
+    """Number of former generations of a table to keep, and of those that a rollback could return
+    to. Others are marked by garbage collection, and deleted ``manifest.orphan_grace`` later."""
 
 
 class OriginsSettings(_Section, frozen=True, kw_only=True):
@@ -344,7 +344,7 @@ class ReplicationSettings(_Section, frozen=True, kw_only=True):
     max_messages: Annotated[int, Range(1, 1 << 31)] = 100_000
     """Number of messages at which a replication buffer is flushed."""
     max_transaction_bytes: Annotated[int, _bytes(KiB, TiB)] = 256 * MiB
-    """Most memory of one open transaction; a larger one is refused as a whole."""
+    """Maximum memory of one open transaction; a larger one is refused as a whole."""
 
 
 class RecoverySettings(_Section, frozen=True, kw_only=True):
@@ -404,8 +404,8 @@ class QuotasSettings(_Section, frozen=True, kw_only=True):
     """Quotas of each namespace; 0 is none. Fair shares apply in any case."""
 
     buffer_bytes: Annotated[int, _bytes(0, TiB)] = 0
-    """Most memory for a namespace's buffers and incoming batches. Beyond it, its writes are refused
-    with ``memory`` and its buffers are flushed. 0 is no quota, as for all quotas."""
+    """Maximum memory for a namespace's buffers and incoming batches. Beyond it, its writes are
+    refused with ``memory`` and its buffers are flushed. 0 is no quota, as for all quotas."""
     bytes_per_s: Annotated[int, _bytes(0, TiB)] = 0
     """Average bytes a namespace may write per second. A batch of any size passes; later writes are
     refused with ``limit`` until the average is met."""
@@ -413,13 +413,13 @@ class QuotasSettings(_Section, frozen=True, kw_only=True):
     """Average batches, queries and actions of a namespace per second; beyond it, they are refused
     with ``limit``."""
     tables: Annotated[int, Range(0, 1_000_000_000)] = 0
-    """Most tables of a namespace; further ones are refused with ``limit``."""
+    """Maximum number of tables of a namespace; further ones are refused with ``limit``."""
     partitions: Annotated[int, Range(0, 1_000_000_000)] = 0
-    """Most partitions of a namespace with buffered rows; a batch that needs more is refused with
-    ``limit``."""
+    """Maximum number of partitions of a namespace with buffered rows; a batch that needs more is
+    refused with ``limit``."""
     streams: Annotated[int, Range(0, 1_000_000)] = 0
-    """Most concurrent write streams of a namespace, most queries, and most follower calls, counted
-    separately; further ones are refused with ``limit``."""
+    """Maximum number of concurrent write streams of a namespace, and of its queries and its
+    follower calls, counted separately; further ones are refused with ``limit``."""
     namespaces: dict[str, NamespaceQuota] = {}
     """Overrides for single namespaces: a section ``[quotas."acme"]`` with, for example,
     ``bytes_per_s = "10MiB"``."""
@@ -496,10 +496,10 @@ class TracingSettings(_Section, frozen=True, kw_only=True):
     """Share of batches, queries, other calls and flushes to trace: ``0.01`` or ``1%``. A caller's
     ``traceparent`` overrides it."""
     max_asked_per_s: Annotated[int, Range(0, 1_000_000)] = 100
-    """Most batches and calls per second traced at the caller's request; beyond it,
+    """Maximum number of batches and calls per second traced at the caller's request; beyond it,
     ``tracing.sample`` applies."""
     queue_spans: Annotated[int, Range(64, 1_000_000)] = 8192
-    """Most spans waiting for the receiver; more are dropped."""
+    """Maximum number of spans waiting for the receiver; more are dropped."""
 
 
 class Settings(_Section, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ _LISTS = {
 }
 _MAX_DEPTH = 32
 _MAX_DIGITS = 38
-"""Most digits of a decimal that Parquet readers such as Spark support."""
+"""The most digits of a decimal that Parquet readers such as Spark support."""
 # Java's offsets, and so Spark's, end at 18 hours. Python does not parse "+0100".
 _OFFSET = re.compile(r"[+-](0\d|1[0-7]):[0-5]\d|[+-]18:00")
 _REMEDIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (

@@ -159,7 +159,7 @@ def metrics_tables() -> str:
         ("Of every process", _metric_table(process)),
         ("Of a follower", _metric_table(follower)),
         ("Of a controller", _metric_table(controller_metrics())),
-        ("Labels", table(("label", "says", "values"), labels) + ORIGIN_TABLES),
+        ("Labels", table(("label", "meaning", "values"), labels) + ORIGIN_TABLES),
     ]
     return "\n".join(f"## {heading}\n\n{text}" for heading, text in parts)
 

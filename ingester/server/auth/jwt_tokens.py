@@ -46,7 +46,7 @@ MAX_AGE_S = 600.0
 """The set is loaded again after this time, so that a withdrawn key becomes unknown."""
 LEEWAY_S = 10.0
 MAX_KNOWN_TOKENS = 4096
-"""Most tokens whose signature is not checked again with each call."""
+"""The most tokens whose signature is not checked again with each call."""
 
 
 class JwksUnreachable(Exception):
