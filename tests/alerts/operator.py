@@ -47,7 +47,7 @@ class Operator:
         ports = dict(zip(SHOWN_PORTS, map(_port, (daemon.flight, daemon.http)), strict=True))
         self._shell = Shell(home, ports, places, {"SITE": str(unit)})
         self._shell.run_text(MACHINE.read_text())
-        kind = "With TLS and tokens" if site.secured is not None else "Without them"
+        kind = "With TLS and tokens" if site.secured is not None else "Without TLS and tokens"
         self._act([each for each in acts(page, FIRST) if each.cause in (None, kind)], FIRST)
 
     def __enter__(self) -> Operator:
