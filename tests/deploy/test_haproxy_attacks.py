@@ -150,8 +150,10 @@ def test_all_addresses_together_have_a_bound_and_room_is_made_by_timeouts(proxy:
 
 def test_new_connections_of_one_address_are_bounded_in_a_time(proxy: Proxy) -> None:
     with others_write(proxy):
-        refused = 0
-        for _ in range(300):
+        refused = tried = 0
+        # More attempts on a slow machine, where fewer fall into the proxy's window of time.
+        while refused <= 50 and tried < 3000:
+            tried += 1
             with suppress(ConnectionError), connected(proxy, proxy.flight) as opened:
                 refused += is_closed(opened, 0.002)
         assert refused > 50

@@ -133,8 +133,7 @@ def test_a_compressed_buffer_that_claims_another_size_does_not_decode(
     messages = [schema, (header, body.replace(number(8_000), number(claim), 1))]
     answered = attacked.put(messages)
     assert answered.status == INVALID_ARGUMENT
-    expected = "does not decode" if claim < 0 else f"{claim} B or more once it is decompressed"
-    assert expected in answered.message
+    assert "does not decode" in answered.message
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_the_version_that_counts_is_read_and_others_by_their_number(
 def test_a_version_that_is_not_kept_is_refused_by_its_number(
     spark: SparkSession, url: str, switched: TableKey
 ) -> None:
-    told = "has no table version 3: there are 1, 2"
+    told = "has no table version 3; existing versions: 1, 2"
     with pytest.raises(TableVersionNotKept, match=told):
         read_table(spark, url, *switched, table_version=3)
     with pytest.raises(AnalysisException, match=told):
@@ -80,7 +80,7 @@ def test_a_version_that_is_not_kept_is_refused_by_its_number(
     with pytest.raises(RequestRefused, match="option table_version: '0'"):
         SourceOptions.read(source(url, switched, table_version=0)).manifest()
     give_up_version(open_store(url), *switched, 1)
-    with pytest.raises(TableVersionNotKept, match="has no table version 1: there are 2"):
+    with pytest.raises(TableVersionNotKept, match="has no table version 1; existing versions: 2"):
         read_table(spark, url, *switched, table_version=1)
 
 

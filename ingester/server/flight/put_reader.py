@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.errors import BadRequest, MemoryFull, limit_facts
+from ingester.errors import BadRequest, limit_facts
 from ingester.schema.limits import ShapeLimits, check_schema
 from ingester.write.metadata import (
     NO_METADATA,
@@ -25,8 +25,6 @@ from ingester.write.metadata import (
     SharedStates,
     parse_metadata,
 )
-
-RETRY_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ def schema_of(
 def next_chunk(reader: Any) -> Any:
     """Return the next message, None at the end. ``BadRequest`` if it does not decode.
 
-    ``MemoryFull`` if the allocator has no memory for it.
+    That includes a batch that claims more bytes than can be allocated: no retry would help.
     """
     try:
         return reader.read_chunk()
@@ -84,12 +82,7 @@ def next_chunk(reader: Any) -> Any:
         return None
     except fl.FlightError:
         raise
-    except MemoryError as exc:
-        raise MemoryFull(
-            f"memory: a batch of the stream could not be decoded: {exc}; send smaller batches",
-            retry_after_s=RETRY_S,
-        ) from exc
-    except (pa.ArrowException, OSError) as exc:
+    except (pa.ArrowException, OSError, MemoryError) as exc:
         raise BadRequest(f"a batch of the stream does not decode: {exc}") from exc
 
 
