@@ -140,7 +140,12 @@ MEMBERS = [
         "logged",
         [
             Phase(
-                [*_table("logged"), "ALTER TABLE logged SET UNLOGGED"],
+                # One transaction: the replicator must not publish the table in between.
+                [
+                    "; ".join(
+                        ["BEGIN", *_table("logged"), "ALTER TABLE logged SET UNLOGGED", "COMMIT"]
+                    )
+                ],
                 {"public.logged": "(?i)unlogged"},
             ),
             Phase(["ALTER TABLE logged SET LOGGED"], _equal("public.logged")),
