@@ -121,7 +121,7 @@ image: ## The container (PYTHON_IMAGE=python:3.12-slim@sha256:…; BUILDER=docke
 docs: setup ## Settings, error codes and metrics from the code into their pages
 	@$(PY) -m tests.readme.generated
 
-# Through the Go registry; another: make manifests KUSTOMIZE="kubectl kustomize"
+# Built with Go; another binary: make manifests KUSTOMIZE=/path/to/kustomize
 KUSTOMIZE ?= go run sigs.k8s.io/kustomize/kustomize/v5@v5.6.0
 .PHONY: manifests
 manifests: setup ## Render the overlays of deploy/kubernetes (needs Go or kustomize)
