@@ -119,7 +119,7 @@ def test_a_schema_is_refused_for_now_while_the_store_is_away(tmp_path: Path) -> 
                 ) as refused:
                     call()
                 assert refused.value.code == "store"
-                assert "origin 'o' came is asked of the object store" in str(refused.value)
+                assert "the progress of origin 'o' is read from" in str(refused.value)
         command = ("write", "ns", "new", "a.csv", "--endpoint", daemon.flight)
         failed = run_command(*command, "--retry-for", "0s", cwd=tmp_path)
         check_refused(failed, 4, "the object store cannot be reached")

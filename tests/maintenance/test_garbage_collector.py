@@ -138,5 +138,5 @@ def test_versions_of_a_table_that_will_not_count_again_go(tmp_path: Path) -> Non
         kept = [each.version for each in list_versions(store, *TABLE) if each.kept]
         assert kept == [2, 3]
         assert rows(client, TABLE) == rows(client, TABLE, table_version=2) == list(range(10))
-        with pytest.raises(pa.ArrowInvalid, match="no table version 1: there are 2, 3"):
+        with pytest.raises(pa.ArrowInvalid, match="no table version 1; existing versions: 2, 3"):
             rows(client, TABLE, table_version=1)
