@@ -348,13 +348,14 @@ class Metrics:
             registry=self._registry,
         )
         self._namespaces: set[str] = set()
-        limits = Counter(
+        self._limits = Counter(
             "ingester_limit_refused",
             "Requests refused by a limit of the settings",
             ("limit",),
             registry=self._registry,
         )
-        self._limits = {name: limits.labels(name) for name in LIMITS}
+        for name in LIMITS:
+            self._limits.labels(name)  # exported from the start, at 0
         left = "Clients that disconnected before their last answer"
         self.client_gone = counter("clients_gone", left).inc
         first = "Time from a query's ticket to its first batch"
@@ -396,8 +397,8 @@ class Metrics:
         self._quota_refusals.labels(namespace, quota).inc()
 
     def limit_refused(self, limit: str) -> None:
-        """Count a refusal by a limit; ``limit`` is its name in ``LIMITS``."""
-        self._limits[limit].inc()
+        """Count a refusal by a limit; ``limit`` is the setting's name without its section."""
+        self._limits.labels(limit).inc()
 
     def group_synced(self, operations: int, nbytes: int, sync_s: float) -> None:
         """Count a group commit."""
