@@ -69,7 +69,6 @@ from .retry import NEVER, RetryPolicy
 from .streams import QueryStream
 from .sync_stream import SyncAnswer, SyncColumn, SyncStream
 from .wire import (
-    Answer,
     BatchSource,
     Filter,
     OriginState,
@@ -78,6 +77,7 @@ from .wire import (
     SnapshotInfo,
     TableDescription,
     TableSummary,
+    WriteAnswer,
     WriteResult,
 )
 from .writer import Writer
@@ -86,7 +86,6 @@ __all__ = [
     "DEFAULT_ENDPOINT",
     "NEVER",
     "Ack",
-    "Answer",
     "BatchSource",
     "Checkpoint",
     "Client",
@@ -121,6 +120,7 @@ __all__ = [
     "Unimplemented",
     "UnknownOutcome",
     "Unreachable",
+    "WriteAnswer",
     "WriteResult",
     "Writer",
 ]

@@ -10,7 +10,7 @@ import msgspec
 
 from . import lifetime
 from .errors import ClientError, InvalidRequest
-from .wire import Answer
+from .wire import WriteAnswer
 
 
 class Ack:
@@ -23,7 +23,7 @@ class Ack:
 
     def __init__(self, watch: Callable[[], float]) -> None:
         """``watch`` gives up on a silent daemon and returns the seconds until its next call."""
-        self._answer: Answer | None = None
+        self._answer: WriteAnswer | None = None
         self._error: ClientError | None = None
         # Created by the first thread that waits; most acknowledgements are never awaited.
         self._event: threading.Event | None = None
@@ -35,7 +35,7 @@ class Ack:
         """Whether the answer or the error has arrived."""
         return self._answer is not None or self._error is not None
 
-    def result(self, timeout_s: float | None = None) -> Answer:
+    def result(self, timeout_s: float | None = None) -> WriteAnswer:
         """Wait for the answer: the batch is on disk and visible.
 
         Raises:
@@ -72,10 +72,10 @@ class Ack:
             assert event is not None
             event.wait(wait_s)
 
-    def __await__(self) -> Generator[Any, None, Answer]:
+    def __await__(self) -> Generator[Any, None, WriteAnswer]:
         return self._awaited().__await__()
 
-    async def _awaited(self) -> Answer:
+    async def _awaited(self) -> WriteAnswer:
         """Await the result in asyncio without blocking a thread."""
         import asyncio  # slow to import, and not needed by threads
 
@@ -111,7 +111,7 @@ class Ack:
                     return
         callback(self)
 
-    def settle(self, answer: Answer | None, error: ClientError | None) -> None:
+    def settle(self, answer: WriteAnswer | None, error: ClientError | None) -> None:
         """Set the outcome and wake waiting threads. The writer calls :meth:`tell` afterwards."""
         with self._lock:
             self._answer, self._error = answer, error

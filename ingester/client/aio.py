@@ -22,7 +22,7 @@ from .awaiting import (
     AsyncWriter,
     AwaitedClient,
 )
-from .wire import Answer
+from .wire import WriteAnswer
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class AsyncioLoop:
         async with self._limits.setdefault(loop, asyncio.Semaphore(MAX_THREADS)):
             return await _threaded(loop, call)
 
-    async def result(self, ack: Ack) -> Answer:
+    async def result(self, ack: Ack) -> WriteAnswer:
         """Await the answer without blocking a thread."""
         return await ack
 

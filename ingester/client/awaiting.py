@@ -24,7 +24,7 @@ from .inputs import Data
 from .retry import RetryPolicy
 from .streams import QueryStream
 from .sync_stream import SyncStream
-from .wire import Answer, BatchSource, SnapshotInfo, WriteResult
+from .wire import BatchSource, SnapshotInfo, WriteAnswer, WriteResult
 from .writer import Writer
 
 C = TypeVar("C")
@@ -39,7 +39,7 @@ class Loop(Protocol):
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Run ``call`` in a thread, which is left behind when cancelled; its result."""
 
-    async def result(self, ack: Ack) -> Answer:
+    async def result(self, ack: Ack) -> WriteAnswer:
         """Await the answer without blocking a thread. Raises as :meth:`Ack.result`."""
 
     async def pause(self) -> None:
@@ -93,13 +93,13 @@ class AsyncAck(Awaited[Ack]):
         """Whether the answer or the error has arrived."""
         return self._blocking.done()
 
-    async def wait(self) -> Answer:
+    async def wait(self) -> WriteAnswer:
         """Wait for the answer: the batch is on disk and visible. Raises as :meth:`Ack.result`."""
         answer = await self._loop.result(self._blocking)
         await self._loop.pause()
         return answer
 
-    def __await__(self) -> Generator[Any, None, Answer]:
+    def __await__(self) -> Generator[Any, None, WriteAnswer]:
         return self.wait().__await__()
 
 

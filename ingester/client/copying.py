@@ -32,7 +32,7 @@ from .errors import (
 from .inputs import TABLE_BATCH_BYTES, Data, batches_of
 from .retry import is_retryable
 from .streams import PutStream
-from .wire import Answer, encode
+from .wire import WriteAnswer, encode
 
 UNANSWERED_BYTES, UNANSWERED = 64 << 20, 64
 """The most unanswered bytes and batches."""
@@ -62,7 +62,7 @@ class TableCopy:
         self._primary_key = list(primary_key)
         self._schema = schema
         self._stream: PutStream | None = None
-        self._answers: Iterator[Answer] = iter(())
+        self._answers: Iterator[WriteAnswer] = iter(())
         self._unanswered: deque[int] = deque()
         self._over = False
 

@@ -42,12 +42,12 @@ from .errors import (
     Unreachable,
 )
 from .retry import RetryState, is_retryable
-from .wire import Answer, OriginState, WriteResult
+from .wire import OriginState, WriteAnswer, WriteResult
 
 LATE_S = 10.0
 """How long after an answer on a newer stream an abandoned stream may still be served: both have
 waited for the same daemon."""
-UNREAD = Answer(accepted=True)
+UNREAD = WriteAnswer(accepted=True)
 """The assumed answer in place of a lost one."""
 
 
@@ -366,7 +366,7 @@ class Delivery:
         sent_at = self.window.oldest_sent_at()
         return None if sent_at is None else now - max(sent_at, self._heard_at)
 
-    def answered(self, answer: Answer, now: float) -> Settled | None:
+    def answered(self, answer: WriteAnswer, now: float) -> Settled | None:
         """The batch that ``answer`` belongs to; None if none was sent.
 
         A refused batch is not counted; the caller then calls :meth:`fail` with its error.
@@ -395,10 +395,10 @@ class Delivery:
     def answered_up_to(self, position: int) -> list[Pending]:
         """Remove the unanswered batches that the daemon has, up to its ``position``."""
         gone = self.window.answered_up_to(position)
-        self._count_all(gone, Answer(accepted=True, memory_sequence=position))
+        self._count_all(gone, WriteAnswer(accepted=True, memory_sequence=position))
         return gone
 
-    def _count_all(self, gone: list[Pending], answer: Answer) -> None:
+    def _count_all(self, gone: list[Pending], answer: WriteAnswer) -> None:
         if gone:
             self._retry.progressed()
         for pending in gone:
@@ -456,7 +456,7 @@ class Delivery:
         self.failure = error
         return [pending for pending in self.window.drain() if not pending.acknowledged]
 
-    def _refusal(self, answer: Answer, pending: Pending) -> ClientError | None:
+    def _refusal(self, answer: WriteAnswer, pending: Pending) -> ClientError | None:
         if not answer.accepted:
             return Unavailable("the daemon did not accept the batch")
         sent_once = pending.times_sent == 1
@@ -467,7 +467,7 @@ class Delivery:
             )
         return None
 
-    def _count(self, answer: Answer, pending: Pending) -> None:
+    def _count(self, answer: WriteAnswer, pending: Pending) -> None:
         total = self.total
         self.total = WriteResult(
             rows=total.rows + pending.batch.num_rows,

@@ -43,7 +43,7 @@ from .errors import (
 from .route import Route
 from .streams import PutStream
 from .undurable import UndurableBatches
-from .wire import Answer, WriteResult
+from .wire import WriteAnswer, WriteResult
 
 LOOK_AGAIN_S = 0.5
 """The first interval of checking batches that were left at other daemons; it grows."""
@@ -365,7 +365,7 @@ class BatchSender:
         for each in pending:
             again, each.acknowledged = each.acknowledged, True
             if not again:
-                self._settle(each, Answer(accepted=True, memory_sequence=position), None)
+                self._settle(each, WriteAnswer(accepted=True, memory_sequence=position), None)
         self._note_arrived()
         self._room.notify_all()
         if not len(self._window):
@@ -375,7 +375,9 @@ class BatchSender:
         if (undurable := self._route.undurable) is not None and not self._window.sends_again:
             undurable.arrived()
 
-    def _settle(self, pending: Pending, answer: Answer | None, error: ClientError | None) -> None:
+    def _settle(
+        self, pending: Pending, answer: WriteAnswer | None, error: ClientError | None
+    ) -> None:
         pending.ack.settle(answer, error)
         self._settled.append(pending)
 
@@ -582,7 +584,7 @@ class BatchSender:
                 stream.ended = True
                 self._work.notify_all()
 
-    def _answered(self, answer: Answer, generation: int) -> None:
+    def _answered(self, answer: WriteAnswer, generation: int) -> None:
         with self._lock:
             if generation != self._generation:
                 return

@@ -25,7 +25,7 @@ from .credentials import Credentials
 from .delivery import Pending
 from .errors import ClientError, InvalidRequest, Unauthenticated, Unreachable, from_arrow
 from .tracing import NO_SPAN, CallSpan
-from .wire import Answer, BatchSource, SentMetadata, SnapshotInfo, encode, snapshot_info
+from .wire import BatchSource, SentMetadata, SnapshotInfo, WriteAnswer, encode, snapshot_info
 
 
 class ReadState(enum.Enum):
@@ -93,7 +93,7 @@ class PutStream:
         """Send a batch without metadata. Blocks while the daemon does not read."""
         self._writer.write_batch(batch)
 
-    def answers(self) -> Iterator[Answer]:
+    def answers(self) -> Iterator[WriteAnswer]:
         """The answers as they arrive, until the stream ends for any reason."""
         while True:
             try:
@@ -103,7 +103,7 @@ class PutStream:
             if not raw:  # the end, or the empty answer that announces it to a waiting client
                 return
             self.answered += 1
-            answer = msgspec.json.decode(raw.to_pybytes(), type=Answer)
+            answer = msgspec.json.decode(raw.to_pybytes(), type=WriteAnswer)
             self._traces = self._traces or answer.traces
             yield answer
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from .connection import Connection
 from .errors import ClientError, InvalidRequest, Restarted, Unavailable
 from .retry import RetryPolicy, RetryState
-from .wire import Answer, encode, given
+from .wire import WriteAnswer, encode, given
 
 
 class SyncColumn(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class SyncColumn(msgspec.Struct, frozen=True):
     name: str
 
 
-class SyncAnswer(Answer, frozen=True):
+class SyncAnswer(WriteAnswer, frozen=True):
     """The answer to a message; ``code`` and the later fields are set if it is refused for now."""
 
     code: str = ""

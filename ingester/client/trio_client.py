@@ -20,7 +20,7 @@ from .awaiting import (
     AwaitedClient,
 )
 from .errors import ClientError
-from .wire import Answer
+from .wire import WriteAnswer
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class TrioLoop:
         lifetime.check()
         return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
 
-    async def result(self, ack: Ack) -> Answer:
+    async def result(self, ack: Ack) -> WriteAnswer:
         """Await the answer without blocking a thread."""
         answered = trio.Event()
         token = trio.lowlevel.current_trio_token()

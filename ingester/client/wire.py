@@ -35,7 +35,7 @@ class SentMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     traceparent: str | None = None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class WriteAnswer(msgspec.Struct, frozen=True):
     """The daemon's answer to one batch: it is on disk and visible.
 
     ``sequence`` and ``epoch`` are the daemon's own. ``memory_sequence`` is the origin's last

@@ -3,7 +3,6 @@
 import pytest
 
 from ingester.client import (
-    Answer,
     ClientError,
     InvalidRequest,
     OriginClash,
@@ -12,6 +11,7 @@ from ingester.client import (
     Unavailable,
     UnknownOutcome,
     Unreachable,
+    WriteAnswer,
     WriteResult,
 )
 from ingester.client.ack import Ack
@@ -37,10 +37,10 @@ def test_a_lost_stream_is_sent_again_from_its_oldest_unanswered_batch() -> None:
     append(one, 3)
     one.window.take(0.0)
     one.window.take(0.0)
-    one.answered(Answer(True, memory_sequence=1), 0.5)
+    one.answered(WriteAnswer(True, memory_sequence=1), 0.5)
     assert one.lost(Unreachable("gone"), 1.0) == 1.0
     assert [one.window.take(2.0).sequence for _ in range(2)] == [2, 3]
-    settled = one.answered(Answer(True, duplicate=True, memory_sequence=2), 2.5)
+    settled = one.answered(WriteAnswer(True, duplicate=True, memory_sequence=2), 2.5)
     assert settled is not None
     assert (settled.pending.sequence, settled.error) == (2, None)
     assert one.total == WriteResult(rows=2, batches=2, duplicates=1, memory_sequence=2)
@@ -54,7 +54,7 @@ def test_progress_makes_the_next_delay_short_again_and_the_policy_ends_it() -> N
         one.window.take(now)
         delays.append(one.lost(Unreachable("gone"), now))
     one.window.take(7.0)
-    one.answered(Answer(True), 7.0)
+    one.answered(WriteAnswer(True), 7.0)
     gone = Unreachable("gone")
     assert [*delays, one.lost(gone, 7.0)] == [1.0, 2.0, 4.0, 1.0]
     assert one.lost(gone, 17.0) is gone
@@ -146,7 +146,7 @@ def test_a_duplicate_is_someone_elses_only_where_we_sent_it_once_and_chose_its_s
     for _ in range(times):
         one.window.rewind()
         one.window.take(0.0)
-    settled = one.answered(Answer(True, duplicate=True), 0.0)
+    settled = one.answered(WriteAnswer(True, duplicate=True), 0.0)
     assert settled is not None
     assert type(settled.error) is expected
     assert one.total.batches == (expected is type(None))
@@ -161,7 +161,7 @@ def test_superseded_is_an_older_call_of_our_own_only_soon_after_one_was_given_up
     one.lost(TimedOut("silent"), 1.0)
     for now in (50.0, 59.0):  # a daemon stands still for long and then serves both calls
         one.window.take(now)
-        one.answered(Answer(True), 50.0)
+        one.answered(WriteAnswer(True), 50.0)
         assert one.lost(taken, now) == 1.0
     one.window.take(60.0)
     assert one.lost(taken, 60.0) is taken
@@ -182,8 +182,8 @@ def test_silence_counts_from_the_later_of_sending_and_hearing() -> None:
     one.window.take(10.0)
     one.window.take(11.0)
     assert one.owed_s(15.0) == 5.0
-    one.answered(Answer(True), 14.0)
+    one.answered(WriteAnswer(True), 14.0)
     assert one.owed_s(15.0) == 1.0
-    one.answered(Answer(True), 15.0)
+    one.answered(WriteAnswer(True), 15.0)
     assert one.owed_s(99.0) is None
-    assert one.answered(Answer(True), 99.0) is None
+    assert one.answered(WriteAnswer(True), 99.0) is None

@@ -10,11 +10,11 @@ from pyarrow import flight
 
 from ingester.client import (
     Ack,
-    Answer,
     Client,
     ClientError,
     InvalidRequest,
     UnknownOutcome,
+    WriteAnswer,
     connection,
 )
 from ingester.client.connection import Connection
@@ -43,7 +43,7 @@ class BrokenStream(PutStream):
         self._may_fail("send")
         super().send(pending)
 
-    def answers(self) -> Iterator[Answer]:
+    def answers(self) -> Iterator[WriteAnswer]:
         self._may_fail("answers")
         yield from super().answers()
 

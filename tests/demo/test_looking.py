@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingester.client import Ack, Answer, Client
+from ingester.client import Ack, Client, WriteAnswer
 from ingester.demo.source import flights_file, read_flights
 from ingester.demo.streaming import NAMESPACE, Meter, WritesNotSeen, look
 from tests.drivers.daemon import Daemon
@@ -36,7 +36,7 @@ def acknowledged(ack: Ack, *batches: pa.RecordBatch) -> Meter:
 @pytest.fixture
 def ack() -> Ack:
     settled = Ack(lambda: 30.0)
-    settled.settle(Answer(accepted=True), None)
+    settled.settle(WriteAnswer(accepted=True), None)
     return settled
 
 
