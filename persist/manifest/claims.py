@@ -1,9 +1,9 @@
 """Epochs: each start of an ingester claims one that is higher than all before.
 
 A claim is an object that only one process can create, so no epoch is given out twice
-(tests/persist/manifest/test_around.py). Epochs may have gaps: a claim whose answer was lost is
-never used. A daemon that claims with ``tells_stop`` records here when it has stopped with all its
-rows in files; without that record, its log may hold rows that exist nowhere else.
+(tests/persist/manifest/test_claims_and_catalog.py). Epochs may have gaps: a claim whose answer was
+lost is never used. A daemon that claims with ``tells_stop`` records here when it has stopped with
+all its rows in files; without that record, its log may hold rows that exist nowhere else.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def test_the_ceiling_doubles_up_to_the_cap() -> None:
 
 
 @given(st.integers())
-def test_a_wait_lies_anywhere_below_its_ceiling(seed: int) -> None:
+def test_a_wait_never_exceeds_its_ceiling(seed: int) -> None:
     ceilings, drawn = Backoff(1.0, 30.0, Highest()), Backoff(1.0, 30.0, Random(seed))
     for _ in range(100):
         assert 0 <= drawn.next_s() <= ceilings.next_s()

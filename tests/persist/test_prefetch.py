@@ -14,11 +14,11 @@ from persist.prefetch import one_ahead, two_at_once
 
 
 @given(st.lists(st.none() | st.integers()))
-def test_the_items_come_as_they_are_made(items: list[int | None]) -> None:
+def test_items_come_in_the_order_they_are_made(items: list[int | None]) -> None:
     assert list(one_ahead(iter(items))) == items
 
 
-def test_the_next_one_is_made_meanwhile_and_only_that_one() -> None:
+def test_exactly_one_item_is_made_ahead() -> None:
     begun: list[int] = []
     asked_for = [threading.Event() for _ in range(5)]
 
@@ -70,7 +70,7 @@ def test_two_jobs_are_done_at_once_and_come_in_order() -> None:
     assert list(two_at_once(iter(()))) == []
 
 
-def test_no_more_than_two_are_begun_or_held() -> None:
+def test_at_most_two_jobs_are_started_or_held() -> None:
     begun: list[int] = []
 
     def job(number: int) -> int:

@@ -22,7 +22,7 @@ from wal import LogFull, LogSettings
 
 
 @asynccontextmanager
-async def left_to_be_told(
+async def groups_to_report(
     directory: Path, *, at_once_s: float | None = None, **more: Any
 ) -> AsyncIterator[tuple[Running, Stored]]:
     """A log whose loop looks for new groups only once an hour, unless it is told.
@@ -42,7 +42,7 @@ async def left_to_be_told(
 
 @in_trio
 async def test_the_writing_thread_says_when_the_loop_may_apply_its_group(tmp_path: Path) -> None:
-    async with left_to_be_told(tmp_path) as (state, stored):
+    async with groups_to_report(tmp_path) as (state, stored):
         first, second = operation(b"one"), operation(b"two")
         first.on_stored, first.on_done = stored.note, state.answers.note
         await in_a_thread(partial(state.log.append, first))
@@ -62,7 +62,7 @@ async def test_the_writing_thread_says_when_the_loop_may_apply_its_group(tmp_pat
 @in_trio
 async def test_groups_are_applied_together_or_when_a_reader_waits(tmp_path: Path) -> None:
     large_enough = LogSettings(segment_bytes=64 << 20)
-    async with left_to_be_told(tmp_path, at_once_s=0.0, settings=large_enough) as (state, stored):
+    async with groups_to_report(tmp_path, at_once_s=0.0, settings=large_enough) as (state, stored):
         entries = [operation(b"small") for _ in range(40)]
         for entry in entries:
             entry.on_stored, entry.on_done = stored.note, state.answers.note
@@ -99,8 +99,8 @@ async def test_groups_are_applied_together_or_when_a_reader_waits(tmp_path: Path
 
 
 @in_trio
-async def test_after_a_reader_had_to_wait_the_loop_is_told_of_each_group(tmp_path: Path) -> None:
-    async with left_to_be_told(tmp_path, at_once_s=3600.0) as (state, stored):
+async def test_after_a_reader_waited_the_loop_is_notified_of_each_group(tmp_path: Path) -> None:
+    async with groups_to_report(tmp_path, at_once_s=3600.0) as (state, stored):
         entries = [operation(b"small") for _ in range(3)]
         for number, entry in enumerate(entries):
             entry.on_stored, entry.on_done = stored.note, state.answers.note
@@ -113,7 +113,7 @@ async def test_after_a_reader_had_to_wait_the_loop_is_told_of_each_group(tmp_pat
 
 @in_trio
 async def test_the_loop_checks_for_groups_until_none_arrive(tmp_path: Path) -> None:
-    async with left_to_be_told(tmp_path) as (state, stored):
+    async with groups_to_report(tmp_path) as (state, stored):
         for number in range(3):
             first, second = operation(b"one"), operation(b"two")
             for entry in (first, second):
@@ -138,7 +138,7 @@ async def test_a_group_that_no_thread_reports_is_applied(tmp_path: Path) -> None
 @in_trio
 async def test_a_cancelled_run_applies_unreported_groups(tmp_path: Path) -> None:
     with trio.fail_after(20):
-        async with left_to_be_told(tmp_path, clean=False) as (state, stored):
+        async with groups_to_report(tmp_path, clean=False) as (state, stored):
             entry = operation(b"one")
             entry.on_stored, entry.on_done = stored.note, state.answers.note
             await in_a_thread(partial(state.log.append, entry))
@@ -147,9 +147,9 @@ async def test_a_cancelled_run_applies_unreported_groups(tmp_path: Path) -> None
 
 
 @in_trio
-async def test_a_group_that_is_refused_is_answered_at_once(tmp_path: Path) -> None:
+async def test_a_refused_group_is_answered_at_once(tmp_path: Path) -> None:
     disk = HeldDisk()
-    async with left_to_be_told(tmp_path, disk=disk) as (state, stored):
+    async with groups_to_report(tmp_path, disk=disk) as (state, stored):
         entry = operation(b"one")
         entry.on_stored, entry.on_done = stored.note, state.answers.note
 

@@ -107,7 +107,7 @@ def test_each_caller_extends_the_wait() -> None:
     group.arrive(1, 2, 3)
     group.go()
     # Each pause is shorter than the wait and their sum is longer, by the clock of the condition.
-    assert group.waiting(lambda: come_slowly(group, every_s=0.8)) > 2.0
+    assert group.waiting(lambda: arrive_slowly(group, every_s=0.8)) > 2.0
     assert not group.delay.failed
 
 
@@ -116,11 +116,11 @@ def test_the_whole_wait_is_short() -> None:
     group.delay.most_s = 0.15
     group.arrive(1, 2, 3)
     group.go()
-    group.waiting(lambda: come_slowly(group, every_s=0.1))
+    group.waiting(lambda: arrive_slowly(group, every_s=0.1))
     assert group.delay.failed
 
 
-def come_slowly(group: DelayedGroup, every_s: float) -> None:
+def arrive_slowly(group: DelayedGroup, every_s: float) -> None:
     for caller in (1, 2, 3):
         time.sleep(every_s)
         group.arrive(caller)
@@ -139,11 +139,11 @@ def test_callers_that_do_not_return_are_waited_for_less_and_less_often() -> None
     assert waits < 20
     assert group.delay.backoff == MAX_SKIPPED
     # Callers that return soon reset the backoff.
-    waits_that_end_well(group, 2 * MAX_SKIPPED)
+    successful_waits(group, 2 * MAX_SKIPPED)
     assert group.delay.backoff == 0
 
 
-def test_one_failed_wait_has_no_consequence() -> None:
+def test_a_single_failed_wait_changes_nothing() -> None:
     group = DelayedGroup()
     for _ in range(50):
         group.delay.wait_s = 0.0
@@ -152,12 +152,12 @@ def test_one_failed_wait_has_no_consequence() -> None:
         group.go()
         group.wait()
         assert group.delay.failed
-        waits_that_end_well(group, 1)
+        successful_waits(group, 1)
         assert not group.delay.failed
     assert group.delay.skips == 0
 
 
-def waits_that_end_well(group: DelayedGroup, times: int) -> None:
+def successful_waits(group: DelayedGroup, times: int) -> None:
     group.delay.wait_s = PATIENCE_S
     for _ in range(times):
         group.go()

@@ -128,7 +128,7 @@ def test_a_crash_at_any_disk_call_keeps_every_acknowledged_record_once(
 
 @settings(max_examples=150)
 @given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 2**32))
-def test_a_crash_during_deletion_leaves_every_segment_from_one_on(
+def test_a_crash_during_deletion_leaves_a_suffix_of_the_segments(
     calls: int, keep_from: int, seed: int
 ) -> None:
     disk = CrashDisk()
@@ -160,7 +160,7 @@ def test_a_crash_during_deletion_leaves_every_segment_from_one_on(
     assert not [name for name in disk.contents() if name.endswith(".tmp")]
 
 
-def test_the_disk_under_these_tests_does_lose_what_is_not_synced() -> None:
+def test_the_simulated_disk_loses_unsynced_data() -> None:
     disk = CrashDisk()
     fd = disk.open(FOLDER / "a", "create")
     disk.pwritev(fd, [b"x" * 4096], 0)

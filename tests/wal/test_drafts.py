@@ -159,7 +159,7 @@ async def test_drafts_pending_on_a_full_disk_are_refused(tmp_path: Path) -> None
 
 
 @in_trio
-async def test_drafts_that_are_being_made_when_the_log_ends_are_answered(tmp_path: Path) -> None:
+async def test_drafts_under_construction_at_the_end_of_the_log_are_answered(tmp_path: Path) -> None:
     making, go = threading.Event(), threading.Event()
 
     def slowly(drafts: list[Draft]) -> list[Entry]:

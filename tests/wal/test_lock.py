@@ -63,7 +63,7 @@ def test_a_lock_of_the_same_process_excludes_too_and_ends_with_its_block(tmp_pat
         pass
 
 
-def test_a_lock_file_with_nonsense_in_it_still_refuses(tmp_path: Path) -> None:
+def test_a_lock_file_with_invalid_content_still_excludes(tmp_path: Path) -> None:
     with hold(tmp_path) as process:
         (tmp_path / "LOCK").write_text("nonsense")
         with pytest.raises(DirectoryLocked, match="unknown process"), DirectoryLock(tmp_path):

@@ -336,7 +336,7 @@ class Counting(CrashDisk):
     st.lists(st.integers(20, 260), min_size=1, max_size=3),
     st.integers(0, 2**32),
 )
-def _crash_while_files_are_had_again(sizes: list[int], crashes: list[int], seed: int) -> None:
+def _crash_while_files_are_reused(sizes: list[int], crashes: list[int], seed: int) -> None:
     disk: CrashDisk = Counting()
     acknowledged: dict[int, bytes] = {}
     sent: set[bytes] = set()
@@ -360,5 +360,5 @@ def _crash_while_files_are_had_again(sizes: list[int], crashes: list[int], seed:
 
 def test_a_crash_at_any_disk_call_keeps_records_in_reused_files() -> None:
     had_again.clear()
-    _crash_while_files_are_had_again()
+    _crash_while_files_are_reused()
     assert len(had_again) > 50

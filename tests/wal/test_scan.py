@@ -61,7 +61,7 @@ def test_without_operations_the_last_sequence_is_before_the_first() -> None:
         (segment([(RecordKind.SEAL, 10, b"four")]), "a seal of 8 bytes", "4 bytes"),
     ],
 )
-def test_bytes_that_no_crash_leaves_are_damage_even_in_the_last_segment(
+def test_bytes_that_no_crash_can_leave_are_damage_even_in_the_last_segment(
     data: bytes, expected: str, found: str
 ) -> None:
     verdict = scan(BytesSource(data), NUMBER)

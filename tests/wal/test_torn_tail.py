@@ -127,7 +127,7 @@ def test_a_sealed_segment_has_no_torn_tail(tmp_path: Path) -> None:
 
 @settings(max_examples=25)
 @given(st.binary(max_size=2000), st.integers(0, 4000))
-def test_a_payload_that_holds_a_log_is_not_taken_for_one(junk: bytes, cut: int) -> None:
+def test_a_payload_that_contains_a_log_is_not_parsed_as_one(junk: bytes, cut: int) -> None:
     inner = killed_log()[: ends()[5]]
 
     async def write(folder: Path) -> None:

@@ -95,7 +95,7 @@ class Log:
             each.finish(error)
 
 
-class Yard:
+class Pipeline:
     def __init__(self) -> None:
         self.origins = Origins()
         self.log = Log(self.origins)
@@ -107,17 +107,17 @@ class Yard:
 class Stream:
     """One stream as :class:`ingester.write.stream.WriteStream` sees it; a refusal ends it."""
 
-    def __init__(self, yard: Yard, first: int) -> None:
+    def __init__(self, pipeline: Pipeline, first: int) -> None:
         self.next = first
         self.acknowledged: dict[int, bool] = {}
         self.refusal: BaseException | None = None
-        self._yard = yard
+        self._pipeline = pipeline
 
     def send(self) -> None:
         if self.refusal is not None:
             return
         sequence, self.next = self.next, self.next + 1
-        self._yard.dedup.submit(Told(operation(sequence), self._answered))
+        self._pipeline.dedup.submit(Told(operation(sequence), self._answered))
 
     def _answered(self, op: Operation, error: BaseException | None) -> None:
         assert op.origin_sequence is not None
@@ -128,96 +128,96 @@ class Stream:
 
 
 def test_a_repeat_waits_for_its_first_copy_and_is_a_duplicate_then() -> None:
-    yard = Yard()
-    first, second = Stream(yard, 1), Stream(yard, 1)
+    pipeline = Pipeline()
+    first, second = Stream(pipeline, 1), Stream(pipeline, 1)
     first.send()
     second.send()
     assert (first.acknowledged, second.acknowledged) == ({}, {})
-    assert yard.log.waiting == 1
-    yard.log.form(1)
-    yard.log.commit()
+    assert pipeline.log.waiting == 1
+    pipeline.log.form(1)
+    pipeline.log.commit()
     assert (first.acknowledged, second.acknowledged) == ({1: False}, {1: True})
-    assert yard.log.applied == [1]
+    assert pipeline.log.applied == [1]
 
 
 def test_a_repeat_takes_the_place_of_a_first_copy_that_was_refused() -> None:
-    yard = Yard()
-    first, second = Stream(yard, 1), Stream(yard, 1)
+    pipeline = Pipeline()
+    first, second = Stream(pipeline, 1), Stream(pipeline, 1)
     first.send()
     second.send()
-    yard.log.refuse()
+    pipeline.log.refuse()
     assert isinstance(first.refusal, DiskFull)
-    yard.log.form(1)
-    yard.log.commit()
-    assert (second.acknowledged, yard.log.applied) == ({1: False}, [1])
+    pipeline.log.form(1)
+    pipeline.log.commit()
+    assert (second.acknowledged, pipeline.log.applied) == ({1: False}, [1])
 
 
 def test_repeats_of_a_pipeline_refused_in_its_middle_go_in_in_their_order() -> None:
     """Writing a later sequence over the refused one would mark that as a duplicate and lose it."""
-    yard = Yard()
-    first, second = Stream(yard, 1), Stream(yard, 1)
+    pipeline = Pipeline()
+    first, second = Stream(pipeline, 1), Stream(pipeline, 1)
     for _ in range(3):
         first.send()
         second.send()
-    yard.log.form(1)
-    yard.log.refuse()
-    assert yard.log.applied == []
-    yard.log.form(10)
-    yard.log.commit()
-    assert yard.log.applied == [1, 2, 3]
+    pipeline.log.form(1)
+    pipeline.log.refuse()
+    assert pipeline.log.applied == []
+    pipeline.log.form(10)
+    pipeline.log.commit()
+    assert pipeline.log.applied == [1, 2, 3]
     assert second.acknowledged == {1: False, 2: False, 3: False}
 
 
 def test_nothing_of_a_stream_goes_in_over_what_was_refused_and_is_not_repeated() -> None:
-    yard = Yard()
-    older, newer = Stream(yard, 2), Stream(yard, 1)
+    pipeline = Pipeline()
+    older, newer = Stream(pipeline, 2), Stream(pipeline, 1)
     newer.send()  # sequence 1, its own
     older.send()  # sequence 2
     newer.send()  # sequence 2, waits for the older stream's copy
-    yard.log.refuse()
+    pipeline.log.refuse()
     assert isinstance(newer.refusal, DiskFull)
-    assert yard.log.waiting == 0
-    again = Stream(yard, 1)
+    assert pipeline.log.waiting == 0
+    again = Stream(pipeline, 1)
     again.send()
     again.send()
-    yard.log.form(2)
-    yard.log.commit()
-    assert yard.log.applied == [1, 2]
+    pipeline.log.form(2)
+    pipeline.log.commit()
+    assert pipeline.log.applied == [1, 2]
 
 
 def test_a_late_sequence_below_one_under_way_waits_for_that() -> None:
-    yard = Yard()
-    first, late = Stream(yard, 5), Stream(yard, 3)
+    pipeline = Pipeline()
+    first, late = Stream(pipeline, 5), Stream(pipeline, 3)
     first.send()
     late.send()
-    yard.log.form(1)
-    yard.log.commit()
-    assert (late.acknowledged, yard.log.applied) == ({3: True}, [5])
+    pipeline.log.form(1)
+    pipeline.log.commit()
+    assert (late.acknowledged, pipeline.log.applied) == ({3: True}, [5])
 
 
 def test_a_late_sequence_that_another_daemon_has_lost_is_written_after_the_one_under_way() -> None:
-    yard = Yard()
-    origin_table = yard.origins.table("o", TABLE)
+    pipeline = Pipeline()
+    origin_table = pipeline.origins.table("o", TABLE)
     from_ten = taken_over(fresh("o", ("other", 1)), ME, 10, None)
-    yard.origins.claim(origin_table, from_ten, ME)
-    newer = Stream(yard, 10)
+    pipeline.origins.claim(origin_table, from_ten, ME)
+    newer = Stream(pipeline, 10)
     newer.send()
-    yard.origins.claim(origin_table, taken_over(from_ten, ME, 5, None), ME)
-    again = Stream(yard, 5)
+    pipeline.origins.claim(origin_table, taken_over(from_ten, ME, 5, None), ME)
+    again = Stream(pipeline, 5)
     again.send()
-    yard.log.form(1)
-    yard.log.commit()
+    pipeline.log.form(1)
+    pipeline.log.commit()
     assert (newer.acknowledged, again.acknowledged) == ({10: False}, {})
-    yard.log.form(1)
-    yard.log.commit()
-    assert (again.acknowledged, yard.log.applied) == ({5: False}, [10, 5])
+    pipeline.log.form(1)
+    pipeline.log.commit()
+    assert (again.acknowledged, pipeline.log.applied) == ({5: False}, [10, 5])
 
 
 @given(st.data())
 def test_whatever_is_refused_each_sequence_goes_in_once_and_in_order(data: st.DataObject) -> None:
     """Several concurrent senders restart at their first unacknowledged sequence."""
-    yard = Yard()
-    streams = [Stream(yard, 1)]
+    pipeline = Pipeline()
+    streams = [Stream(pipeline, 1)]
     acknowledged: set[int] = set()
     for _ in range(data.draw(st.integers(1, 40))):
         match data.draw(st.sampled_from(["send", "send", "open", "form", "commit", "refuse"])):
@@ -227,28 +227,28 @@ def test_whatever_is_refused_each_sequence_goes_in_once_and_in_order(data: st.Da
                 for stream in streams:
                     acknowledged |= stream.acknowledged.keys()
                 first = next(n for n in range(1, 1000) if n not in acknowledged)
-                streams = [*streams[-1:], Stream(yard, first)]
+                streams = [*streams[-1:], Stream(pipeline, first)]
             case "form":
-                yard.log.form(data.draw(st.integers(1, 3)))
+                pipeline.log.form(data.draw(st.integers(1, 3)))
             case "commit":
-                yard.log.commit()
+                pipeline.log.commit()
             case "refuse":
-                yard.log.refuse()
-        assert yard.log.applied == list(range(1, len(yard.log.applied) + 1))
+                pipeline.log.refuse()
+        assert pipeline.log.applied == list(range(1, len(pipeline.log.applied) + 1))
         for stream in streams:
-            assert all(sequence in yard.log.applied for sequence in stream.acknowledged)
+            assert all(sequence in pipeline.log.applied for sequence in stream.acknowledged)
 
 
 @pytest.mark.parametrize("sequence", [0, 3, 9])
 def test_what_another_daemon_has_taken_below_is_refused_until_a_stream_begins_there(
     sequence: int,
 ) -> None:
-    yard = Yard()
-    origin_table = yard.origins.table("o", TABLE)
+    pipeline = Pipeline()
+    origin_table = pipeline.origins.table("o", TABLE)
     theirs = fresh("o", ("other", 4))
     origin_table.claim(taken_over(theirs, ME, 10, "now"), ME)
     told: list[BaseException | None] = []
-    yard.dedup.submit(Told(operation(sequence), lambda op, error: told.append(error)))
+    pipeline.dedup.submit(Told(operation(sequence), lambda op, error: told.append(error)))
     assert isinstance(told[0], OwnedElsewhere)
     assert not origin_table.owns(sequence)
     assert origin_table.owns(10)
@@ -257,12 +257,12 @@ def test_what_another_daemon_has_taken_below_is_refused_until_a_stream_begins_th
 
 
 def test_once_another_daemon_has_the_origin_its_writes_are_refused() -> None:
-    yard = Yard()
-    origin_table = yard.origins.table("o", TABLE)
+    pipeline = Pipeline()
+    origin_table = pipeline.origins.table("o", TABLE)
     origin_table.claim(fresh("o", ME), ME)
     origin_table.move(Event.LOSE)
     told: list[BaseException | None] = []
-    yard.dedup.submit(Told(operation(1), lambda op, error: told.append(error)))
+    pipeline.dedup.submit(Told(operation(1), lambda op, error: told.append(error)))
     assert isinstance(told[0], IngesterError)
     assert not isinstance(told[0], Superseded)
     assert "through another daemon" in str(told[0])

@@ -10,7 +10,7 @@ import trio.testing
 from persist.jobs import ByteBudget
 
 
-def test_jobs_together_never_hold_more_than_the_limit_unless_one_is_alone() -> None:
+def test_concurrent_jobs_never_exceed_the_limit_unless_one_runs_alone() -> None:
     async def run(seed: int) -> None:
         rng = random.Random(seed)
         budget, held, done = ByteBudget(100), list[int](), list[int]()

@@ -54,7 +54,7 @@ def test_tenants_that_always_have_items_get_equal_shares_by_cost(
                 assert got[one] - got[other] <= most[one] + most[other]
 
 
-def test_an_idle_tenant_saves_nothing_up() -> None:
+def test_an_idle_tenant_accumulates_no_credit() -> None:
     queue: FairQueue[str] = FairQueue()
     for _ in range(1_000):
         queue.put("busy", "busy", 10)

@@ -66,7 +66,7 @@ def test_jobs_of_a_key_run_in_order_and_one_at_a_time(
             assert numbers == [n for n, (wanted, _, _) in enumerate(todo) if wanted == key]
 
 
-def test_one_job_is_begun_while_another_is_finished_and_no_more() -> None:
+def test_one_job_starts_while_another_finishes_and_no_more() -> None:
     async def main() -> None:
         queue: PersistQueue[int, int] = PersistQueue(1)
         begun: list[int] = []
@@ -146,7 +146,7 @@ def test_bytes_of_a_job_count_until_it_is_done() -> None:
 
 
 @given(st.text(), st.integers(1, 64))
-def test_a_key_goes_to_one_of_the_workers_always_the_same(key: str, workers: int) -> None:
+def test_a_key_always_goes_to_the_same_worker(key: str, workers: int) -> None:
     key = key.encode(errors="replace").decode()
     worker = worker_for(key, workers)
     assert 0 <= worker < workers
@@ -154,7 +154,7 @@ def test_a_key_goes_to_one_of_the_workers_always_the_same(key: str, workers: int
 
 
 @given(st.text("abc", max_size=8), st.integers(1, 64))
-def test_with_one_worker_more_a_key_stays_or_moves_to_the_new_one(key: str, workers: int) -> None:
+def test_with_an_additional_worker_a_key_stays_or_moves_to_it(key: str, workers: int) -> None:
     assert worker_for(key, workers + 1) in (worker_for(key, workers), workers)
 
 

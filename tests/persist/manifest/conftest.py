@@ -12,8 +12,8 @@ from persist.manifest import Manifest
 from persist.store import ObjectStore, open_store
 from tests.drivers.memory_store import MemoryStore
 from tests.drivers.s3_server import S3Server
+from tests.persist.manifest.aged_table import AgedTable
 from tests.persist.manifest.stores import ClockedStore, FaultyStore
-from tests.persist.manifest.yard import Yard
 
 BUCKET = "manifest-bucket"
 
@@ -59,7 +59,7 @@ def manifest(store: FaultyStore) -> Manifest:
 
 
 @pytest.fixture
-def yard(real_store: ObjectStore) -> Yard:
+def aged(real_store: ObjectStore) -> AgedTable:
     """A table that does not exist yet, in a store with a clock that the test moves."""
     store = ClockedStore(real_store)
-    return Yard(store, Manifest(store, "ns", "flights"))
+    return AgedTable(store, Manifest(store, "ns", "flights"))

@@ -85,13 +85,15 @@ def test_a_custom_rebase_is_called_with_each_state(manifest: Manifest, store: Fa
 
 
 @EVERY_STORE
-def test_two_that_create_the_same_table_agree(manifest: Manifest, store: FaultyStore) -> None:
+def test_two_creators_of_the_same_table_agree(manifest: Manifest, store: FaultyStore) -> None:
     store.meanwhile = lambda: table(manifest)
     state = put_in(manifest, None, Proposal(DEFINITION), OTHER)
     assert (state.version, fresh(manifest).load()) == (1, state)
 
 
-def test_two_that_create_different_tables_do_not(manifest: Manifest, store: FaultyStore) -> None:
+def test_two_creators_of_different_definitions_conflict(
+    manifest: Manifest, store: FaultyStore
+) -> None:
     store.meanwhile = lambda: table(manifest)
     with pytest.raises(ProposalConflict, match="schema 1") as lost:
         put_in(manifest, None, Proposal([Schema(1, "WIDER"), *DEFINITION[1:]]), OTHER)
@@ -100,7 +102,9 @@ def test_two_that_create_different_tables_do_not(manifest: Manifest, store: Faul
     assert put_in(manifest, lost.value.state, merged, OTHER).version == 2
 
 
-def test_a_schema_made_for_an_older_one_conflicts(manifest: Manifest, store: FaultyStore) -> None:
+def test_a_schema_derived_from_an_older_one_conflicts(
+    manifest: Manifest, store: FaultyStore
+) -> None:
     state = table(manifest)
     store.meanwhile = lambda: put_in(manifest, state, Proposal([Schema(2, "X")]), OTHER)
     with pytest.raises(ProposalConflict, match="schema 2"):

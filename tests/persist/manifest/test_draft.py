@@ -49,7 +49,7 @@ def _check(state: TableState, model: dict[str, Add]) -> None:
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3)), max_size=5), max_size=6))
-def test_states_hold_what_a_dict_would(versions: list[list[tuple[int, int]]]) -> None:
+def test_a_state_equals_a_dict_model(versions: list[list[tuple[int, int]]]) -> None:
     """Each number toggles a file: absent ones are added, present ones removed."""
     state, model = DEFINED, dict[str, Add]()
     for version in versions:
@@ -131,7 +131,7 @@ def test_a_checkpoint_without_state_is_deleted() -> None:
     assert decode_snapshot(encode_snapshot(state)) == state
 
 
-def test_of_deleted_checkpoints_the_newest_are_remembered() -> None:
+def test_the_newest_deleted_checkpoints_are_remembered() -> None:
     deleted = [CheckpointAction(f"p{n:05}", None, at=f"2026-01-01T{n:06}") for n in range(1100)]
     state = apply(DEFINED, [CheckpointAction("p", "AA==", at="2025-01-01T00"), *deleted])
     assert state.checkpoints["p"].state == "AA=="
@@ -139,7 +139,7 @@ def test_of_deleted_checkpoints_the_newest_are_remembered() -> None:
     assert kept == [f"p{n:05}" for n in range(1100 - MOST_DELETED, 1100)]
 
 
-def test_bytes_that_checkpoints_share_stay_while_one_of_them_refers_to_them() -> None:
+def test_shared_bytes_stay_while_a_checkpoint_refers_to_them() -> None:
     shared = SharedState("id", "AAAA")
     both = [CheckpointAction("a", "AA==", shared="id"), CheckpointAction("b", "BB==", shared="id")]
     state = apply(DEFINED, [shared, *both])

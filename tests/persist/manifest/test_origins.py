@@ -57,7 +57,7 @@ def test_a_takeover_at_the_end_of_the_flushed_sequences_leaves_no_run() -> None:
     assert not may_commit(moved, 5, A)
 
 
-def test_a_client_that_goes_back_takes_over_the_sequences_in_between() -> None:
+def test_a_client_that_returns_takes_over_the_sequences_in_between() -> None:
     jumped = taken_over(fresh("o", A), B, 11, "now")
     jumped = further(jumped, 12, P)
     back = taken_over(jumped, B, 5, "now")
@@ -180,11 +180,11 @@ class Daemons(RuleBasedStateMachine):
                 self.origin = further(self.origin, sequence, (1, (part,)))
 
     @invariant()
-    def nothing_is_in_files_twice(self) -> None:
+    def no_row_is_in_files_twice(self) -> None:
         assert len(set(self.in_files)) == len(self.in_files)
 
     @invariant()
-    def what_is_in_files_is_known_to_be(self) -> None:
+    def rows_in_files_are_known(self) -> None:
         for sequence, part in self.in_files:
             assert in_files(self.origin, sequence, (1, (part,)))
 
@@ -194,7 +194,7 @@ class Daemons(RuleBasedStateMachine):
         for daemon in self.logs:
             for part in range(3):
                 self.persist(part, daemon)
-        self.nothing_is_in_files_twice()
+        self.no_row_is_in_files_twice()
         wanted = {(sequence, part) for sequence, parts in self.rows.items() for part in parts}
         assert set(self.in_files) == wanted
 

@@ -25,7 +25,7 @@ class CountingStore(MemoryStore):
         self.put(f"ns/flights/_current/{number:020d}", msgspec.json.encode(switch))
 
 
-def test_switches_are_read_once_however_often_they_are_asked_for() -> None:
+def test_switch_records_are_read_once() -> None:
     store = CountingStore()
     for number in range(1, 31):
         store.switch(number, number + 1)

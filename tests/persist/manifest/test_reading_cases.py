@@ -235,7 +235,7 @@ def test_a_version_that_never_existed(case: Case, version: int) -> None:
 
 
 @EVERY_STORE
-def test_a_version_that_is_older_than_what_is_kept(case: Case) -> None:
+def test_a_version_older_than_the_kept_ones(case: Case) -> None:
     case.delete(*(commit_path(case.manifest.folder, version) for version in (1, 2, 3)))
     for version in (1, 2, 3):
         with pytest.raises(VersionNotKept) as told:

@@ -79,7 +79,7 @@ def test_a_damaged_changelog_stops_unless_a_snapshot_covers_it(
         fresh(manifest).load(4)
 
 
-def committed_by_hand(
+def plant_commit(
     manifest: Manifest, lineage: Lineage, actions: Sequence[Action], parent: str
 ) -> None:
     """Commit a version whose uid is not derived from its content, so its checksum cannot fail."""
@@ -90,12 +90,12 @@ def committed_by_hand(
     store.create(commit_path(folder, version), encode_commit(commit))
 
 
-def test_a_changelog_made_on_top_of_another_is_damage(manifest: Manifest) -> None:
+def test_a_changelog_with_another_parent_is_damage(manifest: Manifest) -> None:
     states = history(manifest, 2)
     first, second = states[1].lineage
     third, fourth = (3, "third"), (4, "fourth")
-    committed_by_hand(manifest, (first, (2, "another"), third), persist(2), second[1])
-    committed_by_hand(manifest, (first, second, third, fourth), persist(3), third[1])
+    plant_commit(manifest, (first, (2, "another"), third), persist(2), second[1])
+    plant_commit(manifest, (first, second, third, fourth), persist(3), third[1])
     with pytest.raises(ManifestDamaged, match="made on top of"):
         fresh(manifest).load()
 
@@ -111,7 +111,7 @@ def test_a_changelog_under_the_name_of_another_is_damage(
         fresh(manifest).load()
 
 
-def test_a_commit_made_on_top_of_another_is_not_followed(
+def test_a_commit_with_another_parent_is_not_followed(
     manifest: Manifest, store: FaultyStore
 ) -> None:
     states = history(manifest, 2)
@@ -138,7 +138,7 @@ def test_a_commit_that_names_another_parent_than_its_changelog_is_damage(
 def test_an_inconsistent_changelog_is_damage(manifest: Manifest) -> None:
     states = history(manifest, 2)
     lineage = (*states[1].lineage, (3, "third"))
-    committed_by_hand(manifest, lineage, persist(1), states[1].uid)
+    plant_commit(manifest, lineage, persist(1), states[1].uid)
     with pytest.raises(ManifestDamaged, match="in the table already"):
         fresh(manifest).load()
 

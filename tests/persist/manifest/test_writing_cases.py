@@ -8,10 +8,10 @@ import pytest
 
 from persist.manifest import CommitUnclear, Manifest, Proposal, TableState
 from persist.store import StoreUnavailable
+from tests.persist.manifest.aged_table import AgedTable, upload
 from tests.persist.manifest.conftest import EVERY_STORE
 from tests.persist.manifest.samples import OTHER, applied, fresh, grown, persist, put_in, table
 from tests.persist.manifest.stores import ClockedStore, FaultyStore
-from tests.persist.manifest.yard import Yard, upload
 
 DIVERGED = 20
 
@@ -38,43 +38,43 @@ def persist_one(manifest: Manifest, state: TableState, pending: list[Proposal]) 
 )
 @pytest.mark.parametrize("times", [1, 5])
 def test_the_store_becomes_unreachable_at_a_step_and_the_version_is_made_once(
-    yard: Yard, when: str, call: str, path: str, times: int
+    aged: AgedTable, when: str, call: str, path: str, times: int
 ) -> None:
     """Before the data file, before the changelog, before the commit, after the commit."""
-    yard.live(3)
-    yard.store.plan(when, call, path, times)
-    state, pending, failures = yard.head, list[Proposal](), 0
-    while state is yard.head:
+    aged.live(3)
+    aged.store.plan(when, call, path, times)
+    state, pending, failures = aged.head, list[Proposal](), 0
+    while state is aged.head:
         try:
-            state = persist_one(yard.manifest, state, pending)
+            state = persist_one(aged.manifest, state, pending)
         except (StoreUnavailable, CommitUnclear):
             failures += 1
             assert failures <= 6
-    yard.store.recover()
+    aged.store.recover()
     assert failures or call != "put"
-    assert (state.version, state.file_count) == (4, yard.head.file_count + 1)
-    assert fresh(yard.manifest).load() == state
-    yard.states.append(state)
-    yard.check_kept(1)
+    assert (state.version, state.file_count) == (4, aged.head.file_count + 1)
+    assert fresh(aged.manifest).load() == state
+    aged.states.append(state)
+    aged.check_kept(1)
 
 
 @EVERY_STORE
-def test_a_process_that_ends_at_any_step_leaves_a_version_or_none(yard: Yard) -> None:
+def test_a_process_that_ends_at_any_step_leaves_a_version_or_none(aged: AgedTable) -> None:
     """Another process continues from the content of the store, and covers committed rows."""
-    yard.live(3)
-    before = yard.head
+    aged.live(3)
+    before = aged.head
     for step in range(20):
-        yard.store.fail_at, yard.store.failed = step, False
+        aged.store.fail_at, aged.store.failed = step, False
         with suppress(StoreUnavailable, CommitUnclear):
-            persist_one(yard.manifest, before, [])
-        yard.store.fail_at = None
-        found = fresh(yard.manifest).load()
+            persist_one(aged.manifest, before, [])
+        aged.store.fail_at = None
+        found = fresh(aged.manifest).load()
         if found != before:
             assert (found.version, found.file_count) == (4, before.file_count + 1)
             break
     else:
         pytest.fail("no step made the version")
-    after = persist_one(fresh(yard.manifest), before, [])
+    after = persist_one(fresh(aged.manifest), before, [])
     assert after == found
 
 

@@ -47,7 +47,7 @@ def test_columns_with_repeated_values_have_a_dictionary_and_others_do_not() -> N
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
-def test_a_file_of_few_rows_is_judged_by_those(repeats: int) -> None:
+def test_a_file_of_few_rows_is_judged_by_all_of_them(repeats: int) -> None:
     table = pa.table({"n": np.repeat(np.arange(10), repeats)})
     definition = TableDefinition(table.schema, UNPARTITIONED)
     [file] = encode_sorted(table, definition, metadata={}, target_bytes=1 << 30)

@@ -97,7 +97,7 @@ def test_each_key_is_present_once_with_its_newest_row(kind: str, data: st.DataOb
     assert state == expected
 
 
-def test_new_rows_go_with_the_files_next_to_them() -> None:
+def test_new_rows_are_merged_with_the_nearest_files() -> None:
     schema = pa.schema({"k": pa.int64(), "l": pa.int64(), "v": pa.int64()})
     adds = [file_of(pa.table({"k": range(n, n + 10)}), str(n)) for n in (20, 0, 10)]
     rows = table(schema, [((k, 0), 0) for k in (25, 3, 14, 5, 99)])

@@ -47,7 +47,7 @@ def file_of(keys: pa.Table, name: str) -> Add:
 @pytest.mark.parametrize("few", [0, 100])
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_no_file_with_a_touched_key_is_left_out(kind: str, few: int, data: st.DataObject) -> None:
+def test_no_file_with_a_touched_key_is_omitted(kind: str, few: int, data: st.DataObject) -> None:
     arrow, values = KINDS[kind]
     keys = st.lists(values, min_size=1, max_size=6)
     files = data.draw(st.lists(keys, max_size=4))

@@ -88,12 +88,12 @@ def test_streamed_output_of_the_command_line_has_no_statistics_of_floats(kind: s
         assert leaf.has_dictionary_page == (leaf.path_in_schema in found)
 
 
-def test_a_column_with_the_name_of_a_path_loses_them_with_it() -> None:
+def test_a_column_named_like_a_nested_path_loses_its_statistics_too() -> None:
     rows = SparseRows.of_table(pa.table({"s": [{"v": NAN}], "s.v": [1.0], "n": [1]}))
     assert leaves_without_nan(rows) == leaves_without_floats(rows.schema) == ["n"]
 
 
-def test_a_nan_counts_only_among_the_rows_of_a_slice() -> None:
+def test_a_nan_outside_a_slice_does_not_count() -> None:
     for whole in (pa.table({"v": [NAN, 1.0]}), pa.table({"v": [[NAN], [1.0]]})):
         assert leaves_without_nan(SparseRows.of_table(whole.slice(1))) != []
         assert leaves_without_nan(SparseRows.of_table(whole.slice(0, 1))) == []

@@ -141,7 +141,7 @@ def test_tags_are_ordered_by_rising_cardinality() -> None:
     assert keys == sorted(keys)
 
 
-def test_a_text_of_too_many_values_is_no_tag() -> None:
+def test_a_text_column_with_too_many_values_is_no_tag() -> None:
     rows = MAX_TAG_CARDINALITY + 1
     table = pa.table(
         {"text": [str(-n) for n in range(rows)], "tag": ["b", "a"] * (rows // 2) + ["c"]}
@@ -151,7 +151,7 @@ def test_a_text_of_too_many_values_is_no_tag() -> None:
     assert found.slice()["tag"].to_pylist() == sorted(table["tag"].to_pylist())
 
 
-def test_a_text_is_judged_without_joining_its_chunks() -> None:
+def test_a_text_column_is_judged_without_joining_its_chunks() -> None:
     """A table's only text column is most of its memory; joining the chunks would double it."""
     rows = 40 * SAMPLE_ROWS
     table = pa.table({"text": [f"{n:060}" for n in range(rows)]})
@@ -171,7 +171,7 @@ def test_a_text_is_judged_without_joining_its_chunks() -> None:
     st.lists(st.lists(st.one_of(st.none(), st.text(max_size=3))), min_size=1, max_size=8),
     st.randoms(use_true_random=False),
 )
-def test_rows_by_rising_numbers_are_those_of_arrow(
+def test_rows_taken_by_rising_numbers_equal_arrows(
     chunks: list[list[str | None]], draw: random.Random
 ) -> None:
     column = pa.chunked_array([pa.array(chunk, pa.string()) for chunk in chunks])
@@ -196,7 +196,7 @@ def test_large_sorts_agree_with_pyarrow(seed: int, columns: int) -> None:
 
 
 @given(tables, orders, st.integers(1, 12), st.integers(0, 30), st.integers(0, 30))
-def test_a_stretch_is_a_part_of_the_whole_whatever_the_chunks(
+def test_a_range_of_rows_is_the_same_for_any_chunks(
     rows: list[dict[str, Any]], names: list[str], pieces: int, start: int, count: int
 ) -> None:
     definition = TableDefinition(SCHEMA, UNPARTITIONED, sort_by=tuple(names))
@@ -211,7 +211,7 @@ def test_a_stretch_is_a_part_of_the_whole_whatever_the_chunks(
         assert whole == list(range(len(rows)))
 
 
-def test_rows_are_picked_chunk_by_chunk_where_chunks_are_large() -> None:
+def test_large_chunks_are_gathered_one_by_one() -> None:
     order = np.random.default_rng(7).permutation(10_000)
     table = pa.table({"n": order, "s": [f"text {n}" for n in order]})
     batches = table.to_batches(max_chunksize=900)
@@ -232,7 +232,7 @@ def test_the_largest_integer_sorts() -> None:
 
 
 @given(tables, orders, st.sampled_from(list(VALUES)))
-def test_a_keyed_table_with_an_order_of_its_own_keeps_the_last_row_too(
+def test_a_keyed_table_with_its_own_sort_order_keeps_the_last_row_too(
     rows: list[dict[str, Any]], order: list[str], key: str
 ) -> None:
     rows = [{**row, key: _filled(key, row[key])} for row in rows]

@@ -74,7 +74,7 @@ def _definition(order: str) -> TableDefinition:
 @pytest.mark.parametrize("order", ["keyed", "said", "own"])
 @pytest.mark.parametrize("joined", [True, False])
 @given(given_=batches())
-def test_files_are_those_of_rows_with_all_columns(
+def test_files_equal_those_of_rows_with_all_columns(
     order: str, joined: bool, given_: list[pa.RecordBatch]
 ) -> None:
     definition = _definition(order)
@@ -121,7 +121,7 @@ def _plain(table: pa.Table) -> list[dict[str, Any]]:
 
 
 @given(batches(), st.data())
-def test_slices_and_filters_are_those_of_the_whole(
+def test_slices_and_filters_equal_those_of_rows_with_all_columns(
     given_: list[pa.RecordBatch], data: st.DataObject
 ) -> None:
     rows, whole = SparseRows.of(given_, SCHEMA), align_table(given_, SCHEMA)
@@ -201,7 +201,7 @@ def test_absent_columns_take_no_memory_in_files(sort_by: tuple[str, ...]) -> Non
         assert np.nansum(sums[name]) == batch[name].to_numpy().sum()
 
 
-def test_row_groups_are_cut_by_their_nulls_as_well() -> None:
+def test_row_groups_are_sized_by_their_nulls_too() -> None:
     few = SparseRows.of([_narrow("i7")], pa.schema([WIDE.field("i7"), WIDE.field("i8")]))
     assert row_group_rows(few) == parquet.ROW_GROUP_ROWS
     wide = SparseRows.of([_narrow("i7")], WIDE)

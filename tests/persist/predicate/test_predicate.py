@@ -150,7 +150,7 @@ def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 @given(rows_of_any, filters)
-def test_a_filter_selects_what_the_model_selects(
+def test_a_filter_selects_the_rows_of_the_model(
     rows: list[dict[str, Any]], filter_: list[list[Any]]
 ) -> None:
     predicate = predicate_of(_wire(filter_), SCHEMA)
@@ -159,7 +159,7 @@ def test_a_filter_selects_what_the_model_selects(
 
 
 @given(rows_of_any, filters)
-def test_bounds_of_a_file_never_prune_a_row_that_matches(
+def test_file_bounds_never_prune_a_matching_row(
     rows: list[dict[str, Any]], filter_: list[list[Any]]
 ) -> None:
     predicate = predicate_of(_wire(filter_), SCHEMA)
@@ -169,7 +169,7 @@ def test_bounds_of_a_file_never_prune_a_row_that_matches(
 
 
 @given(rows_of_any, filters)
-def test_bounds_of_a_row_group_never_prune_a_row_that_matches(
+def test_row_group_bounds_never_prune_a_matching_row(
     rows: list[dict[str, Any]], filter_: list[list[Any]]
 ) -> None:
     predicate = predicate_of(_wire(filter_), SCHEMA)
@@ -181,7 +181,7 @@ def test_bounds_of_a_row_group_never_prune_a_row_that_matches(
 
 
 @given(st.integers(1, 100), st.integers(-10, 110))
-def test_bounds_do_prune_what_cannot_match(count: int, wanted: int) -> None:
+def test_bounds_prune_files_that_cannot_match(count: int, wanted: int) -> None:
     stats = column_stats(pa.table({"i": pa.array(range(count), pa.int64())}))
     schema = pa.schema({"i": pa.int64()})
     assert predicate_of([[["i", "=", wanted]]], schema).may_match(stats, count) == (
@@ -236,7 +236,7 @@ def test_an_invalid_term_is_refused(raw: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("number", ["1e-999999999", "1e999999999", "0e-999999999", "1" * 10**6])
-def test_a_decimal_of_endless_digits_is_refused_shortly(number: str) -> None:
+def test_a_decimal_with_too_many_digits_is_refused_with_a_short_message(number: str) -> None:
     for raw in (["dec", "=", number], ["dec", "in", [number] * 20], ["dec", "<", number]):
         with pytest.raises(BadRequest, match="is not a value of type decimal128") as refused:
             predicate_of([[raw]], SCHEMA)
@@ -277,7 +277,7 @@ def test_a_row_group_with_a_nan_is_not_pruned_by_unequal() -> None:
     assert predicate_of([[["f", "!=", 5.0]]], FLOATS).may_match(group_bounds(footer, 0, FLOATS), 2)
 
 
-def test_conjunctions_outlive_their_predicate_which_is_freed_piece_by_piece() -> None:
+def test_a_large_predicate_is_freed_in_pieces_and_its_conjunctions_stay_usable() -> None:
     schema, wanted = pa.schema({"i": pa.int64()}), range(3 * FREED)
     predicate = predicate_of([[["i", ">", n], ["i", "<", n]] for n in wanted], schema)
     conjunctions = predicate.conjunctions

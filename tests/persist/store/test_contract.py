@@ -23,7 +23,7 @@ ODD_NAMES = [
 ]
 
 
-def test_what_was_put_is_what_is_read(store: ObjectStore) -> None:
+def test_a_stored_object_reads_back(store: ObjectStore) -> None:
     before = store.now()
     info = store.put("a/b", b"content")
     assert store.get("a/b") == b"content"
@@ -67,7 +67,7 @@ def test_a_missing_object_is_reported_by_name(store: ObjectStore, missing: str) 
     assert store.exists(missing) is None
 
 
-def test_a_folder_is_no_object(store: ObjectStore) -> None:
+def test_a_folder_is_not_an_object(store: ObjectStore) -> None:
     store.put("folder/object", b"x")
     assert store.exists("folder") is None
     with pytest.raises(ObjectNotFound):
@@ -78,7 +78,7 @@ def test_a_folder_is_no_object(store: ObjectStore) -> None:
     assert store.get("folder/object") == b"x"
 
 
-def test_exists_tells_size_and_time(store: ObjectStore) -> None:
+def test_exists_returns_size_and_time(store: ObjectStore) -> None:
     put = store.put("a/b", b"12345")
     there = store.exists("a/b")
     assert there is not None
@@ -94,7 +94,7 @@ def test_a_second_create_is_refused_and_the_first_content_stays(store: ObjectSto
     assert store.get("v/1.commit") == b"first"
 
 
-def test_an_object_that_was_put_cannot_be_created_and_a_deleted_one_can(store: ObjectStore) -> None:
+def test_an_existing_object_cannot_be_created_and_a_deleted_one_can(store: ObjectStore) -> None:
     store.put("name", b"put")
     with pytest.raises(AlreadyExists):
         store.create("name", b"created")
@@ -154,7 +154,7 @@ def test_delete_removes_and_ignores_a_missing_object(store: ObjectStore) -> None
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_names_come_back_as_they_went_in(store: ObjectStore, name: str) -> None:
+def test_names_are_returned_unchanged(store: ObjectStore, name: str) -> None:
     store.put(name, name.encode())
     assert store.get(name) == name.encode()
     assert [found.path for found in store.list("")] == [name]
@@ -208,7 +208,7 @@ def test_a_prefix_is_a_folder(store: ObjectStore) -> None:
         list(store.list("a"))
 
 
-def test_a_listing_of_more_than_a_page_is_whole_and_in_order(store: ObjectStore) -> None:
+def test_a_listing_of_several_pages_is_complete_and_ordered(store: ObjectStore) -> None:
     names = [f"many/{number:020d}" for number in range(1, 3 * PAGE + 11)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: store.put(name, b""), names))
@@ -235,7 +235,7 @@ def test_the_start_up_probe_passes_and_leaves_nothing(store: ObjectStore) -> Non
     assert [found.path for found in store.list("")] == ["kept"]
 
 
-def test_the_url_says_where_without_secrets(store: ObjectStore) -> None:
+def test_the_url_names_the_location_without_secrets(store: ObjectStore) -> None:
     assert "://" in store.url
     assert not store.url.endswith("/")
     assert "secret" not in store.url + repr(store)

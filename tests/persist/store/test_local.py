@@ -172,7 +172,7 @@ def test_an_open_file_stays_whole_when_its_name_is_overwritten_or_deleted(tmp_pa
         assert file.read() == b" content"
 
 
-def test_a_folder_linked_into_a_circle_is_not_followed(tmp_path: Path) -> None:
+def test_a_circular_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}")
     store.put("a/object", b"")
     (tmp_path / "a" / "circle").symlink_to(tmp_path, target_is_directory=True)

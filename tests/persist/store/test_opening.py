@@ -123,7 +123,7 @@ class RefusesButOverwrites(LocalStore):
         return info
 
 
-class LosesWhatWasPut(LocalStore):
+class LosesWrites(LocalStore):
     """Acts like a cache that keeps returning old content."""
 
     def put(self, path: str, data: bytes) -> PutInfo:  # type: ignore[override]
@@ -131,7 +131,7 @@ class LosesWhatWasPut(LocalStore):
         return PutInfo(len(data), info.at)
 
 
-class GoesAway(LocalStore):
+class BecomesUnreachable(LocalStore):
     """Reachable for a put, unreachable for a create."""
 
     def create(self, path: str, data: Buffer) -> PutInfo:
@@ -143,7 +143,7 @@ class GoesAway(LocalStore):
     [
         (IgnoresTheCondition, "ignores the condition"),
         (RefusesButOverwrites, "overwrites the object"),
-        (LosesWhatWasPut, "reads back differently"),
+        (LosesWrites, "reads back differently"),
     ],
 )
 def test_the_start_up_probe_refuses_a_store_by_name(
@@ -157,7 +157,7 @@ def test_the_start_up_probe_refuses_a_store_by_name(
 
 
 def test_the_start_up_probe_does_not_refuse_an_unreachable_store(tmp_path: Path) -> None:
-    store = GoesAway(tmp_path)
+    store = BecomesUnreachable(tmp_path)
     with pytest.raises(StoreUnavailable):
         check_store(store)
     assert list(store.list("")) == []

@@ -253,7 +253,7 @@ def test_a_file_overwritten_under_its_reader_is_an_error_and_no_mix(
             file.read(1_000_000)
 
 
-def test_settings_come_from_the_environment_too(
+def test_settings_are_also_read_from_the_environment(
     s3_server: S3Server, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in s3_server.environment.items():

@@ -117,7 +117,7 @@ def test_failed_deletes_do_not_count() -> None:
     assert store.state == "away"
 
 
-def test_a_request_under_way_for_long_is_doubted_until_it_is_answered() -> None:
+def test_a_slow_request_is_doubted_until_it_is_answered() -> None:
     store = Watched()
     store.answer("put")
     with store.watch.under_way("put"), store.watch.under_way("get"):

@@ -69,7 +69,7 @@ def made() -> tuple[ObjectStore, int]:
     return store, version
 
 
-def check_made_anew(store: ObjectStore, version: int) -> None:
+def check_redefined(store: ObjectStore, version: int) -> None:
     """The version is current, with its own definition, rows and state, and knows the writers."""
     old, new = Manifest(store, *TABLE, 1).load(), load_current(store, *TABLE)
     assert new.table_version == version
@@ -96,7 +96,7 @@ def test_any_process_that_completes_the_switch_redefines_the_table() -> None:
                 assert load_current(store, *TABLE).table_version == 1
                 switch_version(store, *TABLE, version, push_id="c", reshape=ME)
             finish_switch(store, *TABLE)
-        check_made_anew(store, version)
+        check_redefined(store, version)
         if not killed:
             assert at > 5
             return
@@ -115,7 +115,7 @@ def test_no_switch_or_rollback_crosses_a_redefinition() -> None:
     commit_to(store, pushed, *DEFINITION)
     with pytest.raises(SwitchRefused, match="define"):
         switch_version(store, *TABLE, pushed)
-    check_made_anew(store, version)
+    check_redefined(store, version)
 
 
 def test_only_the_owner_redefines_a_table() -> None:
@@ -132,4 +132,4 @@ def test_only_the_owner_redefines_a_table() -> None:
         switch_version(store, *TABLE, version, reshape=again)
     commit_to(store, 1, Owner("me", 2))
     switch_version(store, *TABLE, version, reshape=again)
-    check_made_anew(store, version)
+    check_redefined(store, version)

@@ -116,7 +116,7 @@ def paths(store: ObjectStore, version: int | None = None) -> set[str]:
     return found
 
 
-def known_of_writers(store: ObjectStore, version: int) -> tuple[object, ...]:
+def writer_positions(store: ObjectStore, version: int) -> tuple[object, ...]:
     """The state of the writers that a version records."""
     state = manifest_of(store, version).load()
     return (
@@ -135,7 +135,7 @@ def known_of_writers(store: ObjectStore, version: int) -> tuple[object, ...]:
 
 
 @EVERY_STORE
-def test_a_push_has_one_number_and_no_other_push_has_it(real_store: ObjectStore) -> None:
+def test_each_push_has_its_own_version_number(real_store: ObjectStore) -> None:
     names = [f"push-{number % 5}" for number in range(20)]
     with ThreadPoolExecutor(8) as pool:
         got = list(pool.map(lambda name: claim_version(real_store, *TABLE, name), names))
@@ -198,7 +198,7 @@ def test_a_switch_shows_the_new_version_and_keeps_the_knowledge_of_writers(
     switch = switch_version(real_store, *TABLE, version, push_id="push-1")
     assert (switch.table_version, switch.previous, switch.push_id) == (2, 1, "push-1")
     assert paths(real_store) == {"data/pushed-2.parquet"}
-    assert known_of_writers(real_store, 2) == known_of_writers(real_store, 1)
+    assert writer_positions(real_store, 2) == writer_positions(real_store, 1)
     assert set(reading.refresh(before).files) == {"data/a.parquet"}, "a reader stays with its own"
     assert paths(real_store, 1) == {"data/a.parquet"}
     assert [each.current for each in list_versions(real_store, *TABLE)] == [False, True]
@@ -316,7 +316,7 @@ def test_a_rollback_carries_over_rows_streamed_meanwhile(
     assert (switch.table_version, switch.previous, switch.why) == (1, 2, "rollback")
     assert paths(real_store) == {"data/a.parquet", "data/b.parquet", "data/c.parquet"}
     assert manifest_of(real_store).load().applied_to("me", 1, 1, ("2026-11-21",)) == 9
-    assert known_of_writers(real_store, 1) == known_of_writers(real_store, 2)
+    assert writer_positions(real_store, 1) == writer_positions(real_store, 2)
     stream(real_store, 1, "data/d.parquet", 10)
     assert rollback_target(real_store, *TABLE) is None
     with pytest.raises(SwitchRefused, match="no version was current before"):
@@ -338,7 +338,7 @@ def test_rows_since_a_version_are_carried_over_once_and_not_back(
     switch_version(real_store, *TABLE, version, push_id="push-1", since=since, previous=1)
     came = {"data/b.parquet", "data/c.parquet"}
     assert paths(real_store) == {"data/pushed-2.parquet", *came}
-    assert known_of_writers(real_store, 1) == known_of_writers(real_store, 2)
+    assert writer_positions(real_store, 1) == writer_positions(real_store, 2)
     # An append to the current version, as by Spark, counts like a flush.
     file_of(real_store, 2, "data/d.parquet")
     appended = add("data/d.parquet", 0, kind="push", writer=OTHER)
@@ -438,7 +438,7 @@ def test_rows_of_deleted_versions_prevent_a_rollback_unless_left_behind(
     assert paths(real_store) == {"data/a.parquet"}
 
 
-def test_rollbacks_go_back_one_after_another(real_store: ObjectStore) -> None:
+def test_successive_rollbacks_go_back_one_version_each(real_store: ObjectStore) -> None:
     make_table(real_store)
     for version in (2, 3, 4):
         if version > 2:
@@ -466,7 +466,7 @@ def test_columns_added_before_a_rollback_stay(real_store: ObjectStore) -> None:
     assert paths(real_store) == {"data/a.parquet", "data/b.parquet"}
 
 
-def test_a_rollback_or_a_swap_that_is_repeated_is_done_once(real_store: ObjectStore) -> None:
+def test_a_repeated_rollback_or_swap_is_done_once(real_store: ObjectStore) -> None:
     """A controller was killed before it could record that the move is done."""
     make_table(real_store)
     push(real_store, 3)
@@ -492,7 +492,7 @@ KILLS = [(at, done) for at in range(1, 8) for done in (False, True)]
 
 @pytest.mark.parametrize(("at", "done"), KILLS)
 @pytest.mark.parametrize("finisher", ["same", "anybody"])
-def test_a_switch_and_a_rollback_that_end_anywhere_are_finished_once(
+def test_an_interrupted_switch_or_rollback_is_finished_once(
     real_store: ObjectStore, at: int, done: bool, finisher: str
 ) -> None:
     version = make_table(real_store)
@@ -524,7 +524,7 @@ def test_a_switch_and_a_rollback_that_end_anywhere_are_finished_once(
         "data/in-2.parquet",
     }
     assert paths(real_store) == {"data/a.parquet", "data/in-1.parquet", "data/in-2.parquet"}
-    assert known_of_writers(real_store, 1) == known_of_writers(real_store, 2)
+    assert writer_positions(real_store, 1) == writer_positions(real_store, 2)
     assert len(list(real_store.list(CURRENT))) == 2
 
 

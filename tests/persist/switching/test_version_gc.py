@@ -94,7 +94,7 @@ def test_rolled_back_versions_do_not_displace_rollback_targets(
     assert [roll_back(store, *TABLE).table_version for _ in range(2)] == [2, 1]
 
 
-def test_a_given_up_push_is_deleted_and_one_under_way_stays(real_store: ObjectStore) -> None:
+def test_an_abandoned_push_is_deleted_and_a_running_one_stays(real_store: ObjectStore) -> None:
     store = ClockedStore(real_store)
     make(store, 1)
     assert clean(store) == VersionsCleaned(*TABLE, dry_run=False)
@@ -108,7 +108,7 @@ def test_a_given_up_push_is_deleted_and_one_under_way_stays(real_store: ObjectSt
     assert kept(store) == [1, 3]
 
 
-def test_a_version_that_a_switch_under_way_goes_to_is_never_deleted(
+def test_the_target_of_a_running_switch_is_never_deleted(
     real_store: ObjectStore,
 ) -> None:
     faulty = FaultyStore(real_store)

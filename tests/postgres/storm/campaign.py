@@ -21,7 +21,7 @@ from tests.postgres.replicating import replicating, steady_daemon
 from tests.postgres.storm import transactions, values
 from tests.postgres.storm.judging import Verdict, judge
 from tests.postgres.storm.kills import Killer
-from tests.postgres.storm.model import Yard
+from tests.postgres.storm.model import Catalog
 from tests.postgres.storm.sessions import Session, Step
 
 NAMESPACE, PUBLICATION = "storm", "ingester"
@@ -82,7 +82,7 @@ class Storm:
         cluster.run(*([published] if published else []))
         pause_s = plan.pause_s
         self._sessions = [
-            Session(cluster.dsn, Yard(number, plan.seed), pause_s, self._log.append)
+            Session(cluster.dsn, Catalog(number, plan.seed), pause_s, self._log.append)
             for number in range(plan.sessions)
         ]
         daemon = steady_daemon(
@@ -189,13 +189,13 @@ class Storm:
 
     def _steps_of(self, name: str) -> list[Step]:
         for session in self._sessions:
-            for table in (*session.yard.tables.values(), *transactions.shared_tables()):
+            for table in (*session.catalog.tables.values(), *transactions.shared_tables()):
                 if f"{table.schema}.{table.name}" == name:
                     return [
                         step
                         for step in self._log
                         if table.uid in step.touched
-                        and (table.uid < 0 or step.session == session.yard.number)
+                        and (table.uid < 0 or step.session == session.catalog.number)
                     ]
         bare = name.partition(".")[2]
         return [step for step in self._log if any(f'"{bare}"' in text for text in step.statements)]

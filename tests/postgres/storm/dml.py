@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.postgres.storm.model import SPAN, Table, Yard
+from tests.postgres.storm.model import SPAN, Catalog, Table
 from tests.postgres.storm.values import KINDS, value
 
 Statements = list[str]
 _PART = "'p' || {g} % 3"
 
 
-def _span(yard: Yard, table: Table, most: int) -> tuple[int, int]:
+def _span(catalog: Catalog, table: Table, most: int) -> tuple[int, int]:
     """Draw a range of keys."""
-    first = yard.rng.randint(table.lowest, table.highest)
-    return first, min(first + yard.rng.randint(0, most), table.highest)
+    first = catalog.rng.randint(table.lowest, table.highest)
+    return first, min(first + catalog.rng.randint(0, most), table.highest)
 
 
-def _expressions(yard: Yard, table: Table, g: str) -> dict[str, str]:
+def _expressions(catalog: Catalog, table: Table, g: str) -> dict[str, str]:
     """Return an expression for each column outside of the key."""
-    s = yard.rng.randint(1, 99_999)
+    s = catalog.rng.randint(1, 99_999)
     found = {}
     for column in table.columns:
         if column.kind == "ref":
@@ -31,9 +31,11 @@ def _expressions(yard: Yard, table: Table, g: str) -> dict[str, str]:
     return found
 
 
-def insert_span(yard: Yard, table: Table, first: int, last: int, *, on_conflict: str = "") -> str:
+def insert_span(
+    catalog: Catalog, table: Table, first: int, last: int, *, on_conflict: str = ""
+) -> str:
     """Insert the missing keys of a range."""
-    values = {"id": "g", "part": _PART.format(g="g"), **_expressions(yard, table, "g")}
+    values = {"id": "g", "part": _PART.format(g="g"), **_expressions(catalog, table, "g")}
     missing = "" if on_conflict else f" WHERE NOT EXISTS (SELECT FROM {table.sql} t WHERE t.id = g)"
     return (
         f"INSERT INTO {table.sql} ({', '.join(values)}) SELECT {', '.join(values.values())}"
@@ -41,115 +43,115 @@ def insert_span(yard: Yard, table: Table, first: int, last: int, *, on_conflict:
     )
 
 
-def insert(yard: Yard, table: Table) -> Statements:
-    return [insert_span(yard, table, *_span(yard, table, 40))]
+def insert(catalog: Catalog, table: Table) -> Statements:
+    return [insert_span(catalog, table, *_span(catalog, table, 40))]
 
 
-def upsert(yard: Yard, table: Table) -> Statements:
+def upsert(catalog: Catalog, table: Table) -> Statements:
     """Insert some rows, or update existing ones."""
     if table.key != ("id",) or table.deferrable or not table.columns or table.partitioned:
-        return insert(yard, table)
-    column = yard.rng.choice(table.columns).quoted
+        return insert(catalog, table)
+    column = catalog.rng.choice(table.columns).quoted
     conflict = f" ON CONFLICT (id) DO UPDATE SET {column} = EXCLUDED.{column}"
-    return [insert_span(yard, table, *_span(yard, table, 40), on_conflict=conflict)]
+    return [insert_span(catalog, table, *_span(catalog, table, 40), on_conflict=conflict)]
 
 
-def update(yard: Yard, table: Table) -> Statements:
+def update(catalog: Catalog, table: Table) -> Statements:
     """Update some columns of some rows; large values usually stay unchanged."""
     columns = [column for column in table.columns if column.kind != "ref"]
     if not columns:
-        return insert(yard, table)
-    chosen = yard.rng.sample(columns, yard.rng.randint(1, len(columns)))
-    values = _expressions(yard, table, "id")
+        return insert(catalog, table)
+    chosen = catalog.rng.sample(columns, catalog.rng.randint(1, len(columns)))
+    values = _expressions(catalog, table, "id")
     sets = [f"{column.quoted} = {values[column.quoted]}" for column in chosen]
-    first, last = _span(yard, table, 60)
+    first, last = _span(catalog, table, 60)
     return [f"UPDATE {table.sql} SET {', '.join(sets)} WHERE id BETWEEN {first} AND {last}"]
 
 
-def delete(yard: Yard, table: Table) -> Statements:
-    first, last = _span(yard, table, 30)
+def delete(catalog: Catalog, table: Table) -> Statements:
+    first, last = _span(catalog, table, 30)
     return [f"DELETE FROM {table.sql} WHERE id BETWEEN {first} AND {last}"]
 
 
-def reborn(yard: Yard, table: Table) -> Statements:
+def reborn(catalog: Catalog, table: Table) -> Statements:
     """Delete some rows and insert others under their keys."""
-    first, last = _span(yard, table, 20)
+    first, last = _span(catalog, table, 20)
     return [
         f"DELETE FROM {table.sql} WHERE id BETWEEN {first} AND {last}",
-        insert_span(yard, table, first, last),
+        insert_span(catalog, table, first, last),
     ]
 
 
-def swap_keys(yard: Yard, table: Table) -> Statements:
+def swap_keys(catalog: Catalog, table: Table) -> Statements:
     """Swap the keys of two rows by way of a third key."""
     if table.partitioned or table.parent is not None:
-        return update(yard, table)
-    one, other = _span(yard, table, 20)
+        return update(catalog, table)
+    one, other = _span(catalog, table, 20)
     moves = [(one, -one), (other, one), (-one, other)]
     return [f"UPDATE {table.sql} SET id = {to} WHERE id = {of}" for of, to in moves if one != other]
 
 
-def move_keys(yard: Yard, table: Table) -> Statements:
+def move_keys(catalog: Catalog, table: Table) -> Statements:
     """Move keys: by one if the key is deferrable, else to an unused range and half of them back."""
     if table.partitioned or table.parent is not None:
-        return update(yard, table)
-    first, last = _span(yard, table, 20)
+        return update(catalog, table)
+    first, last = _span(catalog, table, 20)
     where = f"WHERE id BETWEEN {first} AND {last}"
     if table.deferrable:
         top = f"DELETE FROM {table.sql} WHERE id = {last + 1}"
         around = f"UPDATE {table.sql} SET id = {first + last} - id {where}"
-        return yard.rng.choice([[top, f"UPDATE {table.sql} SET id = id + 1 {where}"], [around]])
+        return catalog.rng.choice([[top, f"UPDATE {table.sql} SET id = id + 1 {where}"], [around]])
     away = f"UPDATE {table.sql} SET id = id + 1000000 {where}"
     back = f"UPDATE {table.sql} SET id = id - 1000000 WHERE id > 1000000 AND id % 2 = 0"
     return [away, back]
 
 
-def route(yard: Yard, table: Table) -> Statements:
+def route(catalog: Catalog, table: Table) -> Statements:
     """Move rows from one partition to another."""
     if not table.partitioned:
-        return update(yard, table)
-    first, last = _span(yard, table, 10)
-    to = yard.rng.choice([first + SPAN, first - SPAN])
+        return update(catalog, table)
+    first, last = _span(catalog, table, 10)
+    to = catalog.rng.choice([first + SPAN, first - SPAN])
     if not table.lowest <= to <= table.highest - (last - first):
-        return update(yard, table)
+        return update(catalog, table)
     return [
         f"DELETE FROM {table.sql} WHERE id BETWEEN {to} AND {to + last - first}",
         f"UPDATE {table.sql} SET id = id + {to - first} WHERE id BETWEEN {first} AND {last}",
     ]
 
 
-def large(yard: Yard, table: Table) -> Statements:
+def large(catalog: Catalog, table: Table) -> Statements:
     """Touch every key, some thousand rows."""
-    return [insert_span(yard, table, table.lowest, table.highest), *update(yard, table)]
+    return [insert_span(catalog, table, table.lowest, table.highest), *update(catalog, table)]
 
 
-def empty(yard: Yard, table: Table) -> Statements:
+def empty(catalog: Catalog, table: Table) -> Statements:
     """Delete all rows."""
     return [f"DELETE FROM {table.sql}"]
 
 
-def poison(yard: Yard, table: Table) -> Statements:
+def poison(catalog: Catalog, table: Table) -> Statements:
     """Write a value that no column of the copy can hold, or remove such values."""
     if table.poisoned is not None:
         quoted = f'"{table.poisoned}"'
         kind = next((c.kind for c in table.columns if c.name == table.poisoned), None)
         table.poisoned = None
         if kind is None or KINDS[kind].poison is None:
-            return update(yard, table)
+            return update(catalog, table)
         healthy = KINDS[kind].value.format(g="1", s=1)
         bad = f"{quoted} < '1900-01-01' OR {quoted} > '9999-01-01'"
         return [f"UPDATE {table.sql} SET {quoted} = {healthy} WHERE {bad}"]
     columns = [column for column in table.columns if KINDS[column.kind].poison]
     if not columns:
-        return update(yard, table)
-    column = yard.rng.choice(columns)
+        return update(catalog, table)
+    column = catalog.rng.choice(columns)
     table.poisoned = column.name
-    first, last = _span(yard, table, 200)
+    first, last = _span(catalog, table, 200)
     sets = f"{column.quoted} = {KINDS[column.kind].poison}"
     return [f"UPDATE {table.sql} SET {sets} WHERE id BETWEEN {first} AND {last}"]
 
 
-Change = Callable[[Yard, Table], Statements]
+Change = Callable[[Catalog, Table], Statements]
 CHANGES: dict[Change, int] = {
     insert: 10,
     upsert: 6,
@@ -164,9 +166,9 @@ CHANGES: dict[Change, int] = {
 """The weight of each change. ``large`` and ``poison`` are drawn separately."""
 
 
-def some_change(yard: Yard, table: Table) -> Statements:
+def some_change(catalog: Catalog, table: Table) -> Statements:
     """Draw a change that this table allows."""
     if not table.changeable:
-        return insert(yard, table)
-    [change] = yard.rng.choices(list(CHANGES), list(CHANGES.values()))
-    return change(yard, table)
+        return insert(catalog, table)
+    [change] = catalog.rng.choices(list(CHANGES), list(CHANGES.values()))
+    return change(catalog, table)

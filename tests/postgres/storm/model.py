@@ -66,7 +66,7 @@ class Table:
         )
 
 
-class Yard:
+class Catalog:
     """The tables that only one session creates, alters and drops."""
 
     def __init__(self, number: int, seed: int) -> None:
@@ -79,7 +79,7 @@ class Yard:
         self._numbers = 0
 
     def number_of_its_own(self) -> int:
-        """Return a number that is unique across all yards."""
+        """Return a number that is unique across all catalogs."""
         self._numbers += 1
         return self.number * 1_000_000 + self._numbers
 

@@ -1,4 +1,4 @@
-"""Sessions at the source, each a thread that runs the transactions drawn by its yard.
+"""Sessions at the source, each a thread that runs the transactions drawn by its catalog.
 
 If a transaction fails because of its rows, it is repeated without them, so that the model of the
 tables stays correct. If it meets another session's lock, it is repeated unchanged.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.postgres.storm.model import Yard
+from tests.postgres.storm.model import Catalog
 from tests.postgres.storm.transactions import Ending, Transaction, draw
 
 _TRIES = 20
@@ -41,8 +41,10 @@ class Step:
 class Session:
     """One session, which the storm starts and pauses."""
 
-    def __init__(self, dsn: str, yard: Yard, pause_s: float, log: Callable[[Step], None]) -> None:
-        self.yard = yard
+    def __init__(
+        self, dsn: str, catalog: Catalog, pause_s: float, log: Callable[[Step], None]
+    ) -> None:
+        self.catalog = catalog
         self.outcomes: Counter[str] = Counter()
         self.calm = False
         self.failed: BaseException | None = None
@@ -63,7 +65,7 @@ class Session:
     def pause(self, patience_s: float = 60.0) -> None:
         """Wait until no transaction is running."""
         self._going.clear()
-        assert self._idle.wait(patience_s), f"session {self.yard.number} does not come to an end"
+        assert self._idle.wait(patience_s), f"session {self.catalog.number} does not come to an end"
         if self.failed is not None:
             raise self.failed
 
@@ -90,8 +92,8 @@ class Session:
 
     def step(self) -> None:
         """Draw a transaction and run it."""
-        before = self.yard.state()
-        transaction = draw(self.yard, calm=self.calm)
+        before = self.catalog.state()
+        transaction = draw(self.catalog, calm=self.calm)
         self._number += 1
         statements = list(transaction.statements)
         outcome = self._try(statements, transaction.ending)
@@ -102,7 +104,7 @@ class Session:
             if outcome in ("done", "rolled back", "not done"):
                 self.outcomes[f"rows refused: {first[:60]}"] += 1
             else:
-                self.yard.restore(before)
+                self.catalog.restore(before)
             outcome += f" (at first: {first})"
         self.outcomes[outcome.partition(" (")[0]] += 1
         self._tell(outcome, statements, transaction)
@@ -113,14 +115,14 @@ class Session:
         touched = frozenset(transaction.touched)
         if transaction.ending is not Ending.COMMIT:
             outcome += f" [{transaction.ending.value}]"
-        number = self.yard.number
+        number = self.catalog.number
         self._log(Step(number, self._number, lsn, outcome, texts, touched))
 
     def _try(self, statements: list[str], ending: Ending) -> str:
         """Run a transaction and return ``done``, ``rolled back`` or the reason of its failure."""
         import psycopg2
 
-        name = f"storm-{self.yard.number}-{self._number}"
+        name = f"storm-{self.catalog.number}-{self._number}"
         for _ in range(_TRIES):
             try:
                 return self._do(statements, ending, name)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.postgres.cluster import Cluster, serve_or_skip
 from tests.postgres.storm.campaign import Plan, Storm
-from tests.postgres.storm.model import Yard
+from tests.postgres.storm.model import Catalog
 from tests.postgres.storm.transactions import draw
 
 SECONDS = float(os.environ.get("INGESTER_TEST_STORM_S", "10"))
@@ -25,7 +25,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("number", [0])
 def test_a_seed_draws_the_same_steps_again(number: int) -> None:
-    one, other = Yard(number, 5), Yard(number, 5)
+    one, other = Catalog(number, 5), Catalog(number, 5)
     steps = [draw(one).statements for _ in range(150)]
     assert steps == [draw(other).statements for _ in range(150)]
     text = "\n".join(statement for step in steps for statement in step)

@@ -1,4 +1,4 @@
-"""The next transaction of a session, drawn by its yard.
+"""The next transaction of a session, drawn by its catalog.
 
 draw ─▶ statements on tables and rows ─▶ with savepoints, prepared, rolled back
 """
@@ -18,7 +18,7 @@ from tests.postgres.storm.families import (
     inherit,
     truncate_cascade,
 )
-from tests.postgres.storm.model import Column, Table, Yard
+from tests.postgres.storm.model import Catalog, Column, Table
 
 SHARED = (
     "CREATE TABLE public.shared1 (id bigint PRIMARY KEY, part text NOT NULL, v text, n bigint)",
@@ -26,7 +26,7 @@ SHARED = (
 )
 """Tables whose rows all sessions change and that no session alters."""
 FEWEST, MOST = 4, 9
-"""The approximate number of tables in a yard."""
+"""The approximate number of tables in a catalog."""
 
 
 class Ending(Enum):
@@ -67,46 +67,46 @@ def shared_tables() -> list[Table]:
     ]
 
 
-def draw(yard: Yard, *, calm: bool = False) -> Transaction:
-    """Draw the next transaction of a yard; a ``calm`` one contains no DDL."""
-    rng = yard.rng
+def draw(catalog: Catalog, *, calm: bool = False) -> Transaction:
+    """Draw the next transaction of a catalog; a ``calm`` one contains no DDL."""
+    rng = catalog.rng
     found = Transaction()
-    yard.touched = set()
-    before = yard.state()
+    catalog.touched = set()
+    before = catalog.state()
     for _ in range(rng.choice([1, 1, 2, 3, 5])):
-        if not calm and (len(yard.tables) < FEWEST or rng.random() < 0.12):
-            _alter(yard, found)
+        if not calm and (len(catalog.tables) < FEWEST or rng.random() < 0.12):
+            _alter(catalog, found)
         else:
-            _change(yard, found)
+            _change(catalog, found)
         if rng.random() < 0.1:
-            _undone(yard, found)
-    found.touched = yard.touched
+            _undone(catalog, found)
+    found.touched = catalog.touched
     found.ending = rng.choices(list(Ending), [88, 5, 5, 2])[0]
     if found.ending in (Ending.ROLLBACK, Ending.PREPARED_ROLLBACK):
-        yard.restore(before)
+        catalog.restore(before)
     return found
 
 
-def _undone(yard: Yard, transaction: Transaction) -> None:
+def _undone(catalog: Catalog, transaction: Transaction) -> None:
     """Add statements that a savepoint rolls back."""
-    before = yard.state()
+    before = catalog.state()
     transaction.add(["SAVEPOINT s"], alters=False)
-    _change(yard, transaction)
-    if yard.rng.random() < 0.3:
-        _alter(yard, transaction)
-    undo = yard.rng.random() < 0.6
+    _change(catalog, transaction)
+    if catalog.rng.random() < 0.3:
+        _alter(catalog, transaction)
+    undo = catalog.rng.random() < 0.6
     transaction.add(["ROLLBACK TO s" if undo else "RELEASE s"], alters=False)
     if undo:
-        yard.restore(before)
+        catalog.restore(before)
 
 
-def _change(yard: Yard, transaction: Transaction) -> None:
+def _change(catalog: Catalog, transaction: Transaction) -> None:
     """Change rows of one table."""
-    rng = yard.rng
-    table = yard.pick(*yard.tables.values(), *shared_tables())
+    rng = catalog.rng
+    table = catalog.pick(*catalog.tables.values(), *shared_tables())
     assert table is not None
     if table.uid < 0:
-        draw_from: Callable[[Yard, Table], Statements] = rng.choice([insert, update])
+        draw_from: Callable[[Catalog, Table], Statements] = rng.choice([insert, update])
     elif rng.random() < 0.02:
         draw_from = large
     elif (table.poisoned and rng.random() < 0.2) or rng.random() < 0.01:
@@ -115,41 +115,41 @@ def _change(yard: Yard, transaction: Transaction) -> None:
         draw_from = some_change
     if not table.changeable and draw_from is not some_change:
         draw_from = insert
-    transaction.add(draw_from(yard, table), alters=False)
+    transaction.add(draw_from(catalog, table), alters=False)
 
 
-def _alter(yard: Yard, transaction: Transaction) -> None:
+def _alter(catalog: Catalog, transaction: Transaction) -> None:
     """Create, alter or drop one table, or a family of tables."""
-    rng = yard.rng
-    alone = yard.alone()
-    roots = [table for table in yard.tables.values() if table.partitioned]
+    rng = catalog.rng
+    alone = catalog.alone()
+    roots = [table for table in catalog.tables.values() if table.partitioned]
     if len(alone) < FEWEST:
-        transaction.add(create(yard), alters=True)
+        transaction.add(create(catalog), alters=True)
         return
     makers: list[tuple[Callable[[], Statements], int]] = [
-        (lambda: create(yard), 6 if len(alone) < MOST else 0),
-        (lambda: keyless(yard), 1 if len(alone) < MOST else 0),
-        (lambda: create_partitioned(yard), 3 if len(roots) < 2 else 0),
-        (lambda: create_references(yard), 2 if len(yard.tables) < 2 * MOST else 0),
-        (lambda: truncate_cascade(yard), 2),
-        (lambda: inherit(yard), 1 if len(yard.tables) < 2 * MOST else 0),
-        (lambda: rename_label(yard), 2),
-        (lambda: _of_root(yard, roots), 12 if roots else 0),
-        (lambda: _of_one(yard, alone), 40),
+        (lambda: create(catalog), 6 if len(alone) < MOST else 0),
+        (lambda: keyless(catalog), 1 if len(alone) < MOST else 0),
+        (lambda: create_partitioned(catalog), 3 if len(roots) < 2 else 0),
+        (lambda: create_references(catalog), 2 if len(catalog.tables) < 2 * MOST else 0),
+        (lambda: truncate_cascade(catalog), 2),
+        (lambda: inherit(catalog), 1 if len(catalog.tables) < 2 * MOST else 0),
+        (lambda: rename_label(catalog), 2),
+        (lambda: _of_root(catalog, roots), 12 if roots else 0),
+        (lambda: _of_one(catalog, alone), 40),
     ]
     [maker] = rng.choices([each for each, _ in makers], [weight for _, weight in makers])
     transaction.add(maker(), alters=True)
 
 
-def _of_root(yard: Yard, roots: list[Table]) -> Statements:
-    root = yard.pick(*roots)
+def _of_root(catalog: Catalog, roots: list[Table]) -> Statements:
+    root = catalog.pick(*roots)
     assert root is not None
-    [step] = yard.rng.choices(list(OF_ROOTS), list(OF_ROOTS.values()))
-    return step(yard, root)
+    [step] = catalog.rng.choices(list(OF_ROOTS), list(OF_ROOTS.values()))
+    return step(catalog, root)
 
 
-def _of_one(yard: Yard, alone: list[Table]) -> Statements:
-    table = yard.pick(*alone)
+def _of_one(catalog: Catalog, alone: list[Table]) -> Statements:
+    table = catalog.pick(*alone)
     assert table is not None
-    [step] = yard.rng.choices(list(ALTERATIONS), list(ALTERATIONS.values()))
-    return step(yard, table)
+    [step] = catalog.rng.choices(list(ALTERATIONS), list(ALTERATIONS.values()))
+    return step(catalog, table)

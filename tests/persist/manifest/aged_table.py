@@ -60,7 +60,7 @@ def upload(
 
 
 @dataclass
-class Yard:
+class AgedTable:
     """The table, its store, and the state of each version when it was the newest."""
 
     store: ClockedStore

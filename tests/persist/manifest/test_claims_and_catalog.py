@@ -56,7 +56,7 @@ def test_an_invalid_id_cannot_claim(store: FaultyStore, name: str) -> None:
 
 
 @EVERY_STORE
-def test_tables_are_listed_once_a_version_is_committed(store: FaultyStore) -> None:
+def test_a_table_is_listed_once_a_version_is_committed(store: FaultyStore) -> None:
     assert list_tables(store) == []
     tables = [("a", "t"), ("a", "t-x"), ("a", "t.x"), ("a", "t0"), ("a-b", "t"), ("b", "_u"[1:])]
     for namespace, name in tables:
@@ -91,7 +91,7 @@ def _due_at(manifest: Manifest, versions: int) -> list[int]:
     return due
 
 
-def test_snapshots_get_rarer_as_the_table_grows(manifest: Manifest) -> None:
+def test_snapshots_become_rarer_as_the_table_grows(manifest: Manifest) -> None:
     due = _due_at(manifest, 80)
     distances = [later - before for before, later in pairwise(due)]
     assert distances == sorted(distances)

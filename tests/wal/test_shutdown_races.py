@@ -112,7 +112,7 @@ def test_entries_under_construction_at_cancellation_are_answered(
 
 
 @in_trio
-async def test_an_entry_of_the_thread_whose_making_failed_is_answered(tmp_path: Path) -> None:
+async def test_a_failed_entry_of_the_appending_thread_is_answered(tmp_path: Path) -> None:
     log = await started(tmp_path)
     answered: list[object] = []
 
