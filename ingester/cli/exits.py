@@ -13,7 +13,7 @@ be joined. A thread that takes the interpreter's lock during finalization, to re
 file or to release one, is ended there, in the middle of C++. The process then hangs, or aborts
 with 134 or 139 instead of its exit code. In addition the main thread sees no signal while it waits
 in C++ for a silent daemon or pipe, so a second thread watches for signals
-(``tests/cli/test_ending.py``).
+(``tests/cli/test_signals_and_exit.py``).
 """
 
 import contextlib

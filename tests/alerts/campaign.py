@@ -55,7 +55,7 @@ def try_fault(
             if waits:
                 http = next(stops)
                 scrapes.append(scrape(http))
-                check_well(http)
+                check_healthy(http)
             else:
                 scrapes.append(scrapes[0])
     finally:
@@ -64,7 +64,7 @@ def try_fault(
         check_fired(folder / "promtool", scrapes, ((), fault.alerts, ()))
 
 
-def check_well(http: str | None) -> None:
+def check_healthy(http: str | None) -> None:
     """Raise AssertionError unless a daemon is ready and has no alarms."""
     assert http is not None
     trusting = ssl.create_default_context()

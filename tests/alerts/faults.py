@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.alerts.befalling import Stops
-from tests.alerts.of_processes import (
+from tests.alerts.background_faults import (
+    push_stuck,
+    replication,
+    silent_replicator,
+    transformer_hangs,
+)
+from tests.alerts.fault_steps import Stops
+from tests.alerts.process_faults import (
     certificate,
     down,
     fenced,
@@ -18,16 +24,15 @@ from tests.alerts.of_processes import (
     not_adopted,
     tokens_not_read,
 )
-from tests.alerts.of_stores import (
+from tests.alerts.site import Site
+from tests.alerts.store_faults import (
     damaged_file,
     disk_full,
     memory_high,
     oldest_row,
     saturated,
-    store_away,
+    unreachable_store,
 )
-from tests.alerts.of_work import push_stuck, replication, replicator_unheard, transformer_hangs
-from tests.alerts.site import Site
 
 
 class Fault(NamedTuple):
@@ -53,7 +58,7 @@ _LEAD_TO_THE_STORE = (("persist-failing", "The store"), ("store-away", "Not moun
 FAULTS: dict[str, Fault] = {
     fault.run.__name__: fault
     for fault in (
-        Fault(store_away, frozenset(_AWAY), _LEAD_TO_THE_STORE),
+        Fault(unreachable_store, frozenset(_AWAY), _LEAD_TO_THE_STORE),
         Fault(
             oldest_row,
             frozenset({*_AWAY, "IngesterOldestRow"}),
@@ -106,7 +111,7 @@ FAULTS: dict[str, Fault] = {
             elsewhere=True,
         ),
         Fault(
-            replicator_unheard,
+            silent_replicator,
             frozenset({"IngesterReplicationUnheard"}),
             (("replicator-unheard", None),),
             elsewhere=True,

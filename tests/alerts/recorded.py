@@ -75,7 +75,7 @@ def check_fired(
     end, tests = 0, []
     for (_, minutes), expected in zip(PHASES, fired, strict=True):
         end += minutes
-        tests.append(_fired_within(minutes - SETTLES_MIN, end, expected))
+        tests.append(_fires_within(minutes - SETTLES_MIN, end, expected))
     _run(folder, [_test(series, tests)])
 
 
@@ -92,7 +92,7 @@ def check_fires(folder: Path, cases: Mapping[str, tuple[Mapping[str, str], int]]
         [
             _test(
                 [{"series": name, "values": each} for name, each in {**well, **values}.items()],
-                [_fired_within(minutes, minutes, (alert,))],
+                [_fires_within(minutes, minutes, (alert,))],
             )
             for alert, (values, minutes) in cases.items()
         ],
@@ -103,7 +103,7 @@ def _test(series: Sequence[Any], expected: Sequence[Any]) -> dict[str, Any]:
     return {"interval": f"{STEP_S}s", "input_series": series, "promql_expr_test": expected}
 
 
-def _fired_within(minutes: int, end: int, expected: Collection[str]) -> dict[str, Any]:
+def _fires_within(minutes: int, end: int, expected: Collection[str]) -> dict[str, Any]:
     within = f'max_over_time(ALERTS{{alertstate="firing"}}[{minutes}m])'
     samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(expected)]
     return {

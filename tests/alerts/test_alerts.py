@@ -9,9 +9,9 @@ import pyarrow.flight as fl
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.alerts.background_faults import REPORT, TABLE
 from tests.alerts.campaign import try_fault
 from tests.alerts.faults import FAULTS
-from tests.alerts.of_work import REPORT, TABLE
 from tests.alerts.prometheus import needs_prometheus, program, promtool, scraping
 from tests.alerts.rules import expressions, queries
 from tests.drivers.daemon import Daemon
@@ -46,7 +46,7 @@ def text_of(daemon: Daemon) -> str:
     return text
 
 
-def test_everything_that_is_scraped_is_on_the_page_with_its_type_and_labels(busy: Daemon) -> None:
+def test_every_scraped_metric_is_documented_with_its_type_and_labels(busy: Daemon) -> None:
     page = {row.name.removesuffix("_total"): row for row in daemon_metrics()}
     seen = set()
     for family in text_string_to_metric_families(text_of(busy)):
@@ -61,12 +61,12 @@ def test_everything_that_is_scraped_is_on_the_page_with_its_type_and_labels(busy
 
 
 @needs_prometheus
-def test_promtool_finds_no_fault_in_a_scrape(busy: Daemon) -> None:
+def test_promtool_accepts_a_scrape(busy: Daemon) -> None:
     promtool("check", "metrics", stdin=text_of(busy).encode())
 
 
 @needs_prometheus
-def test_every_query_of_dashboard_and_rules_answers_and_panels_have_something(
+def test_every_query_of_dashboard_and_rules_returns_data(
     busy: Daemon, client: fl.FlightClient, tmp_path: Path
 ) -> None:
     with scraping(tmp_path, {"pod-0": busy.http.removeprefix("http://")}) as prometheus:
@@ -89,7 +89,7 @@ def test_every_query_of_dashboard_and_rules_answers_and_panels_have_something(
 @pytest.mark.parametrize(
     ("name", "secure", "waits"), [("store_away", False, False), ("damaged_file", True, True)]
 )
-def test_a_fault_fires_its_alerts_and_is_mended_by_who_knows_the_runbook_alone(
+def test_a_fault_fires_its_alerts_and_the_runbook_alone_mends_it(
     name: str, secure: bool, waits: bool, tmp_path: Path
 ) -> None:
     checks = program("promtool") is not None

@@ -29,14 +29,14 @@ NAMES = {row.name for row in daemon_metrics()}
 
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert.name)
-def test_an_alert_says_what_it_is_and_leads_to_its_entry_of_the_runbook(alert: Alert) -> None:
+def test_an_alert_has_a_summary_and_links_to_its_runbook_entry(alert: Alert) -> None:
     assert set(alert.annotations) == {"summary", "description", "runbook_url"}
     assert alert.entry in anchors(RUNBOOK)
     assert alert.severity in ("warning", "critical")
     assert re.fullmatch(r"Ingester[A-Z]\w+", alert.name)
 
 
-def test_every_alarm_has_an_alert_and_every_alert_a_name_of_its_own() -> None:
+def test_every_alarm_has_an_alert_and_alert_names_are_unique() -> None:
     names = [alert.name for alert in alerts()]
     assert len(names) == len(set(names))
     assert set(ALARMS) <= {alert.entry for alert in alerts()}
@@ -44,7 +44,7 @@ def test_every_alarm_has_an_alert_and_every_alert_a_name_of_its_own() -> None:
     assert told <= set(ALARMS)
 
 
-def test_rules_and_panels_are_on_metrics_that_there_are() -> None:
+def test_rules_and_panels_use_existing_metrics() -> None:
     asked = {**expressions(), **{k: " ".join(v) for k, v in queries().items()}}
     for where, expr in asked.items():
         assert metrics_in(expr) <= NAMES, where
@@ -52,7 +52,7 @@ def test_rules_and_panels_are_on_metrics_that_there_are() -> None:
     assert made <= recorded_names()
 
 
-def test_the_dashboard_asks_the_data_source_and_the_instances_that_are_chosen() -> None:
+def test_the_dashboard_queries_the_chosen_data_source_and_instances() -> None:
     board = dashboard()
     assert {each["name"] for each in board["templating"]["list"]} == {"datasource", "instance"}
     ids = [panel["id"] for panel in panels()]
@@ -119,23 +119,23 @@ SYNTHETIC: dict[str, tuple[dict[str, str], int]] = {
 
 
 @needs_prometheus
-def test_what_cannot_be_brought_about_fires_by_its_series(tmp_path: Path) -> None:
+def test_alerts_without_a_reproducible_fault_fire_on_recorded_series(tmp_path: Path) -> None:
     check_fires(tmp_path, SYNTHETIC)
 
 
 @needs_prometheus
-def test_an_alert_that_does_not_fire_and_one_too_many_are_noticed(tmp_path: Path) -> None:
+def test_a_missing_and_an_additional_alert_are_detected(tmp_path: Path) -> None:
     values, minutes = SYNTHETIC["IngesterFenced"]
     for wrong in ("IngesterDown", "IngesterSlowClients"):
         with pytest.raises(AssertionError, match="FAILED"):
             check_fires(tmp_path, {wrong: (values, minutes)})
 
 
-def test_every_alert_is_fired_by_a_fault_or_by_series() -> None:
+def test_every_alert_is_fired_by_a_fault_or_a_series() -> None:
     fired = {name for fault in FAULTS.values() for name in fault.alerts}
     assert fired | set(SYNTHETIC) == {alert.name for alert in alerts()}
 
 
 @needs_prometheus
-def test_promtool_takes_the_rules() -> None:
+def test_promtool_accepts_the_rules() -> None:
     assert promtool("check", "rules", *RULE_FILES).count("SUCCESS") == len(RULE_FILES)

@@ -77,7 +77,7 @@ def answer_commands(pipe: Connection, act: Callable[[Any], Any]) -> None:
         pipe.send(answer)
 
 
-def leave_with(pipe: Connection) -> None:
+def exit_with_parent(pipe: Connection) -> None:
     """In a child whose main thread serves: end the process when the pipe closes."""
 
     def watch() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.bench.effort import FORMS
 from tests.bench.report import targets_text
-from tests.bench.results import MadeApart, read_run
+from tests.bench.results import DifferentConditions, read_run
 from tests.bench.running import QUICK, TABLES, run_tables
 
 
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _show(parser: argparse.ArgumentParser, paths: list[Path]) -> int:
     try:
         run = read_run(paths)
-    except (MadeApart, ValueError, OSError) as exc:
+    except (DifferentConditions, ValueError, OSError) as exc:
         parser.error(str(exc))
     print(" ".join(f"{key}={value}" for key, value in run.machine.items()), end="\n\n")
     for table in run.tables:

@@ -17,7 +17,7 @@ from tests.bench.pictures import draw
 from tests.bench.report import Table
 
 
-class MadeApart(Exception):
+class DifferentConditions(Exception):
     """Raised when two runs are to be compared."""
 
 
@@ -70,7 +70,7 @@ def read_run(paths: Sequence[Path]) -> Run:
         runs[json.dumps(run.machine, sort_keys=True)] = run, path
     if len(runs) > 1:
         found = " and ".join(f"{path} at {run.machine['at']}" for run, path in runs.values())
-        raise MadeApart(
+        raise DifferentConditions(
             f"made apart: {found}. Numbers of different runs are not compared; measure what you"
             " want to compare in one run"
         )

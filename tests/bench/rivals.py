@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.flight as fl
 
-from tests.bench.children import Child, leave_with
+from tests.bench.children import Child, exit_with_parent
 from tests.bench.rows import SCHEMA, batches_of
 
 Kind = Literal["keep", "log", "discard", "stream", "dataset"]
@@ -95,7 +95,7 @@ def _serve(
         server = _Writes(keeps=kind != "discard", log=log, certificate=certificate)
     scheme = "grpc" if certificate is None else "grpc+tls"
     pipe.send(f"{scheme}://127.0.0.1:{server.port}")
-    leave_with(pipe)
+    exit_with_parent(pipe)
     server.serve()
 
 

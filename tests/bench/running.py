@@ -68,7 +68,7 @@ def run_tables(
             # Unwritten data of one table must not slow the next one's syncs.
             os.sync()
             started = time.monotonic()
-            bench = Bench(FORMS[form], work / name, folder, partial(_say_of, name, say))
+            bench = Bench(FORMS[form], work / name, folder, partial(_describe, name, say))
             for table in TABLES[name](bench):
                 run.tables.append(table)
                 show(table.text() + "\n")
@@ -81,5 +81,5 @@ def run_tables(
     return path
 
 
-def _say_of(name: str, say: Callable[[str], None], text: str) -> None:
+def _describe(name: str, say: Callable[[str], None], text: str) -> None:
     say(f"{name}: {text}")

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from tests.bench.asking import metric
 from tests.bench.effort import cpu_seconds
+from tests.bench.requests import metric
 from tests.drivers.daemon import Daemon
 
 _PIECE_BYTES = 2 << 20

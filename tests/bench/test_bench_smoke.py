@@ -46,7 +46,7 @@ def test_every_table_is_measured_and_written(
     assert all(table["title"] in again for table in tables)
 
 
-def test_what_a_cost_grows_by_is_told_with_its_exponent(tmp_path: Path) -> None:
+def test_the_growth_of_a_cost_is_shown_with_its_exponent(tmp_path: Path) -> None:
     bench = Bench(FORMS["smoke"], tmp_path / "work", tmp_path, lambda text: None)
     dimension = growth.DIMENSIONS[4]
     assert dimension.what == "origins"
@@ -60,7 +60,7 @@ def test_what_a_cost_grows_by_is_told_with_its_exponent(tmp_path: Path) -> None:
         assert float(str(row["exponent"])) == pytest.approx(slope, abs=0.01)
 
 
-def test_runs_that_were_made_apart_are_not_compared(
+def test_runs_under_different_conditions_are_not_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = []
@@ -79,14 +79,14 @@ def test_runs_that_were_made_apart_are_not_compared(
     assert not said.out
 
 
-def test_no_child_outlives_its_with(tmp_path: Path) -> None:
+def test_no_child_outlives_its_with_block(tmp_path: Path) -> None:
     assert main(["--form", "smoke", "--out", str(tmp_path), "limits"]) == 0
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
     assert not [command for command in commands if b"spawn_main" in command]
 
 
-def test_a_ratio_is_taken_within_each_repeat() -> None:
+def test_a_ratio_is_computed_within_each_repeat() -> None:
     ratio = Samples((10.0, 40.0, 30.0), "/s").over(Samples((20.0, 80.0, 90.0), "/s"))
     assert ratio.values == pytest.approx((0.5, 0.5, 1 / 3))
     assert ratio.median == 0.5
@@ -100,7 +100,7 @@ def test_a_target_is_judged_by_the_median(wanted: float, below: bool, met: bool)
     assert Target("t", wanted, Samples((0.1, 0.5, 9.0), "x"), below=below).met is met
 
 
-def test_a_cell_of_no_column_is_refused() -> None:
+def test_a_cell_without_a_column_is_refused() -> None:
     table = Table("t", "T", ["rows/s"])
     table.add(rows__s=3)
     with pytest.raises(ValueError, match="lost"):

@@ -53,7 +53,7 @@ def _sums_of_duckdb(folder: Path) -> tuple[int, float]:
     [(sqlite.PEER, _sums_of_sqlite), (duck_db.PEER, _sums_of_duckdb)],
     ids=["SQLite", "DuckDB"],
 )
-def test_what_a_peer_acknowledged_is_there_after_it_was_killed(
+def test_acknowledged_rows_of_a_killed_peer_survive(
     tmp_path: Path, peer: Peer, sums: Callable[[Path], tuple[int, float]]
 ) -> None:
     with started(peer, tmp_path / "data", _nothing_installed(tmp_path)) as running:
@@ -67,7 +67,7 @@ def test_what_a_peer_acknowledged_is_there_after_it_was_killed(
     assert load / rows == pytest.approx(0.5, abs=0.1)
 
 
-def test_a_peer_that_is_settled_needs_its_log_no_more(tmp_path: Path) -> None:
+def test_a_settled_peer_no_longer_needs_its_log(tmp_path: Path) -> None:
     for peer, log in ((sqlite.PEER, "rows.sqlite-wal"), (duck_db.PEER, "rows.duckdb.wal")):
         folder = tmp_path / peer.name
         with started(peer, folder, _nothing_installed(tmp_path)) as running:
@@ -79,7 +79,7 @@ def test_a_peer_that_is_settled_needs_its_log_no_more(tmp_path: Path) -> None:
         assert rows == written.rows + _JOB.writers * _JOB.rows
 
 
-def test_a_job_ends_with_its_rows(tmp_path: Path) -> None:
+def test_a_job_returns_its_rows(tmp_path: Path) -> None:
     with started(sqlite.PEER, tmp_path / "data", _nothing_installed(tmp_path)) as running:
         running.wait()
         written = running.write(replace(_JOB, seconds=3600.0, max_rows=1_500))
@@ -100,14 +100,14 @@ class Refusing(sqlite.Database):
 
 
 @contextmanager
-def _server_that_ends(folder: Path, installation: Installation) -> Iterator[str]:
+def _ending_server(folder: Path, installation: Installation) -> Iterator[str]:
     with Server(["sh", "-c", "echo cannot listen; exit 3"], "ready"):
         yield ""
 
 
-def test_a_peer_that_fails_is_named_with_its_reason_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_failed_peer_is_reported_with_its_reason_and_the_others_continue(tmp_path: Path) -> None:
     refusing = replace(sqlite.PEER, name="refusing", open=Refusing)
-    ending = replace(sqlite.PEER, name="ending", serve=_server_that_ends)
+    ending = replace(sqlite.PEER, name="ending", serve=_ending_server)
     missing = replace(sqlite.PEER, name="missing", packages=("no_such_package[extra]",))
     bench = Bench(FORMS["smoke"], tmp_path / "work", tmp_path, lambda _: None)
     rates, latencies, promises = peers.run(bench, (refusing, ending, missing, sqlite.PEER))
@@ -127,8 +127,8 @@ def test_a_peer_that_fails_is_named_with_its_reason_and_the_others_go_on(tmp_pat
     assert not list((tmp_path / "work").iterdir())  # The peers' data is deleted.
 
 
-def test_a_peer_that_failed_is_not_started_again(tmp_path: Path) -> None:
-    ending = replace(sqlite.PEER, name="ending", serve=_server_that_ends)
+def test_a_failed_peer_is_not_restarted(tmp_path: Path) -> None:
+    ending = replace(sqlite.PEER, name="ending", serve=_ending_server)
     field = Field((ending, sqlite.PEER), _nothing_installed(tmp_path))
     with field.started(tmp_path / "first"):
         assert field.write("ending", _JOB) is None
@@ -156,7 +156,7 @@ def test_a_copy_stream_has_the_rows_in_the_binary_format() -> None:
     ]
 
 
-def test_turns_are_taken_in_the_order_of_waiting() -> None:
+def test_turns_are_taken_in_order_of_arrival() -> None:
     turns, order = Turns(), list[int]()
 
     def take(number: int) -> None:

@@ -37,9 +37,7 @@ def handle_in(state: BufferState) -> BufferHandle:
 
 @pytest.mark.parametrize("state", BufferState)
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_is_taken_where_the_table_allows_it_and_raises_elsewhere(
-    state: BufferState, step: str
-) -> None:
+def test_a_transition_outside_the_table_raises(state: BufferState, step: str) -> None:
     handle = handle_in(state)
     target = TRANSITIONS[step].get(state)
     if target is not None:
@@ -51,11 +49,11 @@ def test_a_step_is_taken_where_the_table_allows_it_and_raises_elsewhere(
         assert handle.state is state
 
 
-def test_every_step_of_the_table_is_tried() -> None:
+def test_every_transition_of_the_table_is_tested() -> None:
     assert STEPS.keys() == TRANSITIONS.keys()
 
 
-def test_a_buffer_that_waits_for_a_spill_stays_readable() -> None:
+def test_a_buffer_waiting_to_be_spilled_stays_readable() -> None:
     handle = BufferHandle((1, ()), keyed=True, epoch=1, first_seq=1, segment=1)
     pin = handle.pin()
     handle.freeze(1.0)

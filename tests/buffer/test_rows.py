@@ -56,7 +56,7 @@ def _numbers(chunks: list[Chunk], start: int, stop: int) -> list[int]:
         max_size=120,
     )
 )
-def test_rows_stay_in_order_and_at_their_places(batches: list[tuple[int, int]]) -> None:
+def test_rows_keep_their_order_and_positions(batches: list[tuple[int, int]]) -> None:
     rows = BufferedRows()
     sent = []
     for seq, (count, number) in enumerate(batches, 10):
@@ -78,7 +78,7 @@ def test_rows_stay_in_order_and_at_their_places(batches: list[tuple[int, int]]) 
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=50))
-def test_batches_without_rows_are_operations_too(counts: list[int]) -> None:
+def test_empty_batches_are_operations_too(counts: list[int]) -> None:
     rows = BufferedRows()
     for seq, count in enumerate(counts):
         _append(rows, seq, count, 0)
@@ -134,13 +134,13 @@ def test_a_hundred_thousand_one_row_operations_cost_at_most_twice_their_batch() 
 
 
 @pytest.mark.parametrize("sizes", [[2], [7], [15], [16], [1, 1, 20], [100], [300, 3, 1, 1]])
-def test_small_operations_of_other_sizes_do_too(sizes: list[int]) -> None:
+def test_small_operations_of_other_sizes_cost_at_most_twice_their_batch(sizes: list[int]) -> None:
     ratio, chunks = _cost(sizes, 40_000)
     assert ratio <= 2
     assert chunks <= 150
 
 
-def test_what_is_counted_is_what_the_chunks_have() -> None:
+def test_counted_bytes_equal_those_of_the_chunks() -> None:
     rows = BufferedRows()
     for seq in range(1000):
         _append(rows, seq, 1 + seq % 3, 1)
@@ -152,7 +152,7 @@ def test_what_is_counted_is_what_the_chunks_have() -> None:
     st.lists(st.tuples(st.sampled_from([1, 20, 300, 5000]), st.integers(0, 3)), max_size=60),
     st.integers(1, 1_000_000),
 )
-def test_chunks_made_larger_have_the_same_rows_at_every_step(
+def test_merged_chunks_have_the_same_rows_at_every_step(
     batches: list[tuple[int, int]], chunk_bytes: int
 ) -> None:
     rows = BufferedRows()
@@ -179,7 +179,7 @@ def test_chunks_made_larger_have_the_same_rows_at_every_step(
         assert align_table(rows.batches(), WIDEST) == align_table(sent, WIDEST).combine_chunks()
 
 
-def test_a_column_as_large_as_a_chunk_may_be_stays_alone() -> None:
+def test_a_column_of_the_maximal_chunk_size_is_not_merged() -> None:
     rows = BufferedRows()
     for seq in range(4):
         _append(rows, seq, 5000, 1)
@@ -189,7 +189,7 @@ def test_a_column_as_large_as_a_chunk_may_be_stays_alone() -> None:
     assert rows.chunk_count == 2
 
 
-def test_small_operations_of_mixed_sizes_stay_few_chunks() -> None:
+def test_small_operations_of_mixed_sizes_make_few_chunks() -> None:
     for sizes in ([1, 16], [1, 17], [1, 256], [3, 40]):
         ratio, chunks = _cost(sizes, 40_000)
         assert ratio <= 2 and chunks <= 200, (sizes, ratio, chunks)

@@ -87,7 +87,7 @@ def encrypted() -> bytes:
         ("arrow", as_bytes("stream")[:150], "cannot read"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named_with_the_reason(
+def test_an_unreadable_file_is_named_with_the_reason(
     tmp_path: Path, kind: str, data: bytes, message: str
 ) -> None:
     path = tmp_path / "a.bin"
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(
     assert message in str(failed.value)
 
 
-def test_names_that_are_not_utf8_end_in_one_line(run: Run, tmp_path: Path) -> None:
+def test_names_that_are_not_utf8_give_a_one_line_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(renamed(as_bytes("parquet")))
     check_refused(run("write", "n", "names", "a.parquet"), 1, "a column name is not UTF-8")
     (tmp_path / "b.parquet").mkdir()
@@ -109,7 +109,7 @@ def test_names_that_are_not_utf8_end_in_one_line(run: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "stream", "csv", "jsonl"])
-def test_a_named_pipe_is_read_as_standard_input_is(tmp_path: Path, kind: str) -> None:
+def test_a_named_pipe_is_read_like_standard_input(tmp_path: Path, kind: str) -> None:
     data = {"csv": b"abcd\n1\n2\n3\n", "jsonl": b'{"abcd":1}\n{"abcd":2}\n{"abcd":3}\n'}.get(kind)
     whole = tmp_path / "whole"
     whole.write_bytes(data or as_bytes(kind))
@@ -121,7 +121,7 @@ def test_a_named_pipe_is_read_as_standard_input_is(tmp_path: Path, kind: str) ->
         assert writer.wait() == 0
 
 
-def test_no_more_of_a_parquet_file_is_read_than_its_rows_need(tmp_path: Path) -> None:
+def test_only_the_needed_part_of_a_parquet_file_is_read(tmp_path: Path) -> None:
     """With read-ahead the whole file would be in memory by the end."""
     table = pa.table({f"c{n}": pa.array(os.urandom(8) for _ in range(160_000)) for n in range(2)})
     path = tmp_path / "a.parquet"

@@ -26,7 +26,7 @@ def kept(served: Daemon, namespace: str) -> str:
     return namespace
 
 
-def test_each_is_listed_with_its_size_its_age_and_where_it_is(run: Run, kept: str) -> None:
+def test_checkpoints_are_listed_with_size_age_and_place(run: Run, kept: str) -> None:
     lines = run("checkpoints", kept).stdout.decode().splitlines()
     assert len(lines) == 3
     assert lines[0].split() == [
@@ -48,7 +48,7 @@ def test_each_is_listed_with_its_size_its_age_and_where_it_is(run: Run, kept: st
     assert run("checkpoints", kept, "empty").stdout == b"no checkpoints\n"
 
 
-def test_one_is_deleted_and_the_other_stays(run: Run, kept: str) -> None:
+def test_only_the_named_checkpoint_is_deleted(run: Run, kept: str) -> None:
     done = run("checkpoints", kept, "visits", "--delete", "topic-0")
     assert done.stdout.decode().startswith(
         f"deleted checkpoint 'topic-0' of {kept}/visits (2.0 KiB)"
@@ -61,7 +61,7 @@ def test_one_is_deleted_and_the_other_stays(run: Run, kept: str) -> None:
     assert json.loads(deleted.stdout)["partition"] == "topic-1"
 
 
-def test_what_is_not_there_is_told_with_what_helps(run: Run, kept: str) -> None:
+def test_a_missing_checkpoint_is_reported_with_a_hint(run: Run, kept: str) -> None:
     other = run("checkpoints", kept, "visits", "--delete", "orders.csv")
     check_refused(other, 1, "has no checkpoint 'orders.csv'; it has 'topic-0', 'topic-1'")
     none = run("checkpoints", kept, "empty", "--delete", "p")

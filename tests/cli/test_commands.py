@@ -68,7 +68,7 @@ def test_every_input_format_is_written_and_read_back(
 
 
 @pytest.mark.parametrize("kind", ["table", "csv", "jsonl"])
-def test_times_that_python_has_none_for_are_written(
+def test_times_beyond_pythons_range_are_written(
     run: Run, served: Daemon, namespace: str, kind: str
 ) -> None:
     far = pa.array([1 << 62, 0, None], pa.timestamp("us", "UTC"))
@@ -88,7 +88,7 @@ def test_times_that_python_has_none_for_are_written(
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "jsonl"])
 @pytest.mark.parametrize("to_file", [False, True])
-def test_every_output_format_holds_the_rows(
+def test_every_output_format_contains_the_rows(
     run: Run, written: str, tmp_path: Path, kind: str, to_file: bool
 ) -> None:
     output = tmp_path / f"out.{kind}"
@@ -113,7 +113,7 @@ def test_every_output_format_holds_the_rows(
         assert first == {"host": "h1", "v": 1, "at": "1970-01-01T00:00:00", "tags": ["a", "b"]}
 
 
-def test_a_filter_and_a_limit_choose_rows(run: Run, written: str) -> None:
+def test_a_filter_and_a_limit_select_rows(run: Run, written: str) -> None:
     chosen = run(
         "query", written, "t", "--filter", "host = 'h1' or v in (2, 9) and host is not null",
         "--columns", "v", "--format", "csv",
@@ -123,7 +123,9 @@ def test_a_filter_and_a_limit_choose_rows(run: Run, written: str) -> None:
     assert table.stdout.split() == [b"host", b"v", b"h1", b"1"]
 
 
-def test_text_columns_of_a_known_table_stay_texts(run: Run, namespace: str, tmp_path: Path) -> None:
+def test_text_columns_of_an_existing_table_stay_text(
+    run: Run, namespace: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.csv").write_text("zip,v\nx7,1\n")
     (tmp_path / "b.csv").write_text("zip,v\n007,2\n")
     done = run("write", namespace, "t", "a.csv", "b.csv")
@@ -133,14 +135,16 @@ def test_text_columns_of_a_known_table_stay_texts(run: Run, namespace: str, tmp_
     assert [json.loads(line)["zip"] for line in found.splitlines()] == ["x7", "007"]
 
 
-def test_a_large_file_goes_in_several_operations(run: Run, namespace: str, tmp_path: Path) -> None:
+def test_a_large_file_is_sent_in_several_operations(
+    run: Run, namespace: str, tmp_path: Path
+) -> None:
     table = pa.table({"v": range(25_000)})
     path = write_file("parquet", tmp_path / "rows.parquet", table)
     done = run("write", namespace, "t", path, "--batch-rows", "10000", "--json")
     assert (json.loads(done.stdout)["rows"], json.loads(done.stdout)["batches"]) == (25_000, 3)
 
 
-def test_a_file_sent_again_under_its_origin_adds_nothing(
+def test_a_file_resent_with_its_origin_adds_nothing(
     run: Run, namespace: str, tmp_path: Path
 ) -> None:
     path = write_file("parquet", tmp_path / "rows.parquet")
@@ -171,7 +175,7 @@ def test_persist_moves_rows_from_buffer_to_files(run: Run, namespace: str, tmp_p
     assert namespace.encode() in run("tables").stdout
 
 
-def test_status_tells_who_the_daemon_is(run: Run, served: Daemon) -> None:
+def test_status_shows_the_daemons_identity(run: Run, served: Daemon) -> None:
     status = json.loads(run("status", "--json").stdout)
     assert status["identity"]["ingester_id"] == served.ready["ingester_id"]
     assert b"accepted" in run("status").stdout
@@ -203,7 +207,7 @@ def test_a_failure_is_one_line_and_its_exit_code(
     check_refused(run(*arguments), code, message)
 
 
-def test_no_daemon_is_exit_three_at_once(run: Run, served: Daemon, tmp_path: Path) -> None:
+def test_a_missing_daemon_is_exit_code_3_at_once(run: Run, served: Daemon, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("v\n1\n")
     for command in (["tables"], ["write", "n", "t", "a.csv"], ["query", "n", "t"]):
         failed = run(*command, "--endpoint", "grpc://127.0.0.1:9")
@@ -211,7 +215,7 @@ def test_no_daemon_is_exit_three_at_once(run: Run, served: Daemon, tmp_path: Pat
         assert b"cannot connect" in failed.stderr
 
 
-def test_a_broken_input_counts_what_was_acknowledged_before_it(
+def test_a_broken_input_reports_the_rows_acknowledged_before_it(
     run: Run, namespace: str, tmp_path: Path
 ) -> None:
     (tmp_path / "good.csv").write_text("v\n1\n2\n")
@@ -222,7 +226,7 @@ def test_a_broken_input_counts_what_was_acknowledged_before_it(
     assert b"bad.csv" in failed.stderr
 
 
-def test_config_tells_values_and_where_they_came_from(tmp_path: Path) -> None:
+def test_config_shows_values_and_their_sources(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text('[persist]\nmax_age = "2s"\n')
     shown = run_command(
         "config", "--config", "c.toml", "--store", "s3://u:p@h/b", "--json",
@@ -271,7 +275,7 @@ def test_help_imports_neither_pyarrow_nor_trio(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "then"), [(10, 100), (100, 10)])
-def test_a_file_that_has_grown_is_repeated_exactly_with_other_batches(
+def test_a_grown_file_is_resent_exactly_in_other_batches(
     run: Run, namespace: str, tmp_path: Path, first: int, then: int
 ) -> None:
     origin = ["--origin", namespace, "--first-sequence", "1"]
@@ -291,7 +295,7 @@ def test_a_file_that_has_grown_is_repeated_exactly_with_other_batches(
     assert sorted(found) == list(range(1002))
 
 
-def test_half_a_line_at_the_end_of_a_growing_file_is_left_out_until_it_is_whole(
+def test_an_incomplete_last_line_of_a_growing_file_is_skipped_until_complete(
     run: Run, namespace: str, tmp_path: Path
 ) -> None:
     """Half a line once counted as a row; the daemon then ignored the whole row as a duplicate."""
@@ -309,7 +313,7 @@ def test_half_a_line_at_the_end_of_a_growing_file_is_left_out_until_it_is_whole(
     assert sorted(found[1:]) == [b"1,100", b"2,200", b"3,300", b"4,400"]
 
 
-def test_of_several_files_only_the_last_may_end_in_half_a_line(
+def test_only_the_last_of_several_files_may_end_in_an_incomplete_line(
     run: Run, namespace: str, tmp_path: Path
 ) -> None:
     """A row completed later would get the number of the next file's first row, a duplicate."""
@@ -327,7 +331,7 @@ def test_of_several_files_only_the_last_may_end_in_half_a_line(
     assert sorted(map(int, found[1:])) == [1, 2, 3, 10, 11, 12]
 
 
-def test_without_an_origin_a_last_line_needs_no_end(
+def test_without_an_origin_the_last_line_needs_no_newline(
     run: Run, namespace: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.csv").write_text("v\n1\n2")
@@ -335,9 +339,7 @@ def test_without_an_origin_a_last_line_needs_no_end(
     assert json.loads(done.stdout)["rows"] == 2
 
 
-def test_what_breaks_in_the_middle_says_how_to_go_on(
-    run: Run, namespace: str, tmp_path: Path
-) -> None:
+def test_an_interrupted_write_says_how_to_resume(run: Run, namespace: str, tmp_path: Path) -> None:
     rows = 600_000  # more than the first block, which decides the types of a pipe
     text = "v,w\n" + "1,123456\n" * rows
     pipe = ["write", namespace, "t", "-", "--input-format", "csv"]
@@ -359,7 +361,7 @@ def test_what_breaks_in_the_middle_says_how_to_go_on(
     assert found.count(b"\n") == rows + 3
 
 
-def test_a_file_that_would_break_in_the_middle_is_refused_before_its_first_row(
+def test_a_file_with_an_invalid_row_is_refused_before_its_first_row(
     run: Run, namespace: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.csv").write_text("v\n1\n")
@@ -370,7 +372,7 @@ def test_a_file_that_would_break_in_the_middle_is_refused_before_its_first_row(
     assert run("query", namespace, "t", "--format", "csv").stdout == b'"v"\n1\n'
 
 
-def test_a_table_is_made_before_its_first_row(run: Run, namespace: str, tmp_path: Path) -> None:
+def test_a_table_is_created_before_its_first_row(run: Run, namespace: str, tmp_path: Path) -> None:
     made = run(
         "create", namespace, "t", "zip:string", "price:decimal(20,4)", "time:timestamp", "n:int32",
         "tags:list<string>", "--primary-key", "zip,time", "--sort-by", "n", "--json",
@@ -393,7 +395,7 @@ def test_a_table_is_made_before_its_first_row(run: Run, namespace: str, tmp_path
     assert (row["zip"], row["price"], row["n"]) == ("501", "1.5000", 7)
 
 
-def test_a_table_is_made_like_a_file(run: Run, namespace: str, tmp_path: Path) -> None:
+def test_a_table_is_created_like_a_file(run: Run, namespace: str, tmp_path: Path) -> None:
     write_file("parquet", tmp_path / "a.parquet")
     like = run("create", namespace, "t", "--like", "a.parquet", "v:int32", "more:date", "--json")
     assert like.returncode == 0, like.stderr
@@ -421,7 +423,7 @@ def test_a_table_is_made_like_a_file(run: Run, namespace: str, tmp_path: Path) -
         (["v:int64", "--timestamp-unit", "ms"], "'ms' is not us or ns"),
     ],
 )
-def test_a_table_that_cannot_be_made_is_said_to_be_wrong_usage(
+def test_an_invalid_table_definition_is_a_usage_error(
     run: Run, arguments: list[str], message: str
 ) -> None:
     check_refused(run("create", "n", "made", *arguments), 2, message)

@@ -96,7 +96,7 @@ def says(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
     raise AssertionError(f"ended without {pattern!r}: {said}")
 
 
-def test_a_copy_is_made_once_and_goes_on(run: Run, client: Client, tmp_path: Path) -> None:
+def test_a_copy_is_loaded_once_and_then_resumed(run: Run, client: Client, tmp_path: Path) -> None:
     write(client, "one", 0)
     client.persist("follow", "one")
     write(client, "one", 10)
@@ -110,7 +110,7 @@ def test_a_copy_is_made_once_and_goes_on(run: Run, client: Client, tmp_path: Pat
         write(client, "one", 10 + 10 * number)
 
 
-def test_columns_and_filter_choose_what_the_copy_has_and_another_choice_builds_it_anew(
+def test_columns_and_filter_define_the_copy_and_a_change_rebuilds_it(
     run: Run, client: Client, tmp_path: Path
 ) -> None:
     write(client, "chosen", 0, 10)
@@ -124,7 +124,7 @@ def test_columns_and_filter_choose_what_the_copy_has_and_another_choice_builds_i
     assert done.stdout.decode().splitlines()[0].split()[:3] == ["namespace", "table", "version"]
 
 
-def test_a_follower_goes_on_after_a_kill_and_ends_in_order_at_a_signal(
+def test_a_follower_resumes_after_a_kill_and_stops_cleanly_at_a_signal(
     served: Daemon, client: Client, tmp_path: Path
 ) -> None:
     write(client, "live", 0)
@@ -145,7 +145,7 @@ def test_a_follower_goes_on_after_a_kill_and_ends_in_order_at_a_signal(
         assert json.loads(out)[0]["put_rows"] == 3
 
 
-def test_metrics_and_health_are_told_where_asked_for(
+def test_metrics_and_health_are_served_at_the_given_address(
     served: Daemon, client: Client, tmp_path: Path
 ) -> None:
     write(client, "told", 0)
@@ -178,7 +178,7 @@ def fetched(url: str, **headers: str) -> tuple[int, str]:
         return exc.code, exc.read().decode()
 
 
-def test_a_reader_that_holds_the_file_is_told_of_and_waited_for(
+def test_a_reader_with_the_file_open_is_reported_and_waited_for(
     served: Daemon, client: Client, tmp_path: Path
 ) -> None:
     write(client, "held", 0)
@@ -258,7 +258,7 @@ def test_two_tables_go_into_one_parquet_folder(run: Run, client: Client, tmp_pat
         (["there", "--into", "python:nope:X"], 1, "module 'nope' was not found"),
     ],
 )
-def test_what_cannot_be_followed_is_refused_in_one_line(
+def test_an_unsupported_table_is_refused_in_one_line(
     run: Run, client: Client, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     write(client, "there", 0)
@@ -266,12 +266,12 @@ def test_what_cannot_be_followed_is_refused_in_one_line(
     check_refused(run("follow", "follow", *arguments, "--once"), code, message)
 
 
-def test_a_daemon_that_is_not_there_is_told_at_once(run: Run) -> None:
+def test_a_missing_daemon_is_reported_at_once(run: Run) -> None:
     failed = run("follow", "n", "t", "--into", "duckdb:c", "--endpoint", "127.0.0.1:1")
     check_refused(failed, 3, "cannot connect to 127.0.0.1:1")
 
 
-def test_a_copy_begins_where_it_is_told_and_goes_on_with_the_same_command(
+def test_a_copy_starts_at_the_given_position_and_the_same_command_resumes_it(
     run: Run, client: Client, tmp_path: Path
 ) -> None:
     write(client, "tail", 0)

@@ -20,7 +20,7 @@ from tests.followers.test_duckdb_file import small_disk
 __all__ = ["small_disk"]  # a fixture
 
 
-def test_a_copy_of_another_daemon_is_told_and_is_built_anew_when_asked_to(tmp_path: Path) -> None:
+def test_a_copy_of_another_daemon_is_reported_and_rebuilt_on_request(tmp_path: Path) -> None:
     asked = ["follow", "follow", "t", "--into", "duckdb:c.duckdb", "--once"]
     for name in ("one", "other"):
         with Daemon.start(tmp_path / name, id=name) as daemon, Client(daemon.flight) as client:
@@ -56,7 +56,7 @@ def test_a_full_disk_is_waited_for(served: Daemon, small_disk: Path) -> None:
             until(lambda: len(seen(copied, "full")) == 100_003, "all rows", 30.0)
 
 
-def test_a_daemon_that_goes_and_comes_back_is_waited_for(tmp_path: Path) -> None:
+def test_a_restarting_daemon_is_waited_for(tmp_path: Path) -> None:
     daemon = Daemon.start(tmp_path / "d", arguments=steady_flight())
     with daemon, Client(daemon.flight) as client:
         write(client, "t", 0)
@@ -74,7 +74,7 @@ def test_a_daemon_that_goes_and_comes_back_is_waited_for(tmp_path: Path) -> None
             assert process.wait(30) == 0
 
 
-def test_on_a_terminal_there_is_a_bar_for_each_table(served: Daemon, tmp_path: Path) -> None:
+def test_a_terminal_shows_a_progress_bar_for_each_table(served: Daemon, tmp_path: Path) -> None:
     with Client(served.flight) as client:
         for table in ("bar1", "bar2"):
             write(client, table, 0)
@@ -96,6 +96,6 @@ def test_on_a_terminal_there_is_a_bar_for_each_table(served: Daemon, tmp_path: P
     assert "rows put" in said
 
 
-def test_an_unknown_option_is_wrong_usage(served: Daemon, tmp_path: Path) -> None:
+def test_an_unknown_option_is_a_usage_error(served: Daemon, tmp_path: Path) -> None:
     failed = run_command("follow", "n", "t", "--form", "x", cwd=tmp_path, endpoint=served.flight)
     check_refused(failed, 2, "")

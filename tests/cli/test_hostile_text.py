@@ -182,12 +182,12 @@ def every_command(group: Any = None, path: str = "") -> Iterator[str]:
         yield from every_command(inner, f"{path} {name}".strip())
 
 
-def test_no_command_is_forgotten(world: World) -> None:
+def test_every_command_is_covered(world: World) -> None:
     assert set(every_command()) == {*commands(world), *ELSEWHERE}
     assert not set(commands(world)) & set(ELSEWHERE)
 
 
-def test_no_command_prints_but_by_what_escapes() -> None:
+def test_every_command_prints_through_the_escaping_functions() -> None:
     bare = []
     for file in sorted((ROOT / "ingester" / "cli").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -214,7 +214,7 @@ SHOWS = {
 }
 
 
-def test_every_command_shows_hostile_text_and_obeys_none_of_it(world: World) -> None:
+def test_every_command_shows_hostile_text_escaped(world: World) -> None:
     faults = []
     for command, runs in commands(world).items():
         seen = ""
@@ -232,7 +232,7 @@ def test_every_command_shows_hostile_text_and_obeys_none_of_it(world: World) -> 
     assert faults == []
 
 
-def test_on_a_terminal_csv_and_json_are_escaped_and_in_a_pipe_they_are_exact(world: World) -> None:
+def test_csv_and_json_are_escaped_on_a_terminal_and_exact_in_a_pipe(world: World) -> None:
     for kind in ("csv", "jsonl", "table"):
         text = world.shown("query", "n", "old", "--format", kind)
         assert obeyed(text) == [], text
@@ -247,7 +247,7 @@ def test_on_a_terminal_csv_and_json_are_escaped_and_in_a_pipe_they_are_exact(wor
         assert obeyed(world.shown(command, *arguments)) == []
 
 
-def test_an_old_column_is_read_and_written_and_a_new_one_refused(world: World) -> None:
+def test_a_hostile_column_name_is_kept_if_it_exists_and_refused_if_new(world: World) -> None:
     with Client(world.daemon.flight) as client:
         before = client.query("n", "old", [EVIL])
         assert before.to_pylist() == [{EVIL: EVIL}] * 2

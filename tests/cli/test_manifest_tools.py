@@ -66,7 +66,7 @@ def lake(made: Path, tmp_path: Path) -> Lake:
     return Lake(tmp_path / "copy")
 
 
-def test_log_tells_every_version_the_newest_first(lake: Lake) -> None:
+def test_log_lists_every_version_newest_first(lake: Lake) -> None:
     (table,) = lake.run("log", "n", "t")
     versions = table["versions"]
     assert (table["namespace"], table["table"]) == ("n", "t")
@@ -84,13 +84,13 @@ def test_log_tells_every_version_the_newest_first(lake: Lake) -> None:
     assert "1 add, 1 applied" in lake.said("log", "n", "t")
 
 
-def test_without_a_table_all_of_them_are_told(lake: Lake) -> None:
+def test_without_a_table_log_lists_all_tables(lake: Lake) -> None:
     for arguments in ([], ["n"]):
         found = lake.run("show", *arguments)
         assert [(one["table"], one["rows"]) for one in found] == [("t", 6), ("u", 2)]
 
 
-def test_show_tells_what_a_version_holds(lake: Lake) -> None:
+def test_show_lists_the_contents_of_a_version(lake: Lake) -> None:
     (newest,) = lake.run("show", "n", "t")
     assert (newest["files"], newest["rows"]) == (3, 6)
     assert newest["bytes"] == sum(path.stat().st_size for path in lake.files(".parquet"))
@@ -107,7 +107,7 @@ def test_show_tells_what_a_version_holds(lake: Lake) -> None:
     assert "int64" in lake.said("show", "n", "t")
 
 
-def test_show_tells_which_states_of_sources_a_version_has(tmp_path: Path) -> None:
+def test_show_lists_the_source_states_of_a_version(tmp_path: Path) -> None:
     """Without a daemon no other command shows the states, or missing shared bytes."""
     lake = Lake(tmp_path)
     schema = pa.schema([("v", pa.int64())])
@@ -136,7 +136,7 @@ def test_show_tells_which_states_of_sources_a_version_has(tmp_path: Path) -> Non
         assert one["shared"] == []
 
 
-def test_verify_finds_a_sound_table_whole(lake: Lake) -> None:
+def test_verify_accepts_an_intact_table(lake: Lake) -> None:
     for arguments in ([], ["--data"]):
         (table,) = lake.run("verify", "n", "t", *arguments)
         assert (table["findings"], table["oldest"], table["data_files"]) == ([], 1, 3)
@@ -146,7 +146,7 @@ def test_verify_finds_a_sound_table_whole(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "rotten", "changelog"])
-def test_verify_names_what_is_damaged_and_ends_with_one(lake: Lake, damage: str) -> None:
+def test_verify_names_the_damage_and_exits_with_1(lake: Lake, damage: str) -> None:
     victim = lake.files(".changelog" if damage == "changelog" else ".parquet")[1]
     if damage == "missing":
         victim.unlink()
@@ -164,7 +164,7 @@ def test_verify_names_what_is_damaged_and_ends_with_one(lake: Lake, damage: str)
     assert other["findings"] == []
 
 
-def test_verify_tells_a_damaged_snapshot_that_can_be_read_around(lake: Lake) -> None:
+def test_verify_reports_a_damaged_snapshot_that_can_be_bypassed(lake: Lake) -> None:
     newest = lake.files(".changelog")[-1]
     newest.with_suffix(".snapshot").write_bytes(b"broken")
     (table,) = lake.run("verify", "n", "t")
@@ -173,7 +173,7 @@ def test_verify_tells_a_damaged_snapshot_that_can_be_read_around(lake: Lake) -> 
     assert finding["path"].endswith(newest.with_suffix(".snapshot").name)
 
 
-def test_strays_are_told_and_gc_takes_them(lake: Lake) -> None:
+def test_strays_are_listed_and_gc_deletes_them(lake: Lake) -> None:
     stray = lake.files(".parquet")[0].with_name("stray.parquet")
     stray.write_bytes(b"12345")
     lost = lake.files(".changelog")[0]
@@ -198,7 +198,7 @@ def test_strays_are_told_and_gc_takes_them(lake: Lake) -> None:
     assert "horizon" in lake.said("log", "n", "t")
 
 
-def test_gc_takes_its_settings_from_flags_environment_and_file(lake: Lake) -> None:
+def test_gc_reads_its_settings_from_flags_environment_and_file(lake: Lake) -> None:
     stray = lake.files(".parquet")[0].with_name("stray.parquet")
     stray.write_bytes(b"12345")
 
@@ -244,7 +244,7 @@ def test_a_failure_is_one_line_and_its_exit_code(
     check_refused(run_command("manifest", *arguments, cwd=made), code, message)
 
 
-def test_versions_of_a_table_as_a_whole_are_listed_shown_and_cleaned(lake: Lake) -> None:
+def test_table_versions_are_listed_shown_and_cleaned(lake: Lake) -> None:
     store = open_store(f"file://{lake.store}")
     for number in range(4):
         version = push_some(store, ("n", "t"), f"push-{number}", lambda add: False)

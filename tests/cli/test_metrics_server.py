@@ -43,7 +43,7 @@ def get(url: str, host: str = "") -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_metrics_and_health_are_answered(server: MetricsServer) -> None:
+def test_metrics_and_health_are_served(server: MetricsServer) -> None:
     status, body = get(f"{server.url}/metrics")
     assert status == 200
     assert "ingester_things_total 3.0" in body
@@ -54,12 +54,12 @@ def test_metrics_and_health_are_answered(server: MetricsServer) -> None:
     assert get(f"{server.url}/elsewhere")[0] == 404
 
 
-def test_the_loopback_answers_only_for_its_own_names(server: MetricsServer) -> None:
+def test_the_loopback_address_answers_only_for_its_own_names(server: MetricsServer) -> None:
     assert get(f"{server.url}/metrics", "evil.example.org")[0] == 421
     assert get(f"{server.url}/metrics", "localhost:1")[0] == 200
 
 
-def test_silent_connections_delay_nobody_and_are_closed(server: MetricsServer) -> None:
+def test_silent_connections_are_closed_and_delay_no_other(server: MetricsServer) -> None:
     at = urlsplit(server.url)
     with ExitStack() as held:
         idle = [
@@ -74,6 +74,6 @@ def test_silent_connections_delay_nobody_and_are_closed(server: MetricsServer) -
     ("listen", "told"),
     [("0.0.0.0:0", "reached from other machines"), ("localhost", "is not HOST:PORT")],
 )
-def test_an_address_that_cannot_be_used_is_refused(listen: str, told: str) -> None:
+def test_an_unusable_address_is_refused(listen: str, told: str) -> None:
     with pytest.raises(CommandFailed, match=told):
         MetricsServer(MetricsAddress("--http", listen, False), CollectorRegistry(), lambda: "")

@@ -102,7 +102,7 @@ def counted(kind: pa.DataType) -> pa.DataType:
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batch=batches(), data=st.data())
-def test_any_batch_is_the_same_after_it_was_text(
+def test_any_batch_survives_a_round_trip_through_text(
     kind: str, tmp_path: Path, batch: pa.RecordBatch, data: st.DataObject
 ) -> None:
     written = io.BytesIO()
@@ -127,7 +127,7 @@ def test_any_batch_is_the_same_after_it_was_text(
 
 
 @given(INT64, st.sampled_from(["s", "ms", "us", "ns"]), st.sampled_from([None, "UTC"]))
-def test_a_time_of_any_year_is_the_time_that_its_text_says(
+def test_a_time_of_any_year_reads_back_from_its_text(
     count: int, unit: str, zone: str | None
 ) -> None:
     if unit in ("s", "ms"):
@@ -137,13 +137,13 @@ def test_a_time_of_any_year_is_the_time_that_its_text_says(
 
 
 @given(st.datetimes())
-def test_a_time_of_python_has_the_same_text(time: datetime.datetime) -> None:
+def test_a_time_has_the_text_of_pythons_isoformat(time: datetime.datetime) -> None:
     count = (time - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)
     assert far_text(count, pa.timestamp("us")) == time.isoformat(" ", "microseconds")
 
 
 @pytest.mark.parametrize("kind", [pa.time64("us"), pa.duration("s"), pa.list_(pa.time64("us"))])
-def test_a_type_without_a_form_is_refused_by_name(kind: pa.DataType) -> None:
+def test_a_type_without_a_text_form_is_refused_by_name(kind: pa.DataType) -> None:
     column = pa.nulls(1, kind)
     for form in (csv_cells, json_values):
         with pytest.raises(CommandFailed, match=r"column 'c': .* cannot be written as .*parquet"):

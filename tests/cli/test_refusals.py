@@ -18,7 +18,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDaemon]:
         yield running
 
 
-def test_refused_for_now_is_exit_four_and_says_what_was_taken(
+def test_a_transient_refusal_is_exit_code_4_and_reports_the_accepted_rows(
     daemon: SmallDaemon, tmp_path: Path
 ) -> None:
     def refuse(n: int) -> None:
@@ -40,7 +40,7 @@ def test_refused_for_now_is_exit_four_and_says_what_was_taken(
     assert json.loads(failed.stdout)["rows"] == 20
 
 
-def test_a_refusal_that_passes_is_not_seen(daemon: SmallDaemon, tmp_path: Path) -> None:
+def test_a_short_refusal_is_retried_silently(daemon: SmallDaemon, tmp_path: Path) -> None:
     def refuse(n: int) -> None:
         if n == 2:
             raise unavailable("memory", retry_after_s=0.01)
@@ -54,7 +54,7 @@ def test_a_refusal_that_passes_is_not_seen(daemon: SmallDaemon, tmp_path: Path) 
     assert daemon.table("n", "t").num_rows == 50
 
 
-def test_an_answer_that_breaks_off_leaves_no_file(daemon: SmallDaemon, tmp_path: Path) -> None:
+def test_an_interrupted_answer_leaves_no_file(daemon: SmallDaemon, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("v\n1\n")
     run_command("write", "n", "t", "a.csv", cwd=tmp_path, endpoint=daemon.endpoint)
     daemon.rows["n", "t"].append(daemon.rows["n", "t"][0].rename_columns(["w"]))  # cannot be sent
@@ -67,7 +67,7 @@ def test_an_answer_that_breaks_off_leaves_no_file(daemon: SmallDaemon, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_a_column_with_a_comma_is_named_in_quotes(daemon: SmallDaemon, tmp_path: Path) -> None:
+def test_a_column_name_with_a_comma_is_quoted(daemon: SmallDaemon, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('v,"a,b"\n1,2\n')
     run_command("write", "n", "t", "a.csv", cwd=tmp_path, endpoint=daemon.endpoint)
     for given, asked in (('v,"a,b"', ["v", "a,b"]), ('"a,b", v', ["a,b", "v"]), ("v", ["v"])):

@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("id", pa.int64())])
 AT = "2026-11-26T08:10:00Z"
 
 
-def tell(served: Daemon, namespace: str, *tables: TableReport, **more: Any) -> None:
+def send_report(served: Daemon, namespace: str, *tables: TableReport, **more: Any) -> None:
     fields = {"origin": f"postgres-{namespace}", "source": "db/shop", "slot": "ingester", **more}
     report = ReplicationReport(namespace=namespace, tables=tables, **fields)
     with Client(served.flight) as client:
@@ -35,11 +35,11 @@ def following(number: int) -> TableReport:
     return TableReport(table=f"t{number}", source=f"public.t{number}", phase="following", since=AT)
 
 
-def test_what_a_replicator_reports_is_shown_and_a_table_set_aside_ends_with_1(
+def test_a_report_is_shown_and_a_table_set_aside_gives_exit_code_1(
     run: Run, served: Daemon, namespace: str
 ) -> None:
     tables = [following(number) for number in range(30)]
-    tell(served, namespace, *tables, lag_s=0.4, lag_bytes=4096, slot_bytes=1 << 20)
+    send_report(served, namespace, *tables, lag_s=0.4, lag_bytes=4096, slot_bytes=1 << 20)
     well = run("replicate", "status", namespace)
     shown = well.stdout.decode()
     assert well.returncode == 0, well.stderr
@@ -57,7 +57,7 @@ def test_what_a_replicator_reports_is_shown_and_a_table_set_aside_ends_with_1(
     orders = TableReport(
         table="orders", source="public.orders", phase="copying", rows_done=250, rows_total=1000
     )
-    tell(served, namespace, *tables, notes, orders)
+    send_report(served, namespace, *tables, notes, orders)
     aside = run("replicate", "status", namespace)
     lines = aside.stdout.decode().splitlines()
     assert aside.returncode == 1
@@ -70,7 +70,7 @@ def test_what_a_replicator_reports_is_shown_and_a_table_set_aside_ends_with_1(
     assert f"postgres-{namespace}" in run("status").stdout.decode()
 
 
-def test_where_nobody_reports_the_tables_states_are_shown_and_it_ends_with_1(
+def test_without_a_report_the_tables_states_are_shown_with_exit_code_1(
     run: Run, served: Daemon, namespace: str
 ) -> None:
     states = {
@@ -92,15 +92,17 @@ def test_where_nobody_reports_the_tables_states_are_shown_and_it_ends_with_1(
     assert "this version cannot read" in next(line for line in lines if line.startswith("strange"))
 
     # A replicator's report takes precedence; another origin's states are shown as well.
-    tell(served, namespace, following(1), origin="pg")
+    send_report(served, namespace, following(1), origin="pg")
     assert run("replicate", "status", namespace, "--origin", "pg").returncode == 0
-    tell(served, namespace, following(1), origin="pg", state="ended", reason="the slot is lost")
+    send_report(
+        served, namespace, following(1), origin="pg", state="ended", reason="the slot is lost"
+    )
     ended = run("replicate", "status", namespace)
     assert ended.returncode == 1
     assert "ended: the slot is lost" in ended.stdout.decode()
 
 
-def test_a_namespace_that_nobody_replicates_into_is_one_line(run: Run, namespace: str) -> None:
+def test_a_namespace_without_replication_is_one_line(run: Run, namespace: str) -> None:
     check_refused(run("replicate", "status", namespace), 1, "no replication into namespace")
     failed = run("replicate", "status", namespace, "--origin", "o")
     check_refused(failed, 1, "as origin 'o': no replicator reports")

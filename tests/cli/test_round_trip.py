@@ -159,7 +159,7 @@ def written(run: Run, unit: str, kind: str, path: Path, target: tuple[str, str])
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "arrow", "parquet"])
-def test_every_type_comes_back_into_a_table_of_the_same_types(
+def test_every_type_survives_a_round_trip_into_an_equal_table(
     run: Run, served: Daemon, source: tuple[str, pa.Table], tmp_path: Path, kind: str
 ) -> None:
     unit, table = source
@@ -170,7 +170,7 @@ def test_every_type_comes_back_into_a_table_of_the_same_types(
 
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
-def test_formats_that_carry_types_make_the_same_table(
+def test_typed_formats_create_an_equal_table(
     run: Run, served: Daemon, source: tuple[str, pa.Table], tmp_path: Path, kind: str
 ) -> None:
     unit, table = source
@@ -188,7 +188,7 @@ def test_formats_that_carry_types_make_the_same_table(
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_texts_alone_make_a_table_that_says_the_same(
+def test_untyped_formats_create_a_table_with_the_same_values(
     run: Run, served: Daemon, source: tuple[str, pa.Table], tmp_path: Path, kind: str
 ) -> None:
     """Text does not tell some types, such as an integer's width: a wider type holds all values."""
@@ -210,7 +210,7 @@ def test_texts_alone_make_a_table_that_says_the_same(
         assert schema.field(name).type == table.schema.field(name).type, name
 
 
-def test_lines_of_json_are_json_for_every_reader(
+def test_output_in_json_is_valid_for_every_reader(
     run: Run, source: tuple[str, pa.Table], tmp_path: Path
 ) -> None:
     unit, table = source
@@ -256,7 +256,7 @@ def test_duckdb_reads_the_same_values(
     check_same(found.cast(table.select(list(columns)).schema), table.select(list(columns)))
 
 
-def test_a_table_for_people_shows_all_of_them(run: Run, source: tuple[str, pa.Table]) -> None:
+def test_the_text_table_shows_all_types(run: Run, source: tuple[str, pa.Table]) -> None:
     unit, table = source
     done = run(
         "query", "all", unit, "--columns", "n,f32,d38,x,berlin,p,lt,lf,m", "--format", "table"
@@ -268,7 +268,7 @@ def test_a_table_for_people_shows_all_of_them(run: Run, source: tuple[str, pa.Ta
     assert '["NaN","Infinity","-Infinity",-0.0,0.1,null]' in lines[1]
 
 
-def test_a_time_that_no_reader_takes_is_refused_with_its_row(
+def test_an_invalid_time_is_refused_with_its_row(
     run: Run, served: Daemon, namespace: str, tmp_path: Path
 ) -> None:
     with Client(served.flight) as client:

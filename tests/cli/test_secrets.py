@@ -89,7 +89,7 @@ def runs() -> Iterator[tuple[list[str], dict[str, str]]]:
     yield ["tables", "--endpoint", f"grpc://{GONE}"], {"INGESTER_TOKEN": SECRET}
 
 
-def test_no_command_says_a_secret_that_it_was_given(tmp_path: Path) -> None:
+def test_no_command_prints_a_given_secret(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     faults = []
@@ -101,7 +101,7 @@ def test_no_command_says_a_secret_that_it_was_given(tmp_path: Path) -> None:
     assert faults == []
 
 
-def test_a_dsn_may_stand_in_a_variable_or_a_file(tmp_path: Path) -> None:
+def test_a_dsn_is_read_from_a_variable_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "dsn").write_text("host=127.0.0.1 port=1 user=u\n")
     for dsn, variables in (("env:D", {"D": "host=127.0.0.1 port=1 user=u"}), ("file:dsn", {})):
         command = ["replicate", "postgres", dsn, "n", "--check"]
@@ -111,7 +111,7 @@ def test_a_dsn_may_stand_in_a_variable_or_a_file(tmp_path: Path) -> None:
     assert (gone.returncode, b"DSN: " in gone.stderr) == (2, True), gone.stderr
 
 
-def test_options_are_shown_without_texts_whose_names_nobody_knows() -> None:
+def test_unknown_option_values_are_not_shown() -> None:
     settings = load({}, {"INGESTER_STORE_OPTIONS": json.dumps(OPTIONS)}).settings
     shown = shown_values(settings)["store_options"]
     assert shown == {
@@ -135,7 +135,7 @@ def _restored_logging() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_restored_logging")
-def test_no_log_line_traceback_status_error_or_repr_has_a_secret_that_is_known() -> None:
+def test_no_output_contains_a_known_secret() -> None:
     settings = load({}, {"INGESTER_STORE_OPTIONS__SECRET": SECRET}).settings
     region = {"url": "s3://b/p", "storage_options": {"secret": "env:REGION"}}
     regions = push_config({"regions": {"a": region}}, {"REGION": f"{SECRET}-2"})
@@ -190,11 +190,11 @@ def test_no_log_line_traceback_status_error_or_repr_has_a_secret_that_is_known()
         ),
     ],
 )
-def test_a_secret_is_known_by_its_form(said: str, shown: str) -> None:
+def test_a_secret_is_recognised_by_its_form(said: str, shown: str) -> None:
     assert masked(said) == shown
 
 
-def test_a_text_made_to_be_slow_to_look_through_is_not() -> None:
+def test_an_adversarial_text_is_searched_in_linear_time() -> None:
     for piece in (
         "a://a:",
         "password='",

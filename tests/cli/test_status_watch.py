@@ -54,7 +54,7 @@ def status(**more: Any) -> dict[str, Any]:
     return {**told, **more}
 
 
-def test_alarms_stand_on_top_in_words_and_nothing_is_wider_than_a_narrow_terminal() -> None:
+def test_alarms_come_first_and_lines_fit_a_narrow_terminal() -> None:
     told = {"severity": "critical", "since": "2026-11-26T08:10:00Z", "runbook": "store-away"}
     evil = msgspec.convert(told | {"name": "store-away", "message": "\x1b[2Jgone\u202e"}, Alarm)
     reasons = [{"code": "memory", "message": "over the high watermark"}]
@@ -70,7 +70,7 @@ def test_alarms_stand_on_top_in_words_and_nothing_is_wider_than_a_narrow_termina
     assert "no alarms" in " ".join(drawn(StatusLook(status(), 100.0, ""), 80))
 
 
-def test_old_figures_are_said_to_be_old_and_fields_of_a_newer_daemon_are_not_needed() -> None:
+def test_outdated_figures_are_marked_and_unknown_fields_ignored() -> None:
     text = " ".join(drawn(StatusLook(status(), 100.0, "connection refused"), 120, now=112.0))
     assert "Unreachable for 12 s; showing last known values: connection refused" in text
     for name in ("alarms", "disk", "store_state", "oldest_unpersisted_s"):
@@ -80,7 +80,7 @@ def test_old_figures_are_said_to_be_old_and_fields_of_a_newer_daemon_are_not_nee
     assert sparks(deque([0.0, 0.0])) == "▁▁"
 
 
-def test_of_several_daemons_each_has_a_line_and_its_alarms_above() -> None:
+def test_each_of_several_daemons_has_a_line_and_its_alarms_above() -> None:
     alarm = {"name": "disk-full", "severity": "critical", "since": "-", "runbook": "disk-full"}
     away = {"endpoint": "grpc://b:1", "error": {"code": "unreachable", "message": "no route"}}
     ill = {"endpoint": "grpc://a:1", "status": status(alarms=[{**alarm, "message": "full"}])}
@@ -90,7 +90,7 @@ def test_of_several_daemons_each_has_a_line_and_its_alarms_above() -> None:
     assert "no answer: unreachable" in text
 
 
-def test_a_terminal_and_a_pipe_see_a_daemon_go_and_it_is_given_back(
+def test_a_stopped_daemon_is_shown_and_the_terminal_is_restored(
     tmp_path: Path,
 ) -> None:
     ours, theirs = pty.openpty()
@@ -159,5 +159,5 @@ def test_wrong_usage_is_named(run: Run, asked: list[str], said: str) -> None:
     check_refused(run("status", *asked), 2, said)
 
 
-def test_a_daemon_that_is_away_at_the_start_is_an_error_and_no_screen(run: Run) -> None:
+def test_a_daemon_unreachable_at_the_start_is_an_error(run: Run) -> None:
     check_refused(run("status", "--watch", "--endpoint", "grpc://127.0.0.1:1"), 3, "127.0.0.1:1")

@@ -26,7 +26,7 @@ def told(process: subprocess.Popen[str], rows: int) -> list[Any]:
     return [json.loads(process.stdout.readline()) for _ in range(rows)]
 
 
-def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: Path) -> None:
+def test_each_row_is_printed_once_through_kills_stops_and_flushes(tmp_path: Path) -> None:
     ids = iter(range(1, 1000))
 
     def write(daemon: Daemon) -> int:
@@ -81,7 +81,7 @@ def test_rows_come_once_through_kills_stops_and_files_until_a_signal(tmp_path: P
         daemon.kill()
 
 
-def test_a_keyed_tables_rows_say_what_was_done_and_a_limit_ends_it(
+def test_rows_of_a_keyed_table_show_their_operation_and_a_limit_ends_the_tail(
     run: Run, served: Daemon, namespace: str, tmp_path: Path
 ) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -102,7 +102,7 @@ def test_a_keyed_tables_rows_say_what_was_done_and_a_limit_ends_it(
     check_refused(run("tail", namespace, "k", "--columns", "x"), 1, "'x'")
 
 
-def test_what_went_into_files_before_it_was_told_is_said(tmp_path: Path) -> None:
+def test_rows_flushed_before_they_were_printed_are_reported(tmp_path: Path) -> None:
     with (
         Daemon.start(tmp_path / "d", query__tail_retain=0) as daemon,
         Client(daemon.flight) as client,
@@ -127,7 +127,7 @@ def test_what_went_into_files_before_it_was_told_is_said(tmp_path: Path) -> None
             assert len(set(rows)) == len(rows)
 
 
-def test_a_table_without_end_is_aligned_and_says_its_columns_again() -> None:
+def test_an_endless_table_is_aligned_and_repeats_its_header() -> None:
     lines: list[str] = []
     table = LiveTable(lines.append, repeats=True)
     table.write(pa.record_batch({"id": [1], "host": ["a"]}))
@@ -139,7 +139,7 @@ def test_a_table_without_end_is_aligned_and_says_its_columns_again() -> None:
     assert sum(line.startswith("id") for line in lines) == 3
 
 
-def test_a_log_level_is_set_seen_and_taken_back(run: Run, served: Daemon) -> None:
+def test_a_log_level_is_set_shown_and_reset(run: Run, served: Daemon) -> None:
     set_ = run("log-level", "DEBUG", "--logger", "ingester.server", "--for", "10m", "--json")
     (level,) = json.loads(set_.stdout)["set"]
     assert (level["logger"], level["level"], level["until"] is None) == (

@@ -83,7 +83,7 @@ def read(tmp_path: Path) -> Read:
         (["'1,5'", "2"], pa.string()),
     ],
 )
-def test_a_text_becomes_a_value_only_if_that_says_all_of_it(
+def test_a_text_becomes_a_value_only_if_the_value_prints_the_same(
     read: Read, texts: list[str], kind: pa.DataType
 ) -> None:
     lines = [text.replace("'1,5'", '"1,5"') for text in texts]
@@ -120,7 +120,7 @@ def test_json_lines_keep_what_is_written(read: Read, lines: list[str], kind: pa.
     assert len({str(value) for value in table.column("v").to_pylist()}) == len(lines)
 
 
-def test_what_comes_late_in_a_file_counts_from_its_first_row(read: Read) -> None:
+def test_a_late_type_in_a_file_applies_from_its_first_row(read: Read) -> None:
     rows = BLOCK // 10
     table = read("a.csv", "v,w\n" + "1,123456\n" * rows + "007,1.5\n")
     assert table.schema == pa.schema([("v", pa.string()), ("w", pa.float64())])
@@ -157,7 +157,7 @@ def test_the_delimiter_is_recognised(read: Read, text: str, names: Any) -> None:
     assert (found if isinstance(names, list) else len(found)) == names
 
 
-def test_texts_are_read_as_they_are_told_to_be(read: Read) -> None:
+def test_texts_are_parsed_by_the_given_options(read: Read) -> None:
     german = "id;betrag;seit\n007;1,50;-\n008;-2,25;2026-11-21\n"
     table = read("a.csv", german, comma=True, null=["-"])
     assert table.to_pydict()["betrag"] == [1.5, -2.25]
@@ -179,13 +179,13 @@ def test_texts_are_read_as_they_are_told_to_be(read: Read) -> None:
     assert mixed.to_pydict() == {"v": ["1.50", "x", '{"a":1}']}
 
 
-def test_an_empty_field_is_null_and_quotes_around_nothing_an_empty_text(read: Read) -> None:
+def test_an_empty_field_is_null_and_empty_quotes_are_an_empty_text(read: Read) -> None:
     assert read("a.csv", 'v,w\n,""\nx,1\n').to_pydict() == {"v": [None, "x"], "w": [None, 1]}
     assert read("a.csv", 'v,w\n"",x\n,y\n').column("v").to_pylist() == ["", None]
     assert read("a.csv", 'v\n1\n\n"a\nb"\n').to_pydict() == {"v": ["1", None, "a\nb"]}
 
 
-def test_the_table_decides_before_the_file_does(read: Read) -> None:
+def test_the_tables_types_take_precedence_over_the_files(read: Read) -> None:
     table = [("zip", pa.string()), ("v", pa.float64()), ("at", UTC), ("n", pa.decimal128(10, 2))]
     found = read("a.csv", "zip,v,at,n,new\n501,1,2026-11-21T10:00:00Z,1.5,00501\n", table)
     assert found.schema == pa.schema([*table, ("new", pa.string())])
@@ -255,7 +255,7 @@ def test_the_table_decides_before_the_file_does(read: Read) -> None:
         ("a.csv", b"v\n", {"encoding": "utf-99"}, "'utf-99' is unknown"),
     ],
 )
-def test_a_refusal_says_what_is_wrong_and_what_helps(
+def test_a_refusal_names_the_fault_and_a_remedy(
     read: Read, name: str, text: bytes, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CommandFailed) as failed:
@@ -263,7 +263,7 @@ def test_a_refusal_says_what_is_wrong_and_what_helps(
     assert message in str(failed.value)
 
 
-def test_objects_of_an_array_or_over_several_lines_are_read_as_lines_are(read: Read) -> None:
+def test_objects_in_an_array_or_over_several_lines_are_read_like_lines(read: Read) -> None:
     rows = [
         {"id": 12345678901234567890 + i, "s": 'a "b" ]}\\ {[', "l": [{"x": i}] * (i % 3)}
         for i in range(50)
@@ -281,7 +281,7 @@ def test_objects_of_an_array_or_over_several_lines_are_read_as_lines_are(read: R
 
 @given(st.data())
 @settings(max_examples=200, deadline=None)
-def test_objects_are_found_wherever_the_bytes_are_cut(data: st.DataObject) -> None:
+def test_objects_are_found_wherever_chunks_end(data: st.DataObject) -> None:
     texts = st.text('a"\\{}[], \n', max_size=5)
     values = st.recursive(
         st.none() | st.integers() | texts,
@@ -325,7 +325,7 @@ def test_objects_are_found_wherever_the_bytes_are_cut(data: st.DataObject) -> No
         ("jsonl", '{"v":"x"}', '{"v":"007"}', ""),
     ],
 )
-def test_a_late_value_of_another_type_in_a_pipe_is_refused_and_not_changed(
+def test_a_late_value_of_another_type_in_a_pipe_is_refused(
     tmp_path: Path, kind: str, early: str, late: str, message: str
 ) -> None:
     row = early + ("x" if kind == "csv" else " ") * 500
@@ -354,7 +354,7 @@ def test_a_late_value_of_another_type_in_a_pipe_is_refused_and_not_changed(
     assert len(set(map(str, rows))) <= 2
 
 
-def test_a_types_pass_does_not_hold_the_file(tmp_path: Path) -> None:
+def test_type_detection_does_not_keep_the_file_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     with path.open("w") as file:
         file.write("v,w\n")

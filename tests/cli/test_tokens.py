@@ -31,7 +31,7 @@ def test_a_token_is_printed_once_and_kept_by_its_hash(run: Run, tmp_path: Path) 
     assert "was revoked at" in run("tokens", "list", "--file", file).stdout.decode()
 
 
-def test_tokens_that_are_added_at_once_are_all_there(run: Run, tmp_path: Path) -> None:
+def test_concurrently_added_tokens_are_all_kept(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     names = [f"n{number}" for number in range(8)]
     with ThreadPoolExecutor(8) as threads:
@@ -52,7 +52,7 @@ def test_tokens_that_are_added_at_once_are_all_there(run: Run, tmp_path: Path) -
         (["--grant", "shop:read", "--expires", "soon"], 2, "--expires"),
     ],
 )
-def test_what_is_not_understood_makes_no_token(
+def test_an_invalid_grant_creates_no_token(
     run: Run, tmp_path: Path, arguments: list[str], code: int, said: str
 ) -> None:
     file = tmp_path / "tokens.json"
@@ -60,9 +60,7 @@ def test_what_is_not_understood_makes_no_token(
     assert not file.exists()
 
 
-def test_a_file_that_others_can_read_or_that_is_none_is_refused_and_stays(
-    run: Run, tmp_path: Path
-) -> None:
+def test_an_unsafe_or_invalid_token_file_is_refused_and_unchanged(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     run("tokens", "add", "x", "--grant", "a:read", "--file", file)
     file.chmod(0o644)

@@ -29,7 +29,7 @@ def test_written_rows_are_read_back(daemon: SmallDaemon) -> None:
     asyncio.run(main())
 
 
-def test_many_tasks_wait_on_one_writer_through_a_lost_answer(daemon: SmallDaemon) -> None:
+def test_many_tasks_share_a_writer_through_a_lost_answer(daemon: SmallDaemon) -> None:
     def lose(n: int) -> None:
         if n == 4:
             raise LostAnswer("connection reset")
@@ -92,7 +92,7 @@ def _wait(event: threading.Event) -> None:
     assert event.wait(10)
 
 
-def test_the_blocking_clients_acks_are_awaited_too(daemon: SmallDaemon, client: Client) -> None:
+def test_acks_of_the_blocking_client_can_be_awaited(daemon: SmallDaemon, client: Client) -> None:
     async def main(acks: list[Ack]) -> list[int | None]:
         return [(await ack).memory_sequence for ack in acks]
 
@@ -103,7 +103,7 @@ def test_the_blocking_clients_acks_are_awaited_too(daemon: SmallDaemon, client: 
             acks[0].__await__().send(None)
 
 
-def test_an_answer_that_nobody_awaits_any_more_is_harmless(daemon: SmallDaemon) -> None:
+def test_an_answer_to_a_cancelled_wait_is_harmless(daemon: SmallDaemon) -> None:
     go_on = threading.Event()
     daemon.before = lambda n: _wait(go_on)
     with Client(daemon.endpoint, retry=QUICK) as client:

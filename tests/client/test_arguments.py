@@ -99,7 +99,7 @@ CALLS: list[tuple[str, Callable[[Any], object], str]] = [
 
 
 @pytest.mark.parametrize(("what", "call", "said"), CALLS)
-def test_a_wrong_argument_is_told_with_what_to_pass(
+def test_a_wrong_argument_is_refused_with_a_hint(
     daemon: SmallDaemon, client: Client, what: str, call: Callable[[Any], object], said: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=said):
@@ -108,7 +108,7 @@ def test_a_wrong_argument_is_told_with_what_to_pass(
 
 
 @pytest.mark.parametrize("checkpoint", ["x", ("p",), ("p", "text"), (b"p", b"s"), 5])
-def test_a_wrong_checkpoint_is_told_and_the_writer_goes_on(
+def test_a_wrong_checkpoint_is_refused_and_the_writer_stays_usable(
     daemon: SmallDaemon, client: Client, checkpoint: Any
 ) -> None:
     with client.writer("ns", "t", SCHEMA) as writer:
@@ -136,7 +136,7 @@ def test_a_wrong_checkpoint_is_told_and_the_writer_goes_on(
         (None, "expected an address"),
     ],
 )
-def test_an_endpoint_that_is_none_is_told_at_once(endpoint: Any, said: str) -> None:
+def test_an_invalid_endpoint_is_refused_at_once(endpoint: Any, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         Client(endpoint)
 
@@ -145,12 +145,12 @@ def test_an_endpoint_that_is_none_is_told_at_once(endpoint: Any, said: str) -> N
     "endpoint",
     ["grpc://a:1", "grpc+tcp://a:1", "grpc+tls://a.b:1/", "grpc://[::1]:1", "grpc+unix:///run/x"],
 )
-def test_an_endpoint_is_taken_as_it_is(endpoint: str) -> None:
+def test_a_valid_endpoint_is_used_unchanged(endpoint: str) -> None:
     assert checked(endpoint) == endpoint
     assert checked("daemon:8082") == "grpc://daemon:8082"
 
 
-def test_another_port_of_the_daemon_is_told_at_once(tmp_path_factory: Any) -> None:
+def test_the_http_port_is_recognised_at_once(tmp_path_factory: Any) -> None:
     retry = RetryPolicy(for_s=600)
     with Daemon.start(tmp_path_factory.mktemp("ports") / "d") as daemon:
         http = daemon.http.removeprefix("http://")
@@ -170,7 +170,7 @@ def test_another_port_of_the_daemon_is_told_at_once(tmp_path_factory: Any) -> No
             client.tables()
 
 
-def test_clients_and_writers_are_not_pickled(client: Client) -> None:
+def test_clients_and_writers_cannot_be_pickled(client: Client) -> None:
     import pickle
 
     writer: Writer = client.writer("ns", "t", SCHEMA)

@@ -17,7 +17,7 @@ from ingester.client.trio_client import TrioClient
 
 
 @pytest.mark.parametrize("kind", [TrioClient, AsyncClient])
-def test_every_call_of_the_blocking_client_is_there_with_its_parameters(
+def test_every_call_of_the_blocking_client_has_an_async_counterpart(
     kind: type[AwaitedClient],
 ) -> None:
     own_results = {

@@ -45,7 +45,7 @@ def _action(client: Client) -> None:
 
 
 @pytest.mark.parametrize("call", [_query, _action])
-def test_a_cancelled_call_interrupts_nobody_and_is_made_again(
+def test_a_call_cancelled_by_the_server_is_retried(
     call: Callable[[Client], None],
 ) -> None:
     with Cancels() as daemon:
@@ -72,7 +72,7 @@ def test_a_cancelled_call_interrupts_nobody_and_is_made_again(
             call(client)
 
 
-def test_a_cancelled_ping_interrupts_nobody() -> None:
+def test_a_ping_cancelled_by_the_server_is_no_interrupt() -> None:
     with Cancels() as daemon:
         connection = Connection(daemon.endpoint, 10.0, NEVER)
         with pytest.raises(Unreachable, match="shut down"):

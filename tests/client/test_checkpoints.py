@@ -36,14 +36,14 @@ def sent(stream: SentShared, partition: str, shared: bytes | None) -> str:
     return "id" if message.shared_id is not None else "none"
 
 
-def test_shared_bytes_are_sent_once_in_a_stream() -> None:
+def test_shared_bytes_are_sent_once_per_stream() -> None:
     stream = SentShared()
     asked = [("p", A), ("p", A), ("q", A), ("p", B), ("q", None), ("q", A), ("p", B)]
     forms = [sent(stream, partition, shared) for partition, shared in asked]
     assert forms == ["bytes", "id", "id", "bytes", "none", "id", "id"]
 
 
-def test_a_stream_of_many_shared_bytes_sends_the_oldest_again() -> None:
+def test_a_stream_with_many_shared_bytes_resends_the_oldest() -> None:
     stream = SentShared()
     many = [bytes([n]) for n in range(9)]  # a daemon remembers 16 per stream
     assert [sent(stream, "p", each) for each in many] == ["bytes"] * 9
@@ -54,7 +54,7 @@ def test_a_stream_of_many_shared_bytes_sends_the_oldest_again() -> None:
     ]
 
 
-def test_a_new_stream_sends_the_shared_bytes_again(daemon: SmallDaemon, client: Client) -> None:
+def test_a_new_stream_resends_the_shared_bytes(daemon: SmallDaemon, client: Client) -> None:
     def lose_the_third(n: int) -> None:
         if n == 3:
             raise LostAnswer("lost", b'{"code": "limit", "message": "lost"}')
@@ -91,7 +91,7 @@ def test_a_new_stream_sends_the_shared_bytes_again(daemon: SmallDaemon, client: 
         (("p", b"", b"x" * (MAX_STATE_BYTES + 1)), "shared state has 1048577 B; at most 1048576"),
     ],
 )
-def test_a_checkpoint_that_no_daemon_takes_is_refused_before_its_batch(
+def test_an_oversized_checkpoint_is_refused_before_its_batch(
     daemon: SmallDaemon, client: Client, given: Any, says: str
 ) -> None:
     with client.writer("ns", "t", SCHEMA) as writer:
@@ -102,7 +102,7 @@ def test_a_checkpoint_that_no_daemon_takes_is_refused_before_its_batch(
     assert daemon.table("ns", "t").num_rows == 1
 
 
-def test_states_count_in_the_window_and_what_is_shared_counts_once() -> None:
+def test_states_count_in_the_window_and_shared_bytes_count_once() -> None:
     one = Delivery(SendWindow(WindowLimits(bytes=1000)), None, RetryState(RetryPolicy(), lambda: 0))
     rows = batch(1)
     shared = b"x" * 600
@@ -115,9 +115,7 @@ def test_states_count_in_the_window_and_what_is_shared_counts_once() -> None:
     assert not one.window.has_room(one.weight(rows, Checkpoint("q", b"", b"z" * 600)))
 
 
-def test_the_three_calls_and_the_listing_say_what_the_daemon_says(
-    daemon: SmallDaemon, client: Client
-) -> None:
+def test_the_calls_return_the_daemons_answers(daemon: SmallDaemon, client: Client) -> None:
     asked: list[dict[str, Any]] = []
 
     def answered(body: dict[str, Any]) -> list[dict[str, Any]]:

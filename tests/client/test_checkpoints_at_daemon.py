@@ -53,7 +53,7 @@ def client(daemon: Daemon) -> Iterator[Client]:
         yield connected
 
 
-def test_a_state_comes_with_its_rows_and_is_durable_when_they_are(client: Client) -> None:
+def test_a_state_becomes_visible_and_durable_with_its_rows(client: Client) -> None:
     nothing = StoredCheckpoint(partition="p")
     assert client.checkpoint(*TABLE, "p") == nothing
     with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
@@ -75,7 +75,7 @@ def test_a_state_comes_with_its_rows_and_is_durable_when_they_are(client: Client
     assert client.checkpoints(*TABLE) == []
 
 
-def test_a_batch_that_is_refused_or_known_leaves_the_state(client: Client) -> None:
+def test_a_refused_or_duplicate_batch_does_not_change_the_state(client: Client) -> None:
     with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
         for n in range(1, 4):
             writer.write(batch(n), ("p", b"%d" % n))
@@ -90,7 +90,7 @@ def test_a_batch_that_is_refused_or_known_leaves_the_state(client: Client) -> No
     assert client.query(*TABLE).num_rows == 3
 
 
-def test_a_repeat_that_an_earlier_share_of_the_origin_has_does_not_put_the_state_back(
+def test_a_duplicate_from_an_earlier_run_does_not_reset_the_state(
     tmp_path: Path,
 ) -> None:
     """The rows are flushed, but the origin's share never became complete: the repeat is logged."""
@@ -124,7 +124,7 @@ def test_a_repeat_that_an_earlier_share_of_the_origin_has_does_not_put_the_state
     daemon.kill()
 
 
-def test_a_state_that_was_put_back_by_hand_doubles_no_row(client: Client) -> None:
+def test_a_state_reset_manually_doubles_no_row(client: Client) -> None:
     """This happens when an operator restores an older savepoint of a job."""
     with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
         for n in range(1, 6):
@@ -138,7 +138,7 @@ def test_a_state_that_was_put_back_by_hand_doubles_no_row(client: Client) -> Non
     assert client.checkpoint(*TABLE, "p").state == b"7"
 
 
-def test_shared_bytes_reach_a_daemon_that_was_killed_in_between(tmp_path: Path) -> None:
+def test_shared_bytes_reach_a_restarted_daemon(tmp_path: Path) -> None:
     daemon = Daemon.start(tmp_path / "d")
     port = int(daemon.flight.rpartition(":")[2])
     with WireCutter(port) as wire, Client(wire.endpoint, retry=RETRY) as client:
@@ -161,7 +161,7 @@ def test_shared_bytes_reach_a_daemon_that_was_killed_in_between(tmp_path: Path) 
             }
 
 
-def test_more_shared_bytes_than_a_daemon_remembers_of_a_stream(client: Client) -> None:
+def test_more_shared_bytes_than_a_daemon_keeps_per_stream(client: Client) -> None:
     many = [bytes([n]) * 1000 for n in range(40)]
     with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
         for turn in range(3):
@@ -171,7 +171,7 @@ def test_more_shared_bytes_than_a_daemon_remembers_of_a_stream(client: Client) -
     assert [(each.state, each.shared) for each in found] == [(b"2", shared) for shared in many]
 
 
-def test_a_listed_state_says_when_it_came(client: Client) -> None:
+def test_a_listed_state_has_its_time(client: Client) -> None:
     for n in range(3):
         before = datetime.datetime.now(datetime.UTC)
         client.put_checkpoint(*TABLE, f"p{n}", b"")
@@ -181,7 +181,7 @@ def test_a_listed_state_says_when_it_came(client: Client) -> None:
         assert before - datetime.timedelta(milliseconds=1) <= listed.at <= past
 
 
-def test_the_largest_states_pass(client: Client) -> None:
+def test_the_largest_states_are_accepted(client: Client) -> None:
     full = bytes(range(256)) * 4096
     with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
         for n in range(3):
@@ -191,7 +191,7 @@ def test_the_largest_states_pass(client: Client) -> None:
     assert client.checkpoint(*TABLE, "p2").state == full
 
 
-def test_what_the_daemon_refuses_by_name(client: Client) -> None:
+def test_invalid_checkpoints_are_refused_by_name(client: Client) -> None:
     with pytest.raises(NotFound, match="nowhere"):
         client.checkpoint("shop", "nowhere", "p")
     with pytest.raises(NotFound, match="nowhere"):
@@ -207,7 +207,7 @@ def test_what_the_daemon_refuses_by_name(client: Client) -> None:
     assert client.checkpoints() == []
 
 
-def test_a_table_has_64_mib_of_states_at_most_also_of_those_that_wait(client: Client) -> None:
+def test_a_table_holds_at_most_64_mib_of_states_including_pending_ones(client: Client) -> None:
     """The limit once ignored states in the log, and shared bytes."""
     mib = 1 << 20
     for n in range(31):
@@ -228,7 +228,7 @@ def test_a_table_has_64_mib_of_states_at_most_also_of_those_that_wait(client: Cl
     assert client.checkpoint(*TABLE, "more").state == bytes(mib)
 
 
-def test_the_daemon_is_a_store_of_states_by_a_typed_key(client: Client) -> None:
+def test_the_daemon_is_a_key_value_store_of_states(client: Client) -> None:
     client.create_table("shop", "other", SCHEMA)
     store: CheckpointStore = DaemonCheckpointStore(client.action)
     keys = [PartitionKey("shop", table, 1, p) for table in ("visits", "other") for p in ("a", "b")]
@@ -250,9 +250,7 @@ def test_the_daemon_is_a_store_of_states_by_a_typed_key(client: Client) -> None:
     assert client.checkpoint("shop", "visits", "follower/b").state == b"its own"
 
 
-def test_a_key_of_a_store_is_of_the_version_that_the_table_has(
-    client: Client, daemon: Daemon
-) -> None:
+def test_a_state_key_belongs_to_the_current_table_version(client: Client, daemon: Daemon) -> None:
     """The store once assumed table version 1, whatever version the daemon's table had."""
     store = DaemonCheckpointStore(client.action)
     first = PartitionKey(*TABLE, 1, "p")
@@ -273,7 +271,7 @@ def test_a_key_of_a_store_is_of_the_version_that_the_table_has(
     assert store.get(second) is None
 
 
-def test_all_of_it_in_trio(client: Client, daemon: Daemon) -> None:
+def test_states_through_the_trio_client(client: Client, daemon: Daemon) -> None:
     async def run() -> None:
         async with TrioClient(daemon.flight) as awaited:
             async with await awaited.writer(*TABLE, SCHEMA, origin="o") as writer:
@@ -287,7 +285,7 @@ def test_all_of_it_in_trio(client: Client, daemon: Daemon) -> None:
     trio.run(run)
 
 
-def test_a_follower_finds_out_in_one_call_of_which_versions_it_has_states(
+def test_a_follower_lists_the_versions_of_its_states_in_one_call(
     daemon: Daemon, client: Client
 ) -> None:
     """A table replaced each night has hundreds of versions; each question costs a store call."""

@@ -61,7 +61,7 @@ def guarded() -> Iterator[Guarded]:
         yield found
 
 
-def test_options_that_do_not_go_together_are_refused_before_anything_is_sent(
+def test_conflicting_options_are_refused_before_anything_is_sent(
     tmp_path: Path,
 ) -> None:
     authority = Authority(tmp_path)
@@ -91,7 +91,7 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_sent(
     Credentials(remote, ConnectionOptions(token="secret", insecure=True))
 
 
-def test_a_token_goes_to_no_name_below_localhost_that_leads_elsewhere(
+def test_a_token_is_not_sent_to_a_localhost_name_that_resolves_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options = ConnectionOptions(token="secret")
@@ -102,13 +102,13 @@ def test_a_token_goes_to_no_name_below_localhost_that_leads_elsewhere(
         Credentials("grpc://x.localhost:8082", options)
 
 
-def test_a_token_is_shown_nowhere() -> None:
+def test_a_token_is_never_shown() -> None:
     options = ConnectionOptions(token="s3cret", tls_ca="ca.pem")
     assert "s3cret" not in f"{options} {options!r}"
     assert "ca.pem" in repr(options)
 
 
-def test_each_call_has_the_token_that_its_file_has_now(guarded: Guarded, tmp_path: Path) -> None:
+def test_each_call_sends_the_current_token_of_the_file(guarded: Guarded, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("one\n")
     options = ConnectionOptions(token_file=str(file))
@@ -133,7 +133,7 @@ def test_each_call_has_the_token_that_its_file_has_now(guarded: Guarded, tmp_pat
     assert len(guarded.rows["n", "t"]) == 3
 
 
-def test_a_call_that_is_refused_while_the_token_is_replaced_is_made_again(
+def test_a_call_refused_during_a_token_rotation_is_retried(
     guarded: Guarded, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
@@ -153,7 +153,7 @@ def test_a_call_that_is_refused_while_the_token_is_replaced_is_made_again(
     assert guarded.shown == ["Bearer one", "Bearer two"]
 
 
-def test_a_writer_whose_token_is_revoked_goes_on_with_the_one_that_replaced_it(
+def test_a_writer_with_a_revoked_token_continues_with_the_new_one(
     guarded: Guarded, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
@@ -176,7 +176,7 @@ def test_a_writer_whose_token_is_revoked_goes_on_with_the_one_that_replaced_it(
     assert len(guarded.rows["n", "t"]) == 3
 
 
-def test_replaced_certificates_are_those_of_the_next_call(tmp_path: Path) -> None:
+def test_the_next_call_uses_replaced_certificates(tmp_path: Path) -> None:
     authority, later = Authority(tmp_path / "a"), Authority(tmp_path / "b", "later")
     server = later.issue("server")
     trusted = tmp_path / "ca.pem"
@@ -203,7 +203,7 @@ def test_replaced_certificates_are_those_of_the_next_call(tmp_path: Path) -> Non
             assert len(guarded.rows["n", "t"]) == 2
 
 
-def test_a_pair_that_is_half_replaced_breaks_no_call(
+def test_a_half_replaced_key_pair_breaks_no_call(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority = Authority(tmp_path)
@@ -227,7 +227,7 @@ def test_a_pair_that_is_half_replaced_breaks_no_call(
     assert first.key.read_text().splitlines()[1] not in warning.getMessage()
 
 
-def test_a_daemon_that_has_another_name_or_has_expired_is_not_asked(tmp_path: Path) -> None:
+def test_a_daemon_with_a_wrong_or_expired_certificate_is_refused(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     cases = {
         "for another host name": authority.issue("elsewhere", names=["elsewhere.example"]),
@@ -248,7 +248,7 @@ def test_a_daemon_that_has_another_name_or_has_expired_is_not_asked(tmp_path: Pa
             assert guarded.shown == []
 
 
-def test_options_win_over_the_environment_and_a_file_over_a_token() -> None:
+def test_options_override_the_environment_and_a_file_overrides_a_token() -> None:
     environ = {"INGESTER_TOKEN": "one", "INGESTER_TLS_CA": "ca", "INGESTER_INSECURE": "true"}
     assert connection_values({"tls_ca": None}, environ) == {
         "tls_ca": "ca",

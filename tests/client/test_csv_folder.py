@@ -72,7 +72,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_a_file_that_grows_is_taken_up_where_its_state_says(
+def test_a_growing_file_is_read_from_its_saved_position(
     client: Client, folder: Path, look: Look
 ) -> None:
     orders = folder / "a.csv"
@@ -104,7 +104,7 @@ def test_a_file_without_a_whole_header_waits(client: Client, folder: Path, look:
     assert rows(client) == [(1, "x")]
 
 
-def test_a_header_that_is_there_again_and_a_mark_of_utf_8_are_no_rows(
+def test_a_repeated_header_and_a_byte_order_mark_are_no_rows(
     client: Client, folder: Path, look: Look
 ) -> None:
     append(folder / "a.csv", "\ufeffid,note\n1,x\nid,note\n2,y\n")
@@ -117,7 +117,7 @@ def test_a_header_that_is_there_again_and_a_mark_of_utf_8_are_no_rows(
     ["id,note\n", "", "id,note\n5,v\n6,w\n7,another beginning\n", "note,id\n1,x\n2,y\n3,z\n"],
     ids=["truncated", "emptied", "replaced", "another header"],
 )
-def test_a_file_that_is_not_what_was_read_is_set_aside_and_the_others_go_on(
+def test_a_changed_file_is_set_aside_and_the_others_continue(
     client: Client, folder: Path, look: Look, changed: str
 ) -> None:
     append(folder / "a.csv", "id,note\n1,x\n2,y\n")
@@ -137,9 +137,7 @@ def test_a_file_that_is_not_what_was_read_is_set_aside_and_the_others_go_on(
     assert (3, "z") in rows(client)
 
 
-def test_a_file_that_was_renamed_is_not_read_twice(
-    client: Client, folder: Path, look: Look
-) -> None:
+def test_a_renamed_file_is_not_read_twice(client: Client, folder: Path, look: Look) -> None:
     append(folder / "a.csv", "id,note\n1,x\n2,y\n")
     assert look() == (0, "")
     append(folder / "a.csv", "3,z\n")
@@ -168,7 +166,7 @@ def test_a_file_that_was_renamed_is_not_read_twice(
         ("3,a\rb\n", "the record at byte 16 is not CSV: "),
     ],
 )
-def test_a_line_that_does_not_fit_is_told_until_it_is_mended(
+def test_an_invalid_line_is_reported_until_it_is_fixed(
     client: Client, folder: Path, look: Look, line: str, says: str
 ) -> None:
     append(folder / "a.csv", "id,note\n1,x\n2,y\n")
@@ -183,7 +181,7 @@ def test_a_line_that_does_not_fit_is_told_until_it_is_mended(
     assert rows(client) == [(1, "x"), (2, "y"), (3, "z")]
 
 
-def test_what_is_not_utf_8_or_never_ends_is_told(
+def test_invalid_utf_8_and_an_endless_record_are_reported(
     client: Client, folder: Path, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "a.csv").write_bytes(b"id,note\n1,\xe9\n")
@@ -209,7 +207,7 @@ def test_records_longer_than_a_chunk_and_chunks_of_blank_lines_are_read(
     assert rows(client) == [(1, long), (2, "y")]
 
 
-def test_another_machine_s_file_of_the_same_name_is_not_taken_for_this_one(
+def test_files_of_the_same_name_on_two_machines_are_distinct(
     client: Client, folder: Path, look: Look, tmp_path: Path
 ) -> None:
     append(folder / "a.csv", "id,note\n1,x\n2,y\n")
@@ -230,7 +228,7 @@ def test_another_machine_s_file_of_the_same_name_is_not_taken_for_this_one(
 
 
 @pytest.mark.parametrize("durable", [0, 3], ids=["nothing is in object storage", "a part is"])
-def test_a_disk_that_is_lost_after_the_state_was_read_takes_no_row(
+def test_no_row_is_lost_with_a_disk_lost_after_the_state_was_read(
     client: Client, daemon: Daemon, folder: Path, look: Look, durable: int
 ) -> None:
     def send(rows: range) -> None:
@@ -255,7 +253,7 @@ def test_a_disk_that_is_lost_after_the_state_was_read_takes_no_row(
         source.leave()
 
 
-def test_what_is_in_the_log_only_is_sent_again_and_left_out(
+def test_rows_only_in_the_log_are_resent_and_deduplicated(
     client: Client, folder: Path, look: Look
 ) -> None:
     append(folder / "a.csv", "id,note\n1,x\n2,y\n")
@@ -272,7 +270,9 @@ def test_what_is_in_the_log_only_is_sent_again_and_left_out(
     assert rows(client) == [(1, "x"), (2, "y"), (3, "z"), (4, "v"), (5, "w")]
 
 
-def test_files_that_begin_alike_are_two_files(client: Client, folder: Path, look: Look) -> None:
+def test_files_with_the_same_beginning_are_distinct(
+    client: Client, folder: Path, look: Look
+) -> None:
     for name in ("a.csv", "b.csv"):
         append(folder / name, "id,note\n1,x\n")
     assert look() == (0, "")
@@ -282,9 +282,7 @@ def test_files_that_begin_alike_are_two_files(client: Client, folder: Path, look
     assert rows(client) == [(1, "x"), (1, "x"), (1, "x"), (2, "y"), (3, "z")]
 
 
-def test_a_file_that_is_away_for_a_while_is_taken_up_where_it_was(
-    client: Client, folder: Path, look: Look
-) -> None:
+def test_a_temporarily_missing_file_is_resumed(client: Client, folder: Path, look: Look) -> None:
     append(folder / "a.csv", "id,note\n1,x\n")
     assert look() == (0, "")
     (folder / "a.csv").rename(folder / "a.away")
@@ -295,7 +293,7 @@ def test_a_file_that_is_away_for_a_while_is_taken_up_where_it_was(
     assert rows(client) == [(1, "x"), (2, "y")]
 
 
-def test_a_state_of_another_program_is_told(client: Client, folder: Path, look: Look) -> None:
+def test_a_state_of_another_program_is_reported(client: Client, folder: Path, look: Look) -> None:
     client.put_checkpoint(*TABLE, "a.csv", b"offset 17")
     append(folder / "a.csv", "id,note\n1,x\n")
     append(folder / "b.csv", "id,note\n2,y\n")

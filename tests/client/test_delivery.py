@@ -32,7 +32,7 @@ def append(to: Delivery, count: int) -> None:
         to.append(batch(n), None, Ack(lambda: 30.0))
 
 
-def test_a_lost_stream_is_sent_again_from_its_oldest_unanswered_batch() -> None:
+def test_a_lost_stream_is_resent_from_its_oldest_unanswered_batch() -> None:
     one = delivery()
     append(one, 3)
     one.window.take(0.0)
@@ -46,7 +46,7 @@ def test_a_lost_stream_is_sent_again_from_its_oldest_unanswered_batch() -> None:
     assert one.total == WriteResult(rows=2, batches=2, duplicates=1, memory_sequence=2)
 
 
-def test_progress_makes_the_next_delay_short_again_and_the_policy_ends_it() -> None:
+def test_progress_resets_the_delay_and_the_policy_ends_retries() -> None:
     one = delivery()
     append(one, 2)
     delays: list[float | ClientError] = []
@@ -66,7 +66,7 @@ def test_a_stream_lost_while_idle_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("error", [Unreachable("gone"), TimedOut("late"), Unavailable("no")])
-def test_what_was_sent_without_an_origin_has_an_unknown_outcome(error: ClientError) -> None:
+def test_a_lost_batch_without_an_origin_has_an_unknown_outcome(error: ClientError) -> None:
     one = delivery(None)
     append(one, 2)
     assert one.lost(error, 0.0) == 1.0  # nothing was sent yet
@@ -77,14 +77,14 @@ def test_what_was_sent_without_an_origin_has_an_unknown_outcome(error: ClientErr
     assert outcome.__cause__ is error
 
 
-def test_a_refusal_at_the_door_is_clear_without_an_origin_too() -> None:
+def test_a_refused_connection_has_a_known_outcome_without_an_origin_too() -> None:
     one = delivery(None)
     append(one, 1)
     one.window.take(0.0)
     assert one.lost(Unavailable("full", code="memory"), 0.0) == 1.0
 
 
-def test_answers_that_nobody_read_are_learned_from_the_daemons_position() -> None:
+def test_unread_answers_are_inferred_from_the_daemons_position() -> None:
     one = delivery()
     append(one, 3)
     for now in (0.0, 1.0, 2.0):
@@ -95,7 +95,7 @@ def test_answers_that_nobody_read_are_learned_from_the_daemons_position() -> Non
     assert one.window.take(3.0).sequence == 3
 
 
-def test_answers_that_nobody_read_are_counted_where_the_refusal_says_how_many_there_were() -> None:
+def test_unread_answers_are_inferred_from_the_count_in_a_refusal() -> None:
     one = delivery(None)
     append(one, 3)
     for now in (0.0, 1.0, 2.0):
@@ -106,7 +106,7 @@ def test_answers_that_nobody_read_are_counted_where_the_refusal_says_how_many_th
     assert len(one.window) == 1
 
 
-def test_a_refusal_is_not_clear_where_answers_may_have_been_lost() -> None:
+def test_a_refusal_after_possibly_lost_answers_has_an_unknown_outcome() -> None:
     for origin, said in (
         (None, "full; 1 batches had no origin and no answer"),
         ("o", "full; 1 batches may have been applied"),
@@ -124,7 +124,7 @@ def test_a_refusal_is_not_clear_where_answers_may_have_been_lost() -> None:
         assert str(outcome) == said
 
 
-def test_a_request_that_cannot_pass_is_not_repeated() -> None:
+def test_an_invalid_request_is_not_repeated() -> None:
     one = delivery()
     append(one, 2)
     one.window.take(0.0)
@@ -138,7 +138,7 @@ def test_a_request_that_cannot_pass_is_not_repeated() -> None:
     ("exclusive", "times", "expected"),
     [(True, 1, OriginClash), (True, 2, type(None)), (False, 1, type(None))],
 )
-def test_a_duplicate_is_someone_elses_only_where_we_sent_it_once_and_chose_its_sequence(
+def test_a_duplicate_belongs_to_another_writer_only_if_sent_once_with_our_sequence(
     exclusive: bool, times: int, expected: type
 ) -> None:
     one = delivery(exclusive=exclusive)
@@ -152,7 +152,7 @@ def test_a_duplicate_is_someone_elses_only_where_we_sent_it_once_and_chose_its_s
     assert one.total.batches == (expected is type(None))
 
 
-def test_superseded_is_an_older_call_of_our_own_only_soon_after_one_was_given_up() -> None:
+def test_superseded_means_our_own_older_call_only_shortly_after_it_was_abandoned() -> None:
     one = delivery()
     append(one, 3)
     taken = Unavailable("a newer stream", code="superseded")
@@ -167,7 +167,7 @@ def test_superseded_is_an_older_call_of_our_own_only_soon_after_one_was_given_up
     assert one.lost(taken, 60.0) is taken
 
 
-def test_nobody_else_has_an_origin_that_was_made_up() -> None:
+def test_a_generated_origin_has_no_other_writer() -> None:
     lease = OriginLease("o", 1, exclusive=True, on_release=lambda lease: None)
     one = Delivery(SendWindow(WindowLimits()), lease, RetryState(POLICY, lambda: 0.0))
     append(one, 1)
@@ -175,7 +175,7 @@ def test_nobody_else_has_an_origin_that_was_made_up() -> None:
     assert one.lost(Unavailable("a newer stream", code="superseded"), 0.0) == 1.0
 
 
-def test_silence_counts_from_the_later_of_sending_and_hearing() -> None:
+def test_silence_counts_from_the_last_message_in_either_direction() -> None:
     one = delivery()
     append(one, 2)
     assert one.owed_s(9.0) is None

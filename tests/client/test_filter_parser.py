@@ -60,7 +60,7 @@ def test_the_grammar_by_example() -> None:
         ("a = " + "1" * 5000, "a number of 5000 characters"),
     ],
 )
-def test_what_is_no_filter_is_refused_with_its_place(text: str, message: str) -> None:
+def test_an_invalid_filter_is_refused_with_its_position(text: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         parse_filter(text)
 
@@ -149,9 +149,7 @@ def _term_holds(term: Any, row: Row) -> bool:
 
 
 @given(_expressions, st.lists(_rows, min_size=1, max_size=8))
-def test_the_disjunction_holds_exactly_where_the_text_is_true(
-    expression: Any, rows: list[Row]
-) -> None:
+def test_the_parsed_disjunction_equals_the_text(expression: Any, rows: list[Row]) -> None:
     text, meaning = expression
     filter_ = parse_filter(text)
     for row in rows:
@@ -167,7 +165,7 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 
 
 @given(st.text(), st.text(min_size=1))
-def test_quoting_carries_any_text(value: str, column: str) -> None:
+def test_any_text_can_be_quoted(value: str, column: str) -> None:
     quoted_column = column.replace('"', '""')
     quoted_value = value.replace("'", "''")
     text = f"\"{quoted_column}\" = '{quoted_value}'"

@@ -83,7 +83,7 @@ def test_every_form_is_written_as_one_operation(real: Client, form: str) -> None
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_writer_takes_every_form_in_its_schema(
+def test_a_writer_accepts_every_form_in_its_schema(
     daemon: SmallDaemon, client: Client, form: str
 ) -> None:
     schema = pa.schema([("v", pa.float64()), ("more", pa.int64()), ("host", pa.string())])
@@ -97,7 +97,7 @@ def test_a_writer_takes_every_form_in_its_schema(
     assert daemon.seen == 1
 
 
-def test_what_is_deleted_is_said_in_every_form(real: Client) -> None:
+def test_keys_to_delete_are_accepted_in_every_form(real: Client) -> None:
     schema = pa.schema([("id", pa.int32()), ("v", pa.int64())])
     real.create_table("forms", "keyed", schema, primary_key=["id"])
     real.write("forms", "keyed", {"id": [1, 2, 3, 4], "v": [1, 2, 3, 4]})
@@ -106,9 +106,7 @@ def test_what_is_deleted_is_said_in_every_form(real: Client) -> None:
     assert real.query("forms", "keyed").column("id").to_pylist() == [3, 4]
 
 
-def test_a_large_table_is_cut_and_its_ack_stands_for_all_of_it(
-    daemon: SmallDaemon, client: Client
-) -> None:
+def test_a_large_table_is_split_and_has_one_ack(daemon: SmallDaemon, client: Client) -> None:
     large = pa.table({"v": pa.array(range(5 * MIB), pa.int64())})  # 40 MiB
     assert client.write("ns", "t", large).batches == 3
     with client.writer("ns", "u", SCHEMA, origin="o") as writer:
@@ -121,7 +119,7 @@ def test_a_large_table_is_cut_and_its_ack_stands_for_all_of_it(
     assert [("checkpoint" in (each or {})) for each in daemon.metadata[3:]] == [False, False, True]
 
 
-def test_what_would_be_cut_has_no_first_sequence(daemon: SmallDaemon, client: Client) -> None:
+def test_a_batch_with_a_first_sequence_is_never_split(daemon: SmallDaemon, client: Client) -> None:
     large = pa.table({"v": pa.array(range(3 * MIB), pa.int64())})
     with pytest.raises(InvalidRequest, match="divided in the same way each time"):
         client.write("ns", "t", large, origin="o", first_sequence=1)
@@ -197,12 +195,14 @@ def test_every_key_of_a_list_of_dicts_is_a_column() -> None:
         ([{"v": 2**63}], "column 'v': .*give it one type for all of its values"),
     ],
 )
-def test_what_is_not_taken_says_what_is(client: Client, data: Any, said: str) -> None:
+def test_an_unsupported_input_is_refused_with_the_supported_ones(
+    client: Client, data: Any, said: str
+) -> None:
     with pytest.raises(InvalidRequest, match=said):
         client.write("ns", "t", data)
 
 
-def test_what_keeps_its_meaning_in_a_list_is_taken() -> None:
+def test_lossless_values_in_a_list_are_accepted() -> None:
     rows = [
         {"t": NOON, "d": NOON.date(), "s": {"t": [NOON]}, "p": pd.Timestamp(NOON)},
         {"t": NOON.astimezone(BERLIN), "d": None, "s": {"t": None}, "p": None},
@@ -233,7 +233,7 @@ TYPED = pa.schema(
 )
 
 
-def test_what_is_the_same_in_the_tables_types_is_converted(real: Client) -> None:
+def test_equal_values_are_converted_to_the_tables_types(real: Client) -> None:
     real.create_table("forms", "typed", TYPED)
     row = {"time": NOON.astimezone(BERLIN), "small": 7, "wide": 3, "money": 5, "deep": [{"n": 1}]}
     real.write("forms", "typed", [row])
@@ -263,7 +263,7 @@ def test_what_is_the_same_in_the_tables_types_is_converted(real: Client) -> None
         ("new", datetime.time(1), r"type time64\[us\] is not supported; cast it to int64, or"),
     ],
 )
-def test_what_is_not_the_same_is_refused_with_what_helps(
+def test_lossy_conversions_are_refused_with_a_hint(
     real: Client, name: str, value: Any, said: str
 ) -> None:
     real.create_table("forms", "refusing", TYPED)
@@ -272,7 +272,7 @@ def test_what_is_not_the_same_is_refused_with_what_helps(
     assert real.query("forms", "refusing").num_rows == 0
 
 
-def test_a_writers_schema_says_its_types(daemon: SmallDaemon, client: Client) -> None:
+def test_a_writers_schema_sets_its_types(daemon: SmallDaemon, client: Client) -> None:
     schema = pa.schema([("time", pa.timestamp("us", "UTC")), ("v", pa.int8())])
     with client.writer("ns", "t", schema) as writer:
         writer.write({"v": [1], "time": [NOON.astimezone(BERLIN)]})
@@ -295,7 +295,7 @@ def read_by_duckdb(stream: Any) -> Any:
     return relation.to_arrow_table()
 
 
-def test_an_answer_is_an_arrow_stream_for_whoever_reads_one(real: Client) -> None:
+def test_an_answer_is_an_arrow_stream_for_other_libraries(real: Client) -> None:
     real.write("forms", "out", COLUMNS)
     real.persist("forms", "out")
     real.write("forms", "out", COLUMNS)
@@ -314,7 +314,7 @@ def test_an_answer_is_an_arrow_stream_for_whoever_reads_one(real: Client) -> Non
         assert real.write("forms", "copied", stream).rows == 6
 
 
-def test_an_answer_is_read_batch_by_batch_and_once(daemon: SmallDaemon, client: Client) -> None:
+def test_an_answer_is_read_once_batch_by_batch(daemon: SmallDaemon, client: Client) -> None:
     client.write("ns", "t", (batch(n) for n in range(100)))
     with client.query_stream("ns", "t") as stream:
         reader = pa.RecordBatchReader.from_stream(stream)
@@ -328,7 +328,7 @@ def test_an_answer_is_read_batch_by_batch_and_once(daemon: SmallDaemon, client: 
         stream.read()
 
 
-def test_what_does_not_fit_is_found_before_anything_is_sent(
+def test_invalid_rows_are_found_before_anything_is_sent(
     daemon: SmallDaemon, client: Client
 ) -> None:
     """Pieces before the invalid one were once sent, and a corrected retry then duplicated them."""
@@ -342,7 +342,7 @@ def test_what_does_not_fit_is_found_before_anything_is_sent(
     assert len(daemon.commands) == sent
 
 
-def test_rows_before_the_one_that_cannot_be_written_are_told(
+def test_rows_written_before_an_invalid_one_are_reported(
     daemon: SmallDaemon, client: Client
 ) -> None:
     client.write("ns", "t", pa.record_batch({"v": pa.array([1], pa.int32())}))
@@ -354,7 +354,7 @@ def test_rows_before_the_one_that_cannot_be_written_are_told(
 
 
 @pytest.mark.parametrize("module", ["pandas", "polars"])
-def test_a_module_that_another_thread_imports_is_no_error(
+def test_a_module_being_imported_by_another_thread_is_no_error(
     monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, types.ModuleType(module))

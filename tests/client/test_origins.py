@@ -8,7 +8,9 @@ from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import SmallDaemon, unavailable
 
 
-def test_a_newer_stream_of_the_origin_is_not_fought(daemon: SmallDaemon, client: Client) -> None:
+def test_a_writer_yields_to_a_newer_stream_of_its_origin(
+    daemon: SmallDaemon, client: Client
+) -> None:
     def refuse(n: int) -> None:
         raise unavailable("superseded")
 
@@ -19,7 +21,7 @@ def test_a_newer_stream_of_the_origin_is_not_fought(daemon: SmallDaemon, client:
     assert daemon.seen == 1
 
 
-def test_an_own_origin_goes_on_where_the_daemon_knows_it(
+def test_a_named_origin_resumes_at_the_daemons_position(
     daemon: SmallDaemon, client: Client
 ) -> None:
     client.write("ns", "t", [batch(1), batch(2)], origin="o")
@@ -35,7 +37,7 @@ def test_repeating_a_given_sequence_adds_nothing(daemon: SmallDaemon, client: Cl
     assert values(daemon) == [1, 2, 3]
 
 
-def test_a_batch_taken_for_someone_elses_is_reported(daemon: SmallDaemon, client: Client) -> None:
+def test_a_batch_mistaken_for_anothers_is_reported(daemon: SmallDaemon, client: Client) -> None:
     writer = client.writer("ns", "t", SCHEMA, origin="o")
     daemon.sequences["ns", "t", "o"] = 5
     daemon.rows["ns", "t"] = [batch(0)]
@@ -43,7 +45,7 @@ def test_a_batch_taken_for_someone_elses_is_reported(daemon: SmallDaemon, client
         writer.write(batch(1)).result(10)
 
 
-def test_a_made_up_origin_is_reused_after_its_writer_closed(
+def test_a_generated_origin_is_reused_after_its_writer_closed(
     daemon: SmallDaemon, client: Client
 ) -> None:
     for n in range(5):
@@ -54,7 +56,7 @@ def test_a_made_up_origin_is_reused_after_its_writer_closed(
     assert values(daemon) == list(range(5))
 
 
-def test_a_sequence_is_the_number_of_a_batchs_last_row_where_rows_are_numbered() -> None:
+def test_with_numbered_rows_a_sequence_is_the_number_of_the_last_row() -> None:
     lease = OriginLease("o", 101, exclusive=False, numbers_rows=True)
     assert [lease.take(rows) for rows in (1, 10, 5)] == [101, 111, 116]
     lease = OriginLease("o", 101, exclusive=False)

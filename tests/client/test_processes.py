@@ -19,7 +19,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_forked_child_is_told_and_leaves_its_parents_streams_alone(daemon: SmallDaemon) -> None:
+def test_a_forked_child_gets_an_error_and_does_not_touch_its_parents_streams(
+    daemon: SmallDaemon,
+) -> None:
     go_on = threading.Event()
 
     def hold(n: int) -> None:
@@ -74,7 +76,7 @@ for call in (lambda: list(stream), lambda: client.query("ns", "t"), client.table
         (READING_ELSEWHERE, 0, ""),
     ],
 )
-def test_a_program_ends_in_order_with_a_writer_open(
+def test_a_program_exits_cleanly_with_an_open_writer(
     daemon: SmallDaemon, end: str, code: int, said: str
 ) -> None:
     done = run("-c", PROGRAM + end, daemon.endpoint)
@@ -84,7 +86,7 @@ def test_a_program_ends_in_order_with_a_writer_open(
         assert len(values(daemon)) == 100  # written batches are still acknowledged
 
 
-def test_what_had_no_answer_when_the_program_ended_is_told(daemon: SmallDaemon) -> None:
+def test_unanswered_batches_are_reported_at_exit(daemon: SmallDaemon) -> None:
     ended = threading.Event()
 
     def hold(n: int) -> None:

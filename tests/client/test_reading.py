@@ -31,7 +31,7 @@ from tests.client.small_daemon import SmallDaemon, unavailable
 ROWS = pa.table({"v": pa.array([1, 2, 3], pa.int64())})
 
 
-def test_a_query_gives_the_rows_that_were_written(client: Client, daemon: SmallDaemon) -> None:
+def test_a_query_returns_the_written_rows(client: Client, daemon: SmallDaemon) -> None:
     client.write("ns", "t", ROWS)
     assert client.query("ns", "t").column("v").to_pylist() == [1, 2, 3]
     assert daemon.tickets == [{"namespace": "ns", "table": "t"}]
@@ -49,7 +49,7 @@ def test_the_tables_and_their_schemas_are_listed(client: Client) -> None:
     assert client.status() == {"id": "small", "epoch": 1}
 
 
-def test_a_ticket_says_only_what_was_asked() -> None:
+def test_a_ticket_contains_only_the_given_options() -> None:
     request = QueryRequest(
         namespace="n",
         table="t",
@@ -71,7 +71,7 @@ def test_a_ticket_says_only_what_was_asked() -> None:
     assert json.loads(tail.ticket())["scope"] == "buffered"
 
 
-def test_filter_values_take_their_wire_forms() -> None:
+def test_filter_values_are_encoded_for_the_wire() -> None:
     at = datetime.datetime(2026, 11, 21, 1, 2, 3, tzinfo=datetime.UTC)
     filter_ = [[("a", "=", b"\xff"), ("b", "in", {decimal.Decimal("1.10")})], [("c", "<", at)]]
     assert encode_filter(filter_) == [
@@ -87,7 +87,7 @@ def test_a_filter_of_another_form_is_refused(wrong: Any) -> None:
         encode_filter(wrong)
 
 
-def test_a_query_refused_for_now_is_asked_again(client: Client, daemon: SmallDaemon) -> None:
+def test_a_transiently_refused_query_is_retried(client: Client, daemon: SmallDaemon) -> None:
     client.write("ns", "t", ROWS)
 
     def refuse(n: int) -> None:
@@ -99,7 +99,7 @@ def test_a_query_refused_for_now_is_asked_again(client: Client, daemon: SmallDae
     assert daemon.gets == 3
 
 
-def test_a_missing_table_is_not_asked_for_again(client: Client, daemon: SmallDaemon) -> None:
+def test_a_missing_table_is_not_retried(client: Client, daemon: SmallDaemon) -> None:
     with pytest.raises(NotFound, match=r"^no table ns\.none$"):
         client.query("ns", "none")
     with pytest.raises(NotFound):
@@ -112,7 +112,7 @@ def test_an_action_that_does_not_exist_is_unimplemented(client: Client) -> None:
         client.persist()
 
 
-def test_nobody_there_is_unreachable_in_plain_words(daemon: SmallDaemon) -> None:
+def test_a_missing_daemon_is_reported_in_plain_words(daemon: SmallDaemon) -> None:
     daemon.shutdown()
     client = Client(daemon.endpoint, retry=RetryPolicy(for_s=0))
     with client, pytest.raises(Unreachable) as failed:
@@ -132,7 +132,7 @@ def test_nobody_there_is_unreachable_in_plain_words(daemon: SmallDaemon) -> None
         (flight.FlightInternalError, "invalid", InvalidRequest),
     ],
 )
-def test_each_code_has_its_class(raised: Any, code: str, expected: type[ClientError]) -> None:
+def test_each_error_code_has_a_class(raised: Any, code: str, expected: type[ClientError]) -> None:
     info = {"code": code, "message": "one sentence", "retry_after_s": 1.5, "version": 9}
     error = from_arrow(raised("long text. gRPC client debug context: x", json.dumps(info).encode()))
     assert type(error) is expected
@@ -140,7 +140,7 @@ def test_each_code_has_its_class(raised: Any, code: str, expected: type[ClientEr
     assert error.details["version"] == 9
 
 
-def test_a_lost_connection_is_told_from_a_refusal() -> None:
+def test_a_lost_connection_is_distinguished_from_a_refusal() -> None:
     assert type(from_arrow(flight.FlightUnavailableError("Socket closed", b""))) is Unreachable
     assert type(from_arrow(flight.FlightInternalError("Stream removed", b""))) is Unreachable
     assert type(from_arrow(flight.FlightInternalError("a bug", b""))) is Internal

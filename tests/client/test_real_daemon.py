@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ingester.client import NEVER, Client, RetryPolicy, TableDescription, Unavailable
-from tests.bench.asking import metric
+from tests.bench.requests import metric
 from tests.cli.conftest import check_refused, run_command
 from tests.client.wire_cutter import WireCutter
 from tests.drivers.daemon import Daemon
@@ -17,7 +17,7 @@ from tests.drivers.waiting import until
 SCHEMA = pa.schema([("v", pa.int64())])
 
 
-def test_a_writer_outlives_kill_nine_and_every_row_is_there_once(tmp_path: Path) -> None:
+def test_a_writer_survives_kill_9_and_every_row_is_stored_once(tmp_path: Path) -> None:
     total = 3000
     retry = RetryPolicy(for_s=60, first_delay_s=0.02, max_delay_s=0.2)
     daemon = Daemon.start(tmp_path / "d")
@@ -46,7 +46,7 @@ def test_a_writer_outlives_kill_nine_and_every_row_is_there_once(tmp_path: Path)
             assert found == list(range(total))
 
 
-def test_a_call_that_was_given_up_and_is_served_late_does_not_end_the_writer(
+def test_an_abandoned_call_that_is_served_late_does_not_end_the_writer(
     tmp_path: Path,
 ) -> None:
     """This happens when the daemon's process stood still and then served the newer call first."""
@@ -93,7 +93,7 @@ def test_a_table_is_created_described_and_persisted(tmp_path: Path) -> None:
         assert [table.table for table in client.tables()] == ["t"]
 
 
-def test_a_schema_is_refused_for_now_while_the_store_is_away(tmp_path: Path) -> None:
+def test_a_schema_is_transiently_refused_while_the_store_is_unreachable(tmp_path: Path) -> None:
     store, away = tmp_path / "store", tmp_path / "away"
     (tmp_path / "a.csv").write_text("v\n1\n")
     with Daemon.start(tmp_path / "d", store=f"file://{store}") as daemon:

@@ -11,7 +11,7 @@ from tests.client.small_daemon import LostAnswer, SmallDaemon, unavailable
 from tests.client.wire_cutter import WireCutter
 
 
-def test_a_refusal_for_now_is_retried_in_order(daemon: SmallDaemon, client: Client) -> None:
+def test_a_transient_refusal_is_retried_in_order(daemon: SmallDaemon, client: Client) -> None:
     def refuse(n: int) -> None:
         if n in (3, 9, 10):
             raise unavailable("memory", retry_after_s=0.01)
@@ -50,7 +50,7 @@ def test_without_an_origin_a_lost_answer_is_an_unknown_outcome(
     assert "origin" not in daemon.commands[0]
 
 
-def test_without_an_origin_a_refusal_at_the_door_is_retried(
+def test_without_an_origin_a_refused_connection_is_retried(
     daemon: SmallDaemon, client: Client
 ) -> None:
     def refuse(n: int) -> None:
@@ -62,7 +62,7 @@ def test_without_an_origin_a_refusal_at_the_door_is_retried(
     assert values(daemon) == [1, 2]
 
 
-def test_giving_up_says_why_and_when_to_come_back(daemon: SmallDaemon) -> None:
+def test_giving_up_reports_the_reason_and_the_retry_delay(daemon: SmallDaemon) -> None:
     def refuse(n: int) -> None:
         raise unavailable("disk_full", retry_after_s=30)
 
@@ -73,7 +73,7 @@ def test_giving_up_says_why_and_when_to_come_back(daemon: SmallDaemon) -> None:
     assert (refused.value.code, refused.value.retry_after_s) == ("disk_full", 30)
 
 
-def test_a_cut_connection_loses_and_doubles_nothing(daemon: SmallDaemon) -> None:
+def test_a_cut_connection_loses_and_doubles_no_row(daemon: SmallDaemon) -> None:
     cuts: list[int] = []
     with WireCutter(daemon.port) as wire, Client(wire.endpoint, retry=QUICK) as client:
 
@@ -89,7 +89,7 @@ def test_a_cut_connection_loses_and_doubles_nothing(daemon: SmallDaemon) -> None
     assert result.rows == 200
 
 
-def test_a_restarted_daemon_gets_the_rest(daemon: SmallDaemon) -> None:
+def test_a_restarted_daemon_receives_the_rest(daemon: SmallDaemon) -> None:
     with (
         SmallDaemon() as restarted,
         WireCutter(daemon.port) as wire,
@@ -110,7 +110,7 @@ def test_an_address_with_no_daemon_is_unreachable(daemon: SmallDaemon) -> None:
         assert "gRPC" not in str(failed.value)
 
 
-def test_a_silent_daemon_is_given_up_and_asked_again(daemon: SmallDaemon) -> None:
+def test_a_silent_daemon_is_abandoned_and_retried(daemon: SmallDaemon) -> None:
     silent, told = threading.Event(), threading.Event()
 
     def hold(n: int) -> None:

@@ -50,7 +50,7 @@ class OlderDaemon(flight.FlightServerBase):  # type: ignore[misc]
         writer.write(json.dumps(answer).encode())
 
 
-def test_a_daemon_that_does_not_know_the_epoch_of_a_message_is_sent_none() -> None:
+def test_no_epoch_is_sent_to_an_older_daemon() -> None:
     columns = [SyncColumn("old_pk", "id"), SyncColumn("new_pk", "id")]
     row = pa.record_batch([pa.nulls(1, pa.int64()), pa.array([1])], names=["0", "1"])
     with OlderDaemon() as daemon, Client(f"grpc://127.0.0.1:{daemon.port}") as client:

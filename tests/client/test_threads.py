@@ -61,9 +61,7 @@ class BrokenStream(PutStream):
 
 
 @pytest.mark.parametrize("where", ["open", "send", "answers", "finish_sending", "end"])
-def test_a_thread_that_fails_fails_the_writer_and_every_ack(
-    daemon: SmallDaemon, where: str
-) -> None:
+def test_a_failed_thread_fails_the_writer_and_every_ack(daemon: SmallDaemon, where: str) -> None:
     # The stream ends before its answers: the client makes its last calls only then.
     daemon.before = _refuse_everything if where in ("finish_sending", "end") else lambda n: None
     with flight.connect(daemon.endpoint) as connected:
@@ -99,7 +97,7 @@ def _refuse_everything(n: int) -> None:
     raise pa.ArrowInvalid("column 'v': no")
 
 
-def test_an_answer_that_is_none_fails_the_writer(
+def test_an_invalid_answer_fails_the_writer(
     daemon: SmallDaemon, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon, "apply", lambda *_: "nonsense")
@@ -125,7 +123,7 @@ def test_a_writer_without_a_thread_fails_at_once(
         writer.close()
 
 
-def test_a_stream_that_nobody_can_read_is_not_left_open(
+def test_a_stream_without_a_reading_thread_is_closed(
     daemon: SmallDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin, finished = threading.Thread.start, threading.Event()
@@ -148,7 +146,7 @@ def test_a_stream_that_nobody_can_read_is_not_left_open(
     assert finished.is_set()
 
 
-def test_what_is_no_data_is_refused_at_once_and_the_writer_goes_on(
+def test_invalid_data_is_refused_at_once_and_the_writer_stays_usable(
     daemon: SmallDaemon, client: Client
 ) -> None:
     with client.writer("ns", "t", SCHEMA) as writer:
@@ -159,7 +157,7 @@ def test_what_is_no_data_is_refused_at_once_and_the_writer_goes_on(
     assert values(daemon) == [1]
 
 
-def test_a_callback_that_raises_is_logged_and_changes_nothing(
+def test_a_raising_callback_is_logged_and_has_no_effect(
     daemon: SmallDaemon, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(ack: Ack) -> None:
@@ -225,7 +223,7 @@ def test_a_dropped_writer_leaves_no_thread_behind(daemon: SmallDaemon, client: C
 
 
 @pytest.mark.parametrize("use", ["write", "query", "stream", "tables", "sync", "writer"])
-def test_a_closed_client_says_so(daemon: SmallDaemon, use: str) -> None:
+def test_a_closed_client_refuses_calls(daemon: SmallDaemon, use: str) -> None:
     client = Client(daemon.endpoint, timeout_s=10)
     client.close()
     client.close()
@@ -241,7 +239,7 @@ def test_a_closed_client_says_so(daemon: SmallDaemon, use: str) -> None:
         calls[use]()
 
 
-def test_a_call_that_begins_while_its_client_is_closed_has_its_connection(
+def test_a_call_started_during_close_keeps_its_connection(
     daemon: SmallDaemon,
 ) -> None:
     asking = Connection(daemon.endpoint, 10.0, NEVER)

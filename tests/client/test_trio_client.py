@@ -26,7 +26,7 @@ def test_written_rows_are_read_back(daemon: SmallDaemon) -> None:
     trio.run(main)
 
 
-def test_many_tasks_wait_on_one_writer_through_a_lost_answer(daemon: SmallDaemon) -> None:
+def test_many_tasks_share_a_writer_through_a_lost_answer(daemon: SmallDaemon) -> None:
     def lose(n: int) -> None:
         if n == 4:
             raise LostAnswer("connection reset")

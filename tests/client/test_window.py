@@ -16,7 +16,7 @@ def pending(sequence: int) -> Pending:
 
 
 @given(st.lists(st.sampled_from(["append", "take", "answered", "rewind"]), max_size=60))
-def test_batches_leave_in_the_order_they_came_whatever_is_lost_on_the_way(
+def test_batches_are_sent_in_order_whatever_is_lost(
     events: list[str],
 ) -> None:
     window = SendWindow(WindowLimits(batches=5))
@@ -44,7 +44,7 @@ def test_batches_leave_in_the_order_they_came_whatever_is_lost_on_the_way(
     assert window.has_room(10**12)
 
 
-def test_one_batch_is_always_taken_and_bytes_count() -> None:
+def test_one_batch_is_always_accepted_and_bytes_are_limited() -> None:
     window = SendWindow(WindowLimits(batches=10, bytes=2 * BATCH.nbytes))
     assert window.has_room(10**12)
     window.append(pending(0))
@@ -56,7 +56,7 @@ def test_one_batch_is_always_taken_and_bytes_count() -> None:
     assert window.has_room(BATCH.nbytes)
 
 
-def test_a_daemon_that_says_of_no_mark_how_it_stands_has_what_it_knows_without_a_gap() -> None:
+def test_without_marks_a_daemons_progress_is_its_gapless_prefix() -> None:
     """Daemons of earlier releases answer so; a closing writer must not resend all until flushed."""
     window = SendWindow(WindowLimits())
     for sequence in (1, 2):

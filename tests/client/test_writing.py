@@ -51,7 +51,7 @@ def test_an_invalid_batch_is_not_retried_and_fails_the_writer(
     assert daemon.seen == 2
 
 
-def test_a_checkpoint_travels_with_its_batch(daemon: SmallDaemon, client: Client) -> None:
+def test_a_checkpoint_is_sent_with_its_batch(daemon: SmallDaemon, client: Client) -> None:
     with client.writer("ns", "t", SCHEMA, origin="o", first_sequence=17) as writer:
         writer.write(batch(1), checkpoint=("topic-0", b"\x00\xff"))
     assert daemon.metadata == [
@@ -75,7 +75,9 @@ def test_a_full_window_waits_for_answers(daemon: SmallDaemon, client: Client) ->
     assert writer.close().batches == 3
 
 
-def test_a_body_that_raises_does_not_wait_for_answers(daemon: SmallDaemon, client: Client) -> None:
+def test_an_exception_in_the_with_block_does_not_wait_for_answers(
+    daemon: SmallDaemon, client: Client
+) -> None:
     go_on = threading.Event()
 
     def hold(n: int) -> None:

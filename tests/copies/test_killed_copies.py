@@ -24,7 +24,7 @@ NEW = {"a": 1.5, "b": None}
 class Dying(Launch):
     """A daemon that dies at a change."""
 
-    command = (sys.executable, "-m", "tests.copies.dying", "serve")
+    command = (sys.executable, "-m", "tests.copies.dying_daemon", "serve")
 
 
 def old_table(client: Client, table: str) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.bench.asking import fill, persist
 from tests.bench.effort import FORMS, Bench
 from tests.bench.report import Table
+from tests.bench.requests import fill, persist
 from tests.bench.tables.pushes import measure_pushes
 from tests.bench.tables.spark import (
     READING,

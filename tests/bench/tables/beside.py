@@ -14,10 +14,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from tests.bench.asking import fill, persist
 from tests.bench.clients import Clients
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
+from tests.bench.requests import fill, persist
 from tests.bench.rows import ROW_BYTES
 from tests.bench.samples import Samples, percentile
 from tests.bench.streams import PutJob

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.bench.asking import persist, send, ticket
 from tests.bench.clients import Clients
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
+from tests.bench.requests import persist, send, ticket
 from tests.bench.rows import HOSTS, HOUR_US, REGIONS, batches_of, in_hour, make_batches
 from tests.bench.samples import Samples
 from tests.bench.scans import ScanJob, ScanResult

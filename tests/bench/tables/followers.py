@@ -23,10 +23,10 @@ from ingester.client import Client
 from ingester.followers import Follower, FollowOptions
 from ingester.followers.duckdb_sink import DuckDBDatabase, DuckDBSink
 from ingester.followers.sink import FollowedTable, Rows
-from tests.bench.asking import fill
-from tests.bench.asking import persist as persist_now
 from tests.bench.effort import Bench
 from tests.bench.report import Cell, Table, Target
+from tests.bench.requests import fill
+from tests.bench.requests import persist as persist_now
 from tests.bench.rows import SCHEMA, make_batches
 from tests.bench.samples import Samples, percentile
 from tests.drivers.daemon import ROOT, Daemon

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tests.bench.asking import create_table, persist, send, ticket
 from tests.bench.clients import Clients
 from tests.bench.effort import Bench
 from tests.bench.report import Table
+from tests.bench.requests import create_table, persist, send, ticket
 from tests.bench.rows import SCHEMA, batches_of, in_hour, make_batches
 from tests.bench.samples import Samples, percentile
 from tests.bench.scans import ScanJob

@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tests.bench.asking import metric
 from tests.bench.clients import Clients, Written
 from tests.bench.disk import AppendFile
 from tests.bench.effort import Bench, cpu_seconds
 from tests.bench.report import Table, Target
+from tests.bench.requests import metric
 from tests.bench.rivals import Kind, Rival
 from tests.bench.rows import ROW_BYTES, make_batches
 from tests.bench.samples import Samples, percentile

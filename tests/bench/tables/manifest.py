@@ -29,9 +29,9 @@ from persist.manifest import (
 )
 from persist.manifest.paths import commit_path
 from persist.store import open_store
-from tests.bench.asking import ask, create_table, send
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
+from tests.bench.requests import ask, create_table, send
 from tests.bench.samples import Samples
 from tests.persist.manifest.stores import FaultyStore
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 
-from tests.bench.asking import persist
 from tests.bench.clients import Clients
 from tests.bench.effort import Bench, cpu_seconds
 from tests.bench.report import Table, Target
+from tests.bench.requests import persist
 from tests.bench.rows import ROW_BYTES, make_batches
 from tests.bench.samples import Samples
 from tests.bench.sampling import PeakMemory

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tests.bench.asking import create_table, send
 from tests.bench.clients import Clients
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
+from tests.bench.requests import create_table, send
 from tests.bench.rows import HOSTS, REGIONS, ROW_BYTES, SCHEMA, in_hour
 from tests.bench.samples import Samples
 from tests.bench.streams import PutJob

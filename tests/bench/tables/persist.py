@@ -14,11 +14,11 @@ import pyarrow as pa
 from persist.parquet.encode import encode_sorted
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
-from tests.bench.asking import ask, fill
-from tests.bench.asking import persist as persist_now
 from tests.bench.effort import Bench
 from tests.bench.plain import write_sorted
 from tests.bench.report import Table, Target
+from tests.bench.requests import ask, fill
+from tests.bench.requests import persist as persist_now
 from tests.bench.rows import SCHEMA, batches_of
 from tests.bench.samples import Samples
 

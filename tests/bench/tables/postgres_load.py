@@ -79,7 +79,7 @@ def _load(bench: Bench, cluster: Cluster) -> Table:
         replicating(cluster.dsn, daemon.flight, _NAMESPACE, folder) as replicator,
     ):
         probe = _Probe(cluster, daemon.flight)
-        _until(probe.is_there, "the first copies", lambda: replicator.said)
+        _until(probe.exists, "the first copies", lambda: replicator.said)
         bench.say(f"at {_SHARE * most:.0f} transactions/s")
         with probe:
             given = _tps(_pgbench(cluster, *load, f"--rate={_SHARE * most:.0f}"))
@@ -127,7 +127,7 @@ class _Probe:
             [(held,)] = cursor.fetchall()
         return int(held)
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Whether all tables have been copied."""
         tables = ("probe", "pgbench_accounts", "pgbench_history")
         with suppress(*ARROW_AND_FLIGHT):

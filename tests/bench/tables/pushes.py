@@ -20,10 +20,10 @@ import numpy as np
 
 from persist.store import open_store
 from persist.switching import switch_version
-from tests.bench.asking import NAMESPACE, fill, persist
 from tests.bench.clients import Clients
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
+from tests.bench.requests import NAMESPACE, fill, persist
 from tests.bench.samples import Samples, percentile
 from tests.bench.streams import PutJob
 from tests.drivers.daemon import Daemon

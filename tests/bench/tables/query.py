@@ -6,10 +6,10 @@ Python code per batch. Every answer must contain every row.
 
 from __future__ import annotations
 
-from tests.bench.asking import fill, persist, ticket
 from tests.bench.clients import Clients
 from tests.bench.effort import Bench, cpu_seconds
 from tests.bench.report import Table, Target
+from tests.bench.requests import fill, persist, ticket
 from tests.bench.rivals import Rival
 from tests.bench.samples import Samples
 from tests.bench.scans import ScanJob, ScanResult

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 
-from tests.bench.asking import fill, ticket
 from tests.bench.clients import Clients, Written
 from tests.bench.effort import Bench
 from tests.bench.report import Table
+from tests.bench.requests import fill, ticket
 from tests.bench.samples import Samples, percentile
 from tests.bench.sampling import PeakMemory
 from tests.bench.scans import ScanJob, ScanResult

@@ -22,10 +22,10 @@ import crc32c
 import pyarrow as pa
 
 from ingester.memory.machine import usable_bytes
-from tests.bench.asking import fill, ticket
 from tests.bench.clients import Clients
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
+from tests.bench.requests import fill, ticket
 from tests.bench.rows import ROW_BYTES
 from tests.bench.samples import Samples
 from tests.bench.scans import ScanJob

@@ -19,12 +19,12 @@ import pyarrow as pa
 from ingester.client import Client
 from ingester.client.sync_stream import SyncColumn, SyncStream
 from ingester.replication.fold import Changes, fold
-from tests.bench.asking import ask
-from tests.bench.asking import persist as persist_now
 from tests.bench.changes import Message, base_rows, messages, some_keys, updates
 from tests.bench.effort import Bench
 from tests.bench.peers.installing import Installation, Missing
 from tests.bench.report import Table, Target
+from tests.bench.requests import ask
+from tests.bench.requests import persist as persist_now
 from tests.bench.samples import Samples
 from tests.drivers.daemon import ROOT, Daemon
 

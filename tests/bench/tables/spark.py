@@ -15,9 +15,9 @@ from typing import Any
 
 from persist.manifest import Manifest
 from persist.store import open_store
-from tests.bench.asking import fill, persist
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
+from tests.bench.requests import fill, persist
 from tests.bench.rows import SCHEMA, batches_of
 from tests.bench.samples import Samples
 from tests.drivers.daemon import Daemon

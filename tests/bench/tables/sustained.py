@@ -21,7 +21,6 @@ from statistics import mean
 
 import numpy as np
 
-from tests.bench.asking import persist
 from tests.bench.clients import Clients, Written
 from tests.bench.effort import Bench
 from tests.bench.peers.field import Field
@@ -29,6 +28,7 @@ from tests.bench.peers.installing import Installation
 from tests.bench.peers.peer import WriteJob
 from tests.bench.plain import plain_rate
 from tests.bench.report import Table, Target
+from tests.bench.requests import persist
 from tests.bench.rows import ROW_BYTES
 from tests.bench.samples import Samples, percentile
 from tests.bench.sampling import Every, Sample, Watch, delete_data_files

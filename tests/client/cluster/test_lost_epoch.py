@@ -35,7 +35,7 @@ class Origin:
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_an_epoch_whose_log_was_lost_is_not_taken_for_one_with_all_in_files(
+def test_an_epoch_with_a_lost_log_is_not_treated_as_fully_flushed(
     tmp_path: Path, closes: bool
 ) -> None:
     with ExitStack() as stack:

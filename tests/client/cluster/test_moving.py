@@ -54,7 +54,7 @@ def refusing(code: str) -> Fault:
 
 
 @pytest.mark.parametrize("code", ["stopping", "fenced", "disk_full"])
-def test_a_stream_leaves_a_daemon_that_goes_and_comes_home_when_it_is_back(
+def test_a_stream_leaves_a_stopping_daemon_and_returns_after_its_restart(
     pair: dict[str, SmallDaemon], code: str
 ) -> None:
     home, other = pair.values()
@@ -86,7 +86,7 @@ def test_a_stream_leaves_a_daemon_that_goes_and_comes_home_when_it_is_back(
         assert len(found) == next(numbers) - 1
 
 
-def test_what_another_daemon_would_not_have_room_for_either_is_waited_for(
+def test_a_batch_without_room_at_any_daemon_is_waited_for(
     pair: dict[str, SmallDaemon],
 ) -> None:
     home, other = pair.values()
@@ -103,7 +103,7 @@ def test_what_another_daemon_would_not_have_room_for_either_is_waited_for(
     assert not other.rows
 
 
-def test_what_is_owed_while_nobody_is_there_is_tried_again_after_pauses(
+def test_lost_rows_are_retried_after_pauses_while_no_daemon_is_reachable(
     pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every acknowledged row is lost, no newer row waits, and no daemon is reachable."""
@@ -134,7 +134,7 @@ def test_what_is_owed_while_nobody_is_there_is_tried_again_after_pauses(
             writer.close()
 
 
-def test_who_closes_is_told_what_a_daemon_says_in_place_of_what_it_has(
+def test_closing_reports_a_daemons_error_if_its_progress_is_unknown(
     pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A daemon that cannot reach its store keeps running, and may not know more for long."""
@@ -160,7 +160,7 @@ def test_who_closes_is_told_what_a_daemon_says_in_place_of_what_it_has(
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_only_a_keyed_tables_next_daemon_is_sent_what_the_one_before_had_before_what_is_newer(
+def test_only_for_a_keyed_table_earlier_rows_are_resent_to_the_next_daemon_first(
     pair: dict[str, SmallDaemon], keyed: bool
 ) -> None:
     """The last row of a key wins; without a key each daemon answers with its own rows."""
@@ -183,7 +183,7 @@ def test_only_a_keyed_tables_next_daemon_is_sent_what_the_one_before_had_before_
 
 @pytest.mark.parametrize("many", [True, False])
 @pytest.mark.parametrize("restarted", [True, False])
-def test_a_process_that_runs_on_has_what_it_acknowledged_and_needs_no_store_to_say_so(
+def test_a_running_daemon_confirms_its_rows_without_the_store(
     pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch, many: bool, restarted: bool
 ) -> None:
     monkeypatch.setattr(undurable, "UNREACHABLE_S", 0.1)
@@ -222,7 +222,7 @@ def test_a_process_that_runs_on_has_what_it_acknowledged_and_needs_no_store_to_s
 
 
 @pytest.mark.parametrize("owner", [None, {"ingester_id": "away", "endpoint": None}])
-def test_a_keyed_table_whose_owner_is_not_there_is_read_as_of_the_newest_version_that_is_known(
+def test_a_keyed_table_without_its_owner_is_read_at_the_newest_known_version(
     pair: dict[str, SmallDaemon], owner: dict[str, object] | None
 ) -> None:
     """The owner has just been drained, or a daemon has not yet seen the newest commit."""
@@ -250,7 +250,7 @@ def test_rows_without_an_origin_are_sent_once(pair: dict[str, SmallDaemon]) -> N
     assert sum(len(each.rows) for each in pair.values()) == 1
 
 
-def test_a_retry_policy_that_never_retries_does_not_move_either(
+def test_a_policy_without_retries_does_not_move(
     pair: dict[str, SmallDaemon],
 ) -> None:
     home, other = pair.values()
@@ -260,7 +260,7 @@ def test_a_retry_policy_that_never_retries_does_not_move_either(
     assert not other.rows
 
 
-def test_a_names_new_daemon_is_used_and_one_whose_record_is_gone_is_not(
+def test_daemons_are_added_and_removed_with_their_dns_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(members, "LOOK_UP_S", 0.0)

@@ -26,7 +26,7 @@ KEYS = st.tuples(st.text(max_size=8), st.text(max_size=8), st.text(max_size=8))
 
 
 @given(KEYS, MEMBERS, st.randoms())
-def test_only_the_keys_of_a_daemon_that_goes_or_comes_move(key, members, random):  # type: ignore[no-untyped-def]
+def test_only_keys_of_an_added_or_removed_daemon_move(key, members, random):  # type: ignore[no-untyped-def]
     order = ranked(key, members)
     assert sorted(order) == sorted(members)
     shuffled = [*members, members[0]]
@@ -38,7 +38,7 @@ def test_only_the_keys_of_a_daemon_that_goes_or_comes_move(key, members, random)
     ], "the others keep their order, so that only the first choice of some is another"
 
 
-def test_keys_are_spread_evenly_and_their_parts_do_not_run_together() -> None:
+def test_keys_are_spread_evenly_and_their_parts_stay_distinct() -> None:
     members = [f"grpc://10.0.0.{n}:8082" for n in range(5)]
     first = Counter(ranked(("ns", "t", f"client-{n}"), members)[0] for n in range(5000))
     assert all(900 < first[member] < 1100 for member in members), first
@@ -46,7 +46,7 @@ def test_keys_are_spread_evenly_and_their_parts_do_not_run_together() -> None:
     assert len({tuple(order) for order in apart}) > 1
 
 
-def test_what_a_caller_names_is_told_apart() -> None:
+def test_kinds_of_endpoints_are_distinguished() -> None:
     assert addresses_of(["a:1", "grpc+tls://b:2", "a:1"], "grpc") == Addresses(
         ("grpc://a:1", "grpc+tls://b:2")
     )
@@ -73,13 +73,13 @@ def test_what_a_caller_names_is_told_apart() -> None:
         ("dns+grpc://a", "names no port"),
     ],
 )
-def test_what_names_no_daemons_is_refused(endpoint: object, says: str) -> None:
+def test_an_endpoint_without_daemons_is_refused(endpoint: object, says: str) -> None:
     assert names_several(endpoint)
     with pytest.raises(InvalidRequest, match=says):
         addresses_of(endpoint, "grpc")
 
 
-def test_a_dns_name_has_a_daemon_per_record() -> None:
+def test_a_dns_name_has_one_daemon_per_record() -> None:
     found = resolved("grpc://pods:8082", lambda *_: ["10.0.0.2", "::1", "10.0.0.1", "10.0.0.2"])
     assert found == ["grpc://10.0.0.1:8082", "grpc://10.0.0.2:8082", "grpc://[::1]:8082"]
 
@@ -115,7 +115,7 @@ def test_a_circuit_opens_for_longer_each_time_and_closes_when_the_daemon_answers
     assert health.error("a") is error
 
 
-def test_nothing_is_claimed_of_an_origin_that_a_daemon_contradicts() -> None:
+def test_progress_contradicted_by_a_daemon_is_not_claimed() -> None:
     here = OriginState("o", memory_sequence=9, open=True, marks=(3, 9), there=(True, False))
     there = OriginState(
         "o", memory_sequence=7, durable_sequence=7, table_newest=7, marks=(7,), there=(True,)

@@ -49,7 +49,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
         daemon.kill()
 
 
-def test_every_read_and_write_of_both_is_refused_and_names_them(
+def test_reads_and_writes_over_two_stores_are_refused_by_name(
     two: list[Daemon], tmp_path: Path
 ) -> None:
     endpoints = [daemon.flight for daemon in two]
@@ -103,7 +103,7 @@ def test_a_writer_does_not_move_to_a_daemon_of_another_store(two: list[Daemon]) 
     two[0] = one.again()
 
 
-def test_what_is_known_of_stores() -> None:
+def test_knowledge_of_stores() -> None:
     stores, both = Stores(), ("a", "b")
     assert stores.due(both, 0.0) == ["a", "b"]
     stores.reported("a", "1")

@@ -57,7 +57,7 @@ def placed(daemons: Three, table: str, origin: str) -> int:
     return daemons.number(ranked(("ns", table, origin), daemons.endpoints)[0])
 
 
-def test_writers_under_kills_and_a_drain_leave_each_row_once(
+def test_writers_store_each_row_once_through_kills_and_a_drain(
     daemons: Three, client: Client
 ) -> None:
     written, ended, errors = [0] * 6, threading.Event(), []
@@ -110,7 +110,7 @@ def test_writers_under_kills_and_a_drain_leave_each_row_once(
     assert sorted(client.query("ns", "stormy", scope="all")["n"].to_pylist()) == found
 
 
-def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
+def test_an_answer_has_all_buffered_rows_or_names_the_missing_daemons(
     daemons: Three, client: Client, tmp_path: Path
 ) -> None:
     origins = {placed(daemons, "spread", f"o{n}"): f"o{n}" for n in range(40)}
@@ -186,7 +186,7 @@ def test_an_answer_has_the_buffered_rows_of_all_or_says_whose_are_missing(
     assert sorted(client.query("ns", "spread")["n"].to_pylist()) == everything
 
 
-def test_rows_of_an_origin_that_has_just_moved_come_once(daemons: Three, client: Client) -> None:
+def test_rows_of_a_just_moved_origin_are_read_once(daemons: Three, client: Client) -> None:
     before, after = (Client(each) for each in daemons.endpoints[:2])
     with before, after:
         for sequence in range(1, 7):
@@ -201,7 +201,7 @@ def test_rows_of_an_origin_that_has_just_moved_come_once(daemons: Three, client:
         assert int(tail.schema.metadata[b"taken_version"]) > 1
 
 
-def test_rows_that_go_to_a_daemon_by_and_by_come_once(daemons: Three, client: Client) -> None:
+def test_rows_taken_over_gradually_are_read_once(daemons: Three, client: Client) -> None:
     """The second daemon has the newest rows and takes over older ones later (a lost disk)."""
     before, after = (Client(each) for each in daemons.endpoints[:2])
     with before, after:
@@ -219,7 +219,7 @@ def test_rows_that_go_to_a_daemon_by_and_by_come_once(daemons: Three, client: Cl
         assert int(tail.schema.metadata[b"taken_version"]) > version
 
 
-def test_tails_that_lack_what_moved_between_them_say_so(daemons: Three, client: Client) -> None:
+def test_tails_that_lack_moved_rows_say_so(daemons: Three, client: Client) -> None:
     """The new owner answers before it takes the rows, the old owner after it has lost them."""
     before, after = (Client(each) for each in daemons.endpoints[:2])
     with before, after:
@@ -241,9 +241,7 @@ def test_tails_that_lack_what_moved_between_them_say_so(daemons: Three, client: 
         assert max(taken) > version, f"a query of version {version} takes both for whole: {taken}"
 
 
-def test_a_keyed_table_is_written_and_read_at_its_owner_whoever_that_is(
-    daemons: Three, client: Client
-) -> None:
+def test_a_keyed_table_is_written_and_read_at_its_owner(daemons: Three, client: Client) -> None:
     with Client(daemons.endpoints[2]) as owner:
         owner.create_table("ns", "keyed", KEYED, primary_key=["id"])
         owner.write("ns", "keyed", {"id": [1], "v": [1]})
@@ -281,9 +279,7 @@ def test_a_keyed_table_is_written_and_read_at_its_owner_whoever_that_is(
     assert client.query("ns", "keyed").sort_by("id")["v"].to_pylist() == [2, 3, 3, 4]
 
 
-def test_a_sync_goes_on_at_the_owner_of_its_table_and_stays_where_there_are_two(
-    daemons: Three, client: Client
-) -> None:
+def test_a_sync_moves_to_the_owner_of_its_table(daemons: Three, client: Client) -> None:
     roles = [SyncColumn("old_pk", "id"), SyncColumn("new_pk", "id"), SyncColumn("value", "v")]
     first, second, third = ranked(("ns", "db"), daemons.endpoints)
     for table, endpoint in (("theirs", second), ("others", third)):
@@ -320,9 +316,7 @@ def test_a_sync_goes_on_at_the_owner_of_its_table_and_stays_where_there_are_two(
         assert (Unavailable, "owner") in refused
 
 
-def test_a_daemon_that_stood_still_takes_nothing_back_that_was_acknowledged_since(
-    daemons: Three, client: Client
-) -> None:
+def test_a_paused_daemon_revokes_no_later_acknowledgement(daemons: Three, client: Client) -> None:
     for table in ("closed", "opened"):
         client.create_table("ns", table, SCHEMA)
     # Both tables' writers prefer the same daemon.
@@ -363,7 +357,7 @@ def test_a_daemon_that_stood_still_takes_nothing_back_that_was_acknowledged_sinc
     assert sorted(client.query("ns", "opened")["n"].to_pylist()) == [*range(100, 121)]
 
 
-def test_a_sync_or_a_copy_is_at_a_daemon_that_takes_writes_and_its_loss_says_what_helps(
+def test_a_sync_or_copy_uses_a_writable_daemon_and_explains_its_loss(
     daemons: Three, client: Client
 ) -> None:
     key = ("ns", "copied")

@@ -1,4 +1,4 @@
-"""``python -m tests.copies.dying serve …``: a daemon that dies at a change of one table's folder.
+"""``python -m tests.copies.dying_daemon serve …``: a daemon that dies at a change of a table.
 
     DIES_AT=N          at the n-th change (from 1): after it if n is even, before it if n is odd
     DIES_IN=FOLDER     the table's folder in the store

@@ -10,7 +10,7 @@ from ingester.buffer.rows import BufferedRows
 
 
 @given(st.lists(st.integers(0, 3), max_size=30), st.data())
-def test_what_is_left_out_is_missing_and_the_rest_is_in_its_order(
+def test_omitted_operations_are_missing_and_the_others_keep_their_order(
     counts: list[int], data: st.DataObject
 ) -> None:
     rows = BufferedRows()

@@ -35,7 +35,7 @@ def raised(daemon: Daemon, *alarms: str, is_up: bool = True) -> None:
     until(told, f"alarms {alarms} to be {'raised' if is_up else 'over'}", 120.0)
 
 
-def comes_and_goes(daemon: Daemon, *alarms: str) -> Stops:
+def raised_and_cleared(daemon: Daemon, *alarms: str) -> Stops:
     """Yield when the daemon reports these alarms, and again when it reports none of them."""
     raised(daemon, *alarms)
     yield daemon.http

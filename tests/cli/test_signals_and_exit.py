@@ -82,7 +82,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_a_query_that_waits_and_leaves_no_half_a_file(
+def test_a_signal_ends_a_waiting_query_and_leaves_no_partial_file(
     mute: Mute, start: Start, tmp_path: Path, number: int, code: int
 ) -> None:
     running = start("query", "n", "t", "--output", "rows.parquet", "--endpoint", mute.endpoint)
@@ -91,13 +91,13 @@ def test_a_signal_ends_a_query_that_waits_and_leaves_no_half_a_file(
     assert part[0].name.startswith(".rows.parquet.")
     running.send_signal(number)
     assert running.wait(WITHIN_S) == code
-    assert said(running) == b""
+    assert output(running) == b""
     assert list(tmp_path.iterdir()) == []
 
 
 # Between a file's creation and its `with`, the interpreter closes the file and Python warns.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_signal_at_any_line_leaves_the_whole_file_or_none(tmp_path: Path) -> None:
+def test_a_signal_at_any_line_leaves_a_complete_file_or_none(tmp_path: Path) -> None:
     path, written, line = tmp_path / "rows.csv", b"1\n" * 100, 0
     interrupted = True
     while interrupted:
@@ -109,7 +109,7 @@ def test_a_signal_at_any_line_leaves_the_whole_file_or_none(tmp_path: Path) -> N
     assert line > 20
 
 
-def test_a_second_signal_ends_it_at_once(mute: Mute, start: Start) -> None:
+def test_a_second_signal_ends_the_process_at_once(mute: Mute, start: Start) -> None:
     running = start("query", "n", "t", "--format", "csv", "--endpoint", mute.endpoint)
     assert mute.asked.wait(WITHIN_S)
     began = time.monotonic()
@@ -119,7 +119,7 @@ def test_a_second_signal_ends_it_at_once(mute: Mute, start: Start) -> None:
     assert running.returncode == 130
 
 
-def test_a_signal_ends_a_write_that_waits_for_a_pipe(served: Daemon, start: Start) -> None:
+def test_a_signal_ends_a_write_waiting_for_a_pipe(served: Daemon, start: Start) -> None:
     running = start(
         "write", "ending", "pipe", "-", "--input-format", "csv", "--endpoint", served.flight
     )
@@ -131,7 +131,7 @@ def test_a_signal_ends_a_write_that_waits_for_a_pipe(served: Daemon, start: Star
     assert running.wait(WITHIN_S) == 130
 
 
-def test_a_fault_in_a_pipe_is_told_while_a_thread_waits_for_more(
+def test_an_invalid_row_in_a_pipe_is_reported_while_a_thread_waits_for_more(
     served: Daemon, start: Start
 ) -> None:
     running = start(
@@ -141,10 +141,10 @@ def test_a_fault_in_a_pipe_is_told_while_a_thread_waits_for_more(
     running.stdin.write(b"v,w\n" + b"1000000,1\n" * 700_000 + b"1,2,3\n" + b"1000000,1\n" * 700_000)
     running.stdin.flush()
     assert running.wait(WITHIN_S) == 1
-    assert b"Expected 2 columns, got 3" in said(running)
+    assert b"Expected 2 columns, got 3" in output(running)
 
 
-def test_a_reader_that_leaves_ends_it_quietly(served: Daemon, start: Start) -> None:
+def test_a_closed_output_pipe_ends_the_process_quietly(served: Daemon, start: Start) -> None:
     with Client(served.flight) as client:
         client.write("ending", "t", pa.table({"v": range(200_000)}))
     head, tail = os.pipe()
@@ -154,19 +154,21 @@ def test_a_reader_that_leaves_ends_it_quietly(served: Daemon, start: Start) -> N
     os.close(tail)
     with os.fdopen(head, "rb", buffering=0) as reader:
         assert reader.read(3) == b'"v"'
-    assert (running.wait(WITHIN_S), said(running)) == (1, b"")
+    assert (running.wait(WITHIN_S), output(running)) == (1, b"")
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["tables"], ["query", "ending", "full"]])
-def test_what_cannot_be_printed_is_told(served: Daemon, start: Start, arguments: list[str]) -> None:
+def test_output_that_cannot_be_written_is_reported(
+    served: Daemon, start: Start, arguments: list[str]
+) -> None:
     with Client(served.flight) as client:
         client.write("ending", "full", ONE_BATCH)
     more = [] if arguments == ["--version"] else ["--endpoint", served.flight]
     with Path("/dev/full").open("wb") as full:
         running = start(*arguments, *more, stdout=full)
         assert running.wait(WITHIN_S) == 1
-    assert b"No space left" in said(running)
-    assert b"Traceback" not in said(running)
+    assert b"No space left" in output(running)
+    assert b"Traceback" not in output(running)
 
 
 def write_to(path: Path, data: bytes) -> None:
@@ -204,12 +206,12 @@ def wait_for(look: Callable[[], list[Path]]) -> list[Path]:
     return found
 
 
-def said(process: "subprocess.Popen[bytes]") -> bytes:
+def output(process: "subprocess.Popen[bytes]") -> bytes:
     assert process.stderr is not None
     return process.stderr.read()
 
 
-def test_an_answer_is_private_until_it_is_whole(tmp_path: Path) -> None:
+def test_an_answer_is_hidden_until_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "answer.csv"
     with appearing(path) as file:
         (part,) = tmp_path.iterdir()

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import time
 
-from tests.alerts.befalling import WRITTEN, Settings, Stops, comes_and_goes, raised
+from tests.alerts.fault_steps import WRITTEN, Settings, Stops, raised, raised_and_cleared
 from tests.alerts.site import Site
 from tests.drivers.wire import ARROW_AND_FLIGHT, act, numbers, put
 
@@ -37,7 +37,7 @@ def tokens_not_read(site: Site) -> Stops:
         path.with_name("tokens.json.saved").write_bytes(good)
         path.write_bytes(good[: len(good) // 2])
         daemon.process.send_signal(signal.SIGHUP)
-        yield from comes_and_goes(daemon, "tokens-not-read")
+        yield from raised_and_cleared(daemon, "tokens-not-read")
 
 
 def loop_stalled(site: Site) -> Stops:
@@ -47,7 +47,7 @@ def loop_stalled(site: Site) -> Stops:
         daemon.process.send_signal(signal.SIGSTOP)
         time.sleep(7.0)  # this is the fault
         daemon.process.send_signal(signal.SIGCONT)
-        yield from comes_and_goes(daemon, "loop-stalled")
+        yield from raised_and_cleared(daemon, "loop-stalled")
 
 
 def down(site: Site) -> Stops:
@@ -86,4 +86,4 @@ def not_adopted(site: Site) -> Stops:
             with site.connect(other) as client:
                 put(client, WRITTEN, numbers(0, 5))
             other.kill()
-        yield from comes_and_goes(daemon, "not-adopted")
+        yield from raised_and_cleared(daemon, "not-adopted")

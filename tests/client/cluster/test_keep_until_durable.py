@@ -90,7 +90,7 @@ class Watching:
             self.acknowledged = upto
         return self.acknowledged
 
-    def comes_home(self, writer: Writer, home: str) -> None:
+    def returns_home(self, writer: Writer, home: str) -> None:
         """Write until the stream is at ``home`` while other daemons hold acknowledged rows."""
         left = writer._route.undurable
         assert isinstance(left, UndurableBatches)
@@ -124,7 +124,7 @@ class Watching:
             self.wrong.append(repr(exc))
 
 
-def test_nothing_is_hidden_while_a_writer_goes_from_a_drained_or_killed_daemon_and_back(
+def test_no_row_is_hidden_while_a_writer_leaves_a_daemon_and_returns(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(route, "BACK_S", 0.1)
@@ -139,7 +139,7 @@ def test_nothing_is_hidden_while_a_writer_goes_from_a_drained_or_killed_daemon_a
             watch.looked()
             one.action("drain", {"undo": True})
         # The stream returns home at a batch; rows acknowledged by the other daemon stay there.
-        watch.comes_home(writer, daemons.endpoints[first])
+        watch.returns_home(writer, daemons.endpoints[first])
         watch.write(writer, 20)
         watch.looked()
         daemons.daemons[first].kill()
@@ -154,7 +154,7 @@ def test_nothing_is_hidden_while_a_writer_goes_from_a_drained_or_killed_daemon_a
     assert client.query("ns", "moving").num_rows == watch.acknowledged
 
 
-def test_what_a_lost_disk_had_is_sent_again_before_its_writer_is_answered_without_it(
+def test_rows_of_a_lost_disk_are_resent_before_their_writer_is_answered(
     daemons: Three, client: Client
 ) -> None:
     client.create_table("ns", "lost", SCHEMA)
@@ -178,7 +178,7 @@ def test_what_a_lost_disk_had_is_sent_again_before_its_writer_is_answered_withou
         assert sorted(other.query("ns", "lost")["n"].to_pylist()) == [*range(36)]
 
 
-def test_nothing_that_another_daemon_has_is_hidden_while_what_a_lost_disk_had_is_sent_again(
+def test_no_row_of_another_daemon_is_hidden_while_a_lost_disk_is_resent(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The writer may return before it has resent all lost rows.
@@ -195,7 +195,7 @@ def test_nothing_that_another_daemon_has_is_hidden_while_what_a_lost_disk_had_is
         watch.write(writer, 400)
         daemons.again(first, "--accept-lost-log")
         began = watch.looks
-        watch.comes_home(writer, daemons.endpoints[first])
+        watch.returns_home(writer, daemons.endpoints[first])
         watch.looked()
         assert watch.looks > began
         watch.first = 0
@@ -204,7 +204,7 @@ def test_nothing_that_another_daemon_has_is_hidden_while_what_a_lost_disk_had_is
     assert client.query("ns", "hidden").num_rows == watch.acknowledged
 
 
-def test_what_a_daemon_had_that_does_not_come_back_is_sent_to_another(
+def test_rows_of_a_daemon_that_never_returns_are_resent_to_another(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(undurable, "UNREACHABLE_S", 0.5)
@@ -224,7 +224,7 @@ def test_what_a_daemon_had_that_does_not_come_back_is_sent_to_another(
     assert sorted(client.query("ns", "gone")["n"].to_pylist()) == [*range(31)]
 
 
-def test_a_query_that_cannot_have_its_own_writers_rows_names_their_origin(
+def test_a_query_without_its_own_writers_rows_names_their_origin(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The writer asks the daemon only at the end.
@@ -246,7 +246,7 @@ def test_a_query_that_cannot_have_its_own_writers_rows_names_their_origin(
     assert sorted(client.query("ns", "waiting")["n"].to_pylist()) == [*range(10)]
 
 
-def test_what_a_lost_disk_had_of_a_keyed_table_is_sent_again_before_what_is_newer(
+def test_lost_rows_of_a_keyed_table_are_resent_before_newer_ones(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The writer asks the daemon only at the end.
@@ -267,7 +267,7 @@ def test_what_a_lost_disk_had_of_a_keyed_table_is_sent_again_before_what_is_newe
     assert client.query("ns", "keyed").to_pylist() == [{"k": 7, "n": 5}]
 
 
-def test_a_source_that_is_killed_goes_on_before_what_a_lost_disk_had(
+def test_a_killed_source_resumes_before_the_rows_of_a_lost_disk(
     daemons: Three, client: Client
 ) -> None:
     """The rows that went to another daemon are flushed; the rows on the lost disk are not."""
@@ -294,7 +294,7 @@ def test_a_source_that_is_killed_goes_on_before_what_a_lost_disk_had(
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_a_state_that_waits_for_what_another_daemon_has_is_there_in_the_end(
+def test_a_state_waiting_for_another_daemons_rows_is_finally_committed(
     daemons: Three, client: Client, closes: bool
 ) -> None:
     """The state also advances when the source writes nothing more."""
@@ -322,7 +322,7 @@ def _homes(daemons: Three, client: Client, table: str) -> list[str]:
     return ranked(("ns", table, "o"), daemons.endpoints)
 
 
-def test_nothing_that_two_others_have_is_hidden_while_what_a_lost_disk_had_is_sent_again(
+def test_no_row_of_two_other_daemons_is_hidden_while_a_lost_disk_is_resent(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(route, "BACK_S", 0.0)
@@ -359,7 +359,7 @@ def test_nothing_that_two_others_have_is_hidden_while_what_a_lost_disk_had_is_se
     assert client.query("ns", "spread").num_rows == watch.acknowledged
 
 
-def test_nothing_that_a_late_daemon_has_is_hidden_while_what_a_lost_disk_had_is_sent_again(
+def test_no_row_of_a_late_daemon_is_hidden_while_a_lost_disk_is_resent(
     daemons: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer left the daemon after a timeout, but the daemon still runs."""
@@ -397,7 +397,7 @@ def test_nothing_that_a_late_daemon_has_is_hidden_while_what_a_lost_disk_had_is_
         watch.looked()
 
 
-def test_nothing_is_hidden_where_the_daemon_that_what_is_lost_is_sent_to_is_late(
+def test_no_row_is_hidden_if_the_daemon_that_receives_the_resent_rows_is_late(
     daemons: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The late daemon holds rows that are newer than those the writer sends elsewhere."""
@@ -436,7 +436,7 @@ def test_nothing_is_hidden_where_the_daemon_that_what_is_lost_is_sent_to_is_late
         watch.looked()
 
 
-def test_what_a_lost_disk_had_is_sent_again_also_while_another_daemon_is_away(
+def test_rows_of_a_lost_disk_are_resent_while_another_daemon_is_unreachable(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer does not wait for an unreachable daemon; it resends that daemon's rows, too."""

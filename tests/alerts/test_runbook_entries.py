@@ -15,7 +15,7 @@ PAGE = RUNBOOK.read_text()
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_the_entry_of_each_alert_says_how_its_cause_is_seen_and_what_helps(name: str) -> None:
+def test_each_alert_has_an_entry_with_causes_and_remedies(name: str) -> None:
     fault = FAULTS[name]
     read = {where for where, _ in fault.follows}
     assert {alert.entry for alert in alerts() if alert.name in fault.alerts} <= read
@@ -26,7 +26,7 @@ def test_the_entry_of_each_alert_says_how_its_cause_is_seen_and_what_helps(name:
     assert bool(helps) != fault.elsewhere or name == "loop_stalled"
 
 
-def test_every_command_of_an_entry_is_typed_at_some_fault() -> None:
+def test_every_command_of_an_entry_is_run_for_some_fault() -> None:
     read = {pair for fault in FAULTS.values() for pair in fault.follows}
     untyped: list[tuple[str, Act]] = []
     for title in re.findall(r"^## (.+)$", PAGE, flags=re.M):
@@ -41,7 +41,7 @@ def test_every_command_of_an_entry_is_typed_at_some_fault() -> None:
     assert untyped == []
 
 
-def test_an_entry_is_cut_into_commands_by_heading_and_cause() -> None:
+def test_an_entry_is_split_into_commands_by_heading_and_cause() -> None:
     page = (
         "# Page\n\n## an-entry\n\n**Means.** It is.\n\n**Look at.** This:\n\n"
         "```console\n$ look\nseen\n```\n\n**Do.** For all:\n\n```console\n$ all\n```\n\n"

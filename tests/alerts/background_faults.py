@@ -24,7 +24,7 @@ from ingester.reports.pushes import (
     status_path,
 )
 from persist.store import open_store
-from tests.alerts.befalling import WRITTEN, Settings, Stops, comes_and_goes, raised
+from tests.alerts.fault_steps import WRITTEN, Settings, Stops, raised, raised_and_cleared
 from tests.alerts.site import Site
 from tests.drivers.wire import act, create, numbers, put
 from tests.pushes.realm import Job, in_folders, some_rows
@@ -57,7 +57,7 @@ def replication(site: Site) -> Stops:
         yield daemon.http
 
 
-def replicator_unheard(site: Site) -> Stops:
+def silent_replicator(site: Site) -> Stops:
     """A replicator stops reporting."""
     with site.start() as daemon, site.connect(daemon) as client:
         act(client, "replication_report", **REPORT, reporter="r1")
@@ -80,7 +80,7 @@ def transformer_hangs(site: Site) -> Stops:
         never = site.folder / "never"
         with contextlib.suppress(fl.FlightTimedOutError):
             put(client, WRITTEN, numbers(0, 1, until=pa.array([str(never)])))
-        yield from comes_and_goes(daemon, "transformer-hangs")
+        yield from raised_and_cleared(daemon, "transformer-hangs")
 
 
 def push_stuck(site: Site) -> Stops:
@@ -92,7 +92,7 @@ def push_stuck(site: Site) -> Stops:
         open_store(f"file://{site.lake}").put(status_path("nightly-1"), encode_push_status(status))
         at = time.time() - timedelta(minutes=5).total_seconds()
         os.utime(path, (at, at))
-        yield from comes_and_goes(daemon, "push-stuck")
+        yield from raised_and_cleared(daemon, "push-stuck")
 
 
 def begin_push(site: Site, push_id: str) -> PushStatus:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.flight as fl
 
-from tests.alerts.befalling import WRITTEN, Stops, comes_and_goes, refused
+from tests.alerts.fault_steps import WRITTEN, Stops, raised_and_cleared, refused
 from tests.alerts.site import Site
 from tests.crash.worlds import FILE_SYSTEM_BYTES, mount
 from tests.drivers.wire import ARROW_AND_FLIGHT, act, numbers, put
@@ -36,10 +36,10 @@ def _without_store(
         yield daemon.http
         unmount(site.lake)
         write(client)
-        yield from comes_and_goes(daemon, *expected)
+        yield from raised_and_cleared(daemon, *expected)
 
 
-def store_away(site: Site) -> Stops:
+def unreachable_store(site: Site) -> Stops:
     """The store is unreachable while rows are to be flushed."""
     settings = {"persist__max_age": "500ms"}
     return _without_store(site, settings, lambda client: put(client, WRITTEN, numbers(10, 10)))
@@ -98,7 +98,7 @@ def disk_full(site: Site) -> Stops:
                 while file.tell() < FILE_SYSTEM_BYTES:
                     file.write(bytes(1 << 20))
             refused(client, WRITTEN, numbers(10, 50_000))
-            yield from comes_and_goes(daemon, "disk-full")
+            yield from raised_and_cleared(daemon, "disk-full")
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
